@@ -16,7 +16,7 @@ import numpy as np
 def stream(seed: int, *names: str | int) -> np.random.Generator:
     """Generator for the stream ``names`` of ``seed``; equal arguments give equal numbers."""
     # Here, so that importing this module compiles nothing.
-    from contracts.seed_sequence import ready_seed
+    from contracts.seed_hashing import ready_seed
 
     keys = [_key(name) if isinstance(name, str) else name for name in names]
     return np.random.Generator(np.random.PCG64(ready_seed([seed, *keys])))

@@ -1,7 +1,7 @@
 """What a fleet shows its controller: finite, delayed, sometimes missing samples. Never the truth.
 
 One ``FleetTelemetry`` per control tick holds what *arrived* since the last tick, for a batch of B fleets; a
-live fleet or a cluster has B = 1. Other axes are those of ``contracts.compiled.layout``: R replicas, K
+live fleet or a cluster has B = 1. Other axes are those of ``contracts.compiled.contract``: R replicas, K
 kernels, S slices, M probe metrics, F latency families, E histogram edges; and P slots for probes.
 
 Each array has the axes that its source knows. A server knows no slices, so what is scraped of a replica has

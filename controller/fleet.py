@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.steady_state import EngineModel
 from contracts.documents.pool import PoolKernel
 from contracts.telemetry import SampleRates

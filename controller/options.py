@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.meta import CompiledMeta
 from contracts.documents.route import HANG_TIMEOUTS, ShieldSettings
 from controller.detect.certified_drift import DriftPlan

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import StateError
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.state import ControllerState

@@ -1,15 +1,17 @@
-"""When faults act: shapes in time, expanded into exactly timed changes of intensity.
+"""When faults act, and whom of those that they select: shapes in time, and shares of replicas.
 
-A plan names the replicas it hits, so a fault on a kernel, a replica, a zone or several kernels is
-the same thing here. Expansion is pure: equal plans give equal changes, and a plan with the neutral
-dose gives none.
+A plan names the replicas it hits, so a fault on a kernel, a replica, a zone or several kernels is the same
+thing here; simulated, live and cluster drills strike by one rule. Shapes are expanded into exactly timed
+changes of intensity. Expansion is pure: equal plans give equal changes, and a plan with the neutral dose
+gives none.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from faults.catalogue import CATALOGUE, is_neutral
 from faults.effects import ALL_REQUESTS, Struck
@@ -112,3 +114,18 @@ def _bursts(plan: FaultPlan) -> Iterator[tuple[float, float]]:
         yield starts_at_s, 1.0
         if starts_at_s + on_s < plan.ends_at_s:
             yield starts_at_s + on_s, 0.0
+
+
+T = TypeVar("T")
+
+
+def struck_share(selected: Sequence[T], replica_ratio: float | None) -> tuple[T, ...]:
+    """``replica_ratio`` in (0, 1] of ``selected``, in their order; all of them where it is None.
+
+    Rounded down, but one at least, and spread evenly: replicas are listed by kernel, so a share strikes the
+    kernels alike as far as whole replicas allow.
+    """
+    if replica_ratio is None or not selected:
+        return tuple(selected)
+    count = max(1, math.floor(replica_ratio * len(selected) + 1e-9))
+    return tuple(selected[index * len(selected) // count] for index in range(count))

@@ -1,9 +1,19 @@
-"""Policies of this project made from their settings: one function per kind."""
+"""Policies of this project, and the detectors that they stand on, made from settings: a function per kind."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
+from contracts.loading.uris import resolve_uri
+from controller.detect.burn_rate import BurnRateDetector
+from controller.detect.clauses import plan_clauses
+from controller.detect.detector import Detector
+from controller.detect.sequential.detector import SequentialDetector
+from controller.detect.sequential.plan import SequentialSettings, sequential_plan
+from controller.detect.traffic import SHIPPED as SHIPPED_TRAFFIC
+from controller.detect.traffic import TrafficCalibration, parse_traffic
 from controller.fleet import FleetSetup
 from controller.ports import Policy
 from policies.parameters import COSTS, HEADROOM, PACE, PROGRAM
@@ -11,10 +21,9 @@ from policies.program.linear_program import LinearProgramPolicy, numeric_limit
 from policies.program.model import Costs
 from policies.rules.breaker import BreakerPolicy
 from policies.rules.capacity import Headroom
-from policies.rules.fixed import FixedPolicy
+from policies.rules.fixed import FixedPolicy, UniformPolicy
 from policies.rules.hysteresis import HysteresisPolicy, ReturnPace
 from policies.rules.informed import InformedPolicy, no_notices
-from policies.rules.shield_alone import UniformPolicy
 from policies.rules.threshold import ThresholdPolicy
 from policies.spec import Settings
 
@@ -96,3 +105,38 @@ def uniform(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # n
 
 def _headroom(values: Settings) -> Headroom:
     return Headroom(**{name: values[name] for name in HEADROOM})
+
+
+#: Of clauses on traffic that no healthy law is known of. Stated, not calibrated: docs/detection-reference.md.
+TRAFFIC_FACTOR = 14.0
+
+
+def sequential(fleet: FleetSetup, values: Settings) -> Detector:
+    """Sequential detectors within a budget of false switches."""
+    settings = SequentialSettings(
+        budget_per_slice_month=values["budget"] or None,
+        confidence=values["confidence"],
+        traffic_factor=values["traffic_factor"] or TRAFFIC_FACTOR,
+        lowered_arl0=values["lowered_arl0"],
+        spread=values["spread"] > 0.0,
+        drift=values["drift"] > 0.0,
+        prior=values["prior"] > 0.0,
+        traffic=None if values["traffic_factor"] > 0.0 else shipped_traffic(),
+    )
+    return SequentialDetector(plan=sequential_plan(fleet, settings))
+
+
+@lru_cache(maxsize=1)
+def shipped_traffic() -> TrafficCalibration:
+    """Calibrated thresholds of traffic clauses, as they ship; ``traffic_factor`` above 0 does without."""
+    file = resolve_uri(SHIPPED_TRAFFIC, "selvage")
+    return parse_traffic(file.read_text(), str(file))
+
+
+def burn_rate(fleet: FleetSetup, values: Settings) -> Detector:
+    """Burn-rate alerts over several windows."""
+    return BurnRateDetector(
+        clauses=plan_clauses(fleet.contract),
+        hour_s=values["hour_s"] or fleet.contract.window_s,
+        least_observations=values["least_observations"],
+    )

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from contracts.parameters import Parameter
-from contracts.plugins import Registry
+from contracts.plugins import Parameter, Registry
 from controller.detect.detector import Detector
 from controller.detect.registry import detector_kind
 from controller.fleet import FleetSetup

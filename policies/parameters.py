@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contracts.parameters import Parameter, number, ratio, seconds, switch
+from contracts.plugins import Parameter, number, ratio, seconds, switch
 
 Parameters = Mapping[str, Parameter]
 

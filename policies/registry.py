@@ -19,7 +19,6 @@ from controller.fleet import FleetSetup
 from controller.options import ControllerOptions, ControllerSetup, ShieldLimits
 from controller.ports import Policy
 from policies import factories
-from policies.detectors import burn_rate, sequential
 from policies.kinds import POLICIES, PolicyKind, chosen_settings, policy_kind, settings_of
 from policies.parameters import (
     BREAKER,
@@ -83,7 +82,7 @@ BASELINES: Mapping[str, PolicyKind] = {
         quarantine=True,
         shield=True,
         description="hysteresis, driven by multi-window burn-rate alerts on every clause",
-        detector=burn_rate,
+        detector=factories.burn_rate,
     ),
     "sequential": PolicyKind(
         factory=factories.hysteresis,
@@ -91,7 +90,7 @@ BASELINES: Mapping[str, PolicyKind] = {
         quarantine=True,
         shield=True,
         description="hysteresis, driven by sequential detectors within a budget of false switches",
-        detector=sequential,
+        detector=factories.sequential,
     ),
     "informed": PolicyKind(
         factory=factories.informed,
@@ -99,7 +98,7 @@ BASELINES: Mapping[str, PolicyKind] = {
         quarantine=True,
         shield=True,
         description="reference: told of each fault after a known-law CUSUM's delay; plans by linear program",
-        detector=sequential,
+        detector=factories.sequential,
         limits=_KNOWN_CAPACITY,
     ),
     "linear-program": PolicyKind(
@@ -108,7 +107,7 @@ BASELINES: Mapping[str, PolicyKind] = {
         quarantine=True,
         shield=True,
         description="cheapest table by measured profiles and sequential evidence, taken as certain",
-        detector=sequential,
+        detector=factories.sequential,
     ),
     "threshold": PolicyKind(
         factory=factories.threshold,
@@ -144,7 +143,7 @@ LEARNED = PolicyKind(
     quarantine=True,
     shield=True,
     description="learned, on the evidence of the sequential detectors",
-    detector=sequential,
+    detector=factories.sequential,
 )
 
 
@@ -224,7 +223,7 @@ def configuration_facts(spec: str) -> dict[str, object]:
     values = settings_of(baseline, chosen)
     facts: dict[str, object] = {"policy": name, "settings": {**values.numbers, **values.texts}}
     facts["options"] = asdict(_levers(baseline))
-    if baseline.detector is sequential and not values["traffic_factor"] > 0.0:
+    if baseline.detector is factories.sequential and not values["traffic_factor"] > 0.0:
         facts["traffic_sha256"] = sha256_of(resolve_uri(SHIPPED_TRAFFIC, "selvage"))
     brought = POLICIES.code_sha256(name), DETECTORS.code_sha256(str(chosen.get("detector", "")))
     return facts if brought == (None, None) else facts | {"plugins_sha256": list(brought)}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contracts.errors import PluginError
-from contracts.parameters import Parameter
+from contracts.plugins import Parameter
 from controller.ports import Observation, PolicyState, Proposal
 from policies.kinds import POLICIES, PolicyKind
 from policies.rules.fixed import home_table

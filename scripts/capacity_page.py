@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from scripts.bench import capacity
-from scripts.pages import fill, table
+from scripts.output import fill, table
 
 SUITES = "package:contracts/library/suites"
 BASE = "e5-base"

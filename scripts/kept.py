@@ -16,7 +16,7 @@ from typing import Any
 
 from contracts.errors import DocumentError
 from contracts.loading.files import canonical_sha256
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from scripts.output import ready_folder, write_whole
 from scripts.provenance import machine_facts, sources_sha256

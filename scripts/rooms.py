@@ -9,7 +9,7 @@ import ast
 import sys
 from pathlib import Path
 
-from scripts.pages import fill, table
+from scripts.output import fill, table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, MARK = "architecture.md", "rooms"

@@ -6,10 +6,9 @@ A policy, fault, metric or detector is known by its name from then on, in docume
 from __future__ import annotations
 
 from contracts.metrics import register_metric
-from contracts.parameters import Parameter
+from contracts.plugins import Parameter
 from controller.detect.detector import Detector
-from controller.detect.judging import BeyondLimit, judging
-from controller.detect.registry import DetectorKind, register_detector
+from controller.detect.registry import BeyondLimit, DetectorKind, judging, register_detector
 from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
 from controller.ports import Observation, Policy, Proposal

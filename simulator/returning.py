@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
-from controller.healing.machine import begin, line, order, share, step
+from controller.healing.machine import begin, held_back, line, order, share, step
 from controller.healing.records import Flush, HealingOrder, HealingSight, HealingState, HealingTerms
-from controller.healing.shares import held_back
 from controller.ports import RoutingPlan
 from simulator.drive import Driver
 

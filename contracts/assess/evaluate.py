@@ -34,8 +34,7 @@ from contracts.assess.verdicts import (
     judge_observations,
 )
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.contract import Clause, KernelContract
 from contracts.metrics import metric
 

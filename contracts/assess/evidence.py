@@ -15,8 +15,8 @@ from contracts.assess.samples import load_samples
 from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
 from contracts.loading.loader import document_sha256
+from contracts.loading.untrusted import json_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 

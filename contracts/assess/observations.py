@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from contracts.assess.samples import SPLITS, KernelSamples
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.metrics import COLUMN_NAMES, METRICS
-from contracts.metrics.domains import domain_of
+from contracts.metrics.columns import domain_of
 from contracts.metrics.statistical import REFUSAL_JUDGE, AnswerJudge, JsonJudge, judged_difference
 from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
 

@@ -11,7 +11,7 @@ import numpy as np
 from contracts.assess.limits import mean_limits, observations_needed, quantile_place, rate_limits
 from contracts.assess.observations import Observations, from_samples
 from contracts.assess.samples import KernelSamples
-from contracts.assess.shared_estimator import lower_bound_note, shared_estimator
+from contracts.assess.several import lower_bound_note, shared_estimator
 from contracts.documents.contract import Clause, Estimator
 from contracts.documents.profile import HEALTHY
 from contracts.metrics import metric

@@ -22,7 +22,7 @@ from typing import Literal, get_args
 
 from contracts.errors import DocumentError, Problem, SelvageError
 from contracts.loading.files import canonical_sha256, canonical_text, write_pinned
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
 
 RecordedVerdict = Literal["pass", "fail", "inconclusive"]

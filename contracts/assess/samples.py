@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.archives import arrays_of
 from contracts.loading.files import write_pinned
+from contracts.loading.untrusted import arrays_of
 from contracts.regular_files import ARCHIVE_BYTES, read_regular
 
 SPLITS: tuple[str, ...] = ("certify", "probe", "traffic")

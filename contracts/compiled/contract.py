@@ -1,4 +1,4 @@
-"""A contract as arrays: what the controller and the simulator's ground truth compute with.
+"""A contract as arrays, and their axes: what the controller and the simulator's ground truth compute with.
 
 ``contracts.compiled.build.compile_contract`` builds it from a ``KernelContract`` and a ``FleetLayout``.
 
@@ -9,6 +9,9 @@ How a clause becomes one number per observation (a probe prompt or a request):
   ``rate <= 1 - XX / 100``;
 * a *per-observation* metric (``kl``) with budget rho > 0: the same indicator, judged ``rate <= rho``; with
   rho = 0 (hard) judged ``rate <= null_rate``.
+
+All fleets that are advanced together share one layout, so an array has a leading batch axis ``B`` and then
+axes that the layout names: ``K`` kernels, ``S`` slices, ``R`` replicas, ``M`` probe metrics, ``C`` clauses.
 """
 
 from __future__ import annotations
@@ -70,3 +73,21 @@ class CompiledContract:
     false_switch_budget_per_slice_month: float  # of sequential detectors, at most, under their null
     stale_after_s: float  # telemetry older than this is stale
     ejection_cap_ratio: float  # largest share of a kernel's replicas in quarantine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetLayout:
+    """Names and order of the array axes."""
+
+    kernels: tuple[str, ...]  # [K]
+    slices: tuple[str, ...]  # [S]
+    replicas: tuple[str, ...]  # [R]
+    replica_kernel: NDArray[np.int64]  # [R] index of the kernel that the replica runs
+    probe_metrics: tuple[str, ...]  # [M] "<metric>@<estimator>", e.g. "kl_mean@full_vocab"
+    known_good: int  # index of the certified kernel that a fallback goes to
+    zones: tuple[str, ...] = ()  # [R] zone of each replica; empty: not known
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """``(K, S, R)``."""
+        return len(self.kernels), len(self.slices), len(self.replicas)

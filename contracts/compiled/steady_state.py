@@ -6,7 +6,7 @@ With ``n`` sequences decoding, mean prompt ``P`` and mean output ``O`` tokens, o
 
 because each step ends ``n / O`` requests, which are replaced by as many prompts to prefill. A replica
 then answers ``n / (O * step(n))`` requests per second, and a request takes ``c0 + c1 * P`` to its first
-token and ``step(n)`` for each further one, beside what serving delays it (``contracts.compiled.served``). How
+token and ``step(n)`` for each further one, beside what serving delays it (``contracts.compiled.build``). How
 many of those keep the objectives is in ``contracts.compiled.carried``. All times in seconds.
 """
 

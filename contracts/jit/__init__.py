@@ -3,10 +3,8 @@
 The only room that imports numba's internals.
 """
 
-from contracts.jit.borrowed import borrowed
-from contracts.jit.decorator import FUNCTIONS, compiled
-from contracts.jit.prefetch import prefetch, prefetch_row
-from contracts.jit.progress import is_all_compiled, note_all_compiled, told_of_compiling
+from contracts.jit.decorator import FUNCTIONS, compiled, is_all_compiled, note_all_compiled, told_of_compiling
+from contracts.jit.intrinsics import borrowed, prefetch, prefetch_row
 
 __all__ = [
     "FUNCTIONS",

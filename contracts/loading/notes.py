@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from contracts.documents import ContractSpec, Document, FaultDrill, KernelContract, KernelPool
 from contracts.documents.pool import PoolSpec
 from contracts.errors import KeyPath
-from contracts.loading.measured_notes import measured_notes
+from contracts.loading.profiles import measured_notes
 from contracts.loading.yaml_positions import dotted, parse
 
 NOT_ENFORCED = "not enforced yet"

@@ -17,8 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import ARCHIVE_BYTES, hash_regular, read_regular
 
 OCI_PREFIX = "oci://"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contracts.metrics import generation, numeric, observability, passive, rollout, runtime, statistical
+from contracts.metrics import generation, numeric, observability, runtime, statistical
 from contracts.metrics.columns import (
     COLUMN_NAMES,
     PromptColumns,
@@ -11,8 +11,7 @@ from contracts.metrics.columns import (
     sampled_columns,
     top_k_columns,
 )
-from contracts.metrics.generation import GENERATION_COLUMNS
-from contracts.metrics.passive import PASSIVE_COLUMNS
+from contracts.metrics.generation import GENERATION_COLUMNS, PASSIVE_COLUMNS
 from contracts.metrics.registry import (
     METRICS,
     Estimator,
@@ -40,10 +39,8 @@ __all__ = [
     "metric",
     "numeric",
     "observability",
-    "passive",
     "prompt_columns",
     "register_metric",
-    "rollout",
     "runtime",
     "sampled_columns",
     "statistical",

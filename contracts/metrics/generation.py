@@ -1,8 +1,13 @@
-"""Metrics of answers that a server generated greedily, as users get them: through cache, decode and stream.
+"""Metrics of generated answers: of golden prompts answered greedily, and of users' own.
 
-A prompt whose log-probabilities are asked for skips the prefix cache and samples nothing; these metrics see
-what such a probe cannot. An observation is one probe; NaN where a probe of that kind does not measure it.
-All but shares are clipped by their clause. Lists of most probable tokens are those that a server returns.
+A prompt whose log-probabilities are asked for skips the prefix cache and samples nothing; golden prompts are
+answered as users get answers, through cache, decode and stream, and show what such a probe cannot. An
+observation is one probe; NaN where a probe of that kind does not measure it. All but shares are clipped by
+their clause. Lists of most probable tokens are those that a server returns.
+
+Users' own answers are looked at where an operator lets sampled log-probabilities be seen. Nobody knows what
+is right there, so a kernel is compared with its own certified past on the same slice. Users change as well,
+so a clause on such a metric informs (L1, with a budget) and moves nothing.
 """
 
 from __future__ import annotations
@@ -78,3 +83,18 @@ def nonce_crossed(own: str, answered: str) -> float:
 def grammar_invalid(matches: bool) -> float:
     """1 for a complete answer to a request with a grammar that does not keep it, else 0."""
     return float(not matches)
+
+
+#: Columns that these metrics read.
+PASSIVE_COLUMNS: tuple[str, ...] = ("surprise_outside",)
+
+
+@register_metric(
+    "surprise_outside_rate", family="S", unit="ratio", judgement="share", columns={"none": "surprise_outside"}
+)
+def surprise_outside(surprise_nats: float, low_nats: float, high_nats: float) -> float:
+    """1 for an answer whose mean surprise lies outside the limits of its kernel's certified past, else 0.
+
+    Surprise: minus the log-probability of a sampled token. Limits: those of ``live.observe.past``, nats.
+    """
+    return float(not low_nats <= surprise_nats <= high_nats)

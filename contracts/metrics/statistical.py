@@ -1,8 +1,12 @@
-"""Statistical metrics (family S): behaviour over labelled samples, judged by a pluggable judge.
+"""Statistical metrics (family S): labelled samples, judged by a pluggable judge, and training's trajectories.
 
 A gap is candidate minus reference on the *same* prompts, one paired difference in [-1, 1] per prompt;
 the clause is on the absolute mean. Small models show neither refusals nor formats, so shipped
 profiles carry these metrics as not measured.
+
+Whether training sees the same trajectories as an audit rollout, which repeats the same prompts with the
+reference kernel, is one number per training step; both such metrics are judged from logged steps by
+``selvage contract evaluate``, never online.
 """
 
 from __future__ import annotations
@@ -113,3 +117,34 @@ def ece_gap(
     """|ECE of the candidate - ECE of the reference| on the same labelled tokens."""
     candidate = calibration_error(candidate_confidence, candidate_correct)
     return abs(candidate - calibration_error(reference_confidence, reference_correct))
+
+
+@register_metric(
+    "reward_trajectory_gap",
+    family="S",
+    unit="reward",
+    columns={"none": "reward_gap"},
+    source=Source.OFFLINE,
+)
+def reward_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """|mean reward of the rollout - mean reward of the audit rollout| per step, float64 [steps]."""
+    return _step_gap(candidate, audit)
+
+
+@register_metric(
+    "reference_kl_trajectory_gap",
+    family="S",
+    unit="nats",
+    columns={"none": "reference_kl_gap"},
+    source=Source.OFFLINE,
+)
+def reference_kl_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """|KL to the reference policy in the rollout - the same in the audit| per step, float64 [steps]."""
+    return _step_gap(candidate, audit)
+
+
+def _step_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """|difference of the means over answers| per step; both are float64 [steps, answers]."""
+    if candidate.ndim != 2 or audit.ndim != 2 or candidate.shape[0] != audit.shape[0]:
+        raise ValueError(f"need [steps, answers] of the same steps, got {candidate.shape} and {audit.shape}")
+    return np.asarray(np.abs(candidate.mean(axis=1) - audit.mean(axis=1)))

@@ -19,12 +19,12 @@ __all__ = ["Breach", "breaches"]
 _RULES = {
     "KernelContract": ("contract", "contract_breaches"),
     "KernelPool": ("pool", "pool_breaches"),
-    "KernelProfile": ("profile", "profile_breaches"),
+    "KernelProfile": ("pool", "profile_breaches"),
     "Scenario": ("scenario", "scenario_breaches"),
     "MetaContract": ("policy", "meta_breaches"),
     "PolicyArtifact": ("policy", "artifact_breaches"),
-    "FaultDrill": ("drill", "drill_breaches"),
-    "RoutePolicy": ("route", "route_breaches"),
+    "FaultDrill": ("scenario", "drill_breaches"),
+    "RoutePolicy": ("policy", "route_breaches"),
     "Suite": ("policy", "suite_breaches"),
     "KernelPromotion": ("promotion", "promotion_breaches"),
 }

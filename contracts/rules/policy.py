@@ -1,11 +1,13 @@
-"""Rules of the documents about policies: meta-contract, route, artefact, drill, suite."""
+"""Rules of the documents about policies: meta-contract, route, artefact, suite."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from contracts.documents.artifact import ArtifactSpec, Certificate
 from contracts.documents.meta import MetaClause, MetaSpec
+from contracts.documents.route import Freeze, RoutePolicySpec
 from contracts.documents.suite import SuiteScenario, SuiteSpec
 from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, repeated, under
@@ -141,3 +143,32 @@ def _suite_scenario(scenario: SuiteScenario, path: KeyPath, spec: SuiteSpec) -> 
     if scenario.control and scenario.faults:
         hint = "a control has ordinary change only; drop the faults or control"
         yield Breach(path=(*path, "faults"), expected="none", actual="a fault in a control", next_step=hint)
+
+
+_SUM_TOLERANCE = 1e-6
+
+
+def route_breaches(spec: RoutePolicySpec) -> Iterator[Breach]:
+    """Broken rules of one route policy, paths from its spec."""
+    if spec.freeze is not None:
+        yield from under(("freeze",), _freeze(spec.freeze))
+
+
+def _freeze(freeze: Freeze) -> Iterator[Breach]:
+    try:
+        datetime.strptime(freeze.until, "%Y-%m-%dT%H:%M:%S%z")
+    except ValueError:
+        hint = "write it as 2030-01-31T18:00:00Z"
+        yield Breach(path=("until",), expected="an instant in UTC", actual=freeze.until, next_step=hint)
+    rows = freeze.table or ()
+    yield from repeated([row.slice for row in rows], ("table",), "slice")
+    for index, row in enumerate(rows):
+        yield from repeated([one.kernel for one in row.weights], ("table", index, "weights"), "kernel")
+        total = sum(one.weight for one in row.weights)
+        if abs(total - 1.0) > _SUM_TOLERANCE:
+            yield Breach(
+                path=("table", index, "weights"),
+                expected="weights that add up to 1",
+                actual=f"{total:g}",
+                next_step="give the rest to the kernel that shall carry it",
+            )

@@ -1,10 +1,11 @@
-"""Rules of scenarios and of the faults that scenarios and drills share."""
+"""Rules of scenarios and drills, and of the faults that both share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
+from contracts.documents.drill import DrillLoad, DrillSpec
 from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
 from contracts.documents.trigger import Trigger
@@ -169,3 +170,30 @@ def _change(change: Change, path: KeyPath, spec: ScenarioSpec) -> Iterator[Breac
     if spec.pool is not None and change.kernel is not None:
         names = [kernel.name for kernel in spec.pool.kernels]
         yield from unknown(change.kernel, names, (*path, "kernel"), "pool's kernels")
+
+
+def drill_breaches(spec: DrillSpec) -> Iterator[Breach]:
+    """Broken rules of one drill, paths from its spec."""
+    yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
+    for index, fault in enumerate(spec.faults):
+        yield from fault_breaches(fault, ("faults", index), None, spec.time_to_live_s)
+    for key, guards in (("steady_state", spec.steady_state), ("abort_when", spec.abort_when)):
+        yield from repeated([guard.name for guard in guards], (key,), "name")
+    if spec.load is not None:
+        yield from _load(spec.load, ("load",))
+
+
+def _load(load: DrillLoad, path: KeyPath) -> Iterator[Breach]:
+    kind = "trace_uri" if load.arrivals == "trace" else load.arrivals
+    yield from only_block(kind, {"trace_uri": load.trace_uri}, path, "arrivals")
+    if load.slice_mix is None:
+        return
+    yield from repeated([part.slice for part in load.slice_mix], (*path, "slice_mix"), "slice")
+    total = math.fsum(part.share for part in load.slice_mix)
+    if abs(total - 1.0) > 1e-6:
+        yield Breach(
+            path=(*path, "slice_mix"),
+            expected="shares that sum to 1",
+            actual=f"{total:g}",
+            next_step="shares are parts of all requests; make them add up",
+        )

@@ -1,4 +1,4 @@
-"""E5's measures: pure functions of one ``EpisodeRecord``.
+"""E5's measures: pure functions of one ``EpisodeRecord``, and the form in which files keep them.
 
 The incident window runs from the row of the fault onset to the horizon, for every policy alike. Of
 an episode without an incident (no fault, or a fault that never broke the contract) the incident
@@ -8,11 +8,15 @@ measures are not applicable: NaN, and left out of means by ``contracts.scoring.i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
+from contracts.loading.files import plain
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.incident_measures import (
     IncidentMeasures,
@@ -168,3 +172,28 @@ def measure_service(record: EpisodeRecord) -> ServiceMeasures:
         probe_tokens=float(record.probe_tokens.sum()),
         known_good_ratio=ratio_of(known_good, float(by_replica.sum())),
     )
+
+
+_MEASURES = TypeAdapter(EpisodeMeasures)
+_ABSENT = ("incident",)
+"""Fields whose null says that there is none."""
+
+
+def measures_plain(measures: EpisodeMeasures) -> dict[str, Any]:
+    """``measures`` as JSON holds them."""
+    found: dict[str, Any] = plain(asdict(measures))
+    return found
+
+
+def measures_of(found: Mapping[str, Any]) -> EpisodeMeasures:
+    """What ``measures_plain`` wrote; ValueError for anything else."""
+    return _MEASURES.validate_python(_known(dict(found)))
+
+
+def _known(value: Any, name: str = "") -> Any:
+    """``value`` with NaN for null."""
+    if isinstance(value, dict):
+        return {key: _known(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_known(inner) for inner in value]
+    return float("nan") if value is None and name not in _ABSENT else value

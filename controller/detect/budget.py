@@ -20,12 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import SampleRates, Source
 from controller.detect.clauses import Kind, from_traffic, plan_clauses, replica_places
-from controller.detect.streams.protocol import Floats
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import Floats, guaranteed_threshold
 
 MONTH_S = 30.0 * 86400.0
 #: A share of the budget that leaves less than an alarm in as many observations: the stream is not watched.

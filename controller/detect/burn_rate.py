@@ -29,8 +29,15 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from controller.detect.burn_rate_pass import Budgets, Tier, end_bins, find_kept, sum_up, take_in
 from controller.detect.clauses import ClausePlan, applies, needs_traffic
-from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
-from controller.detect.latched import forgotten, latched
+from controller.detect.detector import (
+    AlarmState,
+    DetectorState,
+    EvidenceBatch,
+    flags,
+    floats,
+    forgotten,
+    latched,
+)
 from controller.detect.sums import Sums
 
 #: Factors of the workbook's alerts and their long windows, in hours; short windows are a twelfth.

@@ -37,8 +37,7 @@ from controller.detect.budget import MONTH_S, MOST_ARL0
 from controller.detect.certified_drift_pass import ComparedProbes, DriftMemory, DriftRules, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
 from controller.detect.streams.eprocess import Gaussian
-from controller.detect.streams.protocol import Floats
-from controller.detect.streams.thresholds import guaranteed_threshold, log_threshold
+from controller.detect.streams.protocol import Floats, guaranteed_threshold, log_threshold
 
 #: False flags, each counted for all slices, as a share of the contract's budget of false switches.
 FLAG_SHARE = 0.1

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from contracts.jit import compiled
 from controller.detect.as_certified_pass import DIFFERS, MATCHES, UNKNOWN
 from controller.detect.streams.passes import CEILING
-from controller.detect.streams.protocol import Flags, Floats
-from controller.detect.streams.thresholds import reaches
+from controller.detect.streams.protocol import Flags, Floats, reaches
 
 #: Largest exponent of one observation, as in ``controller.detect.streams.passes.tilt``.
 _MOST = 600.0

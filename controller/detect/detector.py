@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
+from contracts.jit import compiled
 from contracts.telemetry import ProbeSamples, SampleRates
+from controller.cells import by_cell, some_of
+from controller.detect.clauses import moves_traffic
 from controller.detect.sums import Sums
 
 DetectorState = dict[str, NDArray[np.generic]]
@@ -180,3 +182,31 @@ def blanked(
     after = array.copy()
     after[places] = blank
     return after
+
+
+def forgotten(state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
+    """Every array [B, U, S, C, ...] of ``state`` back at 0 or False where ``mask`` bool [B, U, S, C]."""
+    places = np.nonzero(mask)
+    return {name: blanked(array, array.dtype.type(0), places) for name, array in state.items()}
+
+
+def latched(state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
+    """float64 [B, U, S]: 1 where a clause that moves traffic is in alarm, else 0 (``evidence_ratio``)."""
+    alarm = flags(state, "alarm")
+    ratio = np.zeros(alarm.shape[:3])
+    _latch(ratio, alarm, moves_traffic(contract))
+    return ratio
+
+
+@compiled
+def _latch(ratio, alarm, moves):
+    """1 in ``ratio`` [B, U, S] where a clause of ``moves`` bool [C] is in ``alarm`` [B, U, S, C]."""
+    cells = by_cell(alarm)
+    for b in range(alarm.shape[0]):
+        for u in range(alarm.shape[1]):
+            if not some_of(cells, b, u):
+                continue
+            for s in range(alarm.shape[2]):
+                for c in range(alarm.shape[3]):
+                    if alarm[b, u, s, c] and moves[c]:
+                        ratio[b, u, s] = 1.0

@@ -1,6 +1,10 @@
 """Detectors that others bring, by name: a policy is run on one with ``policy:detector=NAME``.
 
 The project's own detectors need no name: each policy of its own says which one it stands on.
+
+A detector may be one function, which ``judging`` registers: which completed windows raise an alarm, of those
+beyond a clause's limit. Collecting, carrying, recovery and the alarms of clauses that tolerate nothing are
+those of the window detector.
 """
 
 from __future__ import annotations
@@ -8,9 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from contracts.parameters import Parameter
-from contracts.plugins import Registry
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from contracts.errors import PluginError
+from contracts.plugins import Parameter, Registry
 from controller.detect.detector import Detector
+from controller.detect.sums import COUNT, OVER, TOTAL, Sums, excess_of_sums, significant
+from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
 
 
@@ -41,3 +51,68 @@ def detector_kind(name: str) -> DetectorKind:
     if name not in DETECTORS:
         raise ValueError(f"unknown detector {name!r}; known: {', '.join(DETECTORS.known()) or 'none'}")
     return DETECTORS[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeyondLimit:
+    """Completed windows whose estimate lies beyond their clause's limit, n of them."""
+
+    count: NDArray[np.float64]  # [n], observations
+    value: NDArray[np.float64]  # [n], their mean in the metric's unit; of a rate clause the share over
+    excess: NDArray[np.float64]  # [n], distance beyond the limit, relative to it, > 0
+    significant: NDArray[np.bool_]  # [n], beyond chance at the contract's confidence
+
+
+#: What it takes, with the settings by name, and gives back: which raise an alarm, bool [n].
+Judge = Callable[[BeyondLimit, Mapping[str, float]], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingDetector(WindowDetector):
+    """A window detector whose windows ``judge`` decides on."""
+
+    name: str
+    judge: Judge
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def _broken(
+        self, judged: Sums, beyond: NDArray[np.bool_], contract: CompiledContract
+    ) -> NDArray[np.bool_]:
+        """What ``judge`` says of the windows ``beyond``; PluginError where that is no answer to them."""
+        windows = _beyond_limit(judged, beyond, contract)
+        found = np.asarray(self.judge(windows, self.settings))
+        if found.shape != windows.count.shape or found.dtype != np.bool_:
+            expected = f"{len(windows.count)} of bool, got {list(found.shape)} of {found.dtype}"
+            raise PluginError(f"detector {self.name!r}: expected {expected}; mend its function")
+        return found
+
+
+def _beyond_limit(judged: Sums, beyond: NDArray[np.bool_], contract: CompiledContract) -> BeyondLimit:
+    picked, clause = judged[beyond], np.nonzero(beyond)[-1]
+    counted = np.where(contract.is_rate[clause], picked[:, OVER], picked[:, TOTAL])
+    return BeyondLimit(
+        count=picked[:, COUNT],
+        value=counted / np.maximum(picked[:, COUNT], 1.0),
+        excess=excess_of_sums(judged, contract)[beyond],
+        significant=significant(judged, beyond, contract, contract.alarm_confidence, above=True),
+    )
+
+
+def judging(name: str, description: str, **parameters: Parameter) -> Callable[[Judge], Judge]:
+    """Register the decorated function as the detector ``name`` with ``parameters``.
+
+    It gets the windows ``BeyondLimit`` and the settings by name. ValueError where the name is taken.
+    """
+
+    def keep(judge: Judge) -> Judge:
+        kind = DetectorKind(
+            make=lambda _, values: JudgingDetector(
+                name=name, judge=judge, settings={key: values[key] for key in parameters}
+            ),
+            parameters=parameters,
+            description=description,
+        )
+        register_detector(name, kind)
+        return judge
+
+    return keep

@@ -1,12 +1,18 @@
-"""Sums of observations, as windows and ticks keep them, and how far they lie beyond a clause's limit.
+"""Sums of observations, as windows and ticks keep them: how far beyond a limit they lie, and if by chance.
 
 Every observation adds to four sums on the last axis of an array: their names are the places below.
+
+Confidence limits are one-sided. Rates use the exact (Clopper-Pearson) limit in its test form, a binomial tail
+through the incomplete beta function; means use Student's t.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.health import excess_of, relative_excess
@@ -35,3 +41,78 @@ def excess_of_cell(cell, is_rate, rate_limit, threshold, sense):
     if is_rate:
         return excess_of(cell[OVER] / count, rate_limit, 1.0)
     return excess_of(cell[TOTAL] / count, threshold, sense)
+
+
+def beyond_limit(
+    sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Where the lower confidence limit lies beyond the clause's limit, and the excess there (else 0)."""
+    excess = excess_of_sums(sums, contract)
+    beyond = ready & (excess > 0.0)
+    beyond[beyond] = significant(sums, beyond, contract, contract.alarm_confidence, above=True)
+    return beyond, np.where(beyond, excess, 0.0)
+
+
+def significant(
+    sums: Sums, cells: NDArray[np.bool_], contract: CompiledContract, confidence: float, *, above: bool
+) -> NDArray[np.bool_]:
+    """Of the ``cells`` bool [B, U, S, C], in their order: the one-sided limit lies beyond the clause's.
+
+    ``above``: the lower limit lies beyond; else the upper limit lies inside.
+    """
+    clause = np.nonzero(cells)[-1]
+    picked = sums[cells]
+    rate = contract.is_rate[clause]
+    answer = np.zeros(len(clause), dtype=np.bool_)
+    answer[rate] = _rate_significant(picked[rate], contract.rate_limit[clause[rate]], confidence, above)
+    mean = ~rate
+    answer[mean] = _mean_significant(picked[mean], clause[mean], contract, confidence, above)
+    return answer
+
+
+def _rate_significant(
+    sums: Sums, limit: NDArray[np.float64], confidence: float, above: bool
+) -> NDArray[np.bool_]:
+    """Exact binomial test: P(X >= x) or P(X <= x) at rate ``limit`` is below 1 - confidence."""
+    count, over = sums[..., COUNT], sums[..., OVER]
+    alpha = 1.0 - confidence
+    if above:
+        tail = special.betainc(np.maximum(over, 1.0), np.maximum(count - over, 0.0) + 1.0, limit)
+        return np.asarray((tail < alpha) & (over > 0.0), dtype=np.bool_)
+    tail = (1.0 - limit) ** count  # none over: the most frequent case has a closed form
+    some = over > 0.0
+    tail[some] = special.betainc(np.maximum(count - over, 1e-9)[some], over[some] + 1.0, 1.0 - limit[some])
+    return np.asarray(np.where(limit > 0.0, tail < alpha, over <= 0.0), dtype=np.bool_)
+
+
+def _mean_significant(
+    sums: Sums, clause: NDArray[np.int64], contract: CompiledContract, confidence: float, above: bool
+) -> NDArray[np.bool_]:
+    """One-sided t limit of the mean on the side that ``above`` asks for."""
+    count = sums[..., COUNT]
+    mean = sums[..., TOTAL] / count
+    variance = (
+        np.maximum(sums[..., SQUARES] / count - mean * mean, 0.0) * count / np.maximum(count - 1.0, 1.0)
+    )
+    reach = _t_quantile(np.maximum(count - 1.0, 1.0), confidence) * np.sqrt(variance / count)
+    distance = contract.sense[clause] * (mean - contract.threshold[clause])
+    enough = count >= 2.0
+    return np.asarray(
+        enough & ((distance - reach > 0.0) if above else (distance + reach <= 0.0)), dtype=np.bool_
+    )
+
+
+def _t_quantile(freedom: NDArray[np.float64], confidence: float) -> NDArray[np.float64]:
+    """Student's t quantile for whole degrees of freedom >= 1, from a table where it reaches."""
+    table = _t_table(confidence)
+    quantile = table[np.minimum(freedom, len(table) - 1).astype(np.int64)]
+    beyond = freedom >= len(table)
+    if bool(beyond.any()):
+        quantile[beyond] = special.stdtrit(freedom[beyond], confidence)
+    return quantile
+
+
+@lru_cache(maxsize=16)
+def _t_table(confidence: float) -> NDArray[np.float64]:
+    """Quantiles by degrees of freedom; entry 0 repeats entry 1."""
+    return np.asarray(special.stdtrit(np.maximum(np.arange(1024.0), 1.0), confidence))

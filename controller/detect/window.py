@@ -1,6 +1,6 @@
 """The window detector: judges every completed tumbling window of sums.
 
-Limits are one-sided at the contract's ``alarm_confidence`` (``significance``).
+Limits are one-sided at the contract's ``alarm_confidence`` (``sums``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from controller.detect.clauses import applies, needs_traffic, zero_tolerance_places
-from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch, flags, floats
-from controller.detect.latched import forgotten, latched
-from controller.detect.significance import significant
-from controller.detect.sums import Sums
+from controller.detect.detector import (
+    AlarmState,
+    DetectorState,
+    EvidenceBatch,
+    flags,
+    floats,
+    forgotten,
+    latched,
+)
+from controller.detect.sums import Sums, significant
 from controller.detect.window_pass import (
     WindowMarks,
     WindowMemory,

@@ -13,10 +13,9 @@ from contracts.compiled.contract import CompiledContract
 from controller.cells import kernel_count, pool
 from controller.detect.clauses import applies, from_traffic, moves_traffic, replica_places
 from controller.detect.detector import AlarmState, PooledAlarms
-from controller.detect.significance import beyond_limit
-from controller.detect.sums import COUNT, Sums, excess_of_sums
+from controller.detect.sums import COUNT, Sums, beyond_limit, excess_of_sums
 from controller.judge.departures import Case, Flags
-from controller.judge.failing_members import failing_members
+from controller.judge.whose_failures import failing_members
 from controller.state import speaks_for_nobody
 
 

@@ -21,8 +21,8 @@ from controller.cells import kernel_count, some_within
 from controller.detect.clauses import moves_traffic, replica_places
 from controller.detect.sums import excess_of_sums
 from controller.judge.departures import Case, Flags
-from controller.judge.failing_zones import struck_zones
 from controller.judge.own_clock import of_weighted
+from controller.judge.whose_failures import struck_zones
 
 #: Share of the objective that the way alone has to take.
 LEAST_RATIO = 0.25

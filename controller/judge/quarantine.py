@@ -10,7 +10,7 @@ in quarantine, and at least one stays in rotation. A replica that the cap keeps 
 kernel on the clauses it breaks: its traffic would otherwise go on being served badly. Of clauses on traffic
 the gateway's own counts say so.
 
-Who is slow and no more comes back by turns with the others of its zone (``controller.judge.slow_return``).
+Who is slow and no more comes back by turns with the others of its zone (``controller.judge.returns``).
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ from controller.judge.departures import (
 )
 from controller.judge.departures_pass import Alarms, ask_away
 from controller.judge.failing_in_a_row import failing_between_answers, telling_rows
-from controller.judge.failing_members import proven_departures
-from controller.judge.failing_zones import failing_with_their_zone
 from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
 from controller.judge.late_on_the_way import culprits_on_the_way, late_on_the_way
 from controller.judge.own_clock import attribute
@@ -52,9 +50,9 @@ from controller.judge.quarantine_pass import (
     recertify,
     release,
 )
-from controller.judge.relapse import follow_health, relapsing
-from controller.judge.slow_return import renew, who_waits
+from controller.judge.returns import follow_health, relapsing, renew, who_waits
 from controller.judge.sparing import most_offered_rps, recall, spare
+from controller.judge.whose_failures import failing_with_their_zone, proven_departures
 from controller.state import ControllerState, altered
 
 

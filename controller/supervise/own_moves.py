@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import FleetTelemetry, Source
 from controller.judge.judge import Judgement
 from controller.options import ControllerSetup, OwnMoveOptions

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.compiled.meta import CompiledMeta
 from contracts.jit import borrowed, compiled
 from contracts.scoring.switch_law import (

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter
 
 from contracts.errors import DocumentError, SelvageError
 from contracts.loading.files import json_text, write_pinned
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 
 State = Literal["open", "undone", "gone"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, open_regular
 from faults.client.errors import DrillRefusedError, ReplicaGoneError, ReplicaSilentError
 from faults.inside.gate import TOKEN_HEADER

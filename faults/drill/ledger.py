@@ -16,8 +16,7 @@ from typing import Any
 
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text, write_pinned
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from faults.client import record as records
 from faults.client.errors import DrillError, DrillRefusedError

@@ -10,7 +10,7 @@ from contracts.documents import FaultDrill, PoolSpec
 from contracts.documents.drill import DrillLoad, DrillSpec
 from contracts.documents.scenario import FaultTarget, ScheduledFault, SliceShare
 from contracts.errors import DocumentError, Problem
-from faults.targets import struck_share
+from faults.schedule import struck_share
 
 #: Control interval of every drill, s.
 TICK_S = 1.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
 from k8s.operator.endpoints import IN_ROTATION, OUT

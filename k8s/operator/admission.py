@@ -15,7 +15,7 @@ from contracts.loading.loader import document_sha256
 from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.objects import Manifest, Resources
 from k8s.operator.upgrades import Announced
-from k8s.resources.objects import document_of, written
+from k8s.resources.kinds import document_of, written
 from k8s.routes.rules import Mirror
 
 DocumentT = TypeVar("DocumentT", bound=Document)

@@ -1,4 +1,7 @@
-"""Documents as what the controller is set up with, and as the shape of the route. Pure but for files."""
+"""Documents as what the controller is set up with, as the shape of the route, and which a loop does not take.
+
+Pure but for files. What a running loop does not take is told apart by fingerprint.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelPool
 from contracts.documents.pool import BackendRef, PoolKernel
 from contracts.documents.route import Freeze
+from contracts.loading.loader import document_sha256
+from contracts.loading.profiles import ProfileDiffersError
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.ports import Clock
-from k8s.operator.admission import Documents
+from k8s.operator.admission import Documents, PolicyAdmission
+from k8s.operator.conditions import condition
 from k8s.operator.replicas import KernelBackend
 from k8s.routes.rules import Backend, RouteShape
 from live.control.setup import LiveDocuments, LiveSetup, live_setup
@@ -115,3 +121,22 @@ def pinned_table(
 def _backend(kernel: PoolKernel) -> Backend:
     assert kernel.backend is not None  # a rule of the resource
     return backend_of(kernel.backend)
+
+
+def fingerprint(documents: Documents) -> str:
+    """What of the documents a running loop depends on; break-glass and suspension change nothing of it."""
+    spec = documents.policy.spec.model_copy(update={"freeze": None, "suspend": None})
+    policy = documents.policy.model_copy(update={"spec": spec})
+    apart = "".join(repr(one) for one in (documents.mirrors, documents.announced) if one)
+    return "".join(document_sha256(one) for one in (policy, documents.pool, documents.contract)) + apart
+
+
+def with_problem(verdict: PolicyAdmission, problem: str, reason: str = "DoesNotFit") -> PolicyAdmission:
+    """``verdict`` with ResolvedRefs False for ``reason``; its documents are not taken."""
+    resolved = condition("ResolvedRefs", False, reason, problem)
+    return PolicyAdmission(accepted=verdict.accepted, resolved=resolved, documents=None)
+
+
+def reason_of(error: Exception) -> str:
+    """Of ResolvedRefs, where documents are refused for ``error``."""
+    return "ProfileDiffers" if isinstance(error, ProfileDiffersError) else "DoesNotFit"

@@ -19,19 +19,18 @@ from k8s.operator.admission import Documents, ObjectReader, PolicyAdmission, Pol
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
 from k8s.operator.conditions import ResourceCondition
+from k8s.operator.fleet import fingerprint, reason_of, with_problem
 from k8s.operator.objects import ClusterError, Manifest, Resources
+from k8s.operator.outcomes import Tally
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
 from k8s.operator.publisher import Publication, Publisher
-from k8s.operator.refusals import fingerprint, reason_of, with_problem
 from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
 from k8s.operator.route_loop import LoopParts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
-from k8s.operator.tally import Tally
 from k8s.operator.told import fields
 from live.control.loop import Begun, Turn
-from live.control.together import Together
-from live.control.turns import Decided
+from live.control.turns import Decided, Together
 
 _LOG = logging.getLogger(__name__)
 

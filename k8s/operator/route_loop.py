@@ -18,9 +18,9 @@ from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
-from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
+from k8s.operator.outcomes import Evaluations
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
@@ -30,8 +30,7 @@ from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import LaterClock
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
 from live.control.stacks import owned
-from live.control.together import UndecidedFleet, setup_key
-from live.control.turns import Decided
+from live.control.turns import Decided, UndecidedFleet, setup_key
 
 #: The route is read again after so long although nothing moved, so that a foreign edit is seen.
 CHECK_S = 5.0

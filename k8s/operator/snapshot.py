@@ -16,14 +16,14 @@ from typing import Any
 from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError, StateError
 from contracts.loading.files import canonical_sha256
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.regular_files import TEXT_BYTES
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_from_json, state_to_json
 from k8s.operator.admission import Documents
 from k8s.operator.objects import Manifest
-from k8s.resources.objects import document_of, object_of
+from k8s.resources.kinds import document_of, object_of
 
 #: A ConfigMap holds one MiB; base64 takes a third of it.
 MOST_BYTES = 700_000

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import yaml
 from kubernetes import client, config
 
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from k8s.operator.objects import ClusterError
 
 

@@ -21,7 +21,7 @@ from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
 from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess
-from live.control.pace import run
+from live.control.clocks import run_on_the_beat
 
 _LOG = logging.getLogger(__name__)
 #: Of the drill runner alone; the operator has another one.
@@ -77,7 +77,7 @@ def serve_drills(settings: DrillSettings) -> None:
             turn(drills, leadership)
 
         try:
-            run(turn_both, _TICK_S, stop)
+            run_on_the_beat(turn_both, _TICK_S, stop)
         finally:
             drills.leave()
             _LOG.info("the drill runner ends", extra=about)

@@ -16,9 +16,9 @@ from contracts.assess.gate import GateOutcome
 from contracts.units import MS_PER_S
 from controller.promotion.records import PromotionStage, most_ratio
 from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.outcomes import Tally
 from k8s.operator.promotion.records import Attempt
 from k8s.operator.route_loop import RouteLoop
-from k8s.operator.tally import Tally
 
 #: Upper edges of times of a turn, s: a turn should take a small part of its tick of a second.
 TURN_EDGES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -88,9 +88,10 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         "selvage_weight_ratio", "Share of a slice.", labels=["policy", "slice", "kernel"]
     )
     health = GaugeMetricFamily(
-        "selvage_health_ratio", "Contract health H; 0 is without excess.",
+        "selvage_health_ratio",
+        "Contract health H; 0 is without excess.",
         labels=["policy", "slice", "kernel"],
-    )  # fmt: skip
+    )
     quarantined = GaugeMetricFamily(
         "selvage_quarantined_replicas", "Replicas out of rotation.", labels=["policy", "kernel"]
     )
@@ -98,9 +99,10 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         "selvage_probe_tokens", "Prompt tokens that probes sent.", labels=["policy", "kernel"]
     )
     unseen = GaugeMetricFamily(
-        "selvage_unseen_bool", "1: something that should be seen is not; see TelemetryFresh.",
+        "selvage_unseen_bool",
+        "1: something that should be seen is not; see TelemetryFresh.",
         labels=["policy"],
-    )  # fmt: skip
+    )
     for name, loop in loops.items():
         _note_seeing(name, loop, tokens, unseen)
         writes.add_metric([name], loop.actuator.writes)

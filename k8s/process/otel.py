@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from contracts.errors import MissingPartError
-from k8s.operator.evaluations import Evaluated
+from k8s.operator.outcomes import Evaluated
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import LoggerProvider

@@ -25,10 +25,10 @@ from contracts.telemetry import SampleRates
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.admission import Documents
-from k8s.operator.evaluations import Evaluations
 from k8s.operator.fleet import earlier_of
 from k8s.operator.journal import open_journal
 from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.outcomes import Evaluations
 from k8s.operator.probing import Access, probe_rates
 from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
 from k8s.operator.promotion.calls import HookCaller
@@ -43,8 +43,7 @@ from k8s.process.metrics import LoopCounts, OperatorCollector
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess
-from live.control.clocks import SteadyClock
-from live.control.pace import run
+from live.control.clocks import SteadyClock, run_on_the_beat
 from live.observe.metrics import EngineReading
 from live.observe.scraper import Scraper
 
@@ -131,7 +130,7 @@ class Loop:
 
     def _run(self) -> None:
         try:
-            run(self.turn, self._settings.tick_s, self._stop)
+            run_on_the_beat(self.turn, self._settings.tick_s, self._stop)
         except Exception:
             _LOG.exception("the loop ended; routes stay as they are")
             self.failed = True

@@ -25,8 +25,7 @@ from contracts.loading.oci import (
     store_folder,
 )
 from contracts.regular_files import ARCHIVE_BYTES
-from live.artefacts.credentials import Credential, read_credentials
-from live.artefacts.origins import RegistryOrigins, allowed
+from live.artefacts.access import Credential, RegistryOrigins, allowed, read_credentials
 from live.artefacts.registry import Repository, registry_client
 
 #: Bytes of one artefact, and seconds that fetching it may take.

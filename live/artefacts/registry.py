@@ -19,11 +19,9 @@ from urllib.request import parse_http_list, parse_keqv_list
 import httpx
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
 from contracts.loading.oci import OciUri
-from live.artefacts.credentials import Credential
-from live.artefacts.origins import RegistryOrigins
+from contracts.loading.untrusted import MALFORMED, json_of
+from live.artefacts.access import Credential, RegistryOrigins
 from live.origins import origin_of, trusted
 
 #: Redirects of one request.

@@ -16,7 +16,7 @@ from typing import Any
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import read_regular
 
 #: Most bytes of one file of lines that are read.

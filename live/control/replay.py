@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.errors import StateError
 from contracts.loading.files import json_text
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
 from controller.explain.tick import explain, record_json

@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
-from contracts.compiled.served import request_delay_s, served_step_s
+from contracts.compiled.build import compile_contract, request_delay_s, served_step_s
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
 from contracts.documents.profile import ServingPath, StepTime
@@ -32,7 +30,7 @@ from controller.fleet import FleetSetup, stages_of
 from controller.options import ControllerSetup
 from policies.route import coverage_gaps, route_setup, uncertified
 
-#: What answers of a default server hold: ``live.measure.top_columns``, those of ``live.probe.kinds``, and
+#: What answers of a default server hold: ``live.measure.backend``, those of ``live.probe.kinds``, and
 #: what ``live.observe.sampled`` is sent of users' own.
 COLUMNS = frozenset(
     {"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k", *GENERATION_COLUMNS, *PASSIVE_COLUMNS}

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
 from contracts.units import MS_PER_S
 from controller.ports import Clock

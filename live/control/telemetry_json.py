@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import StateError
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.telemetry import EngineCounters, FleetTelemetry, GatewayCounts, ProbeSamples
 
 _PARTS = {"engine": EngineCounters, "gateway": GatewayCounts, "probes": ProbeSamples}

@@ -1,8 +1,23 @@
-"""One turn without its ports: what is decided, and what is remembered of it. Replays go this way as well."""
+"""Turns without their ports: what is decided, and what is remembered of it. Replays go this way as well.
+
+Fleets whose controllers are set up alike decide in one batched tick, each as it would alone. Set-ups are
+alike where they are equal but for the contract's name and hash: names of kernels, slices and replicas, what
+is promised, capacities, homes, stages, policy, detector, options and meta-contract. A policy that holds
+anything but plain values (a network) is alike to none. What cannot be put together is left to whoever asks:
+it decides alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
 
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision
@@ -12,6 +27,8 @@ from controller.plan import without_plan
 from controller.ports import Clock
 from controller.state import ControllerState, altered
 from controller.supervise.meta import note_decision
+from live.control.clocks import CpuClock
+from live.control.stacks import Apart, Split, Stacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +73,96 @@ def settled(
     if setup.meta is None:
         return kept
     return altered(kept, supervisor=note_decision(kept.supervisor, spent_ms))
+
+
+_LOG = logging.getLogger(__name__)
+#: Fleets of one batch: what they decide with stays in a processor's cache.
+MOST = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndecidedFleet:
+    """One fleet that is to decide. like: what it decided before; None: never, so it decides alone."""
+
+    setup: ControllerSetup
+    key: str | None  # ``setup_key``
+    before: ControllerState
+    telemetry: FleetTelemetry
+    like: Decision | None
+
+
+def setup_key(setup: ControllerSetup) -> str | None:
+    """A hash, equal for set-ups that decide alike; None where nobody can tell."""
+    contract = replace(setup.fleet.contract, name="", sha256="")
+    nameless = replace(setup.fleet, contract=contract)
+    try:
+        return sha256(repr(_plain(replace(setup, fleet=nameless))).encode()).hexdigest()
+    except Apart:
+        return None
+
+
+class Together:
+    """Decides for many fleets tick after tick; batches that stay as they were are not stacked anew."""
+
+    def __init__(self, cpu: Clock | None = None) -> None:
+        self._cpu = cpu or CpuClock()
+        self._given: dict[int, Split] = {}
+
+    def forget(self) -> None:
+        """Hold nothing of any fleet."""
+        self._given = {}
+
+    def decide(self, asked: Mapping[str, UndecidedFleet]) -> dict[str, Decided]:
+        """What each of ``asked`` decides, of those that are alike to another one; raises nothing.
+
+        Records that this returns share memory with those of their neighbours: ``owned`` for who leaves.
+        """
+        groups: dict[Hashable, list[str]] = defaultdict(list)
+        for name, one in asked.items():
+            if one.key is not None and one.like is not None:
+                groups[one.key, one.telemetry.probes.valid.shape].append(name)
+        found: dict[str, Decided] = {}
+        before, self._given = self._given, {}
+        for names in groups.values():
+            for begin in range(0, len(names), MOST):
+                chunk = names[begin : begin + MOST]
+                if len(chunk) > 1:
+                    found |= self._decided(chunk, [asked[name] for name in chunk], Stacks(before))
+        return found
+
+    def _decided(
+        self, names: Sequence[str], asked: Sequence[UndecidedFleet], stacks: Stacks
+    ) -> dict[str, Decided]:
+        first, began_ms = asked[0], self._cpu.now_ms()
+        assert first.like is not None  # only such are grouped
+        try:
+            before = stacks.stacked([one.before for one in asked])
+            telemetry = stacks.stacked([one.telemetry for one in asked])
+            batch_after, batch_decision = decide(before, telemetry, first.setup)
+            after = stacks.parted(batch_after, first.before, len(asked))
+            decisions = stacks.parted(batch_decision, first.like, len(asked))
+        except Exception as error:  # one fleet may be to blame: alone, it harms nobody
+            _LOG.warning("%d policies decide one by one: %s", len(names), error)
+            return {}
+        self._given |= stacks.given(batch_after)
+        spent_ms = (self._cpu.now_ms() - began_ms) / len(asked)
+        return {
+            name: Decided(after=state, decision=decision, spent_ms=spent_ms, fleets=len(asked))
+            for name, state, decision in zip(names, after, decisions, strict=True)
+        }
+
+
+def _plain(value: Any) -> Hashable:
+    """``value`` as nested tuples that are equal where all of it is; ``Apart`` for what is not plain."""
+    if value is None or isinstance(value, (bool, int, float, str, Enum)):
+        return repr(value)
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, (tuple, list)):
+        return tuple(_plain(one) for one in value)
+    if isinstance(value, dict):
+        return tuple(sorted((repr(key), _plain(one)) for key, one in value.items()))
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = tuple(_plain(getattr(value, item.name)) for item in fields(value))
+        return type(value).__module__, type(value).__qualname__, inner
+    raise Apart(f"a {type(value).__name__} is no plain value")

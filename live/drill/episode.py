@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import ContractSpec
 from contracts.scoring.episode import EpisodeRecord, Incident
 from contracts.telemetry import ReplicaState

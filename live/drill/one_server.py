@@ -21,11 +21,11 @@ from contracts.rng import stream
 from faults.client.launch import drill_arguments
 from faults.client.replica import ReplicaFaults
 from live.errors import LiveError
-from live.event_stream import payloads
 from live.fleet.launchers import server_command, server_environment
 from live.load import SLICE_HEADER
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.prompts import Prompt
+from live.measure.streamed_answers import payloads
 
 NAME = "shipped"
 BLOCK_TOKENS, CONTEXT_TOKENS = 32, 1024

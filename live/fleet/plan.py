@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelPool, PoolKernel
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as

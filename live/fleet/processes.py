@@ -1,4 +1,10 @@
-"""Processes of this machine, told apart from later ones with the same number. Linux (``/proc``)."""
+"""Processes of this machine, told apart from later ones with the same number; and the CPU time of one as a
+clock.
+
+The clock times steps of a server: what else the machine does is not in it. True of engines whose step runs in
+one thread (``OMP_NUM_THREADS=1``): the CPU time of a step is then the wall time that it takes on a free core.
+An engine of many threads, or an accelerator, is timed by the wall. Linux (``/proc``).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +12,12 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from contracts.errors import MeasurementError
 
 _PR_SET_CHILD_SUBREAPER = 36
 _AFTER_NAME = 2  # fields of /proc/PID/stat are counted from the one after the command, which is the third
@@ -103,3 +112,42 @@ def _proportional_bytes(pid: int) -> int:
             if line.startswith("Pss:"):
                 return 1024 * int(line.split()[1])
     return 0
+
+
+_PROC = Path("/proc")
+_NS = 1e-9
+
+
+def process_clock(pid: int) -> Callable[[], float]:
+    """Clock in seconds: CPU time of the process ``pid`` and of those that it has started by now, all threads.
+
+    Raises MeasurementError where there is none, or where the system does not count its time.
+    """
+    processes = tuple(_family(pid))
+
+    def now() -> float:
+        return _NS * sum(_spent_ns(one) for one in processes)
+
+    if not processes or now() <= 0.0:
+        raise MeasurementError(f"process {pid} is none of this machine, or its CPU time cannot be read")
+    return now
+
+
+def _family(pid: int) -> Iterator[int]:
+    """The process, its children, their children."""
+    if not (_PROC / str(pid)).is_dir():
+        return
+    yield pid
+    with suppress(OSError):  # it may end while we look
+        for children in (_PROC / str(pid) / "task").glob("*/children"):
+            for child in children.read_text().split():
+                yield from _family(int(child))
+
+
+def _spent_ns(pid: int) -> int:
+    """Of living threads; one that has ended takes its time with it."""
+    spent = 0
+    for thread in (_PROC / str(pid) / "task").glob("*/schedstat"):
+        with suppress(OSError, IndexError):
+            spent += int(thread.read_text().split()[0])
+    return spent

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from contracts.loading.files import write_json
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, open_regular
 from contracts.telemetry import ReplicaState
 from live.errors import LiveError

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from live.errors import LiveError
 from live.gateway.clusters import slice_cluster
 from live.ports import HostCounters

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from live.errors import LiveError
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.clusters import shadow_cluster

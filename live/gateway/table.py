@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
-from controller.healing.shares import held_back
+from contracts.compiled.contract import FleetLayout
+from controller.healing.machine import held_back
 from live.errors import PlanError
 
 #: Weights of a slice sum to about this; shares are followed to within one in a hundred thousand.
@@ -132,7 +132,7 @@ def slice_routes(
 
     A kernel's share is split evenly over its reachable replicas in rotation. Where a kernel has none, its
     share goes to the row's other kernels in proportion. Replicas that come back get their shares as
-    ``controller.healing.shares.held_back`` says. Raises PlanError for rows that are no shares, and,
+    ``controller.healing.machine.held_back`` says. Raises PlanError for rows that are no shares, and,
     unless ``allow_empty``, for a slice that would be left without any endpoint though it is not all shed.
     """
     kernels, slices, replicas = layout.shape

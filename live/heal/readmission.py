@@ -13,7 +13,7 @@ from pathlib import Path
 
 from contracts.errors import SelvageError, StateError
 from contracts.loading.files import write_pinned
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from controller.healing.records import HealingPhase, HealingTerms
 from live.heal.playbook import Mender, Playbook

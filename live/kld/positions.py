@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from contracts.errors import MeasurementError
 from contracts.metrics import numeric, top_k_columns
 from live.kld.inside.columns import COLUMNS
-from live.measure.backend import TopScores
+from live.measure.backend import TopScores, preferred, shared_tokens
 from live.measure.prompts import Prompt
-from live.measure.top_columns import preferred, shared_tokens
 
 Floats = NDArray[np.float64]
 

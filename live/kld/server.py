@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from live.kld.inside.columns import COLUMNS, MOST_ROW_VALUES, PREFIX, PROTOCOL, TOKEN_HEADER
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt

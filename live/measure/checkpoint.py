@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, MeasurementError, MissingPartError, Problem
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, open_regular, read_regular, read_regular_text
 from live.measure import checkpoint
 from live.measure.kernels import Kernel

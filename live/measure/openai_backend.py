@@ -20,7 +20,7 @@ import numpy as np
 from contracts.assess.sources import UNKNOWN
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
 from live.measure.endpoint import Endpoint, listed_models, refused
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable

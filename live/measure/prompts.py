@@ -23,7 +23,7 @@ from contracts.assess.samples import SPLITS
 from contracts.documents.envelope import INT64_MAX
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
 from live.measure.checkpoint import read_config, read_tokenizer

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text, write_pinned
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from live.measure.checkpoint import read_config
 
 GROUP = 64

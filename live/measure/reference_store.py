@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.archives import arrays_of
 from contracts.loading.files import write_pinned
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, arrays_of
 from contracts.metrics.numeric import top_tokens
 from contracts.regular_files import ARCHIVE_BYTES, read_regular
 from live.measure.backend import TopScores

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import ENGINE_COUNTERS, HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
 from contracts.units import MS_PER_S
 from live.observe.metrics import COUNTERS, COUNTERS_AT, EngineReading, ReadFields
-from live.observe.sums_pass import count_between
+from live.observe.readings_pass import count_between
 
 _FIELDS = tuple(entry.name for entry in fields(EngineCounters))
 _SPAN = _FIELDS.index("span_s")

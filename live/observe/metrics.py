@@ -19,7 +19,7 @@ from prometheus_client.samples import Sample
 from contracts.telemetry import LATENCY_FAMILIES
 from live.errors import LiveError
 from live.exposition import read_samples
-from live.observe.sums_pass import add_up
+from live.observe.readings_pass import add_up
 
 #: Field of ``EngineCounters`` -> sample that counts it.
 COUNTERS: Mapping[str, str] = {

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from controller.detect.streams.eprocess import Betting
-from controller.detect.streams.protocol import StreamState
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import StreamState, guaranteed_threshold
 from live.observe.metrics import EngineReading
 
 #: Answers that one observation stands on, at least; observations that make a past.

@@ -20,7 +20,7 @@ from typing import Any
 
 from contracts.errors import DocumentError
 from contracts.loading.files import write_json
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 
 #: Answers that a past is made of; of these how many are cut off at either end.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from prometheus_client.samples import Sample
 
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.units import MS_PER_S
 from live.errors import LiveError
 from live.observe.metrics import READ, STARTED, EngineReading, ReadFields, fields_of

@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 
 from contracts.errors import DocumentError
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from live.errors import LiveError
 
 #: To the end of an answer.

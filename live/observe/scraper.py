@@ -1,16 +1,157 @@
-"""Scrape many servers at once, each within its time limit; a server that does not answer is unknown."""
+"""Scrapes of many servers at once, each within its time limit; of like texts only numbers are parsed.
+
+A server that does not answer is unknown.
+
+A layout is what a text says beside the numbers: of every line its sample's name, and of the lines that are
+read all before the value. Where a text has the layout of the one before it, its values are cut out of the
+lines; every other text is parsed, and refused, as a whole (``live.observe.metrics``). Both ways give equal
+readings for any text.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import httpx
+import numpy as np
+from numpy.typing import NDArray
 
 from live.errors import LiveError
-from live.observe.layouts import LayoutReader
-from live.observe.metrics import EngineReading
+from live.exposition import read_samples
+from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
+from live.observe.readings_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
+
+#: Servers whose layout is remembered; all of them are looked at anew where there are more.
+MOST_SERVERS = 20_000
+#: Head of a line whose value is all that follows; names in braces with other braces are parsed each time.
+_HEAD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}#]*\})? ")
+#: Values that ``float`` and the parser of the format read alike.
+_NUMBER = re.compile(rb"[-+.0-9eE]+")
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Layout:
+    """What does not change from scrape to scrape."""
+
+    lines: Lines
+    count: int
+    """Lines that are read."""
+    fields: ReadFields
+
+    def values(self, text: str) -> NDArray[np.float64] | None:
+        """Values of the lines that are read; None for a text of another layout."""
+        told = _bytes(text)
+        values, rest = np.empty(self.count), np.empty((self.count, 3), dtype=np.int64)
+        left = walk(np.frombuffer(told, dtype=np.uint8), self.lines, values, rest)
+        if left == OTHER:
+            return None
+        return values if left == 0 or _completed(values, rest[:left].tolist(), told) else None
+
+
+def _completed(values: NDArray[np.float64], rest: Sequence[Sequence[int]], told: bytes) -> bool:
+    """Read the ``rest`` of the numbers by ``float`` (place in ``values``, begin and end in ``told``); whether
+    all are finite.
+    """
+    for at, begin, end in rest:
+        if not _NUMBER.fullmatch(told, begin, end):
+            return False
+        try:
+            values[at] = found = float(told[begin:end])
+        except ValueError:
+            return False
+        if not math.isfinite(found):
+            return False
+    return True
+
+
+def _bytes(text: str) -> bytes:
+    """``text``, whatever it holds: equal texts alone are equal bytes."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+class LayoutReader:
+    """Reads texts of many servers, from any thread; servers of one layout share it."""
+
+    def __init__(self) -> None:
+        self._of_server: dict[str, Layout] = {}
+        self._known: WeakValueDictionary[tuple[str, ...], Layout] = WeakValueDictionary()
+
+    def read(self, server: str, text: str, read_at_s: float) -> EngineReading:
+        """The reading in ``text`` of ``server``; LiveError where it is no Prometheus exposition."""
+        layout = self._of_server.get(server)
+        values = None if layout is None else layout.values(text)
+        if layout is not None and values is not None:
+            return layout.fields.reading(values, read_at_s)
+        lines = text.split("\n")
+        read = [at for at, line in enumerate(lines) if is_read(line)]
+        samples = read_samples("\n".join([lines[at] for at in read]) or text)
+        fields = fields_of(samples)
+        values = values_of(samples)
+        self._remember(server, lines, read, fields, values)
+        return fields.reading(values, read_at_s)
+
+    def _remember(
+        self,
+        server: str,
+        lines: Sequence[str],
+        read: Sequence[int],
+        fields: ReadFields,
+        values: NDArray[np.float64],
+    ) -> None:
+        """The layout of ``lines`` for the next text of ``server``, where it tells the same ``values``."""
+        if len(self._of_server) >= MOST_SERVERS:
+            self._of_server.clear()
+        heads = _heads(lines, read)
+        found = None if heads is None else self._known.get(heads) or _layout(lines, read, heads, fields)
+        told = None if found is None else found.values("\n".join(lines))
+        if heads is None or found is None or told is None or not np.array_equal(told, values):
+            self._of_server.pop(server, None)
+            return
+        self._of_server[server] = self._known.setdefault(heads, found)
+
+
+def _heads(lines: Sequence[str], read: Sequence[int]) -> tuple[str, ...] | None:
+    """What each of ``lines`` must begin with: all before the value of those in ``read``, the others' name.
+
+    None where only a whole parse tells the values.
+    """
+    heads = [_name(line) for line in lines]
+    for at in read:
+        heads[at] = _before_last(lines[at])
+    return tuple(heads) if read and all(_HEAD.fullmatch(heads[at]) for at in read) else None
+
+
+def _layout(lines: Sequence[str], read: Sequence[int], heads: Sequence[str], fields: ReadFields) -> Layout:
+    kinds = np.array(
+        [NOTHING if line == head else ANYTHING for line, head in zip(lines, heads, strict=True)],
+        dtype=np.int8,
+    )
+    kinds[list(read)] = NUMBER
+    usual = [_bytes(max(_before_last(line), head, key=len)) for line, head in zip(lines, heads, strict=True)]
+    found = Lines(
+        heads=np.frombuffer(b"".join(usual), dtype=np.uint8),
+        head_ends=np.cumsum([len(one) for one in usual], dtype=np.int64),
+        asked=np.array([len(_bytes(head)) for head in heads], dtype=np.int64),
+        kinds=kinds,
+    )
+    return Layout(lines=found, count=len(read), fields=fields)
+
+
+def _before_last(line: str) -> str:
+    """``line`` up to its last space; what stands there seldom changes."""
+    return line[: line.rfind(" ") + 1]
+
+
+def _name(line: str) -> str:
+    """The name that ``line`` begins with and the character that ends it."""
+    return line[: len(line.partition("{")[0].partition(" ")[0]) + 1]
+
 
 #: Servers that are scraped at the same time.
 AT_ONCE = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
 from contracts.units import MS_PER_S
 from live.observe.increments import on_record_edges

@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 
 from contracts.errors import MeasurementError
-from contracts.loading.malformed import MALFORMED
-from live.event_stream import payloads
+from contracts.loading.untrusted import MALFORMED
 from live.load import SLICE_HEADER
+from live.measure.streamed_answers import payloads
 from live.probe.prefill import TOP_K
 
 _TOKEN_PREFIX = "token_id:"

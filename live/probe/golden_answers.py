@@ -11,8 +11,7 @@ from typing import Any
 
 from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.loading.files import write_pinned
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from live.probe.answers import GreedyAnswer, Line, Question, ask, fresh_nonce
 

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeOutcome
 from live.load import SLICE_HEADER
-from live.measure.backend import TopScores
+from live.measure.backend import TopScores, top_values
 from live.measure.openai_backend import prompt_rows, top_scores
 from live.measure.prompts import Prompt
-from live.measure.top_columns import top_values
 
 #: Log-probabilities per position that a server returns at its defaults (vLLM: --max-logprobs).
 TOP_K = 20

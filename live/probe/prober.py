@@ -16,7 +16,7 @@ from functools import partial
 import httpx
 import numpy as np
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.metrics import COLUMN_NAMES
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S

@@ -29,11 +29,10 @@ from live.observe.metrics import EngineReading, gauge
 from live.observe.passive import PassiveWatch
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
-from live.run.crowding import Crowding
 from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right
 from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
-from live.run.probing import first_model, probe_plan, sample_rates
+from live.run.probing import Crowding, first_model, probe_plan, sample_rates
 from live.run.returning import returning
 from live.run.sampling import sampled
 from live.run.urls import UrlDiscovery, addresses

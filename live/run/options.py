@@ -10,7 +10,7 @@ from typing import Any
 from contracts.documents import KernelContract, KernelPool, MetaContract, RoutePolicy
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256, load_as
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.telemetry import SampleRates
 from live.control.setup import LiveDocuments, LiveSetup, live_setup

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.errors import DocumentError, Problem
-from contracts.metrics.passive import PASSIVE_COLUMNS, surprise_outside
+from contracts.metrics.generation import PASSIVE_COLUMNS, surprise_outside
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
 from controller.fleet import FleetSetup

@@ -19,7 +19,7 @@ from contracts.documents import MetaContract
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.certify.certificate import (
     CertificationEvidence,

@@ -21,7 +21,7 @@ from controller.encoding.features import FEATURES, Scope
 from controller.encoding.scales import log_time
 from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
-from policies.rules.targets import failover_order
+from policies.rules.threshold import failover_order
 
 # What the network and its ONNX form share; neither torch nor onnx is needed to know it.
 #: Taken off the score of what may not be chosen; larger than any score.

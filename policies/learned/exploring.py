@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from contracts.rng import stream
 from controller.ports import Observation, Policy, PolicyState, Proposal
-from policies.rules.targets import compliant
+from policies.rules.threshold import compliant
 
 #: Names in the memory that belong to the exploration; the base policy's follow with this prefix.
 CHOICE, LOG_PROBABILITY, TICK = "explored_choice", "explored_log_probability", "explored_tick"

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.archives import arrays_of
 from contracts.loading.files import json_text, write_pinned
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, arrays_of
 from contracts.regular_files import ARCHIVE_BYTES, read_regular
 
 FORMAT_VERSION = 1

@@ -14,7 +14,7 @@ Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains
 d_s: offered rate. One ``o`` for all keeps load level that fits nowhere; the sum is over kernels with an open
 cell. What is to be shed of it, or served where a soft clause is broken, is decided for all policies in one
 place, the shield. Rows that are kept are, up to ``o <= 1.25 - fill``. Closed are cells that are not compliant
-(``policies.rules.targets``), or have not been for ``dwell_s`` (doubled with each relapse, at most eight
+(``policies.rules.threshold``), or have not been for ``dwell_s`` (doubled with each relapse, at most eight
 times) while another has. Where no cell of a slice is compliant the contract chooses: shed or known-good.
 
 ``loss`` is certainty-equivalent: the certified loss of the healthy kernel (measured profiles), at least the
@@ -40,7 +40,7 @@ from contracts.telemetry import Source
 from controller.ports import Observation, PolicyState, Proposal
 from policies.program.model import Costs, TableProgram, solve
 from policies.rules.hysteresis import FORGIVEN_DWELLS, MOST_DOUBLINGS
-from policies.rules.targets import compliant
+from policies.rules.threshold import compliant
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

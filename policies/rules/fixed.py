@@ -1,4 +1,8 @@
-"""Fixed: every slice stays at home, whatever happens. The floor that the others are measured against."""
+"""Policies that propose the same whatever happens: home, or every kernel alike.
+
+``fixed`` is the floor that the others are measured against. What is seen of ``shield-alone``, whose proposals
+know nothing, is the shield's own work.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +36,20 @@ def home_table(seen: Observation) -> NDArray[np.float64]:
     table = np.zeros(seen.table.shape)
     table[:, np.arange(len(seen.home)), seen.home] = 1.0
     return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformPolicy:
+    """The same weight on every kernel, whatever it is and however it does."""
+
+    policy_id: str = "shield-alone"
+
+    def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 - the protocol's argument
+        """Nothing to remember."""
+        return {}
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """1 / K everywhere, nothing shed."""
+        table = np.zeros(seen.table.shape)
+        table[:, :, :-1] = 1.0 / len(seen.role_known_good)
+        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
-from policies.rules.targets import home_level, preference
+from policies.rules.threshold import home_level, preference
 
 #: Relapses that still double the dwell.
 MOST_DOUBLINGS = 3

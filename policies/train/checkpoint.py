@@ -21,10 +21,8 @@ from pydantic import TypeAdapter
 from stable_baselines3 import PPO
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.archives import arrays_of
 from contracts.loading.files import write_pinned
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, arrays_of, json_of
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.train.lagrangian import Multiplier
 

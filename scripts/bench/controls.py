@@ -31,6 +31,7 @@ from controller.detect.sequential.spread import normalisers, stretches
 from scripts.e5.load_controls import DAYS as LOAD_DAYS
 from scripts.e5.load_controls import POLICIES, load_controls
 from scripts.studies.detection.measured import REPLICAS, plan_for, shipped
+from scripts.studies.detection.speed import warm
 from scripts.studies.detection.stream_evidence import (
     StreamPlan,
     accumulate_probes_into,
@@ -39,7 +40,6 @@ from scripts.studies.detection.stream_evidence import (
     reset,
     with_spread,
 )
-from scripts.studies.detection.warm import warm
 
 Floats = NDArray[np.float64]
 SEED = 5

@@ -18,13 +18,11 @@ from controller.detect.calibration.calibrate import calibrated_threshold
 from controller.detect.calibration.laws import Normal
 from controller.detect.calibration.simulate import LawChange, delays
 from controller.detect.streams.eprocess import Gaussian
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import guaranteed_threshold
 from scripts.studies.detection.cases import ARL0, SEED, Figures
 from scripts.studies.detection.replay import replayed_figures
-from scripts.studies.detection.river import river_missing
-from scripts.studies.detection.speed import accumulate_ms, update_ms
-from scripts.studies.detection.synthetic import synthetic_figures
-from scripts.studies.detection.warm import warm
+from scripts.studies.detection.river import river_missing, synthetic_figures
+from scripts.studies.detection.speed import accumulate_ms, update_ms, warm
 
 
 def run() -> dict[str, object]:

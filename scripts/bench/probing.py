@@ -164,14 +164,14 @@ spec:
 @contextmanager
 def _observing(folder: FleetFolder) -> Iterator[HeldController]:
     """A controller of the whole matrix of probes, held until it is told to turn."""
-    from live.control import pace
+    from live.control import clocks
     from live.run.assemble import controlled_fleet
     from live.run.options import RunOptions
 
     stop = threading.Event()
     with controlled_fleet(folder, RunOptions(observe=True, contract=CONTRACT)) as one:
         probes = HeldController(one=one, on=threading.Event())
-        beat = threading.Thread(target=pace.run, args=(probes.step, 1.0, stop))
+        beat = threading.Thread(target=clocks.run_on_the_beat, args=(probes.step, 1.0, stop))
         beat.start()
         try:
             yield probes
@@ -198,7 +198,7 @@ def _separate(state: FleetState) -> None:
 
 def _spent_s(state: FleetState) -> Callable[[], float]:
     """CPU time of the replica's processes so far."""
-    from live.measure.process_clock import process_clock
+    from live.fleet.processes import process_clock
 
     process = state.servers[0].process
     assert process is not None

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, read_regular_text
 from live.run.evidence import EVIDENCE, LEFT
 from live.run.evidence import FORMAT as EVIDENCE_FORMAT

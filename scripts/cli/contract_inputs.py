@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from contracts.assess.joined import joined
 from contracts.assess.observations import Observations, from_samples, load_log
 from contracts.assess.samples import KernelSamples, load_samples
+from contracts.assess.several import joined
 from contracts.assess.sources import SourceBound, quantisation_bits, source_bounds
 from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY, Fingerprint, ProfileSpec

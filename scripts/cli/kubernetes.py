@@ -211,7 +211,7 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
 def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
     """Say of every policy who drives, where each slice goes, and which conditions want attention."""
     try:
-        from k8s.process.status import status_lines
+        from k8s.process.commands import status_lines
     except ModuleNotFoundError as error:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
     for line in status_lines(namespace):
@@ -271,7 +271,7 @@ def _release(policy: str, namespace: str, *, pinned: bool) -> None:
 def _break_glass() -> Any:
     """The module, where its libraries are installed."""
     try:
-        from k8s.process import break_glass
+        from k8s.process import commands
     except ModuleNotFoundError as error:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
-    return break_glass
+    return commands

@@ -171,10 +171,10 @@ def _recorded(
 
 def _capacity(asked: ParityOptions, plan: Observed, recording: ParityRecording) -> MeasuredCapacity:
     """Bisect the live rate, from what the calibrated simulator carries."""
-    from scripts.parity.arrivals import drawn
     from scripts.parity.calibrating import calibrated
     from scripts.parity.capacity import live_capacity, simulated_capacity
     from scripts.parity.observing import sent
+    from scripts.parity.replaying import drawn
 
     objectives = _objectives(asked)
     runs = recording.at(recording.calibrate_rps)

@@ -37,6 +37,7 @@ from scripts.cli.options import MOST_SEEDS, options
 from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_whole
 from scripts.progress import told
+from scripts.train.certificates import refuse_other_worlds
 from scripts.train.certify import (
     CertificationPlan,
     CertificationRequest,
@@ -44,7 +45,6 @@ from scripts.train.certify import (
     plan_certification,
     run_suites,
 )
-from scripts.train.recorded import refuse_other_worlds
 from scripts.workers import BACKEND_HELP, refuse_unknown
 
 EXIT_FAILED = 1

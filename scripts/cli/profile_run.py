@@ -205,8 +205,8 @@ def _backend(request: ProfileRequest, folder: Path, work: Path) -> ServingBacken
         from live.measure.torch_backend import TorchBackend
 
         return TorchBackend(folder)
+    from live.fleet.processes import process_clock
     from live.measure.openai_backend import OpenaiBackend
-    from live.measure.process_clock import process_clock
 
     server = request.server
     cpu_clock = process_clock(server.step_process) if server.step_process else None

@@ -37,8 +37,8 @@ def registry_access(
     registries: Sequence[str], auth_file: Path | None, ca_file: Path | None
 ) -> RegistryAccess:
     """What the options allow."""
+    from live.artefacts.access import registry_of
     from live.artefacts.fetch import RegistryAccess
-    from live.artefacts.origins import registry_of
 
     try:
         found = tuple(registry_of(one) for one in registries)

@@ -81,11 +81,11 @@ class RunRequest:
 
 def run(asked: RunRequest) -> None:
     """Drive the fleet of `selvage fleet up`, or with --observe judge servers and move nothing."""
-    from live.control import pace
+    from live.control import clocks
     from live.control.metrics import ControllerMetrics
 
     with ExitStack() as stack:
-        stop = stack.enter_context(pace.stopped_by_signals())
+        stop = stack.enter_context(clocks.stopped_by_signals())
         typer.echo("asking the reference, reading what is kept", err=True)
         one = stack.enter_context(_assembled(asked))
         controller = one.controller
@@ -105,7 +105,7 @@ def run(asked: RunRequest) -> None:
             f"{controller.setup.policy.policy_id} {does}; metrics at {url}; log in {one.folder}", err=True
         )
         controller.watch(metrics, _Teller(controller.setup))
-        turns = pace.run(controller.step, controller.setup.fleet.tick_s, stop, asked.seconds)
+        turns = clocks.run_on_the_beat(controller.step, controller.setup.fleet.tick_s, stop, asked.seconds)
     typer.echo(f"ended after {turns} turns; the last table stands", err=True)
 
 

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from contracts.scoring.intervals import paired_difference

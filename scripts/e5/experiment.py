@@ -23,12 +23,11 @@ from contracts.workload.azure_trace import load_trace
 from policies.supervised import meta_sha256
 from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
-from scripts.e5.front import front_points
 from scripts.e5.harm import harm
 from scripts.e5.jobs import Job, JobResult, compiled, run_jobs
 from scripts.e5.kept import KeptJobs
 from scripts.e5.report.page import ReportInput, render
-from scripts.e5.report.plots import FrontPoint
+from scripts.e5.report.plots import FrontPoint, front_points
 from scripts.e5.results import Episodes, tables
 from scripts.e5.route import read_route, refuse_other_pool
 from scripts.e5.subjects import (

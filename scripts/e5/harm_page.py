@@ -16,7 +16,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.scoring.measure_table import MEASURES
 from scripts.e5.harm import HARM, HARM_TO
 from scripts.e5.report.tables import TableCell, harm_table
-from scripts.pages import fill, table
+from scripts.output import fill, table
 
 PAGE = "harm.md"
 #: The suites that the page shows.

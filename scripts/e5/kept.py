@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.quality import SliceQuality
 from scripts.e5.configurations import configuration_key

@@ -39,7 +39,7 @@ from faults.catalogue import CATALOGUE, Channel
 from faults.effects import HEALTHY, ActiveFault, ReplicaEffect, apply
 from faults.schedule import FaultPlan, acts
 from policies.rules.informed import Notices
-from simulator.truth.optimum import demand_at, true_rps
+from simulator.truth.scenario import demand_at, true_rps
 from simulator.truth.violations import numeric_or_observability, runtime
 from simulator.world.compiled_scenario import CompiledScenario
 

@@ -21,7 +21,7 @@ from contracts.loading.uris import resolve_uri
 from scripts.e5.comparison import compare, load_run
 from scripts.e5.configurations import TUNED, TUNING, parse_configuration, parse_configurations, tuned
 from scripts.e5.suite import SHIPPED_SUITE, load_suite
-from scripts.pages import fill, table
+from scripts.output import fill, table
 
 PAGE = "policies-results.md"
 #: Policies whose differences to the candidate stand on the page, beside all tuned ones.

@@ -15,8 +15,7 @@ from contracts.errors import DocumentError, Problem
 from scripts.e5.report.plots import FrontPoint, front_svg
 from scripts.e5.report.tables import Table, policy_table
 from scripts.e5.suite import GROUP_LABELS
-from scripts.output import write_whole
-from scripts.pages import filled
+from scripts.output import filled, write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, MARK = "README.md", "e5"

@@ -21,7 +21,7 @@ from controller.state import ControllerState
 from policies.route import CoverageGaps, bound_sha256, coverage_gaps, route_setup, uncertified
 from simulator.drive import ControllerDriver
 from simulator.world.compiled_scenario import CompiledScenario
-from simulator.world.offered_load import declared_load_ratio
+from simulator.world.traffic import declared_load_ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

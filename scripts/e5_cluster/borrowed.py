@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from contracts.loading.files import json_text
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from k8s.operator.objects import Manifest
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError
 

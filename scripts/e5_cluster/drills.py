@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from contracts.loading.malformed import MALFORMED
-from contracts.scoring.measures import EpisodeMeasures
-from contracts.scoring.measures_json import measures_of
+from contracts.loading.untrusted import MALFORMED
+from contracts.scoring.measures import EpisodeMeasures, measures_of
 from contracts.scoring.timeline import Timeline, timeline_of
 from faults.drill.outcome import DrillVerdict
 from faults.drill.plan import DrillPlan

@@ -24,7 +24,7 @@ from k8s.operator.conditions import ResourceCondition
 from k8s.operator.fleet import controller_setup, kernel_backends, serving
 from k8s.operator.objects import Manifest, Resources
 from k8s.operator.replicas import KernelBackend
-from k8s.resources.objects import object_of
+from k8s.resources.kinds import object_of
 from policies.supervised import meta_sha256
 from scripts.drill.documents import check_live, find_drill
 from scripts.drill.healer import meta_fields, shipped_artefact

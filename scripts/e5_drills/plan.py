@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import FaultDrill, KernelContract, KernelPool
 from contracts.errors import DocumentError, Problem
 from faults.drill.plan import DrillPlan

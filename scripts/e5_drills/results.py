@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.loading.loader import document_sha256
-from contracts.scoring.measures import EpisodeMeasures
-from contracts.scoring.measures_json import measures_of, measures_plain
+from contracts.scoring.measures import EpisodeMeasures, measures_of, measures_plain
 from contracts.scoring.timeline import Timeline, timeline_of, timeline_plain
 from scripts.e5.configurations import configuration_key
 from scripts.e5_drills.plan import DrillEpisode

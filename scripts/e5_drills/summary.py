@@ -12,9 +12,9 @@ from contracts.loading.files import json_text, plain
 from contracts.loading.loader import document_sha256
 from contracts.scoring.timeline import Timeline
 from scripts.e5.experiment import FORMAT
-from scripts.e5.front import front_points
 from scripts.e5.harm import harm
 from scripts.e5.report.page import ReportInput, render
+from scripts.e5.report.plots import front_points
 from scripts.e5.results import Episodes, tables
 from scripts.e5.subjects import policy_hashes
 from scripts.e5.suite import GROUPS

@@ -12,14 +12,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.served import request_delay_s, served_step_s
+from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
 from contracts.documents.profile import ServingPath
 from contracts.units import s_from_ms
 from scripts.bisection import highest
-from scripts.parity.arrivals import drawn
 from scripts.parity.recording import FIRST, GAP, WHOLE, MeasuredCapacity, ParityRecording, RequestObjectives
-from scripts.parity.replaying import RequestLoad, replay
+from scripts.parity.replaying import RequestLoad, drawn, replay
 
 SEEDS = 8
 LIVE_TOLERANCE, SIMULATED_TOLERANCE = 0.06, 0.01

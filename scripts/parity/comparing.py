@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.documents.profile import ServingPath
-from scripts.pages import table
+from scripts.output import table
 from scripts.parity.recording import GAP, TIMES, ParityRecording, RecordedRun
 from scripts.parity.replaying import load_of, replay
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
-from scripts.pages import table
+from scripts.output import table
 
 NAME = "drill.json"
 SIMULATED, LIVE = "sim", "local"

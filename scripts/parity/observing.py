@@ -19,9 +19,8 @@ from contracts.errors import MeasurementError
 from live.load import LoadPlan, LoadRecord, run_load
 from live.measure.backend import Session, StepPlan
 from live.measure.step_times import measure_served, measure_steps
-from scripts.parity.arrivals import drawn
 from scripts.parity.recording import RecordedRun
-from scripts.parity.replaying import TIMEOUT_S, RequestLoad
+from scripts.parity.replaying import TIMEOUT_S, RequestLoad, drawn
 
 STEPS = StepPlan(batches=(1, 4, 16), decode_steps=24, clock="cpu", least=True, streams=(1, 2, 4))
 Say = Callable[[str], None]

@@ -17,7 +17,7 @@ from contracts.documents.envelope import NonNegative, Positive, PositiveCount, S
 from contracts.documents.pool import EngineLimits
 from contracts.documents.profile import ServingPath, StepTime, Version, Words
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import refuse_crowded
+from contracts.loading.untrusted import refuse_crowded
 from contracts.regular_files import TEXT_BYTES, read_regular
 
 #: Columns of a run's times.

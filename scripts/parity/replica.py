@@ -16,10 +16,9 @@ from contracts.errors import DocumentError, Problem
 from live.errors import LiveError
 from live.fleet.background import running_fleet
 from live.fleet.plan import ServerOptions, has_amx, load_pool, plan_fleet
-from live.fleet.processes import engine_of
+from live.fleet.processes import engine_of, process_clock
 from live.fleet.state import FleetFolder
 from live.fleet.supervisor import SupervisorOptions
-from live.measure.process_clock import process_clock
 
 _POOL = """apiVersion: selvage.dev/v1alpha1
 kind: KernelPool

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
@@ -17,8 +16,7 @@ from contracts.metrics import GENERATION_COLUMNS
 from contracts.telemetry import ProbeOutcome, ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.clauses import Kind, plan_clauses
-from controller.detect.streams.protocol import StreamState
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import StreamState, guaranteed_threshold
 
 CONTRACT = f"{PACKAGE_PREFIX}contracts/library/serving-generation.yaml"
 #: Probes in a row without a whole answer.

@@ -37,7 +37,7 @@ from scripts.train.certify_parts import CertificationPart, Still, make, run_part
 from scripts.train.decision_time import decisions_ms
 from scripts.workers import Workers
 from simulator.world.compiled_scenario import CompiledScenario
-from simulator.world.offered_load import declared_load_ratio
+from simulator.world.traffic import declared_load_ratio
 
 #: Fleets in lock-step; changes no result.
 BATCH = 72

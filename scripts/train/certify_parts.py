@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from contracts.compiled.meta import CompiledMeta
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.measures import measure_service

@@ -24,10 +24,10 @@ from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
 from policies.learned.choosing import Chooser, InputLayout
 from policies.registry import make_configuration
-from policies.rules.targets import failover_order
+from policies.rules.threshold import failover_order
 from policies.train.recipe import RecipeSpec
 from policies.train.world import padded
-from scripts.train.lockstep import LockStepVecEnv
+from scripts.train.sb3_env import LockStepVecEnv
 from simulator.env.core import EnvConfig, EnvCore
 
 #: A seed's streams for training and cloning; validation has its own seed in the recipe.

@@ -10,11 +10,9 @@ from contracts.documents import FileRef, Scenario
 from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
 from contracts.documents.profile import Version
 from contracts.errors import DocumentError, Problem
-from contracts.loading.archives import arrays_of
 from contracts.loading.files import sha256_of
-from contracts.loading.json_values import json_of
 from contracts.loading.loader import document_sha256, load_as
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, arrays_of, json_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
 from policies.certify.artifact_files import RunsAs, write_artefact

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem, StateError
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from controller.options import ControllerSetup
 from live.control.journal import read_log
 from live.control.replay import replay

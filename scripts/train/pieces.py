@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED
 from policies.train.recipe import RewardRecipe
 from scripts.e5.configurations import configuration_key, parse_configuration
 from scripts.kept import KeptResults, world_facts

@@ -37,7 +37,7 @@ from simulator.env.core import DEFAULT_SCENARIO, fleet_seed
 from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.space import EpisodeSpace, Split
 from simulator.fleet import FleetSimulation
-from simulator.truth.incident import incident_of
+from simulator.truth.scenario import incident_of
 
 Floats = NDArray[np.float64]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.jit import borrowed, compiled
-from simulator.engine.batch import end_request
-from simulator.engine.blocks import blocks_used
+from simulator.engine.batch import blocks_used, end_request
 from simulator.engine.counters import ATTEMPTS_FAILED
 from simulator.engine.exported import KV_USED, forget_counts, read_exported
 from simulator.engine.free_records import retry_later

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.jit import compiled
-from simulator.engine.batch import preempt_last
-from simulator.engine.blocks import blocks_for, blocks_next, blocks_used
+from simulator.engine.batch import blocks_for, blocks_next, blocks_used, preempt_last
 from simulator.engine.layout import CHUNK, DECODE, MIXED, PREFILL
 from simulator.engine.memory import Array, Record
 from simulator.engine.stretch import cut, stall, stretch_s

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.jit import compiled
-from simulator.engine.batch import cancel_expired, end_request, enqueue
-from simulator.engine.blocks import blocks_for
+from simulator.engine.batch import blocks_for, cancel_expired, end_request, enqueue
 from simulator.engine.exported import count_prefilled
 from simulator.engine.layout import BASE, CHUNK, DECODE, IDLE, LAST, MIXED, NEVER, PREFILL, SEQUENCE, STALL
 from simulator.engine.memory import Array, Record

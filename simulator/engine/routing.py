@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from contracts.hashed_uniform import hashed_uniform
 from contracts.jit import compiled
+from contracts.seed_hashing import hashed_uniform
 from simulator.engine.counters import (
     ATTEMPTS_FAILED,
     ATTEMPTS_REJECTED,

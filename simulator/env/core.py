@@ -1,7 +1,7 @@
 """The environment without Gymnasium: B fleets in lock-step, arrays in, arrays out.
 
-Inside runs the controller's own tick, halved where a policy proposes: ``perceive`` gives the observation,
-the action becomes the proposal, ``resolve`` supervises and shields it. What the fleets are told is the
+Inside runs the controller's own tick, halved where a policy proposes: ``perceive`` gives the observation, the
+action becomes the proposal, ``resolve`` supervises and shields it. What the fleets are told is the
 controller's plan and nothing else.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from contracts.loading.uris import resolve_uri
 from contracts.scoring.reward import RewardWeights
 from controller.decision import Decision, Perception
 from controller.detect.detector import Detector
+from controller.detect.sequential.detector import SequentialDetector
+from controller.detect.sequential.plan import SequentialSettings, sequential_plan
+from controller.detect.traffic import SHIPPED, TrafficCalibration, parse_traffic
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.initial import initial_state
@@ -26,7 +30,6 @@ from controller.options import ControllerOptions, ControllerSetup
 from controller.ports import Observation, PolicyState, Proposal, RoutingPlan
 from controller.state import ControllerState
 from simulator.env.base import Base, load_base
-from simulator.env.detector import as_driven
 from simulator.env.fleets import SteppedFleets
 from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.reward import RewardTerms, TermsOfTicks
@@ -35,6 +38,17 @@ from simulator.env.space import EpisodeSpace, Split
 DEFAULT_SCENARIO = "package:contracts/library/suites/e5-base.yaml"
 #: Rows of the encoding: pools of up to so many kernels share one policy.
 KERNELS_MAX = 8
+
+
+def as_driven(fleet: FleetSetup) -> Detector:
+    """Sequential detectors as ``sequential`` and the shipped policy have them, calibrated as shipped."""
+    return SequentialDetector(plan=sequential_plan(fleet, SequentialSettings(drift=True, traffic=_shipped())))
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> TrafficCalibration:
+    file = resolve_uri(SHIPPED, "selvage")
+    return parse_traffic(file.read_text(), str(file))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from contracts.rng import stream
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
 from simulator.engine.gauges import Gauges
-from simulator.telemetry.probe_plan import (
+from simulator.telemetry.timetables import (
     ProbeSlots,
     ProbeTimetable,
     probe_plan,

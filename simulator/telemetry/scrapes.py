@@ -33,10 +33,9 @@ from simulator.engine import exported
 from simulator.engine import gauges as gauge
 from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
-from simulator.telemetry.gateway import SimulatedGateways
+from simulator.telemetry.gateway import Returning, SimulatedGateways
 from simulator.telemetry.gateway import warm as warm_gateway
-from simulator.telemetry.returning import Returning
-from simulator.telemetry.schedule import Schedule, scrape_schedule
+from simulator.telemetry.timetables import Schedule, scrape_schedule
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 

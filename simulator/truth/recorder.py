@@ -14,8 +14,7 @@ from controller.ports import RoutingPlan
 from faults.effects import ReplicaEffect
 from simulator.engine import counters as column
 from simulator.engine.counters import Counters
-from simulator.truth.incident import evidence_interval_s, incident_of
-from simulator.truth.optimum import healthy_loss, most_rps
+from simulator.truth.scenario import evidence_interval_s, healthy_loss, incident_of, most_rps
 from simulator.truth.violations import Violations
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario

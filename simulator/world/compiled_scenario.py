@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.certified import certified_values
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.steady_state import Demand, EngineModel
 from contracts.documents.scenario import TelemetrySettings
 from contracts.telemetry import SampleRates
@@ -56,7 +55,7 @@ class FleetChange:
 class CompiledScenario:
     """One episode family, ready to run.
 
-    Axes as in ``contracts.compiled.layout``: R replicas, S slices, K kernels; Q measured conditions.
+    Axes as in ``contracts.compiled.contract``: R replicas, S slices, K kernels; Q measured conditions.
     """
 
     name: str

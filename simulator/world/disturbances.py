@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault
 from faults.catalogue import CATALOGUE, Channel, FaultKind
 from faults.effects import ALL_REQUESTS, Struck
-from faults.schedule import FaultPlan, Shape
-from faults.targets import struck_share
+from faults.schedule import FaultPlan, Shape, struck_share
 from simulator.world.compiled_scenario import FleetChange, Surge
 from simulator.world.pool import MeasuredPool, refuse
 from simulator.world.tables import KernelTable, is_measured

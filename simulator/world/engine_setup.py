@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps, probe_share
 from contracts.documents.pool import EngineLimits
 from contracts.documents.scenario import ScenarioSpec

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples, load_samples
-from contracts.compiled.layout import FleetLayout
-from contracts.compiled.served import request_delay_s, served_step_s
+from contracts.compiled.build import request_delay_s, served_step_s
+from contracts.compiled.contract import FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
 from contracts.documents.profile import HEALTHY, KernelProfile

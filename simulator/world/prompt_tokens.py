@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from contracts.documents import FileRef
 from contracts.errors import DocumentError, Problem
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.regular_files import TEXT_BYTES
 

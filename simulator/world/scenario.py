@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.scenario import Scenario, ScenarioSpec
 from contracts.loading.files import canonical_sha256, sha256_of
 from contracts.loading.loader import document_sha256, load_as

@@ -1,17 +1,24 @@
-"""The scenario's workload as arrivals of one fleet: documents to ``world.workload``, block by block."""
+"""The scenario's workload: as arrivals of one fleet, block by block, and as the load that it declares.
+
+The load that a scenario declares is that of its arrivals and its ordinary surges, not of the surges that are
+faults.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from contracts.compiled.layout import FleetLayout
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import FleetLayout
 from contracts.documents.scenario import ScenarioSpec, TokenLengths, Workload
 from contracts.loading.uris import resolve_uri
 from contracts.workload.arrivals import LengthLaw, RateProfile, constant_rate, diurnal_rate
-from contracts.workload.azure_trace import load_trace
+from contracts.workload.azure_trace import Trace, load_trace
 from simulator.engine.api import FleetEngine
 from simulator.engine.layout import ARRIVAL
-from simulator.world.compiled_scenario import Surge
+from simulator.world.compiled_scenario import CompiledScenario, Surge
 from simulator.world.tables import PromptRoles
 from simulator.world.workload import BLOCK, LengthDrift, WorkloadSpec, WorkloadStream
 
@@ -104,3 +111,49 @@ class DrawnTraffic:
                 engine.feed_records(int(fleet), records)
                 self._drawn_until_at_s[fleet] = records["arrived_at_s"][-1]
         self._enough_until_at_s = float(self._drawn_until_at_s.min())
+
+
+#: A trace's rate is counted over so long: shorter bursts are its gaps, not its load.
+_COUNTED_S = 60.0
+
+
+def declared_peak_rps(world: CompiledScenario) -> NDArray[np.float64]:
+    """Requests per second of each slice when most are declared to arrive; float64 [S].
+
+    Of a trace: the most that arrive within one minute, as it is played.
+    """
+    work, profile = world.workload, _without_faults(world)
+    if work.trace is None:
+        within = profile.starts_at_s < world.horizon_s
+        highest = float(profile.rate_rps[within].max())
+    else:
+        highest = _busiest_minute_rps(work.trace, profile, world.horizon_s)
+    return highest * work.slice_share
+
+
+def declared_load_ratio(world: CompiledScenario) -> float:
+    """That peak over all slices, as a share of what the replicas that are there from the start carry."""
+    carried = world.capacity_rps[world.layout.replica_kernel][~world.absent].sum()
+    return float(declared_peak_rps(world).sum() / carried)
+
+
+def _without_faults(world: CompiledScenario) -> RateProfile:
+    """The rate over time before faults raise it."""
+    profile = world.workload.profile
+    for surge in world.surges:
+        if surge.is_fault:
+            profile = profile.scaled(surge.at_s, surge.ends_at_s, 1.0 / surge.factor)
+    return profile
+
+
+def _busiest_minute_rps(trace: Trace, profile: RateProfile, horizon_s: float) -> float:
+    rounds = math.ceil((profile.expected(horizon_s) + 1.0) / len(trace))
+    counts = trace.arrived_at_s * trace.mean_rate_rps
+    played = np.concatenate([counts + len(trace) * number for number in range(rounds)])
+    at_s = profile.clock_s(played)
+    at_s = at_s[at_s <= horizon_s]
+    if not at_s.size:
+        return 0.0
+    first = np.searchsorted(at_s, at_s - _COUNTED_S, side="right")
+    most = int((np.arange(at_s.size) - first + 1).max())
+    return most / min(_COUNTED_S, horizon_s)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.rng import stream
-from contracts.seed_sequence import ready_seed
+from contracts.seed_hashing import ready_seed
 
 KEYS = st.lists(st.integers(0, 2**80), min_size=1, max_size=7)
 

@@ -25,8 +25,11 @@ def lists(_: bytes, __: Generator) -> bytes:
 _ALL = {**GIVEN, **KEPT, **STORED, **TRAINED}
 #: What an API server has already limited, and what a server of ours writes for itself.
 _LIMITED = {
-    "states of the operator", "notes of drills in clusters", "objects of clusters", "leases of faults"
-}  # fmt: skip
+    "states of the operator",
+    "notes of drills in clusters",
+    "objects of clusters",
+    "leases of faults",
+}
 _JSON = [
     name
     for name, reader in _ALL.items()

@@ -27,7 +27,7 @@ from faults.inside.lease import Lease, lease_for, read_lease, write_lease
 from k8s.operator.admission import Documents
 from k8s.operator.snapshot import documents_text, read_snapshot, snapshot_config
 from k8s.operator.snapshot import kept_state as operators_state
-from k8s.resources.objects import document_of
+from k8s.resources.kinds import document_of
 from live.control.chain import GENESIS, read_chain, sealed
 from live.control.claim import kept_state
 from live.control.journal import read_log

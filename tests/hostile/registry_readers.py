@@ -9,20 +9,21 @@ from typing import cast
 import httpx
 
 from contracts.loading.oci import parse_manifest, parse_oci
-from live.artefacts.credentials import Credential, read_credentials
-from live.artefacts.origins import RegistryOrigins
+from live.artefacts.access import Credential, RegistryOrigins, read_credentials
 from live.artefacts.registry import Repository, challenge_of
 from tests.hostile import mutations
 from tests.hostile.readers import Reader, refused_if, written
 from tests.support.oci_registry import manifest_of
 
 URI = parse_oci("oci://registry.example/team/kernels@sha256:" + "0" * 64, "test")
-CONFIG = json.dumps({
-    "auths": {
-        "registry.example": {"auth": "bWU6c2VjcmV0"},
-        "https://index.docker.io/v1/": {"identitytoken": "refresh"},
+CONFIG = json.dumps(
+    {
+        "auths": {
+            "registry.example": {"auth": "bWU6c2VjcmV0"},
+            "https://index.docker.io/v1/": {"identitytoken": "refresh"},
+        }
     }
-})  # fmt: skip
+)
 CHALLENGE = (
     'Bearer realm="https://registry.example/token",service="registry.example",scope="repository:a:pull"'
 )

@@ -26,7 +26,7 @@ from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from faults.client import wire
 from k8s.operator.drills import ledger
-from k8s.resources.objects import document_of
+from k8s.resources.kinds import document_of
 from live.fleet.plan import _context
 from live.kld.reference import ReferencePlan, reference_for
 from live.kld.server import KldServer

@@ -73,8 +73,10 @@ def started(folder: Path, sha256: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-I", "-c", loader(sha256, str(folder)), "--model=m"],
         env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_loader_starts_the_server_of_pinned_files(tmp_path: Path) -> None:

@@ -81,9 +81,12 @@ def exported(registry: CollectorRegistry) -> dict[str, set[str]]:
 def test_every_query_names_a_metric_that_is_exported() -> None:
     """Every query of examples, alerts and the dashboard names metrics that the operator exports."""
     parts = LoopParts(
-        cluster=NOWHERE, clock=Bench(api=cast(client.ApiClient, None), namespace=""),
-        source=lambda _: cast(Any, None), now=lambda: datetime.now(UTC), shed=SHED,
-    )  # fmt: skip
+        cluster=NOWHERE,
+        clock=Bench(api=cast(client.ApiClient, None), namespace=""),
+        source=lambda _: cast(Any, None),
+        now=lambda: datetime.now(UTC),
+        shed=SHED,
+    )
     known = exported(OperatorCollector(NamespaceOperator(parts), LoopCounts(), lambda: True).register())
     asked = [name for query in queries() for name, _ in selected(query)]
     assert len(asked) >= 15

@@ -225,9 +225,10 @@ def test_it_goes_along_with_the_component_of_drills(tmp_path: Path) -> None:
     )
     done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, check=True)
     (server,) = (
-        one for one in yaml.safe_load_all(done.stdout) if one and one["metadata"]["name"] == "chat-fp8"
-        and one["kind"] == "Deployment"
-    )  # fmt: skip
+        one
+        for one in yaml.safe_load_all(done.stdout)
+        if one and one["metadata"]["name"] == "chat-fp8" and one["kind"] == "Deployment"
+    )
     (container,) = server["spec"]["template"]["spec"]["containers"]
     (path,) = (one["value"] for one in container["env"] if one["name"] == "PYTHONPATH")
     mounts = {one["mountPath"] for one in container["volumeMounts"]}
@@ -272,9 +273,12 @@ def test_the_application_of_vllm_takes_it(shipped: ModuleType, tmp_path: Path) -
     file = tmp_path / "labels"
     file.write_text(labels(BROKEN), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", _VLLM, str(file)], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", _VLLM, str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(COMPONENT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"{shipped.METRIC} 2" in done.stdout
     assert "python_info" in done.stdout

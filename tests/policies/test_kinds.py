@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contracts.parameters import number
+from contracts.plugins import number
 from controller.detect.registry import DETECTORS, DetectorKind
 from controller.detect.window import WindowDetector
 from policies.kinds import POLICIES

@@ -63,7 +63,7 @@ BREACHES = {
     "scripts/__init__.py": "import selvage_fleet.documents",
     "contracts/documents/envelope.py": "import contracts.assess.evaluate",
     "contracts/scoring/episode.py": "import contracts.assess.evaluate",
-    "contracts/loading/scalars.py": "import contracts.compiled.layout",
+    "contracts/loading/scalars.py": "import contracts.compiled.contract",
     "contracts/rules/pool.py": "import contracts.loading.uris",
     "contracts/metrics/registry.py": "import contracts.rules.breach",
     "contracts/documents/suite.py": "import contracts.metrics.registry",

@@ -12,7 +12,7 @@ import numpy as np
 from contracts.telemetry import Source
 from controller.detect.clauses import Kind, applies, from_traffic, needs_traffic
 from controller.detect.detector import EvidenceBatch
-from controller.detect.sequential.health import SHARES
+from controller.detect.sequential.evidence import SHARES
 from controller.detect.sequential.peers import LEAST_RECEIVED
 from controller.detect.sequential.plan import SequentialPlan
 from controller.detect.sequential.standing import GROSS, MOST_GAP_WINDOWS, STANDING_WINDOWS

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from controller.detect.clauses import applies, needs_traffic, zero_tolerance
 from controller.detect.detector import AlarmState, DetectorState
-from controller.detect.significance import beyond_limit, significant
-from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
+from controller.detect.sums import COUNT, OVER, Sums, beyond_limit, excess_of_sums, significant
 from controller.detect.window import WindowDetector
 
 Flags = NDArray[np.bool_]

@@ -1,6 +1,6 @@
 """Recovery as plain detectors of single streams: the laws that compiled evidence of health must follow.
 
-Each is an e-process of the null "still broken" (``controller.detect.sequential.health``). With
+Each is an e-process of the null "still broken" (``controller.detect.sequential.evidence``). With
 ``Start.SUM`` the attempt renews itself: then ``healthy_threshold`` bounds the rate instead, at most one
 false return in ``1 / (1 - confidence)`` observations, and a kernel that was broken for long is not held to
 its past.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.detect.sequential.health import SHARES, healthy_threshold
+from controller.detect.sequential.evidence import SHARES, healthy_threshold
 from controller.detect.streams.eprocess import Start
 from controller.detect.streams.protocol import LOWEST, Flags, Floats, StreamState
 

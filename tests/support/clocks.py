@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.compiled.steady_state import Demand, EngineModel
 from contracts.telemetry import EngineCounters, FleetTelemetry, Source
 from controller.fleet import FleetSetup

@@ -86,9 +86,11 @@ def _order(found: Engines, kernel: str, number: int) -> ServerOrder:
     name, host = pod_names(kernel)[number], address(kernel, number)
     started = drill_arguments(found.folder / name)
     own = {
-        gate.TOKEN_FILE: str(found.token_file), gate.PORT: str(found.door), gate.HOST: host,
+        gate.TOKEN_FILE: str(found.token_file),
+        gate.PORT: str(found.door),
+        gate.HOST: host,
         gate.REPLICA: name,
-    }  # fmt: skip
+    }
     words = engine_arguments(host, found.port, MODEL, _DTYPES[kernel])
     return ServerOrder(
         arguments=(*words, *started.arguments),

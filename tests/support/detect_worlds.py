@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import Source
 from policies.synthetic_fleet import SyntheticClause as Clause
 from policies.synthetic_fleet import synthetic_contract

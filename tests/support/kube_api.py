@@ -75,9 +75,11 @@ class Server:
         log = self.folder / "api.log"
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [str(self._programs / "kube-apiserver"), *flags], stdout=out, stderr=out,
+                [str(self._programs / "kube-apiserver"), *flags],
+                stdout=out,
+                stderr=out,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._guard.watch(self._process.pid)
         _await_ready(f"https://127.0.0.1:{self._port}", self._authority, log)
 

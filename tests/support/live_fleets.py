@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from controller.ports import RoutingPlan
 from live.fleet.control import driving, require_up
 from live.fleet.processes import engine_of as engine_process

@@ -7,9 +7,8 @@ import numpy as np
 from contracts.documents.pool import EngineLimits
 from contracts.documents.profile import ServingPath, StepTime
 from contracts.rng import stream
-from scripts.parity.arrivals import drawn
 from scripts.parity.recording import ParityRecording, RecordedRun
-from scripts.parity.replaying import replay
+from scripts.parity.replaying import drawn, replay
 
 STEP = StepTime(
     base_ms=4.5,

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from contracts.compiled.build import compile_contract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_text
 from contracts.metrics import GENERATION_COLUMNS, PASSIVE_COLUMNS

@@ -16,8 +16,7 @@ from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from k8s.operator.namespace import NamespaceOperator
-from k8s.resources.kinds import GROUP, VERSION
-from k8s.resources.objects import document_of
+from k8s.resources.kinds import GROUP, VERSION, document_of
 from scripts.cli.contract_tables import evaluation_json
 from tests.support.cluster_worlds import Bench, Object, pod, sample
 

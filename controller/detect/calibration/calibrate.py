@@ -25,9 +25,8 @@ from controller.detect.calibration.laws import Blocks, Empirical, Normal, Observ
 from controller.detect.calibration.simulate import ArlCurve, arl_curve
 from controller.detect.streams.eprocess import Betting, Gaussian, Start
 from controller.detect.streams.passes import first_crossings
-from controller.detect.streams.protocol import Floats, StreamDetector
+from controller.detect.streams.protocol import Floats, StreamDetector, guaranteed_threshold
 from controller.detect.streams.ranks import Rank
-from controller.detect.streams.thresholds import guaranteed_threshold
 
 MOST_DIRECT = 3e4
 #: Blocks of a finite recorded series are calibrated to so many times the declared ARL0: the series is one

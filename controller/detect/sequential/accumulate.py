@@ -1,7 +1,7 @@
 """Compiled accumulation of a tick's observations into evidence, of one fleet, in their order of arrival.
 
 Two things grow with every observation: the evidence that a clause is broken and, where it is wanted, the
-evidence that it is kept again (``health``). Axes: U subjects, S slices, C clauses, P probes; W, H and G are
+evidence that it is kept again (``evidence``). Axes: U subjects, S slices, C clauses, P probes; W, H and G are
 ``WIDTH``, ``HEALTHS`` and ``BETS``. The axis of streams over all slices has length 1, or 0 where nobody asks.
 """
 
@@ -18,6 +18,7 @@ from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import (
     BETS,
     STEP_TIME,
+    grow_health,
     health_observation,
     probe_observation,
     scrape_observation,
@@ -25,7 +26,6 @@ from controller.detect.sequential.evidence import (
     update_scrape,
     update_spread,
 )
-from controller.detect.sequential.health import grow_health
 from controller.detect.sequential.spread import SPREADS, spread_evalues
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Flags, Floats

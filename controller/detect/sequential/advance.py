@@ -21,7 +21,7 @@ from controller.detect.sequential.accumulate import (
     accumulate_scrapes,
 )
 from controller.detect.sequential.alarms import begin_anew, raise_alarms, raise_drifted
-from controller.detect.sequential.health import HEALTHS
+from controller.detect.sequential.evidence import HEALTHS
 from controller.detect.sequential.peers import count_peers, note_scrapes, weigh_by_peers
 from controller.detect.sequential.records import streams_of
 from controller.detect.sequential.standing import note_standing

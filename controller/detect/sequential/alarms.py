@@ -13,7 +13,7 @@ from contracts.jit import borrowed, compiled
 from controller.detect.clauses import Kind
 from controller.detect.sequential.evidence import BETS, LEVEL, SINCE_COUNT, SINCE_SUM
 from controller.detect.sequential.standing import stands
-from controller.detect.streams.thresholds import reaches
+from controller.detect.streams.protocol import reaches
 
 #: Evidence since a subject drifted, from which on it speaks against its kernel together with one in alarm.
 LEANS = 2.0

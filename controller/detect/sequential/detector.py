@@ -55,14 +55,12 @@ from controller.detect.detector import (
 )
 from controller.detect.sequential.advance import advance
 from controller.detect.sequential.alarms import nearest_alarm
-from controller.detect.sequential.evidence import blank_cells
-from controller.detect.sequential.health import HEALTHS
+from controller.detect.sequential.evidence import HEALTHS, blank_cells
 from controller.detect.sequential.peers import compared_clauses
 from controller.detect.sequential.plan import SequentialPlan
 from controller.detect.sequential.records import ArrivedObservations, Levels, Streams, TickAlarms
 from controller.detect.sequential.standing import MOST_GAP_WINDOWS, standing_after_s
-from controller.detect.streams.protocol import Flags, Floats
-from controller.detect.streams.thresholds import log_threshold
+from controller.detect.streams.protocol import Flags, Floats, log_threshold
 from controller.detect.sums import Sums
 
 #: Arrays of the memory that are pooled over slices: their third axis has length 1.

@@ -13,18 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import Source
 from controller.detect.budget import Budget, BudgetSplit, split_budget
 from controller.detect.certified_drift import FLAG_SHARE, DriftPlan, drift_plan
 from controller.detect.clauses import ClausePlan, Kind, from_traffic, moves_traffic, plan_clauses
 from controller.detect.detector import CertifiedFleet
-from controller.detect.sequential.evidence import EvidencePlan, evidence_plan
-from controller.detect.sequential.health import clean_gain
+from controller.detect.sequential.evidence import EvidencePlan, clean_gain, evidence_plan
 from controller.detect.sequential.spread import normalisers, stretches
-from controller.detect.streams.protocol import Floats
-from controller.detect.streams.thresholds import guaranteed_threshold, guaranteed_thresholds
+from controller.detect.streams.protocol import Floats, guaranteed_threshold, guaranteed_thresholds
 from controller.detect.traffic import TrafficCalibration
 
 #: Of a replica that is not in alarm but speaks against its kernel, together with one that is.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from contracts.hashed_uniform import hashed_uniform
 from contracts.jit import compiled
+from contracts.seed_hashing import hashed_uniform
 
 CEILING = 1e250
 FLOOR = 1e-300

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import FaultDrill
 from contracts.errors import DocumentError
 from contracts.loading.oci import MissingArtefactError, OciUri
@@ -19,7 +19,7 @@ from k8s.operator.admission import Documents, judge_policy
 from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.fleet import controller_setup, route_shape, serving
 from k8s.operator.objects import Manifest, Resources
-from k8s.resources.objects import document_of, origin
+from k8s.resources.kinds import document_of, origin
 from k8s.routes.rules import Backend, RouteShape
 from live.load import SLICE_HEADER
 

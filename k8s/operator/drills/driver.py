@@ -11,13 +11,11 @@ from typing import Any
 from faults.drill.outcome import DrillVerdict
 from k8s.operator.conditions import ResourceCondition
 from k8s.operator.drills.admission import DrillAdmission, DrillPlace, judge_drill, refused, unresolved
-from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER, NETWORK_KINDS, is_handed_over
 from k8s.operator.drills.cluster import FINALIZER, DrillCluster
 from k8s.operator.drills.fleet import ClusterFleet, Entrance
-from k8s.operator.drills.ledger import ClusterLedger
-from k8s.operator.drills.pods import Steering
+from k8s.operator.drills.ledger import ClusterLedger, take_back
+from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER, NETWORK_KINDS, Steering, is_handed_over
 from k8s.operator.drills.report import ended, running, waiting
-from k8s.operator.drills.rescue import take_back
 from k8s.operator.drills.work import DrillWork
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.publisher import Publication, Publisher

@@ -15,10 +15,18 @@ from faults.client.errors import DrillError, DrillRefusedError
 from faults.client.wire import bearer, call
 from faults.drill.runner import TargetGoneError
 from k8s.operator.drills.admission import DrillSite
-from k8s.operator.drills.chaos import NETWORK_KINDS, chaos_name
 from k8s.operator.drills.cluster import DrillCluster, DrillPod
 from k8s.operator.drills.ledger import StruckPod
-from k8s.operator.drills.pods import POD_KILL, Handed, PodFaults, Steering, drill_pods, steering_url
+from k8s.operator.drills.pods import (
+    NETWORK_KINDS,
+    POD_KILL,
+    Handed,
+    PodFaults,
+    Steering,
+    chaos_name,
+    drill_pods,
+    steering_url,
+)
 from k8s.operator.fleet import kernel_backends
 from k8s.operator.objects import ClusterError
 from k8s.operator.replicas import PodDiscovery, PodReplica

@@ -2,10 +2,14 @@
 
 Every call first asks the API server whether that very pod still exists: an address goes to another pod sooner
 than a drill ends.
+
+Network faults are handed to Chaos Mesh, as resources that are emitted where its definitions are installed, if
+an annotation of the drill asks for it; nothing here depends on Chaos Mesh being there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,13 +17,58 @@ from pathlib import Path
 from typing import Any
 
 from contracts.documents.scenario import ScheduledFault
+from faults.catalogue import CATALOGUE
 from faults.client import record as records
 from faults.client.errors import DrillError, ReplicaGoneError, ReplicaSilentError
 from faults.client.replica import Injected, Proof, ReplicaFaults, Undone, wire_form
-from k8s.operator.drills.chaos import chaos_proof, network_chaos
 from k8s.operator.drills.cluster import DrillCluster, DrillPod, drill_pod
-from k8s.operator.objects import ClusterError
+from k8s.operator.objects import ClusterError, Manifest
 from k8s.resources.drill_extension import ALLOWED, DRILL_PORT, DRILLS
+
+#: Annotation of a drill whose network faults Chaos Mesh carries out, and its value.
+HAND_OVER, CHAOS_MESH = "selvage.dev/hand-over", "chaos-mesh"
+CHAOS_GROUP, CHAOS_VERSION, CHAOS_PLURAL = "chaos-mesh.org", "v1alpha1", "networkchaos"
+#: Kinds of faults that a network can have.
+NETWORK_KINDS = ("latency",)
+
+
+def is_handed_over(drill: Manifest) -> bool:
+    """Whether ``drill`` wants its network faults carried out by Chaos Mesh."""
+    return bool((drill["metadata"].get("annotations") or {}).get(HAND_OVER) == CHAOS_MESH)
+
+
+def chaos_name(drill: str, fault: str, replica: str) -> str:
+    """Of the NetworkChaos of one fault on one replica."""
+    return f"selvage-{drill}-{fault}-{replica}"[:253].lower().replace("_", "-")
+
+
+def network_chaos(name: str, fault: ScheduledFault, pod: tuple[str, str], lasts_s: float) -> Manifest:
+    """The resource for ``fault`` on ``pod`` (namespace and name), which ends by itself after ``lasts_s``."""
+    namespace, pod_name = pod
+    dose = CATALOGUE[fault.kind].dose.default if fault.dose is None else fault.dose
+    spec: dict[str, Any] = {
+        "action": "delay",
+        "mode": "all",
+        "selector": {"pods": {namespace: [pod_name]}},
+        "delay": {"latency": f"{dose:g}ms"},
+        "duration": f"{math.ceil(lasts_s)}s",
+    }
+    return {
+        "apiVersion": f"{CHAOS_GROUP}/{CHAOS_VERSION}",
+        "kind": "NetworkChaos",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "selvage"}},
+        "spec": spec,
+    }
+
+
+def chaos_proof(found: Manifest | None) -> Proof:
+    """Whether Chaos Mesh says that it injected."""
+    said = ((found or {}).get("status") or {}).get("conditions") or []
+    happened = any(one.get("type") == "AllInjected" and one.get("status") == "True" for one in said)
+    return Proof(
+        happened=happened, evidence=f"Chaos Mesh says that all was {'' if happened else 'not '}injected"
+    )
+
 
 #: The kind that deletes its pod.
 POD_KILL = "crash"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contracts.loading.files import json_text, plain
-from contracts.scoring.measures_json import measures_plain
+from contracts.scoring.measures import measures_plain
 from contracts.scoring.timeline import timeline, timeline_plain, unknown_health
 from faults.drill.outcome import DrillOutcome, DrillVerdict, outcome_told
 from k8s.operator.conditions import ResourceCondition, condition

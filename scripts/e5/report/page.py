@@ -15,7 +15,20 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from contracts.scoring.timeline import Timeline
 from scripts.e5.budget import budget_table, budget_text
 from scripts.e5.report.plots import FrontPoint, front_svg, slices_svg, timeline_svg
-from scripts.e5.report.sections import Fold, Section, at_rest_section
+from scripts.e5.report.sections import (
+    BUDGET_TEXT,
+    COST_TEXT,
+    DEFINITIONS,
+    FRONT_TEXT,
+    GROUP_TEXT,
+    HARM_TEXT,
+    RATIO_TEXT,
+    SLICE_TEXT,
+    TIMELINE_TEXT,
+    Fold,
+    Section,
+    at_rest_section,
+)
 from scripts.e5.report.tables import (
     CONTROL_COLUMNS,
     COST_COLUMNS,
@@ -30,17 +43,6 @@ from scripts.e5.report.tables import (
     policy_table,
     ratio_table,
     slice_table,
-)
-from scripts.e5.report.text import (
-    BUDGET_TEXT,
-    COST_TEXT,
-    DEFINITIONS,
-    FRONT_TEXT,
-    GROUP_TEXT,
-    HARM_TEXT,
-    RATIO_TEXT,
-    SLICE_TEXT,
-    TIMELINE_TEXT,
 )
 from scripts.e5.suite import GROUP_LABELS
 

@@ -1,7 +1,6 @@
-"""Plots of the E5 report as inline SVG.
+"""Plots of the E5 report as inline SVG, and the front that one of them shows.
 
-Drawn with the sentinel ink ``INK``, which becomes ``currentColor``, so that a plot follows the page's light
-or dark scheme. Output is reproducible: no date, fixed ids.
+The front of an experiment: how fast faults end against how often anybody switches falsely.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from contracts.scoring.timeline import Timeline
+from scripts.e5.configurations import Configuration
+from scripts.e5.results import Episodes, front, summarise
 
 INK = "#010203"
 #: Okabe and Ito, told apart with any colour vision; brown in place of their yellow, which pales on white.
@@ -177,3 +178,36 @@ def _svg(figure: Figure) -> str:
         re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1),
         count=1,
     )
+
+
+def front_points(
+    configurations: tuple[Configuration, ...], swept: tuple[str, ...], episodes: Episodes
+) -> tuple[FrontPoint, ...]:
+    """Every configuration on ``swept``: MTTR of silent numeric incidents against all false switches.
+
+    Both over the same scenarios, so that settings are comparable.
+    """
+    silent = [n for n in swept if n in episodes.groups.get("silent_numeric", ())]
+    if not silent:
+        return ()
+    found: dict[Configuration, tuple[tuple[float, float, float], tuple[float, float, float]]] = {}
+    for configuration in configurations:
+        false = summarise(episodes, configuration.name, swept)["false_switches_per_slice_month"]
+        mttr = summarise(episodes, configuration.name, silent)["mttr_s"]
+        found[configuration] = _three(false), _three(mttr)
+    best = front({configuration.name: (false[1], mttr[1]) for configuration, (false, mttr) in found.items()})
+    return tuple(
+        FrontPoint(
+            policy=configuration.policy,
+            setting=configuration.setting,
+            false_switches=false,
+            mttr_s=mttr,
+            on_front=configuration.name in best,
+        )
+        for configuration, (false, mttr) in found.items()
+    )
+
+
+def _three(leaf: dict[str, Any]) -> tuple[float, float, float]:
+    low, mean, high = (float("nan") if leaf[k] is None else leaf[k] for k in ("ci_low", "mean", "ci_high"))
+    return low, mean, high

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.compiled.build import compile_contract
-from contracts.compiled.contract import CompiledContract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as
@@ -30,8 +29,7 @@ from controller.detect.calibration.laws import Empirical
 from controller.detect.certified_drift import drift_detector, drift_score
 from controller.detect.sequential.spread import normalisers, stretches
 from controller.detect.streams.classical import binned_cusum
-from controller.detect.streams.protocol import update
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import guaranteed_threshold, update
 from scripts.studies.detection.cases import SEED, ChangeCase
 from scripts.studies.detection.stream_evidence import (
     StreamPlan,

@@ -1,7 +1,7 @@
 """Tables and plots of docs/detection-results.md.
 
 ``python -m scripts.studies.detection.report docs [SECTION...]``. Tables stand between marks
-(``scripts.pages``); the rest of the page stays. Takes a few minutes on one core. Progress on stderr.
+(``scripts.output``); the rest of the page stays. Takes a few minutes on one core. Progress on stderr.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from controller.detect.calibration.calibrate import calibrated_threshold
 from controller.detect.calibration.laws import Normal, ObservationLaw, Ones
-from controller.detect.calibration.reference_arl import reference_arls
-from controller.detect.calibration.simulate import LawChange, delays
+from controller.detect.calibration.simulate import LawChange, delays, reference_arls
 from controller.detect.streams.eprocess import Gaussian, exceedances
-from controller.detect.streams.protocol import StreamDetector
+from controller.detect.streams.protocol import StreamDetector, guaranteed_threshold
 from controller.detect.streams.ranks import rank_edges
-from controller.detect.streams.thresholds import guaranteed_threshold
 from controller.detect.traffic import SHIPPED
-from scripts.pages import fill, table
+from scripts.output import fill, table
 from scripts.studies.detection.calibrate import markdown
 from scripts.studies.detection.cases import SEED, Figures
 from scripts.studies.detection.measured import (
@@ -37,10 +35,9 @@ from scripts.studies.detection.measured import (
 )
 from scripts.studies.detection.plots import operating_curves, save_doses, save_operating
 from scripts.studies.detection.replay import replayed_figures
-from scripts.studies.detection.speed import accumulate_ms, update_ms
-from scripts.studies.detection.synthetic import synthetic_figures
+from scripts.studies.detection.river import synthetic_figures
+from scripts.studies.detection.speed import accumulate_ms, update_ms, warm
 from scripts.studies.detection.telemetry import ARL0, dependence
-from scripts.studies.detection.warm import warm
 
 PAGE = "detection-results.md"
 KERNELS = ("bf16", "w8a8")

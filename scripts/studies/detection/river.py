@@ -4,6 +4,8 @@ Page-Hinkley is computed by ours, which alarms where river's does (tested). ADWI
 code: ADWIN's ``delta`` is bisected on counted alarms; KSWIN's p-values are recorded once and its ``alpha``
 read off them, mixing the two levels next to the wanted ARL0, because a Kolmogorov-Smirnov p-value of 30
 observations takes few values. Both are two-sided and estimate the baseline; that is what they are sold as.
+
+``synthetic_figures`` has every detector, those of river where it is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from numpy.typing import NDArray
 
 from contracts.rng import stream
 from controller.detect.calibration.laws import ObservationLaw
-from scripts.studies.detection.cases import ARL0, CHANGE, SEED, ChangeCase, Figures
+from scripts.studies.detection.cases import (
+    ARL0,
+    CHANGE,
+    SEED,
+    ChangeCase,
+    Figures,
+    all_figures,
+    changes,
+    yardstick,
+)
 
 Floats = NDArray[np.float64]
 _ADWIN_MOST = 4000  # observations followed after the change
@@ -191,3 +202,14 @@ def _kswin_delays(change: ChangeCase, run: int, alphas: tuple[float, float]) -> 
     tail = _p_values(values)[_KSWIN_CHANGE:]
     raised = [np.flatnonzero(tail <= alpha) for alpha in alphas]
     return [float(hits[0] + 1) if hits.size else float(length) for hits in raised]
+
+
+def synthetic_figures() -> list[Figures]:
+    """Every detector on every synthetic stream."""
+    rows: list[Figures] = []
+    for family in ("normal", "ones"):
+        rows += all_figures(family)
+        if not river_missing():
+            streams = changes(family)
+            rows += river_figures(streams, [yardstick(change) for change in streams])
+    return rows

@@ -27,18 +27,18 @@ from controller.detect.clauses import ClausePlan, Kind, plan_clauses
 from controller.detect.sequential.accumulate import Cells, ProbeBatch
 from controller.detect.sequential.accumulate import accumulate_probes as accumulate_probes_of_fleet
 from controller.detect.sequential.evidence import (
+    HEALTHS,
     LEVEL,
     SINCE_COUNT,
     EvidencePlan,
     blank_cells,
+    clean_gain,
     evidence_plan,
     fairness,
     statistic,
 )
-from controller.detect.sequential.health import HEALTHS, clean_gain
 from controller.detect.streams.passes import CEILING
-from controller.detect.streams.protocol import Flags, Floats
-from controller.detect.streams.thresholds import guaranteed_thresholds
+from controller.detect.streams.protocol import Flags, Floats, guaranteed_thresholds
 
 #: Log-evidence of an alarm without an ARL0: above every threshold.
 CERTAIN = math.log(CEILING)

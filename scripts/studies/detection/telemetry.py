@@ -25,8 +25,7 @@ from contracts.telemetry import LATENCY_FAMILIES, FleetTelemetry
 from controller.detect.calibration.calibrate import block_threshold, calibrated_threshold
 from controller.detect.calibration.laws import Empirical
 from controller.detect.streams.eprocess import Betting
-from controller.detect.streams.protocol import Floats
-from controller.detect.streams.thresholds import log_threshold, reaches
+from controller.detect.streams.protocol import Floats, log_threshold, reaches
 from controller.ports import RoutingPlan
 from scripts.studies.detection.cases import SEED
 from scripts.studies.detection.measured import LIBRARY, shipped

@@ -13,11 +13,10 @@ from itertools import groupby
 from pathlib import Path
 
 from contracts.loading.files import json_text
-from contracts.loading.json_values import json_of
+from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from faults.drill.incidents import INCIDENTS
-from scripts.output import write_whole
-from scripts.pages import fill, table
+from scripts.output import fill, table, write_whole
 from scripts.studies.incidents.plan import BESIDE_S, CONTROL, CONTROL_S, LIMIT_S, WARM_S
 from scripts.studies.incidents.results import RESULTS, IncidentResult, merged, misses, read_results
 
@@ -74,8 +73,10 @@ def _run(results: tuple[IncidentResult, ...]) -> list[str]:
         "`selvage bench incidents --seeds 0..9`.",
     ]
     if spent:
-        lines.append(f"One class with one seed took {min(spent):.0f} to {max(spent):.0f} s, "
-                     f"{sum(spent) / len(spent):.0f} s in the mean of {len(spent)}.")  # fmt: skip
+        lines.append(
+            f"One class with one seed took {min(spent):.0f} to {max(spent):.0f} s, "
+            f"{sum(spent) / len(spent):.0f} s in the mean of {len(spent)}."
+        )
     return lines
 
 

@@ -12,8 +12,7 @@ from pydantic import TypeAdapter
 
 from contracts.errors import DocumentError
 from contracts.loading.files import canonical_sha256, json_text
-from contracts.loading.json_values import json_of
-from contracts.loading.malformed import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from scripts.output import ready_folder, write_whole
 from scripts.studies.incidents.plan import CONTROL, WARM_S, IncidentPart, noise_told

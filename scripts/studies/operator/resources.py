@@ -8,8 +8,7 @@ from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from k8s.operator.objects import Manifest, Resources
-from k8s.resources.kinds import GROUP, VERSION
-from k8s.resources.objects import object_of
+from k8s.resources.kinds import GROUP, VERSION, object_of
 
 NAMESPACE = "bench"
 _CONTRACT = "package:contracts/library/serving-pool.yaml"

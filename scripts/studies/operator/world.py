@@ -17,9 +17,9 @@ from k8s.operator.route_loop import LoopParts
 from k8s.operator.sensing import Sensing
 from k8s.routes.rules import Backend
 from live.control.source import counted_by_servers, nothing_probed
-from live.observe.layouts import LayoutReader
 from live.observe.metrics import EngineReading, parse_reading
 from live.observe.record import TelemetryRecorder
+from live.observe.scraper import LayoutReader
 from live.ports import GatewaySample
 from scripts.studies.operator.answers import answer
 from scripts.studies.operator.resources import NAMESPACE, PoolSize, resources_of, route_of

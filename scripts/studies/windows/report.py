@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.scoring.intervals import poisson_rate
-from scripts.pages import fill, table
+from scripts.output import fill, table
 from scripts.studies.detection.plots import COLOURS, figure_of, save_figure
 from scripts.studies.detection.report import PAGE
 from scripts.studies.windows.compare import WindowComparison, ratio, shipped_result, verdict

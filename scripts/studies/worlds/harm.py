@@ -19,7 +19,7 @@ from contracts.scoring.quality import healthy_quality, pool_quality
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
 from scripts.studies.worlds.drawn import MOST_RPS, Spec, draw_spec, scenario_of
 from simulator.fleet import run_episodes
-from simulator.truth.optimum import demand_at, true_rps
+from simulator.truth.scenario import demand_at, true_rps
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 

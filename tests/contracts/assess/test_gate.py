@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from contracts.assess.evaluate import Evaluation, evaluate
 from contracts.assess.gate import GateOutcome, Waiver, parse_waiver
-from contracts.assess.joined import joined
 from contracts.assess.observations import LOGGED, Observations, ObservedColumn
+from contracts.assess.several import joined
 from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError

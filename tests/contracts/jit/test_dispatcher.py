@@ -94,8 +94,11 @@ def test_a_kept_version_without_a_door_is_compiled_anew_once(tmp_path: Path) -> 
     def run(*calls: str) -> list[str]:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path), *calls],
-            env=environment, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout.split("\n")[:-1]
 
     assert run("outer") == ["8", "1 0"]

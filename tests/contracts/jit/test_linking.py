@@ -109,8 +109,11 @@ def test_parts_run_in_whoever_takes_them_in(tmp_path: Path) -> None:
     def run(*names: str) -> list[str]:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path), *names],
-            env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.split("\n")[:-1]
 

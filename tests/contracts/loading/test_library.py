@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from contracts.compiled.build import compile_contract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelContract, KernelProfile, MetaContract
 from contracts.loading.loader import cautions, document_sha256, dump_text, load_as, load_document, load_text
 from contracts.loading.uris import resolve_uri

@@ -80,9 +80,9 @@ def test_a_declared_headroom_is_explained(capacity: float | None, word: str) -> 
     kernel = {"name": "bf16", "profile": "none.yaml", "replicas": 2, "role": "known_good"}
     kernel |= {} if capacity is None else {"capacity_rps": capacity}
     spec: dict[str, Any] = {"kernels": [kernel], "home": [{"slice": "prose", "kernel": "bf16"}]}
-    plain, declared = (dump(envelope("KernelPool", "made", one)) for one in (
-        spec, spec | {"known_good_headroom_ratio": 0.8}
-    ))  # fmt: skip
+    plain, declared = (
+        dump(envelope("KernelPool", "made", one)) for one in (spec, spec | {"known_good_headroom_ratio": 0.8})
+    )
     assert notes(load_text(plain, "made.yaml"), plain, "made.yaml") == []
     (found,) = notes(load_text(declared, "made.yaml"), declared, "made.yaml")
     assert found.path == "spec.known_good_headroom_ratio"

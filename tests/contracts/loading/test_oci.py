@@ -60,14 +60,15 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "a list": (b"[]", "the manifest of an artefact"),
     "no title": (changed(layer={"annotations": {}}), "relative name"),
     "a folder": (
-        changed(layer={"annotations": {TITLE: "a", "io.deis.oras.content.unpack": "true"}}), "in an archive",
+        changed(layer={"annotations": {TITLE: "a", "io.deis.oras.content.unpack": "true"}}),
+        "in an archive",
     ),
     "another digest": (changed(layer={"digest": "sha512:" + "0" * 128}), "sha256 of a.yaml"),
     "too large": (changed(layer={"size": ARCHIVE_BYTES + 1}), "0 to"),
     "no size": (changed(layer={"size": True}), "0 to"),
     "one place twice": (changed(layer={"annotations": {TITLE: "B/C.npz"}}), "a place of its own"),
     "a file that is a folder": (changed(layer={"annotations": {TITLE: "b"}}), "a place of its own"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))

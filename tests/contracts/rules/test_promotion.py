@@ -17,9 +17,12 @@ def written(url: str) -> str:
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
     hook = {"name": "tests", "kind": "veto", "url": url}
     spec: dict[str, Any] = {
-        "description": "a test", "policy": "chat", "candidate": "next", "offline": {"evaluation": evidence},
+        "description": "a test",
+        "policy": "chat",
+        "candidate": "next",
+        "offline": {"evaluation": evidence},
         "webhooks": [hook],
-    }  # fmt: skip
+    }
     return json.dumps(envelope("KernelPromotion", "next", spec))
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from contracts.scoring.episode import EpisodeRecord
-from contracts.scoring.measures import measure_episode
-from contracts.scoring.measures_json import measures_of, measures_plain
+from contracts.scoring.measures import measure_episode, measures_of, measures_plain
 from contracts.scoring.quality import healthy_quality
 from contracts.scoring.timeline import timeline, timeline_of, timeline_plain, unknown_health
 from tests.support.episodes import broken_record, quiet_record, step_fault

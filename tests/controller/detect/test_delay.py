@@ -13,9 +13,8 @@ from controller.detect.calibration.laws import Normal, ObservationLaw, Ones
 from controller.detect.calibration.simulate import LawChange, delays
 from controller.detect.streams.classical import gaussian_cusum, rate_cusum
 from controller.detect.streams.eprocess import Gaussian, exceedances
-from controller.detect.streams.protocol import StreamDetector, StreamState
+from controller.detect.streams.protocol import StreamDetector, StreamState, guaranteed_threshold
 from controller.detect.streams.ranks import Rank, rank_edges
-from controller.detect.streams.thresholds import guaranteed_threshold
 
 ARL0 = 1e4
 BEFORE: dict[str, ObservationLaw] = {"normal": Normal(), "ones": Ones(rate=0.01)}

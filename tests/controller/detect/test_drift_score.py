@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.detect.certified_drift import drift_detector, drift_score
-from controller.detect.streams.protocol import update
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import guaranteed_threshold, update
 
 
 @given(value=st.floats(0.0, 10.0), other=st.floats(0.0, 10.0))

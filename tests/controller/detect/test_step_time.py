@@ -11,7 +11,7 @@ from contracts.rng import stream
 from controller.detect.calibration.simulate import FalseAlarms
 from controller.detect.step_time import MOST, NOISE, step_time_observation
 from controller.detect.streams.eprocess import Betting
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import guaranteed_threshold
 from tests.support.run_lengths import arl_at_least
 
 LIMIT = 1.4

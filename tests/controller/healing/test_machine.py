@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.healing.machine import begin, line, order, share, step
+from controller.healing.machine import begin, held_back, line, order, share, step
 from controller.healing.records import (
     Flush,
     HealingOrder,
@@ -19,7 +19,6 @@ from controller.healing.records import (
     HealingState,
     HealingTerms,
 )
-from controller.healing.shares import held_back
 
 TERMS = HealingTerms(verify_probes=8, readmit_over_s=20.0, steps=4, wait_s=5.0, most_wait_s=15.0)
 terms_drawn = st.builds(

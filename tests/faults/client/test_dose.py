@@ -59,9 +59,12 @@ def test_the_bound_of_the_likeliest_tokens_is_one(seed: int, top_k: int, spread:
 
 def _record(**changes: Any) -> UndoRecord:
     plain: dict[str, Any] = {
-        "url": "http://127.0.0.1:9", "token_file": "t", "fault": {"name": "f", "kind": "slow"},
-        "written_at_s": 0.0, "ttl_s": 5.0,
-    }  # fmt: skip
+        "url": "http://127.0.0.1:9",
+        "token_file": "t",
+        "fault": {"name": "f", "kind": "slow"},
+        "written_at_s": 0.0,
+        "ttl_s": 5.0,
+    }
     return UndoRecord(**(plain | changes))
 
 

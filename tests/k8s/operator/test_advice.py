@@ -30,8 +30,11 @@ def test_pods_say_how_their_kernel_keeps_its_contract(bench: Bench) -> None:
     bench.drift["fp8"] = HARD
     bench.turns(operator, 40)
     assert advised(bench) == {
-        "chat-fp8-0": "broken", "chat-fp8-1": "broken", "chat-bf16-0": "kept", "chat-bf16-1": "kept",
-    }  # fmt: skip
+        "chat-fp8-0": "broken",
+        "chat-fp8-1": "broken",
+        "chat-bf16-0": "kept",
+        "chat-bf16-1": "kept",
+    }
     assert bench.route()["metadata"]["resourceVersion"] == before
 
 

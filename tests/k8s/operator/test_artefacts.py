@@ -14,8 +14,8 @@ from contracts.loading.oci import STORE_VARIABLE, OciUri
 from k8s.operator.drills.admission import DrillPlace, judge_drill
 from k8s.operator.namespace import NamespaceOperator
 from k8s.resources.kinds import GROUP, VERSION
+from live.artefacts.access import RegistryOrigins
 from live.artefacts.fetch import RegistryAccess, fetch
-from live.artefacts.origins import RegistryOrigins
 from tests.support.cluster_worlds import SHED, Bench, Object
 from tests.support.drilled_pods import drill_spec
 from tests.support.oci_registry import OciRegistry, oci_registry

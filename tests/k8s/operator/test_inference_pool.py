@@ -46,17 +46,22 @@ class Pooled:
     def serve(self, name: str, at: int, phase: str = "Running") -> None:
         """As a kubelet would say of a pod that answers."""
         status = {
-            "phase": phase, "podIP": f"127.0.0.{at + 1}",
+            "phase": phase,
+            "podIP": f"127.0.0.{at + 1}",
             "conditions": [{"type": "Ready", "status": "True"}],
-        }  # fmt: skip
+        }
         self.core.patch_namespaced_pod_status(name, self.bench.namespace, {"status": status})
 
     def edit(self, name: str, spec: dict[str, Any]) -> None:
         """Change an InferencePool."""
         self.bench.custom.patch_namespaced_custom_object(
-            *PLACE, self.bench.namespace, "inferencepools", name, {"spec": spec},
+            *PLACE,
+            self.bench.namespace,
+            "inferencepools",
+            name,
+            {"spec": spec},
             _content_type="application/merge-patch+json",
-        )  # fmt: skip
+        )
 
     def selected(self, name: str) -> set[str]:
         """Pods that an InferencePool selects, as its endpoint picker asks the server."""
@@ -153,8 +158,9 @@ def test_a_pod_that_ended_or_has_no_address_is_no_replica(bench: Bench) -> None:
     """An evicted pod keeps its labels and an object; it holds no place of its kernel."""
     pooled = Pooled(bench)
     pooled.core.create_namespaced_pod(
-        bench.namespace, pod("chat-fp8-a", bench_labels("fp8")),
-    )  # fmt: skip
+        bench.namespace,
+        pod("chat-fp8-a", bench_labels("fp8")),
+    )
     pooled.serve("chat-fp8-0", 1, phase="Failed")
     operator = bench.operator()
     bench.turns(operator, 2)

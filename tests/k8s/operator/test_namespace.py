@@ -21,8 +21,10 @@ def test_a_sample_becomes_ready_and_its_route_is_written(bench: Bench) -> None:
         "Accepted", "ResolvedRefs", "Ready", "Programmed", "TelemetryFresh", "MetaContractHeld",
     }  # fmt: skip
     assert {kind for kind, (status, _) in found.items() if status == "False"} == {
-        "Progressing", "Degraded", "FallbackActive",
-    }  # fmt: skip
+        "Progressing",
+        "Degraded",
+        "FallbackActive",
+    }
     assert bench.weights("prose") == {"chat-fp8": 10_000, "chat-bf16": 0, "selvage-refuse": 0}
     assert bench.weights("numbers") == {"chat-fp8": 0, "chat-bf16": 10_000, "selvage-refuse": 0}
     assert bench.conditions("KernelPool", "chat-pool")["Ready"] == ("True", "Serving")
@@ -45,8 +47,10 @@ def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench)
     found = bench.labels()
     assert found["chat-bf16-1"] == "false"
     assert [name for name, place in found.items() if place == "true"] == [
-        "chat-bf16-0", "chat-fp8-0", "chat-fp8-1",
-    ]  # fmt: skip
+        "chat-bf16-0",
+        "chat-fp8-0",
+        "chat-fp8-1",
+    ]
     bench.endpoints("bf16", ["chat-bf16-0"])
     bench.turns(operator, 3)
     assert {one.pod for one in operator.loops["chat"].discovery.pods if not one.in_rotation} == {

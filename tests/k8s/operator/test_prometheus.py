@@ -212,9 +212,12 @@ def test_a_pool_is_ready_by_what_a_prometheus_tells(world: PrometheusWorld) -> N
 FAILURES = {
     "401": (401, b"Unauthorized\n", "PrometheusRefused"),
     "422": (422, b'{"status":"error","errorType":"execution","error":"too many samples"}', "QueryRefused"),
-    "warnings": (200, b'{"status":"success","warnings":["a store is away"],"data":{"resultType":"matrix",'
-                      b'"result":[]}}', "PartialAnswer"),
-}  # fmt: skip
+    "warnings": (
+        200,
+        b'{"status":"success","warnings":["a store is away"],"data":{"resultType":"matrix","result":[]}}',
+        "PartialAnswer",
+    ),
+}
 
 
 @on_a_server

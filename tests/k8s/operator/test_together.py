@@ -16,8 +16,7 @@ from controller.decision import Decision
 from controller.state import ControllerState
 from k8s.operator.route_loop import RouteLoop
 from live.control.stacks import Stacks, arrays, owned
-from live.control.together import Together, UndecidedFleet, setup_key
-from live.control.turns import decide
+from live.control.turns import Together, UndecidedFleet, decide, setup_key
 from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
 
@@ -91,7 +90,7 @@ def seen_by(made: np.random.Generator, like: FleetTelemetry, metrics: int) -> Fl
         failed=made.integers(0, 3, like.failed.shape),
         consecutive_failed=made.integers(0, 7, like.failed.shape),
         probes=probes_of(made, metrics, int(made.integers(0, 2)), float(now_ms[0])),
-    )  # fmt: skip
+    )
 
 
 def told(decision: Decision) -> dict[str, Any]:

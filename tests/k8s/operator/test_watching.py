@@ -20,7 +20,7 @@ from k8s.operator.probing import Access, Probing, probe_rates
 from k8s.operator.replicas import KernelBackend, PodDiscovery
 from k8s.operator.sensing import Sensing
 from k8s.operator.watching import Watching
-from k8s.resources.objects import document_of
+from k8s.resources.kinds import document_of
 from live.control.clocks import SteadyClock
 from live.run.options import ProbeOptions
 from tests.support.cluster_worlds import SHED, sample

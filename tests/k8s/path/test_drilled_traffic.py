@@ -90,9 +90,12 @@ def _struck(path: DataPath) -> list[LoadRecord]:
     moved_at_s = path.until(lambda: share_of(path, "fp32") >= 0.1, "prose overflowed")
     found = enough(path, moved_at_s)
     waited = path.kubectl.run(
-        "wait", f"--namespace={path.bench.namespace}", "faultdrill/bits", "--for=condition=Passed",
+        "wait",
+        f"--namespace={path.bench.namespace}",
+        "faultdrill/bits",
+        "--for=condition=Passed",
         "--timeout=300s",
-    )  # fmt: skip
+    )
     assert waited.returncode == 0, f"{path.bench.read('FaultDrill', 'bits').get('status')}\n{path.told()}"
     return found
 

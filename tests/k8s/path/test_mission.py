@@ -119,9 +119,11 @@ def test_an_own_policy_drives_real_servers_and_its_log_trains_the_next(
     with pytest.raises(DocumentError, match="certificate"):
         load_artefact(str(candidate))
     observed = policy(
-        found.meta, policy="learned", mode="observe",
+        found.meta,
+        policy="learned",
+        mode="observe",
         artifact={"uri": str(candidate), "sha256": sha256_of(candidate)},
-    )  # fmt: skip
+    )
     file = write_yaml(tmp_path / "next-route.yaml", observed)
     selvage("contract", "validate", candidate, file)
     again = selvage("replay", log, "--policy", file)

@@ -133,11 +133,9 @@ def test_who_does_not_lead_writes_nothing(bench: Bench) -> None:
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]
     operators = [
-        bench.operator(
-            ApiCluster(one.api, bench.namespace, timeout_s=20.0), leads=one.leadership.leads
-        )
+        bench.operator(ApiCluster(one.api, bench.namespace, timeout_s=20.0), leads=one.leadership.leads)
         for one in both
-    ]  # fmt: skip
+    ]
     loops = [
         cast(Loop, SimpleNamespace(leadership=one.leadership, operator=operator, counts=LoopCounts()))
         for one, operator in zip(both, operators, strict=True)

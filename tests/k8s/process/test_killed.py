@@ -63,8 +63,10 @@ def killed(bench: Bench, where: str, folder: Path) -> None:
     marker = folder / "marker"
     command = [sys.executable, "-c", PROGRAM, bench.namespace, where, str(bench.now_s), str(marker)]
     environment = {
-        **os.environ, "KUBECONFIG": str(kubeconfig(bench.api.configuration, folder)), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig(bench.api.configuration, folder)),
+        "PYTHONPATH": str(ROOT),
+    }
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:

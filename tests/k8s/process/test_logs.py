@@ -42,9 +42,12 @@ def test_a_json_line_has_time_level_logger_message_and_fields() -> None:
     row = json.loads(stream.getvalue())
     assert row.pop("time").endswith("Z")
     assert row == {
-        "level": "info", "logger": "k8s.operator.tests", "message": "policy chat: moved",
-        "policy": "chat", "slice": "prose",
-    }  # fmt: skip
+        "level": "info",
+        "logger": "k8s.operator.tests",
+        "message": "policy chat: moved",
+        "policy": "chat",
+        "slice": "prose",
+    }
 
 
 @pytest.mark.parametrize("form", ["json", "text"])

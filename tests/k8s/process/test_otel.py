@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from k8s.operator.evaluations import MOST, Evaluated, Evaluations
+from k8s.operator.outcomes import MOST, Evaluated, Evaluations
 from k8s.process import otel
 from live.control.loop import Turn
 from tests.support.paths import ROOT
@@ -43,8 +43,9 @@ def test_a_verdict_is_told_when_it_changes_and_not_while_it_stands() -> None:
     """A clause that comes into alarm is told once, once more when it leaves, and quiet ones never."""
     found = told(turn(), turn((0, 0, 1)), turn((0, 0, 1)), turn(), turn())
     assert [(one.clause, one.kernel, one.slice, one.label) for one in found] == [
-        ("N-1", "fp8", "prose", "fail"), ("N-1", "fp8", "prose", "pass"),
-    ]  # fmt: skip
+        ("N-1", "fp8", "prose", "fail"),
+        ("N-1", "fp8", "prose", "pass"),
+    ]
     assert [one.excess for one in found] == [1.5, 0.0]
 
 

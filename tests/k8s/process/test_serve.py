@@ -77,8 +77,12 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
             told = httpx.get(f"http://127.0.0.1:{metrics}/metrics", timeout=30.0).text
             shown = subprocess.run(
                 [sys.executable, "-m", "scripts.cli.main", "kubernetes", "status", "--namespace", namespace],
-                cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
-            ).stdout  # fmt: skip
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
         finally:
             process.terminate()
             try:

@@ -14,8 +14,7 @@ from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as, load_text
 from contracts.loading.uris import resolve_uri
-from k8s.resources.kinds import GROUP, RESOURCES, VERSION, resource_named
-from k8s.resources.objects import document_of, object_of
+from k8s.resources.kinds import GROUP, RESOURCES, VERSION, document_of, object_of, resource_named
 from tests.support.backend_cases import BROKEN_BACKENDS
 from tests.support.documents_written import envelope
 from tests.support.drills import DRILL
@@ -56,8 +55,11 @@ def promotion() -> Object:
     """A promotion."""
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
     spec: Object = {
-        "description": "a test", "policy": "chat", "candidate": "fp8", "offline": {"evaluation": evidence},
-    }  # fmt: skip
+        "description": "a test",
+        "policy": "chat",
+        "candidate": "fp8",
+        "offline": {"evaluation": evidence},
+    }
     return object_of(load_text(json.dumps(envelope("KernelPromotion", "fp8", spec)), "promotion"))
 
 
@@ -118,9 +120,12 @@ class TestOnAServer:
         """A status is written apart."""
         stored = create(api, namespace, VALID[kind]())
         condition = {
-            "type": "Accepted", "status": "True", "reason": "Valid", "message": "",
+            "type": "Accepted",
+            "status": "True",
+            "reason": "Valid",
+            "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }  # fmt: skip
+        }
         status = {"observedGeneration": 1, "conditions": [condition]}
         plural = resource_named(kind).plural
         found = client.CustomObjectsApi(api).replace_namespaced_custom_object_status(

@@ -14,8 +14,8 @@ import trustme
 from contracts.errors import DocumentError
 from contracts.loading.oci import STORE_VARIABLE, MissingArtefactError, parse_oci, store_folder
 from contracts.loading.uris import resolve_uri
+from live.artefacts.access import RegistryOrigins
 from live.artefacts.fetch import RegistryAccess, fetch
-from live.artefacts.origins import RegistryOrigins
 from tests.support.oci_registry import TOKEN, OciRegistry, manifest_of, oci_registry, sha256
 
 FILES = {"profile.yaml": b"kind: KernelProfile\n", "data/samples.npz": b"\0" * 5000}
@@ -138,8 +138,9 @@ def test_a_token_is_fetched_from_the_realm_for_this_repository_alone(
     fetch(parse_oci(uri, "test"), access(registry, auth=auth))
     (asked,) = [one for one in registry.came if one[0].startswith("/token")]
     assert asked == (
-        "/token?service=it%2C+self&scope=repository%3Ateam%2Fkernels%3Apull&client_id=selvage", basic(),
-    )  # fmt: skip
+        "/token?service=it%2C+self&scope=repository%3Ateam%2Fkernels%3Apull&client_id=selvage",
+        basic(),
+    )
     assert {given for path, given in registry.came if path.startswith("/v2/")} == {"", f"Bearer {TOKEN}"}
 
 
@@ -238,11 +239,12 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "401 for every token": (_says(challenge=_BEARER, wants="never"), "HTTP 401 again"),
     "a realm that is no URL": (_says(challenge='Bearer realm="x'), "a realm that is a URL"),
     "a token that is none": (
-        _says(challenge=_BEARER, token_body=b'{"token": "a\\r\\nX-Evil: 1"}'), "JSON with a token",
+        _says(challenge=_BEARER, token_body=b'{"token": "a\\r\\nX-Evil: 1"}'),
+        "JSON with a token",
     ),
     "a token without end": (_says(challenge=_BEARER, token_body=b" " * 100_000), "too much"),
     "an error": (_says(status=503), "HTTP 503"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))

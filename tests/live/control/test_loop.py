@@ -18,9 +18,8 @@ from contracts.telemetry import FleetTelemetry
 from controller.judge.quarantine import QuarantineReason
 from controller.ports import RoutingPlan
 from live.control.claim import StateKeeper, controlling, kept_state
-from live.control.clocks import CpuClock, SteadyClock
+from live.control.clocks import CpuClock, SteadyClock, run_on_the_beat, stopped_by_signals
 from live.control.loop import REASSERT_S, ControlPorts, LiveController, Turn
-from live.control.pace import run, stopped_by_signals
 from live.errors import LiveError
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout
@@ -235,8 +234,9 @@ def test_a_state_of_another_fleet_is_told_and_not_taken(tmp_path: Path) -> None:
     (tmp_path / "controller-state.json").write_text("{")
     assert "expected JSON" in kept_state(tmp_path, SETUP)[1]
     other = make_configuration("hysteresis", make_fleet(make_layout(kernels=2)))
-    StateKeeper(tmp_path, other).write(LiveController(other, ControlPorts(
-        source=Broken(), clock=ManualClock())).state)  # fmt: skip
+    StateKeeper(tmp_path, other).write(
+        LiveController(other, ControlPorts(source=Broken(), clock=ManualClock())).state
+    )
     assert "fits" in kept_state(tmp_path, SETUP)[1]
 
 
@@ -269,8 +269,8 @@ class TestCpuClock(ClockSuite):
 
 def test_the_beat_ends_with_its_time_or_by_a_signal() -> None:
     """A given time ends the loop, and so does SIGTERM, after which the old handler is back."""
-    assert run(lambda: None, 0.01, threading.Event(), seconds=0.05) >= 2
+    assert run_on_the_beat(lambda: None, 0.01, threading.Event(), seconds=0.05) >= 2
     before = signal.getsignal(signal.SIGTERM)
     with stopped_by_signals() as stop:
-        assert run(lambda: os.kill(os.getpid(), signal.SIGTERM), 60.0, stop) == 1
+        assert run_on_the_beat(lambda: os.kill(os.getpid(), signal.SIGTERM), 60.0, stop) == 1
     assert signal.getsignal(signal.SIGTERM) is before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
@@ -49,11 +49,13 @@ def replicas(*dead: str) -> tuple[LiveReplica, ...]:
     """All replicas, ``dead`` ones not serving."""
     return tuple(
         LiveReplica(
-            name=name, kernel=name[:4], url="http://127.0.0.1:1",
+            name=name,
+            kernel=name[:4],
+            url="http://127.0.0.1:1",
             state=ReplicaState.DEAD if name in dead else ReplicaState.READY,
         )
         for name in LAYOUT.replicas
-    )  # fmt: skip
+    )
 
 
 def request(slice_name: str, replica: str, at_s: float, ms: float = 100.0, status: int = 200) -> LoadRecord:

@@ -91,9 +91,13 @@ def serving(fleet: FleetFolder) -> set[str]:
 def light(fleet: FleetFolder, seconds: float) -> LoadPlan:
     """Two requests a second on both slices."""
     return LoadPlan(
-        url=state_of(fleet).gateway.url, rate_rps=2.0, seconds=seconds, slices=(SLICE, "numbers"),
-        answer_tokens=4, timeout_s=120.0,
-    )  # fmt: skip
+        url=state_of(fleet).gateway.url,
+        rate_rps=2.0,
+        seconds=seconds,
+        slices=(SLICE, "numbers"),
+        answer_tokens=4,
+        timeout_s=120.0,
+    )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import HISTOGRAM_EDGES_MS
 from live.errors import LiveError
 from live.gateway.prometheus import ClusterNames, GatewayMetrics, counted, read_clusters

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
 from live.gateway.actuator import EnvoyActuator, RoutingFrame

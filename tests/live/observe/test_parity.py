@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import (
     HISTOGRAM_EDGES_MS,
     LATENCY_FAMILIES,

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
-from contracts.metrics.passive import surprise_outside
+from contracts.metrics.generation import surprise_outside
 from contracts.rng import stream
 from controller.detect.budget import split_budget
 from controller.detect.clauses import plan_clauses
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import guaranteed_threshold
 from live.observe.past import EDGE, MOST_OUTSIDE, PAST, BuildOnSlice, SurprisePasts, read_pasts
 from tests.support.passive_contracts import CLAUSE, passive_contract, passive_fleet
 

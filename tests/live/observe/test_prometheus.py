@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.errors import DocumentError, Problem
 from contracts.telemetry import EngineCounters, FleetTelemetry, ReplicaState
 from live.control.source import NO_ROWS, nothing_probed
-from live.observe.layouts import LayoutReader
 from live.observe.metrics import EngineReading
 from live.observe.prometheus import PodQuery, readings_of
 from live.observe.prometheus_api import PrometheusApi, PrometheusError
 from live.observe.record import TelemetryRecorder
+from live.observe.scraper import LayoutReader
 from live.ports import LiveReplica
 from scripts.studies.operator.answers import answer
 from tests.support.prometheus_server import PrometheusServer, prometheus_server, target
@@ -154,9 +154,12 @@ ANSWERS = {
     "cut short": (200, b'{"status":"success","data":{"resultTy', "UnreadableAnswer"),
     "no data": (200, b'{"status":"success"}', "UnreadableAnswer"),
     "vector": (200, b'{"status":"success","data":{"resultType":"vector","result":[]}}', "UnreadableAnswer"),
-    "warning": (200, b'{"status":"success","warnings":["no store"],"data":{"resultType":"matrix",'
-                     b'"result":[]}}', "PartialAnswer"),
-}  # fmt: skip
+    "warning": (
+        200,
+        b'{"status":"success","warnings":["no store"],"data":{"resultType":"matrix","result":[]}}',
+        "PartialAnswer",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ANSWERS)

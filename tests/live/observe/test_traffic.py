@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import LATENCY_FAMILIES
 from live.observe.traffic import TrafficCounter
 from live.ports import GatewayAttempt, GatewayRequest, GatewaySample, HostCounters

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from live.measure.backend import TopScores
 from live.measure.prompts import Prompt
@@ -161,8 +161,10 @@ def test_a_fleet_is_probed_and_one_that_hangs_holds_up_nobody() -> None:
                 time.sleep(0.05)
     ended = {int(r): int(o) for one in samples for r, o in zip(one.replica[0], one.outcome[0], strict=True)}
     assert ended == {
-        0: int(ProbeOutcome.ANSWERED), 1: int(ProbeOutcome.TIMED_OUT), 2: int(ProbeOutcome.REFUSED)
-    }  # fmt: skip
+        0: int(ProbeOutcome.ANSWERED),
+        1: int(ProbeOutcome.TIMED_OUT),
+        2: int(ProbeOutcome.REFUSED),
+    }
     answered = [one for one in samples if one.valid.any()]
     assert all(one.values[one.valid].max() == pytest.approx(0.0, abs=1e-12) for one in answered)
     assert {int(one.slice[one.valid][0]) for one in answered} == {1}

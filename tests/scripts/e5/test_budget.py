@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import guaranteed_threshold
 from controller.detect.window import WindowDetector
 from policies.registry import make_configuration
 from scripts.e5.budget import HEADS, budget_table, budgets

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.errors import DocumentError
 from scripts.e5.readme import COLUMNS, MARK, PAGE, plot, section
-from scripts.pages import filled
+from scripts.output import filled
 
 LEAF = {"mean": 0.5, "ci_low": 0.25, "ci_high": 0.75, "n": 20}
 UNKNOWN = {"mean": None, "ci_low": None, "ci_high": None, "n": 0}

@@ -20,10 +20,13 @@ from tests.support.paths import ROOT
 def planned(folder: Path, seen: Resources | None = None, **changes: Any) -> ClusterSuite:
     """The sample's pool under two policies, with ``changes`` of the options."""
     options: dict[str, Any] = {
-        "out": folder / "out", "namespace": "chat", "route_policy": "chat",
+        "out": folder / "out",
+        "namespace": "chat",
+        "route_policy": "chat",
         "policies": ("fixed", "sequential"),
-        "seeds": 2, "hold_s": 80.0,
-    }  # fmt: skip
+        "seeds": 2,
+        "hold_s": 80.0,
+    }
     drills = changes.pop("drills", None) or (str(drill_file(folder)),)
     return plan_cluster(ClusterOptions(**options | changes, drills=drills), seen or resources())
 

@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 
 from contracts.documents.profile import ServingPath
-from scripts.parity.arrivals import drawn
 from scripts.parity.capacity import (
     LIVE_TOLERANCE,
     kept_ratio,
@@ -16,7 +15,7 @@ from scripts.parity.capacity import (
     simulated_capacity,
 )
 from scripts.parity.recording import RequestObjectives
-from scripts.parity.replaying import replay
+from scripts.parity.replaying import drawn, replay
 from tests.support.parity_recordings import LENGTHS, LIMITS, SERVED, STEP, recording
 
 OBJECTIVES = RequestObjectives(first_ms=400.0, gap_ms=30.0, whole_ms=4000.0)

@@ -12,9 +12,9 @@ import pytest
 
 from contracts.errors import DocumentError
 from live.load import LoadRecord
-from scripts.parity.arrivals import drawn
 from scripts.parity.observing import busy_between, cpu_ticks, times_of
 from scripts.parity.recording import load_recording
+from scripts.parity.replaying import drawn
 from tests.support.parity_recordings import recording
 
 

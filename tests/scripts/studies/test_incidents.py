@@ -13,7 +13,7 @@ import pytest
 from contracts.errors import DocumentError
 from faults.drill.incidents import INCIDENTS, FaultPlace
 from scripts.bench import incidents as bench
-from scripts.pages import filled
+from scripts.output import filled
 from scripts.studies.incidents import page, watching
 from scripts.studies.incidents.plan import CONTROL, IncidentPart, noise_told, planned
 from scripts.studies.incidents.results import (
@@ -52,8 +52,9 @@ def test_parts_go_seed_by_seed_with_a_control_each() -> None:
     """Whoever stops a run has whole seeds, and each has its own clean run."""
     parts = planned("2..3", TWO, 45.0, PLACE)
     assert [part.place for part in parts] == [
-        *("control.2", "hang.2", "nan-sanitised.2"), *("control.3", "hang.3", "nan-sanitised.3"),
-    ]  # fmt: skip
+        *("control.2", "hang.2", "nan-sanitised.2"),
+        *("control.3", "hang.3", "nan-sanitised.3"),
+    ]
     assert [part.fault is None for part in parts] == [part.name == CONTROL for part in parts]
     assert len(planned("0..9", "", 45.0, PLACE)) == 10 * (len(INCIDENTS) + 1)
     assert len(INCIDENTS) >= 20

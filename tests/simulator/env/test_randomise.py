@@ -12,7 +12,7 @@ import pytest
 from controller.detect.sequential.detector import SequentialDetector
 from policies.registry import make_configuration
 from simulator.env.base import Base, load_base
-from simulator.env.detector import as_driven
+from simulator.env.core import as_driven
 from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.space import EpisodeSpace, Split, is_held_out
 from tests.support.env_world import HORIZON_S, scenario_path

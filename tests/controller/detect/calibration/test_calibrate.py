@@ -13,8 +13,7 @@ from controller.detect.calibration.laws import Empirical, Normal, ObservationLaw
 from controller.detect.calibration.simulate import arl_curve, false_alarms
 from controller.detect.streams.classical import Ewma, WindowMean, gaussian_cusum
 from controller.detect.streams.eprocess import Betting, Gaussian, exceedances
-from controller.detect.streams.protocol import Floats, StreamDetector
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import Floats, StreamDetector, guaranteed_threshold
 from tests.support.run_lengths import arl_at_least, arl_at_most
 
 

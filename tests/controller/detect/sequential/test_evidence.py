@@ -1,4 +1,7 @@
-"""What policies are shown of a detector's evidence."""
+"""What policies are shown of a detector's evidence.
+
+Recovery: a kernel that is still broken is called healthy no more often than stated.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from controller.detect.calibration.laws import Empirical, Normal, ObservationLaw, Ones
+from controller.detect.calibration.simulate import false_alarms
+from controller.detect.sequential.evidence import healthy_threshold
+from controller.detect.streams.eprocess import Start
+from controller.detect.streams.protocol import StreamDetector
 from policies.registry import make_configuration
+from tests.reference.recovery_laws import MatchRecovery, MeanRecovery, ShiftRecovery
 from tests.support.builders import make_fleet, make_layout
+from tests.support.run_lengths import arl_at_least
 from tests.support.sequential_detectors import MEAN, RATE, feed, logged, sequential_detector, small_fleet
 from tests.support.worlds import drift, run, script
 
@@ -77,3 +89,86 @@ def test_hidden_evidence_is_shown_as_if_it_had_been_forgotten() -> None:
         assert np.array_equal(without, forgotten)
     everything = np.ones(state["alarm"].shape, dtype=np.bool_)
     assert not detector.evidence_ratio_without(state, everything, fleet.contract).any()
+
+
+BROKEN: tuple[tuple[StreamDetector, ObservationLaw], ...] = (
+    (MeanRecovery(null_mean=0.05, upper=1.0), Ones(rate=0.05)),
+    (MeanRecovery(null_mean=1.0, upper=5.0), Empirical(values=np.array([0.5, 0.5, 2.0]))),
+    (MatchRecovery(share=0.3), Ones(rate=0.3)),
+    (ShiftRecovery(shift=1.5), Normal(mean=1.5)),
+    (ShiftRecovery(shift=1.5), Normal(mean=-2.0)),
+)
+
+
+def called_healthy(
+    detector: StreamDetector, law: ObservationLaw, units: int, confidence: float = 0.9
+) -> float:
+    """Share of 2,000 attempts that are ever called healthy within ``units``."""
+    state, more = detector.initial(2000), law.source(np.random.default_rng(7), 2000)
+    ever, present = np.zeros(2000, dtype=np.bool_), np.ones(2000, dtype=np.bool_)
+    for row in more(units):
+        detector.advance(state, row, present)
+        ever |= state.statistic >= healthy_threshold(confidence)
+    return float(ever.mean())
+
+
+@pytest.mark.parametrize("detector, law", BROKEN, ids=[case[0].name for case in BROKEN])
+def test_a_broken_kernel_is_rarely_called_healthy(detector: StreamDetector, law: ObservationLaw) -> None:
+    """However often one looks: at most 1 - confidence of the attempts, within the error of 2,000."""
+    assert called_healthy(detector, law, 400) <= 0.1 + 3.0 * np.sqrt(0.09 / 2000)
+
+
+@pytest.mark.parametrize(
+    "detector, law, units",
+    (
+        (MeanRecovery(null_mean=0.05, upper=1.0), Ones(rate=0.0), 80),
+        (MeanRecovery(null_mean=1.0, upper=5.0), Empirical(values=np.array([0.1, 0.2])), 20),
+        (MatchRecovery(share=0.3), Ones(rate=0.0), 8),
+        (ShiftRecovery(shift=2.0), Normal(), 12),
+    ),
+)
+def test_a_healthy_kernel_is_found_out(detector: StreamDetector, law: ObservationLaw, units: int) -> None:
+    """Nine attempts in ten succeed within a stated number of units."""
+    assert called_healthy(detector, law, units) >= 0.9
+
+
+def test_a_renewing_attempt_bounds_the_rate_of_false_returns() -> None:
+    """With the sum over starts, broken kernels return at most once in 1 / (1 - confidence) units."""
+    detector = MeanRecovery(null_mean=0.05, upper=1.0, start=Start.SUM)
+    found = false_alarms(
+        detector, healthy_threshold(0.995), Ones(rate=0.05), streams=500, samples=1000, seed=1
+    )
+    assert arl_at_least(found, 0.99) >= 200.0
+
+
+@given(null=st.floats(0.005, 0.5), confidence=st.floats(0.5, 0.999))
+def test_clean_units_needed_are_as_stated(null: float, confidence: float) -> None:
+    """``units_when_clean`` clean units reach the confidence, on every path of the bets."""
+    detector = MeanRecovery(null_mean=null, upper=1.0)
+    units = detector.units_when_clean(confidence)
+    state = detector.initial(1)
+    for _ in range(units):
+        detector.advance(state, np.zeros(1), np.ones(1, dtype=np.bool_))
+    assert state.statistic[0] >= healthy_threshold(confidence) - 1e-9
+
+
+def test_one_difference_ends_a_matching_attempt() -> None:
+    """Without repeat noise a single probe that differs leaves no way to health but a new attempt."""
+    detector = MatchRecovery(share=0.3)
+    state = detector.initial(1)
+    for value in (0.0, 0.0, np.inf, *[0.0] * 500):
+        detector.advance(state, np.array([value]), np.ones(1, dtype=np.bool_))
+    assert state.statistic[0] < healthy_threshold(0.5)
+
+
+def test_bad_settings_are_refused() -> None:
+    """Confidences, ranges, shares and shifts without a meaning are refused."""
+    for wrong in (0.0, 1.0):
+        with pytest.raises(ValueError, match="confidence"):
+            healthy_threshold(wrong)
+        with pytest.raises(ValueError, match="share"):
+            MatchRecovery(share=wrong)
+    with pytest.raises(ValueError, match="null mean"):
+        MeanRecovery(null_mean=1.0, upper=1.0)
+    with pytest.raises(ValueError, match="shift"):
+        ShiftRecovery(shift=0.0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from contracts.telemetry import Source
-from controller.detect.sequential.health import healthy_threshold
+from controller.detect.sequential.evidence import healthy_threshold
 from controller.detect.streams.protocol import update
 from tests.reference.recovery_laws import MeanRecovery
 from tests.support.builders import Clause

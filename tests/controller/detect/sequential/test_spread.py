@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.compiled.build import compile_contract
-from contracts.compiled.layout import FleetLayout
+from contracts.compiled.contract import FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as

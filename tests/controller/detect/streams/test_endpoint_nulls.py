@@ -10,10 +10,9 @@ import pytest
 from contracts.rng import stream
 from controller.detect.calibration.simulate import FalseAlarms
 from controller.detect.streams.distance import FLOOR_NATS, Distance, distance_form
-from controller.detect.streams.protocol import StreamDetector, StreamState
+from controller.detect.streams.protocol import StreamDetector, StreamState, guaranteed_threshold
 from controller.detect.streams.ranks import Rank, rank_detector, rank_edges
 from controller.detect.streams.stickiness import LEVEL, stickiness
-from controller.detect.streams.thresholds import guaranteed_threshold
 from tests.support.endpoint_nulls import NULLS, Floats
 from tests.support.run_lengths import arl_at_least, arl_at_most
 

@@ -15,8 +15,7 @@ from scipy.stats import norm
 from controller.detect.calibration.laws import Empirical, Normal, ObservationLaw, Ones
 from controller.detect.calibration.simulate import false_alarms
 from controller.detect.streams.eprocess import Betting, Gaussian, Start, exceedances
-from controller.detect.streams.protocol import StreamDetector
-from controller.detect.streams.thresholds import guaranteed_threshold
+from controller.detect.streams.protocol import StreamDetector, guaranteed_threshold
 from tests.support.run_lengths import arl_at_least
 
 

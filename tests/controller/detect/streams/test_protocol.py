@@ -1,6 +1,11 @@
-"""Laws that every detector keeps: streams are independent of each other, absent units change nothing."""
+"""Laws that every detector keeps: streams are independent of each other, absent units change nothing.
+
+Thresholds of log-evidence: what is guaranteed, and that compiled code tests for exactly that.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +15,17 @@ from hypothesis import strategies as st
 from controller.detect.certified_drift import drift_detector
 from controller.detect.streams.classical import BinnedCusum, Ewma, PageHinkley, WindowMean, gaussian_cusum
 from controller.detect.streams.eprocess import Betting, Gaussian, Start
-from controller.detect.streams.protocol import StreamDetector, StreamState, alarms, reset, update
+from controller.detect.streams.protocol import (
+    StreamDetector,
+    StreamState,
+    alarms,
+    guaranteed_threshold,
+    guaranteed_thresholds,
+    log_threshold,
+    reaches,
+    reset,
+    update,
+)
 from controller.detect.streams.ranks import rank_detector
 from tests.reference.recovery_laws import MatchRecovery, MeanRecovery, ShiftRecovery
 
@@ -102,3 +117,23 @@ def test_no_value_breaks_a_stream(detector: StreamDetector, value: float) -> Non
     assert not np.isnan(state.statistic).any()
     assert not np.isnan(state.memory).any()
     assert alarms(state, np.array([-1e3, 1e3])).tolist() == [True, False]
+
+
+@given(log=st.floats(0.01, 500.0), share=st.floats(0.999_999, 1.000_001))
+def test_a_threshold_is_reached_where_the_logarithm_reaches_it(log: float, share: float) -> None:
+    """The quick look at the evidence itself never changes the answer, however near the threshold is."""
+    level = math.exp(log) * share
+    assert reaches(level, log_threshold(np.array([log]))[0]) == (math.log(level) >= log)
+
+
+def test_an_infinite_threshold_is_never_reached() -> None:
+    """Where there is no stream, no evidence raises an alarm."""
+    assert not reaches(1e250, log_threshold(np.array([np.inf]))[0])
+
+
+def test_guaranteed_thresholds_are_logarithms_and_inf_stays() -> None:
+    """Each ARL0 has its own threshold; what is no run length is refused."""
+    found = guaranteed_thresholds(np.array([[10.0, np.inf], [1e9, 2.0]]))
+    assert found.tolist() == [[math.log(10.0), math.inf], [math.log(1e9), math.log(2.0)]]
+    with pytest.raises(ValueError, match="ARL0"):
+        guaranteed_threshold(1.0)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from controller.detect.calibration.laws import Normal
-from controller.detect.calibration.reference_arl import reference_arls
-from controller.detect.calibration.simulate import false_alarms
+from controller.detect.calibration.simulate import false_alarms, reference_arls
 from controller.detect.streams.passes import rank
+from controller.detect.streams.protocol import guaranteed_threshold
 from controller.detect.streams.ranks import Rank, rank_detector, rank_edges
-from controller.detect.streams.thresholds import guaranteed_threshold
 from tests.support.run_lengths import arl_at_least
 
 RNG = np.random.default_rng(9)

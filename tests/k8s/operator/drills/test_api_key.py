@@ -17,8 +17,9 @@ from tests.support.drilled_pods import DrillWorld, drill_world
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.slow, pytest.mark.timeout(600),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 KEY = "sk-of-the-servers-4711"
 
@@ -35,9 +36,11 @@ def kept(world: DrillWorld) -> str:
     core, own = client.CoreV1Api(world.bench.api), world.bench.namespace
     plain = world.bench.api.sanitize_for_serialization
     objects = [
-        plain(core.list_namespaced_config_map(own)), plain(core.list_namespaced_event(own)),
-        world.bench.read("FaultDrill", "late"), world.bench.route(),
-    ]  # fmt: skip
+        plain(core.list_namespaced_config_map(own)),
+        plain(core.list_namespaced_event(own)),
+        world.bench.read("FaultDrill", "late"),
+        world.bench.route(),
+    ]
     records = world.folder / "records"
     texts = [one.read_text(errors="replace") for one in sorted(records.rglob("*")) if one.is_file()]
     return json.dumps(objects) + "".join(texts)

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER
+from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER
 from tests.support.cluster_worlds import Bench
 from tests.support.drilled_pods import DrillWorld, drill_spec, drill_world
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.slow, pytest.mark.timeout(600),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 
 def struck(**target: Any) -> list[dict[str, Any]]:

@@ -25,8 +25,9 @@ from tests.support.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.slow, pytest.mark.timeout(900),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
 
 HOLD_S = 16.0
 PATIENCE_S = 240.0
@@ -94,8 +95,9 @@ def started(cluster: E5World, folder: Path, *words: str) -> subprocess.Popen[byt
         "--namespace", cluster.world.bench.namespace, "--out", str(folder / "out"), *words,
     ]  # fmt: skip
     environment = os.environ | {
-        "KUBECONFIG": str(kubeconfig(api.configuration, folder)), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+        "KUBECONFIG": str(kubeconfig(api.configuration, folder)),
+        "PYTHONPATH": str(ROOT),
+    }
     with (folder / "e5.log").open("ab") as log:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 

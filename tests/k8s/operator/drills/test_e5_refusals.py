@@ -80,11 +80,15 @@ def test_a_pool_in_alarm_is_left_to_its_operator(untouched: Bench, tmp_path: Pat
         "observedGeneration": 1,
         "conditions": [
             {
-                "type": "Degraded", "status": "True", "reason": "ClauseInAlarm", "observedGeneration": 1,
-                "message": "a clause is in alarm: fp8 on prose", "lastTransitionTime": "2030-01-31T18:00:00Z",
+                "type": "Degraded",
+                "status": "True",
+                "reason": "ClauseInAlarm",
+                "observedGeneration": 1,
+                "message": "a clause is in alarm: fp8 on prose",
+                "lastTransitionTime": "2030-01-31T18:00:00Z",
             }
         ],
-    }  # fmt: skip
+    }
     untouched.custom.patch_namespaced_custom_object_status(
         "selvage.dev", "v1alpha1", untouched.namespace, "routepolicies", "chat", {"status": body}
     )

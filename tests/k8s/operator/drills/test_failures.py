@@ -21,9 +21,10 @@ from tests.support.paths import ROOT
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.slow, pytest.mark.timeout(600),
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
-]  # fmt: skip
+]
 
 
 class Dying(ApiDrillCluster):
@@ -67,8 +68,9 @@ def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
         "--drill-port", str(world.door),
     ]  # fmt: skip
     environment = os.environ | {
-        "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path)), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+        "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path)),
+        "PYTHONPATH": str(ROOT),
+    }
     with (tmp_path / "runner.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:

@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client
 
 from k8s.api.drills import ApiDrillCluster
-from k8s.operator.drills.chaos import CHAOS_MESH, HAND_OVER, chaos_name
+from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER, chaos_name
 from k8s.process.drills import LEASE
 from k8s.process.election import Leadership
 from tests.support.drilled_pods import DrillWorld, drill_spec
@@ -17,8 +17,9 @@ from tests.support.kube_api import install_definitions
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.slow, pytest.mark.timeout(600),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 _CHAOS = ("chaos-mesh.org", "v1alpha1")
 
@@ -77,8 +78,10 @@ def world_runs_everything(world: DrillWorld, cluster: ApiDrillCluster) -> None:
     late = drill_spec()["faults"][0]
     killed = {"name": "killed", "kind": "crash", "target": late["target"], "onset_s": 8.0}
     world.apply(
-        faults=[late, killed], time_to_live_s=20.0, annotations={HAND_OVER: CHAOS_MESH},
-    )  # fmt: skip
+        faults=[late, killed],
+        time_to_live_s=20.0,
+        annotations={HAND_OVER: CHAOS_MESH},
+    )
     drills = world.drills(cluster)
     seen: list[dict[str, Any]] = []
 

@@ -13,8 +13,9 @@ from tests.support.drilled_pods import DrillWorld, drill_spec
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.slow, pytest.mark.timeout(600),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 
 class Watched(ApiDrillCluster):

@@ -24,9 +24,13 @@ def test_weights_of_a_pod_are_struck_proved_and_put_back(
 ) -> None:
     """Three bits on one of two fp8 pods: the canary of its weights tells, before, during and after."""
     fault = {
-        "name": "bits", "kind": "requantise", "condition": "as-measured", "live": {"bits": 3},
-        "target": {"kernel": "fp8", "replica_ratio": 0.5}, "onset_s": 4.0,
-    }  # fmt: skip
+        "name": "bits",
+        "kind": "requantise",
+        "condition": "as-measured",
+        "live": {"bits": 3},
+        "target": {"kernel": "fp8", "replica_ratio": 0.5},
+        "onset_s": 4.0,
+    }
     with drill_world(Bench(api=api, namespace=namespace), tmp_path, engines=("chat-fp8-0",)) as world:
         load = drill_spec()["load"] | {"rate_rps": 8.0}
         world.apply("bits", faults=[fault], load=load, time_to_live_s=20.0)

@@ -26,8 +26,12 @@ def bench(api: client.ApiClient, namespace: str) -> Bench:
 
     def stated(pool: Object) -> None:
         kernel = pool["spec"]["kernels"][0]
-        kernel["fingerprint"] = {"engine": "vllm", "engine_version": "0.32", "dtype": "bfloat16",
-                                 "system_fingerprint": OLD}  # fmt: skip
+        kernel["fingerprint"] = {
+            "engine": "vllm",
+            "engine_version": "0.32",
+            "dtype": "bfloat16",
+            "system_fingerprint": OLD,
+        }
         with_candidate(pool, "w8a8", {})
 
     found.everything(stated)

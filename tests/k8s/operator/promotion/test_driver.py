@@ -227,8 +227,11 @@ def test_nonsense_is_said_and_changes_nothing(
     bench.turns(operator, 6)
     assert bench.conditions("KernelPromotion", CANDIDATE)[condition] == ("False", reason)
     assert bench.weights("prose") == {
-        "chat-fp8": 10_000, "chat-bf16": 0, OWN: 0, "selvage-refuse": 0,
-    }  # fmt: skip
+        "chat-fp8": 10_000,
+        "chat-bf16": 0,
+        OWN: 0,
+        "selvage-refuse": 0,
+    }
 
 
 def test_the_younger_of_two_promotions_waits(bench: Bench) -> None:

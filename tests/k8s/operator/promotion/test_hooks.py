@@ -18,8 +18,7 @@ from k8s.operator.promotion.calls import Call, HookAnswer, HookCaller
 from k8s.operator.promotion.hooks import HookView, Webhooks
 from k8s.operator.promotion.outbox import TRIES
 from k8s.operator.promotion.records import Attempt, terms_of
-from k8s.resources.kinds import GROUP, VERSION
-from k8s.resources.objects import document_of
+from k8s.resources.kinds import GROUP, VERSION, document_of
 
 BEGUN = PromotionState(subject="a" * 64)
 CANARY, FULL = PromotionStage.CANARY, PromotionStage.FULL
@@ -58,13 +57,18 @@ def attempt(*hooks: dict[str, Any], state: PromotionState = BEGUN) -> Attempt:
     """A promotion with these webhooks."""
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
     spec = {
-        "description": "a test", "policy": "chat", "candidate": "next", "offline": {"evaluation": evidence},
+        "description": "a test",
+        "policy": "chat",
+        "candidate": "next",
+        "offline": {"evaluation": evidence},
         "webhooks": list(hooks),
-    }  # fmt: skip
+    }
     found = {
-        "apiVersion": f"{GROUP}/{VERSION}", "kind": "KernelPromotion", "metadata": {"name": "next"},
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "KernelPromotion",
+        "metadata": {"name": "next"},
         "spec": spec,
-    }  # fmt: skip
+    }
     document = document_of(found)
     assert isinstance(document, KernelPromotion)
     return Attempt(uid="u", document=document, terms=terms_of(document), state=state)

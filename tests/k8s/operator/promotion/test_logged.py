@@ -37,8 +37,10 @@ def test_stages_and_verdicts_stand_in_the_log(bench: Bench, tmp_path: Path) -> N
     rows = read_log(tmp_path / "chat")
     found = [row for row in rows if row["kind"] == "promotion"]
     assert [(row["before"], row["stage"], row["verdict"]) for row in found] == [
-        ("Offline", "Shadow", None), ("Shadow", "Canary", None), ("Canary", "RolledBack", "Failed"),
-    ]  # fmt: skip
+        ("Offline", "Shadow", None),
+        ("Shadow", "Canary", None),
+        ("Canary", "RolledBack", "Failed"),
+    ]
     assert {row["subject"] for row in found} == {status(bench)["subject"]}
     assert found[-1]["reason"] == "ContractBroken"
     at_s = [row["now_s"] for row in rows if row["kind"] in ("tick", "promotion")]

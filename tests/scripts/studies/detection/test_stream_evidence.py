@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.telemetry import ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.clauses import Kind
-from controller.detect.sequential.health import clean_gain
+from controller.detect.sequential.evidence import clean_gain
 from controller.detect.streams.protocol import LOWEST
 from scripts.studies.detection.stream_evidence import (
     StreamEvidence,

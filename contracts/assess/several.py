@@ -1,0 +1,67 @@
+"""Several observed inputs together: joined in one evaluation, and the estimator that all were measured by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contracts.assess.observations import LOGGED, Observations
+from contracts.documents.contract import Estimator
+from contracts.loading.files import canonical_sha256
+from contracts.metrics import metric
+from contracts.rules.estimators import ESTIMATORS
+
+
+def joined(parts: Sequence[Observations]) -> Observations:
+    """All observations of ``parts``, at least one, in the given order.
+
+    Raises ValueError where a file stands twice, and where two files of samples hold the same column of the
+    same slice: then it is not one kernel that is judged.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    files = [part.sha256 for part in parts]
+    if len(set(files)) < len(files):
+        raise ValueError("the same file twice: its observations would count double")
+    measured = [part for part in parts if part.condition != LOGGED]
+    _refuse_overlap(measured)
+    first = measured[0] if measured else parts[0]
+    return Observations(
+        sha256=first.sha256 if measured else canonical_sha256(files),
+        condition=first.condition,
+        split=first.split,
+        columns=tuple(column for part in parts for column in part.columns),
+        several=tuple(one for part in parts for one in part.parts),
+    )
+
+
+def _refuse_overlap(measured: Sequence[Observations]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for part in measured:
+        cells = {(entry.slice, entry.column) for entry in part.columns}
+        if twice := sorted(seen & cells):
+            place, column = twice[0]
+            raise ValueError(f"{column} of slice {place} is measured in two files of samples")
+        seen |= cells
+
+
+def shared_estimator(seen: Sequence[tuple[str, Observations]], name: str) -> Estimator | None:
+    """The most telling estimator of ``name`` that every kernel was measured by; None for none."""
+    spec = metric(name)
+    return next(
+        (
+            one
+            for one in ESTIMATORS
+            if one in spec.estimators
+            and all(spec.column(one) in observations.column_names for _, observations in seen)
+        ),
+        None,
+    )
+
+
+def lower_bound_note(estimator: str) -> str:
+    """What a reader must know of an estimator that is not exact."""
+    if estimator != "top_k":
+        return ""
+    return (
+        " Measured by the most probable tokens alone: a lower bound, of the healthy and of the faulty alike."
+    )

@@ -1,0 +1,103 @@
+"""``selvage kubernetes status|pin|freeze|unpin|unfreeze``: what the operator wrote, and what is typed for it.
+
+What is typed becomes a field of a RoutePolicy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from contracts.errors import DocumentError, Problem
+from k8s.api.break_glass import PolicyName, break_glass, mend_glass
+from k8s.api.cluster import ApiCluster
+from k8s.operator.conditions import BAD_WHEN_TRUE, NEUTRAL
+from k8s.process.clients import cluster_client
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+#: Break-glass is for a night, not for good: who needs longer renews it, or sets ``mode: observe``.
+LONGEST = timedelta(days=7)
+
+
+def freeze_until(text: str, now: datetime) -> str:
+    """Instant that ``text``, a duration as 2h or 1h30m, ends at; DocumentError for anything else."""
+    match = _DURATION.fullmatch(text.strip())
+    days, hours, minutes, seconds = (int(one or 0) for one in match.groups()) if match else (0, 0, 0, 0)
+    lasts = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    if not timedelta(0) < lasts <= LONGEST:
+        expected = f"a duration up to {LONGEST.days}d, as 30m or 2h"
+        raise _refused("--for", expected, repr(text), "say how long; it ends by itself")
+    return (now.astimezone(UTC) + lasts).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pinned_rows(rows: Sequence[str]) -> list[dict[str, Any]]:
+    """``SLICE=KERNEL`` or ``SLICE=KERNEL:0.8,KERNEL:0.2`` as rows of a pinned table."""
+    return [_row(text) for text in rows]
+
+
+def freeze(policy: PolicyName, lasts: str, reason: str, rows: Sequence[str] = ()) -> str:
+    """Freeze, or pin ``rows``; the line to print. Raises ClusterError or DocumentError."""
+    until = freeze_until(lasts, datetime.now(UTC))
+    if not reason.strip():
+        raise _refused("--reason", "who does it and why", "nothing", "it stands in the resource for others")
+    table = {"table": pinned_rows(rows)} if rows else {}
+    with cluster_client() as api:
+        break_glass(api, policy, {"until": until, "reason": reason, **table})
+    what = "pinned" if rows else "frozen"
+    return f"{policy.name}: {what} until {until}; nobody moves weights, hard clauses still warn"
+
+
+def unfreeze(policy: PolicyName, pinned: bool) -> str:
+    """End break-glass; the line to print. Raises ClusterError."""
+    with cluster_client() as api:
+        was = mend_glass(api, policy, pinned)
+    return f"{policy.name}: drives again; it was held until {was['until']} ({was['reason']})"
+
+
+def _row(text: str) -> dict[str, Any]:
+    name, equals, given = text.partition("=")
+    parts = [one.strip().partition(":") for one in given.split(",")]
+    try:
+        weights = [{"kernel": kernel, "weight": float(share or 1.0)} for kernel, _, share in parts]
+    except ValueError:
+        weights = []
+    if not (name.strip() and equals and weights and all(one["kernel"] for one in weights)):
+        expected = "SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2"
+        raise _refused("ROWS", expected, repr(text), "name each slice that shall be held")
+    return {"slice": name.strip(), "weights": weights}
+
+
+def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem("selvage kubernetes", 0, path, expected, actual, next_step)])
+
+
+def status_lines(namespace: str) -> list[str]:
+    """Of every policy of ``namespace``. Raises ClusterError where the server does not answer."""
+    with cluster_client() as api:
+        found = ApiCluster(api, namespace).resources().policies
+    if not found:
+        return [f"no RoutePolicy in namespace {namespace}"]
+    return [line for name in sorted(found) for line in policy_lines(name, found[name])]
+
+
+def policy_lines(name: str, found: dict[str, Any]) -> Iterator[str]:
+    """One policy: who drives, its slices, and the conditions that want attention."""
+    status = found.get("status") or {}
+    if not status:
+        yield f"{name}: no operator has seen it yet"
+        return
+    driving = status.get("driving", "nobody")
+    mode = found["spec"].get("mode", "observe")
+    yield f"{name}: {mode}, {driving} drives, table {status.get('version', 0)}"
+    for row in status.get("slices") or []:
+        weights = ", ".join(
+            f"{one['name']} {one['weight']:.0%}" for one in row.get("weights") or [] if one["weight"]
+        )
+        shed = f", refused {row['shed']:.0%}" if row.get("shed") else ""
+        yield f"  {row['name']}: {weights or 'nothing'}{shed}"
+    for one in status.get("conditions") or []:
+        bad = "True" if one["type"] in BAD_WHEN_TRUE else "False"
+        if one["status"] == bad and one["type"] not in NEUTRAL:
+            yield f"  {one['type']} {one['status']} ({one['reason']}): {one['message']}"

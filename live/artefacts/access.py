@@ -1,0 +1,127 @@
+"""Access to registries: which may be asked, and with which credentials.
+
+Only registries that somebody named are asked. A registry answers with the address of its token service, and
+with redirects to its storage. Whoever writes a document must not make us call what we alone can reach, and no
+registry may be told another one's secrets.
+
+Credentials come from a file as ``docker login`` writes it, and are in no message, log or document. Helpers
+are not run: what is mounted is all that counts.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import DocumentError, Problem
+from contracts.loading.untrusted import MALFORMED, json_of
+from contracts.regular_files import read_regular
+from live.origins import allowed_origin, origin_of
+
+_FILE_BYTES = 2**20
+#: What the file calls Docker Hub, and where it answers.
+_DOCKER_HUB = ("https://index.docker.io/v1/", "registry-1.docker.io")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """What one registry is told. All empty: nothing."""
+
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    identity_token: str = field(default="", repr=False)
+    """Refresh token, exchanged for a token of one repository."""
+    registry_token: str = field(default="", repr=False)
+    """Sent as it is."""
+
+    @property
+    def basic(self) -> str:
+        """Value of the ``Authorization`` header, "" without user and password."""
+        if not self.user or not self.password:
+            return ""
+        return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+
+
+def read_credentials(file: Path) -> dict[str, Credential]:
+    """Registry (``HOST`` or ``HOST:PORT``) -> credential, of a ``config.json``.
+
+    DocumentError, without a word of the content, for a file that cannot be read or holds none.
+    """
+    content = read_regular(file, _FILE_BYTES)
+    try:
+        given = json_of(content)
+        entries = given.get("auths") or {}
+        found = {_host(str(name)): _credential(one) for name, one in entries.items()}
+        helped = bool(given.get("credsStore") or given.get("credHelpers"))
+    except MALFORMED:
+        raise _refused(file, "a config.json of docker login", "something else", "mount another") from None
+    if not found:
+        hint = "helpers are not run: write auths, as docker login does without a helper"
+        raise _refused(file, "auths", "a helper of credentials" if helped else "none", hint)
+    return found
+
+
+def _host(name: str) -> str:
+    if name == _DOCKER_HUB[0]:
+        return _DOCKER_HUB[1]
+    return name.removeprefix("https://").removeprefix("http://").partition("/")[0].lower()
+
+
+def _credential(found: Mapping[str, Any]) -> Credential:
+    user, password = _text(found, "username"), _text(found, "password")
+    if packed := _text(found, "auth"):
+        plain = base64.b64decode(packed, validate=True).decode()
+        user, _, password = plain.rstrip("\0").partition(":")
+    return Credential(
+        user=user,
+        password=password,
+        identity_token=_text(found, "identitytoken"),
+        registry_token=_text(found, "registrytoken"),
+    )
+
+
+def _text(found: Mapping[str, Any], key: str) -> str:
+    value = found.get(key) or ""
+    if not isinstance(value, str) or not value.isprintable() or not value.isascii():
+        raise ValueError(key)
+    return value
+
+
+def _refused(file: Path, expected: str, actual: str, next_step: str) -> DocumentError:
+    return DocumentError([Problem(str(file), 0, "", expected, actual, next_step)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryOrigins:
+    """One registry that may be asked. origin: ``https://HOST:PORT``; beside: origins of its token service and
+    of its storage.
+    """
+
+    origin: str
+    beside: frozenset[str] = frozenset()
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """Everything that is called for it."""
+        return self.beside | {self.origin}
+
+
+def registry_of(text: str) -> RegistryOrigins:
+    """What ``ORIGIN[,ORIGIN...]`` allows: the registry first; ValueError for what is no origin."""
+    first, *others = (allowed_origin(one) for one in text.split(","))
+    return RegistryOrigins(origin=first, beside=frozenset(others))
+
+
+def allowed(host: str, registries: Iterable[RegistryOrigins]) -> RegistryOrigins | None:
+    """The registry that a URI calls ``host`` (``HOST`` or ``HOST:PORT``); None where it may not be asked."""
+    for one in registries:
+        scheme = one.origin.partition("://")[0]
+        try:
+            if origin_of(f"{scheme}://{host}") == one.origin:
+                return one
+        except ValueError:
+            return None
+    return None

@@ -1,0 +1,84 @@
+"""What certificates record: drawn from their suites again, and told on the page of the meta-contract.
+
+``python -m scripts.train.certificates docs`` writes what the shipped ones say anew after a certification.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from contracts.documents.artifact import Certificate, CertifiedClause, PolicyArtifact
+from contracts.errors import DocumentError, Problem
+from contracts.loading.loader import load_as
+from contracts.loading.uris import resolve_uri
+from contracts.regular_files import TEXT_BYTES, read_regular
+from policies.registry import SHIPPED_ARTEFACT
+from scripts.output import fill, table
+from scripts.train.certify import CertificationRequest, covers, inputs_sha256, plan_certification
+
+PAGE, MARK = "meta-contract.md", "certificates"
+BASELINE = "package:contracts/library/policies/hysteresis-certificate.json"
+
+
+def certificate_table() -> list[str]:
+    """Each clause of the shipped meta-contract on the baseline and on the learned policy."""
+    baseline = Certificate.model_validate_json(read_regular(resolve_uri(BASELINE, PAGE), TEXT_BYTES))
+    learned = load_as(PolicyArtifact, resolve_uri(SHIPPED_ARTEFACT, PAGE)).spec.certificate
+    assert learned is not None  # the shipped artefact drives
+    head = ("clause", "`hysteresis`", "95 % limit", "`learned`", "95 % limit", "within")
+    by_id = {clause.id: clause for clause in learned.clauses}
+    rows = [
+        [f"`{one.id}`", *_measured(one), *_measured(by_id[one.id]), f"{one.threshold:g}"]
+        for one in baseline.clauses
+    ]
+    episodes = [f"{sealed.episodes} episodes" for sealed in (baseline, learned)]
+    rows.append(["of", episodes[0], "", episodes[1], "", ""])
+    return table(head, rows, numbers=True)
+
+
+def _measured(clause: CertifiedClause) -> list[str]:
+    return ["–" if value is None else _figure(value) for value in (clause.value, clause.ci_high)]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3g}".replace("e-0", "e-")
+
+
+if __name__ == "__main__":
+    fill(Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / PAGE, {MARK: certificate_table()})
+
+
+#: Measured facts are fitted: another machine's last digits are not another fleet.
+_RELATIVE = 1e-9
+
+
+def refuse_other_worlds(found: Certificate, meta_file: Path, file: Path) -> None:
+    """DocumentError unless the suites of ``meta_file`` lead to the inputs, and span the ranges that ``found``
+    records. What it does not record is not asked.
+
+    file: where ``found`` was read.
+    """
+    asked = CertificationRequest(
+        spec="fixed-bare", subject="", subject_sha256="0" * 64, command="", meta_uri=str(meta_file), seeds=1
+    )
+    plan = plan_certification(asked)
+    if found.inputs_sha256 is not None and found.inputs_sha256 != (now := inputs_sha256(plan)):
+        hint = "certify again: a pool, a trace or a plug-in is another one"
+        raise _refused(file, "inputs_sha256", f"{now}, of its suites", found.inputs_sha256, hint)
+    drawn = {one.name: (one.low, one.high) for one in covers(plan)}
+    for one in found.covers or ():
+        low, high = drawn.get(one.name, (math.nan, math.nan))
+        if not (_same(low, one.low) and _same(high, one.high)):
+            told = f"{low:g} to {high:g}, as its suites draw it"
+            hint = "certify again; a certificate is not edited"
+            raise _refused(file, f"covers.{one.name}", told, f"{one.low:g} to {one.high:g}", hint)
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=1e-15)
+
+
+def _refused(file: Path, path: str, expected: str, actual: str, hint: str) -> DocumentError:
+    return DocumentError([Problem(str(file), 0, f"certificate.{path}", expected, actual, hint)])

@@ -1,0 +1,65 @@
+"""A crowded replica is probed within a share of what it serves; what is not known slows nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.observe.metrics import EngineReading
+from live.run.probing import CROWDED, LEAST_PACE, SHARE, Crowding
+from tests.support.engine_readings import Said
+
+BUDGET = 96.0
+#: CPU time of a probe's token over that of a user's, and of a scrape per second in seconds: measured.
+PROBE_OVER_USER, SCRAPE_RATIO = 2.8, 0.0053
+
+
+def reading(at_s: float, tokens: float, running: float, waiting: float = 0.0) -> EngineReading:
+    """A scrape after so many tokens of prompts and as many of answers."""
+    said = Said(
+        read_at_s=at_s,
+        gauges={"running": running, "waiting": waiting},
+        counters={"prompt_tokens": tokens, "generation_tokens": tokens},
+    )
+    return said.reading()
+
+
+def pace(served_per_s: float, running: float, waiting: float = 0.0) -> float:
+    """Of a replica that serves so many tokens per second."""
+    one = Crowding(BUDGET)
+    assert one.paces({"a": reading(0.0, 0.0, running, waiting)}) == {"a": 1.0}
+    return one.paces({"a": reading(2.0, served_per_s, running, waiting)})["a"]
+
+
+@given(st.floats(0.0, 1e6), st.floats(0.0, 100.0), st.floats(0.0, 100.0))
+def test_probes_of_a_crowded_replica_stay_within_their_share(
+    served: float, running: float, waiting: float
+) -> None:
+    """Tokens asked for are at most ``SHARE`` of those served, or the least pace; room slows nobody."""
+    found = pace(served, running, waiting)
+    if running + waiting < CROWDED:
+        assert found == 1.0
+    else:
+        assert LEAST_PACE <= found <= 1.0
+        assert found * BUDGET <= max(SHARE * served, LEAST_PACE * BUDGET) + 1e-9
+
+
+def test_the_share_keeps_the_bar_of_two_percent_with_a_scrape_per_second() -> None:
+    """By the measured costs: probes at their share and the scrape take at most 2 % of a saturated replica."""
+    assert SHARE * PROBE_OVER_USER + SCRAPE_RATIO <= 0.02
+
+
+def test_a_fast_server_is_probed_at_the_whole_budget_however_crowded() -> None:
+    """Where the budget is less than the share of what is served, nothing slows."""
+    assert pace(BUDGET / SHARE, running=200.0, waiting=50.0) == pytest.approx(1.0)
+
+
+def test_what_is_not_known_slows_nothing() -> None:
+    """No counters, a counter that fell, and a first scrape are no crowd."""
+    one = Crowding(BUDGET)
+    bare = Said(read_at_s=0.0, started_at_s=None, gauges={"running": 99.0}).reading()
+    assert one.paces({"a": bare}) == one.paces({"a": bare}) == {"a": 1.0}
+    fell = Crowding(BUDGET)
+    fell.paces({"a": reading(0.0, 500.0, 99.0)})
+    assert fell.paces({"a": reading(1.0, 10.0, 99.0)}) == {"a": 1.0}

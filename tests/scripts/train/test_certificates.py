@@ -1,0 +1,11 @@
+"""The page of the meta-contract shows the certificates that ship."""
+
+from __future__ import annotations
+
+from scripts.train.certificates import PAGE, certificate_table
+from tests.support.paths import DOCS
+
+
+def test_the_page_shows_the_certificates_that_ship() -> None:
+    """The table is made of the shipped files; ``python -m scripts.train.certificates docs`` writes it."""
+    assert "\n".join(certificate_table()) in (DOCS / PAGE).read_text()
