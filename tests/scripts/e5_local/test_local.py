@@ -31,6 +31,26 @@ from tests.support.live_fleets import POOL
 from tests.support.own_meta import write_own_meta
 
 HOLD_S = 80.0
+SPEC = {
+    "description": "one fault on one replica",
+    "pool": "test-pool",
+    "pool_uri": "pool.yaml",
+    "faults": [
+        {
+            "name": "bad",
+            "kind": "requantise",
+            "condition": "requantise-w3",
+            "live": {"bits": 3},
+            "target": {"kernel": "fp16", "replica": 0},
+            "onset_s": 20.0,
+            "duration_s": 5.0,
+        }
+    ],
+    "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.05}],
+    "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
+    "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5}],
+    "time_to_live_s": 60.0,
+}
 
 
 def planned(
@@ -43,27 +63,7 @@ def planned(
 ) -> LocalSuite:
     """A run of ``fixed`` and ``sequential`` on drills of a pool of two slices, three replicas."""
     (place / "pool.yaml").write_text(POOL)
-    spec = {
-        "description": "one fault on one replica",
-        "pool": "test-pool",
-        "pool_uri": "pool.yaml",
-        "faults": [
-            {
-                "name": "bad",
-                "kind": "requantise",
-                "condition": "requantise-w3",
-                "live": {"bits": 3},
-                "target": {"kernel": "fp16", "replica": 0},
-                "onset_s": 20.0,
-                "duration_s": 5.0,
-            }
-        ],
-        "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.05}],
-        "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
-        "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5}],
-        "time_to_live_s": 60.0,
-    }
-    file = write_yaml(place / "drill.yaml", envelope("FaultDrill", "bits", spec))
+    file = write_yaml(place / "drill.yaml", envelope("FaultDrill", "bits", SPEC))
     return plan_local(
         LocalOptions(
             out=place / "out",
