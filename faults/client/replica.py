@@ -143,7 +143,17 @@ def _undone(undo: Callable[[], dict[str, Any]]) -> Undone:
 
 
 def _canaries(evidence: dict[str, Any]) -> Proof:
+    """Whether the canary of every rank that exchanged a layer is another one."""
+    ranks = [rank for rank in evidence.get("ranks", [evidence]) if rank.get("layers", 1)]
+    changed = [rank for rank in ranks if _is_changed(rank)]
     before, after = str(evidence.get("canary_before", "")), str(evidence.get("canary_after", ""))
+    told = f" on {len(changed)} of {len(ranks)} ranks" if len(ranks) > 1 else ""
     return Proof(
-        happened=bool(before) and before != after, evidence=f"canary {before[:12]} became {after[:12]}"
+        happened=bool(changed) and len(changed) == len(ranks),
+        evidence=f"canary {before[:12]} became {after[:12]}{told}",
     )
+
+
+def _is_changed(evidence: dict[str, Any]) -> bool:
+    before = str(evidence.get("canary_before", ""))
+    return bool(before) and before != evidence.get("canary_after", "")

@@ -18,6 +18,7 @@ from .document import FINAL_KINDS, HTTP_KINDS, FaultSpec, fault_of
 from .gate import CallRefusedError, DrillGate, refusal
 from .http_faults import HttpFault
 from .lease import LONGEST_S, Lease, forget_cancels, lease_for, read_lease, was_cancelled, write_lease
+from .ranks import ask_ranks
 
 PREFIX = "/selvage/drill/"
 #: Set in the scope of calls that came by the port of drills.
@@ -133,6 +134,7 @@ class Control:
             "undone": names,
             "canary": said["canary"],
             "canary_is_clean": bool(said["is_clean"]),
+            "ranks": said["ranks"],
             "flushed": flushed,
         }
 
@@ -153,21 +155,7 @@ class Control:
         }
 
     async def _engine(self, method: str, within_s: float, *given: Any) -> dict[str, Any]:
-        """Answer of the engine's first worker; ``CallRefusedError`` where one refuses or none answers."""
-        call = self._client.collective_rpc(method, timeout=within_s, args=given)
-        try:
-            answers = await asyncio.wait_for(call, within_s)
-        except TimeoutError:
-            raise CallRefusedError(f"the engine did not answer within {within_s:g} s") from None
-        except Exception as problem:
-            raise CallRefusedError(f"the engine answers no call: {type(problem).__name__}") from problem
-        refused = [answer["refused"] for answer in answers if "refused" in answer]
-        if refused:
-            raise CallRefusedError(refused[0])
-        first: dict[str, Any] = answers[0]
-        if "is_clean" in first:
-            first["is_clean"] = min(answer["is_clean"] for answer in answers)
-        return first
+        return await ask_ranks(self._client, method, within_s, *given)
 
     def _watch(self) -> None:
         if self._watcher is None or self._watcher.done():

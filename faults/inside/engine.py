@@ -49,7 +49,7 @@ class EngineDrill:
             self._check(spec)
             if not self._active:
                 self.clean_canary = self.canary()
-            fault = engine_fault(spec, self._worker.model_runner, POOLS, lambda: self._may_act(spec.name))
+            fault = engine_fault(spec, self._worker, POOLS, lambda: self._may_act(spec.name))
             said = fault.begin()
             if spec.kind in WEIGHT_KINDS:
                 said |= self._proof(fault)

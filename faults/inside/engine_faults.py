@@ -17,7 +17,7 @@ import torch
 
 from .document import LOGIT_KINDS, WEIGHT_KINDS, FaultSpec
 from .gate import CallRefusedError
-from .weights import WeightSwaps, synchronise
+from .weights import Shard, WeightSwaps, shard_of, synchronise
 
 _POLL_S = 0.05
 _CRASH_AFTER_S = 0.3
@@ -51,9 +51,9 @@ class EngineFault:
 class WeightFault(EngineFault):
     """Wrong weights, throughout or in the steps that are struck, for every request of such a step."""
 
-    def __init__(self, spec: FaultSpec, model: Any) -> None:
+    def __init__(self, spec: FaultSpec, model: Any, shard: Shard) -> None:
         super().__init__(spec)
-        self.swaps = WeightSwaps(model, spec)
+        self.swaps = WeightSwaps(model, spec, shard)
 
     def begin(self) -> dict[str, Any]:
         self.swaps.put(faulty=not self.spec.trigger.conditions)
@@ -210,11 +210,11 @@ _DISTURB = {
 
 
 def engine_fault(
-    spec: FaultSpec, runner: Any, pools: Sequence[Any], may_act: Callable[[], bool]
+    spec: FaultSpec, worker: Any, pools: Sequence[Any], may_act: Callable[[], bool]
 ) -> EngineFault:
-    """The fault that ``spec`` asks for, not yet begun; ``runner`` is vLLM's model runner."""
+    """The fault that ``spec`` asks for, not yet begun, on this rank's ``worker`` (vLLM's)."""
     if spec.kind in WEIGHT_KINDS:
-        return WeightFault(spec, runner.model)
+        return WeightFault(spec, worker.model_runner.model, shard_of(worker))
     if spec.kind in LOGIT_KINDS:
         return LogitFault(spec)
     if spec.kind == "hang":
@@ -222,5 +222,5 @@ def engine_fault(
     if spec.kind == "kv_pressure":
         return KvPressure(spec, pools)
     if spec.kind == "kv_noise":
-        return KvNoise(spec, runner.kv_caches)
+        return KvNoise(spec, worker.model_runner.kv_caches)
     return {"slow": SlowFault, "crash": CrashFault, "raise": RaiseFault}[spec.kind](spec)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +22,26 @@ from .gate import CallRefusedError
 
 #: Weight as loaded -> weight as the fault has it, both float32 of one shape.
 Perturb = Callable[[torch.Tensor], torch.Tensor]
+#: Between the seeds of two ranks.
+_RANKS_APART = 1_000_003
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The part of the model that one worker holds: ``rank`` of ``count``."""
+
+    rank: int = 0
+    count: int = 1
+
+    def is_copy(self, layer: Any) -> bool:
+        """True where every rank holds the same whole ``layer``."""
+        return self.count > 1 and getattr(layer, "tp_size", self.count) == 1
+
+
+def shard_of(worker: Any) -> Shard:
+    """What vLLM's ``worker`` holds of its model."""
+    count = int(worker.parallel_config.world_size)
+    return Shard(int(worker.rank) % count, count)
 
 
 class Swap(Protocol):
@@ -94,13 +115,13 @@ def _is_in_place(layer: Any) -> bool:
 
 
 class WeightSwaps:
-    """All layers that one fault exchanges."""
+    """All layers of one shard that one fault exchanges."""
 
-    def __init__(self, model: Any, spec: FaultSpec) -> None:
+    def __init__(self, model: Any, spec: FaultSpec, shard: Shard) -> None:
         layers = list(editable(model, str(spec.live.get("layers", r"model\.layers"))))
         if not layers:
             raise CallRefusedError("no layer of that name has a weight that can be changed here")
-        self._swaps = [_swap(layer, perturb, spec) for layer, perturb in _perturbed(layers, spec)]
+        self._swaps = [_swap(layer, perturb, spec) for layer, perturb in _perturbed(layers, spec, shard)]
         self.is_faulty = False
 
     def put(self, *, faulty: bool) -> None:
@@ -121,15 +142,22 @@ def _swap(layer: Any, perturb: Perturb, spec: FaultSpec) -> Swap:
     return ParameterSwap(layer, perturb, layer.weight.device if step_by_step else torch.device("cpu"))
 
 
-def _perturbed(layers: list[tuple[str, Any]], spec: FaultSpec) -> Iterator[tuple[Any, Perturb]]:
-    """Each layer that changes with what changes it; drawn by ``seed``, the same in every run."""
-    generator = torch.Generator().manual_seed(int(spec.number("seed", 0)))
+def _perturbed(layers: list[tuple[str, Any]], spec: FaultSpec, shard: Shard) -> Iterator[tuple[Any, Perturb]]:
+    """Each layer that changes with what changes it; drawn by ``seed``, the same in every run.
+
+    Shards are drawn apart, and what every rank has a copy of is drawn alike on all.
+    """
+    seed = int(spec.number("seed", 0))
     if spec.kind == "bit_flips":
-        yield from _flips(layers, spec, generator)
+        yield from _flips(layers, spec, seed, shard)
         return
-    perturb = _PERTURB[spec.kind](spec, generator)
+    alike, apart = (_drawing(seed + each * _RANKS_APART) for each in (-1, shard.rank))
     for _, layer in layers:
-        yield layer, perturb
+        yield layer, _PERTURB[spec.kind](spec, alike if shard.is_copy(layer) else apart)
+
+
+def _drawing(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def _requantise(spec: FaultSpec, _: torch.Generator) -> Perturb:
@@ -137,10 +165,15 @@ def _requantise(spec: FaultSpec, _: torch.Generator) -> Perturb:
 
     def rounded(weight: torch.Tensor) -> torch.Tensor:
         whole = weight.float()
-        scale = (whole.abs().amax(1, keepdim=True) / top).clamp(min=1e-12)
+        scale = (whole.abs().amax(_inputs(weight), keepdim=True) / top).clamp(min=1e-12)
         return (whole / scale).round().clamp(-top - 1, top) * scale
 
     return rounded
+
+
+def _inputs(weight: torch.Tensor) -> int:
+    """The dimension of the inputs: weights lie channel by channel, but FP8 ones are seen transposed."""
+    return min((1, 0), key=weight.stride)
 
 
 def _noise(spec: FaultSpec, generator: torch.Generator) -> Perturb:
@@ -148,8 +181,8 @@ def _noise(spec: FaultSpec, generator: torch.Generator) -> Perturb:
 
     def noisy(weight: torch.Tensor) -> torch.Tensor:
         whole = weight.float()
-        drawn = torch.randn(whole.shape, generator=generator).to(whole.device)
-        return whole + drawn * whole.std() * relative
+        drawn = torch.randn(whole.shape, generator=generator).to(whole.device) * whole.std() * relative
+        return torch.where(drawn == 0.0, whole, whole + drawn)  # -0.0 + 0.0 is another byte
 
     return noisy
 
@@ -163,18 +196,22 @@ _PERTURB = {"requantise": _requantise, "noise": _noise, "scale": _scale}
 
 
 def _flips(
-    layers: list[tuple[str, Any]], spec: FaultSpec, generator: torch.Generator
+    layers: list[tuple[str, Any]], spec: FaultSpec, seed: int, shard: Shard
 ) -> Iterator[tuple[Any, Perturb]]:
-    """Bit ``bit`` of ``count`` weights, drawn over all layers; several may hit one layer."""
-    draws = torch.randint(len(layers), (int(spec.number("count", 1)),), generator=generator).tolist()
+    """Bit ``bit`` of ``count`` weights, drawn over all layers of all ranks; several may hit one layer."""
+    generator, count = _drawing(seed), int(spec.number("count", 1))
+    owners = torch.randint(shard.count, (count,), generator=_drawing(seed - _RANKS_APART)).tolist()
+    draws = torch.randint(len(layers), (count,), generator=generator).tolist()
+    mine = [index for index, owner in zip(draws, owners, strict=True) if owner == shard.rank]
     for index in sorted(set(draws)):
-        seed = int(torch.randint(2**31, (1,), generator=generator))
-        yield layers[index][1], _flip(draws.count(index), int(spec.number("bit", 6)), seed)
+        layer_seed = int(torch.randint(2**31, (1,), generator=generator))
+        if index in mine:
+            yield layers[index][1], _flip(mine.count(index), int(spec.number("bit", 6)), layer_seed)
 
 
 def _flip(count: int, bit: int, seed: int) -> Perturb:
     def flipped(weight: torch.Tensor) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(seed)
+        generator = _drawing(seed)
         changed = weight.detach().cpu().clone().contiguous()
         for _ in range(count):
             vllm_worker._flip_one(changed, bit, generator)

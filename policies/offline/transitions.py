@@ -43,7 +43,8 @@ class TransitionHeader:
 
     world: "simulation", "live" or "cluster". episode: name, e.g. of scenario or drill. seed: of the
     simulation (-1 elsewhere). reward_source: "telemetry" (``policies.offline.observed``) or "truth".
-    encoding_version: of observations (``controller.encoding.features``).
+    encoding_version: of observations (``controller.encoding.features``). meta_contract_sha256: of the one
+    that kept the policy (None: none did, or the log is from before it was written).
     """
 
     world: str
@@ -54,6 +55,7 @@ class TransitionHeader:
     encoding_version: int
     contract_sha256: str
     tick_s: float
+    meta_contract_sha256: str | None = None
 
 
 _HEADER = TypeAdapter(TransitionHeader)

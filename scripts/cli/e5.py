@@ -47,7 +47,11 @@ class E5Options:
         ),
     ] = ""
     meta: Annotated[
-        str, typer.Option(help="MetaContract that keeps every policy of --policies; none watches without.")
+        str,
+        typer.Option(
+            help="MetaContract that keeps every policy of --policies. Without: none in sim; of local each "
+            "artefact's, else the shipped one; of kubernetes the RoutePolicy's."
+        ),
     ] = ""
     target: Annotated[
         str,
@@ -87,7 +91,7 @@ def e5(asked: E5Options) -> None:
     refuse_unknown(asked.backend, "selvage e5")
     _at_least("--batch", asked.batch, 1)
     if asked.target in _ON_SERVERS:
-        _only_with("sim", {"--suite": asked.suite, "--trace": asked.trace, "--meta": asked.meta})
+        _only_with("sim", {"--suite": asked.suite, "--trace": asked.trace})
         _only_with("sim", {"--batch": asked.batch, "--jobs": asked.jobs})
         if not asked.hold >= 70.0:
             hint = "a recovery counts when it lasts 60 s; e.g. --hold 120"
@@ -117,7 +121,8 @@ def _run_local(asked: E5Options) -> None:
         drills=_listed(asked.drills),
         seeds=asked.seeds or 1,
         hold_s=asked.hold,
-        command=command_from(given | {"--seeds": asked.seeds, "--hold": f"{asked.hold:g}"}),
+        command=_drilled(given, asked),
+        meta=asked.meta,
     )
     run_local(options, as_json=asked.as_json)
 
@@ -146,9 +151,16 @@ def _run_cluster(asked: E5Options) -> None:
         drills=_listed(asked.drills),
         seeds=asked.seeds or 1,
         hold_s=asked.hold,
-        command=command_from(given | {"--seeds": asked.seeds, "--hold": f"{asked.hold:g}"}),
+        command=_drilled(given, asked),
+        meta=asked.meta,
     )
     run_cluster(options, as_json=asked.as_json)
+
+
+def _drilled(given: Mapping[str, object], asked: E5Options) -> str:
+    """The command that runs the same again, from what of it is ``given`` on one target alone."""
+    common = {"--seeds": asked.seeds, "--hold": f"{asked.hold:g}", "--meta": asked.meta}
+    return command_from({**given, **common})
 
 
 _ON_SERVERS = {"local": _run_local, "kubernetes": _run_cluster}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 from contracts.loading.files import json_text, sha256_of
 from policies.offline.recipes import ConservativeRecipe, FittedRecipe
 from policies.offline.transitions import Transitions, load_all, save_transitions
-from scripts.cli.options import LARGEST_SEED, MOST_SEEDS
+from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.output import ready_folder
 from scripts.progress import told
 
@@ -22,39 +23,50 @@ USUAL, USUAL_JUDGE = ConservativeRecipe(), FittedRecipe()
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
-    app.command()(record)
+    app.command()(options(RecordOptions)(record))
     app.command()(dataset)
     app.command()(train)
     app.command()(evaluate)
 
 
-def record(
-    scenario: Annotated[str, typer.Argument(help="Scenario or suite document, or package:...")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for one .npz per episode.")],
-    policy: Annotated[
-        str, typer.Option(help="Configuration that drives: name or name:key=value,...")
-    ] = "hysteresis",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """Options of ``selvage offline record``."""
+
+    scenario: Annotated[str, typer.Argument(help="Scenario or suite document, or package:...")]
+    out: Annotated[Path, typer.Option("--out", help="Folder for one .npz per episode.")]
+    policy: Annotated[str, typer.Option(help="Configuration that drives: name or name:key=value,...")] = (
+        "hysteresis"
+    )
     explore: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Chance per slice and tick of another open kernel.")
-    ] = 0.02,
-    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Episodes per scenario.")] = 4,
-    first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="First seed.")] = 0,
+    ] = 0.02
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Episodes per scenario.")] = 4
+    first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="First seed.")] = 0
     drawn: Annotated[
         int, typer.Option(min=0, help="Draw so many training incidents around SCENARIO instead.")
-    ] = 0,
-) -> None:
+    ] = 0
+    meta: Annotated[
+        str, typer.Option(help="MetaContract that keeps the policy; nobody watches it without.")
+    ] = ""
+
+
+def record(asked: RecordOptions) -> None:
     """Drive simulated incidents and log what a controller saw, chose and got, by telemetry alone.
 
     With --explore above 0 the logs hold propensities, so that other policies can be judged from them.
     """
+    from policies.supervised import load_meta, refuse_other_artefact
     from scripts.train.offline_logs import record_incidents, scenarios_of
 
+    if asked.meta:
+        refuse_other_artefact(asked.policy, load_meta(asked.meta, "selvage offline")[0], asked.meta)
+    first, out = asked.first_seed, asked.out
+    todo, chosen = scenarios_of(asked.scenario, asked.drawn, first), list(range(first, first + asked.seeds))
     ready_folder(out)
-    chosen = list(range(first_seed, first_seed + seeds))
-    todo = scenarios_of(scenario, drawn, first_seed)
     with told("logging", len(todo)) as progress:
         for one in todo:
-            for log in record_incidents(one, policy, chosen, explore, explore_seed=first_seed):
+            for log in record_incidents(one, asked.policy, chosen, asked.explore, first, asked.meta):
                 save_transitions(out / f"{log.header.episode}-seed{log.header.seed}.npz", log)
             progress.update(advance=1.0)
     typer.echo(json_text(summarise(load_all(sorted(out.glob("*.npz"))))))
@@ -136,6 +148,7 @@ def summarise(logs: Sequence[Transitions]) -> dict[str, object]:
         "episodes": len(logs),
         "ticks": sum(log.ticks for log in logs),
         "policies": sorted({log.header.policy_id for log in logs}),
+        "meta_contract_sha256": sorted({log.header.meta_contract_sha256 or "" for log in logs} - {""}),
         "reward_mean": float(np.concatenate([log.reward for log in logs]).mean()),
         "cost_mean": float(np.concatenate([log.cost for log in logs]).mean()),
         "propensities": all(log.has_propensity for log in logs),

@@ -15,6 +15,7 @@ from contracts.documents.drill import Undo
 from contracts.documents.envelope import FileRef
 from contracts.loading.files import sha256_of, write_pinned
 from contracts.loading.loader import dump_text, load_as
+from contracts.loading.oci import OCI_PREFIX
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from faults.drill.runner import Say
 from live.errors import LiveError
@@ -108,7 +109,7 @@ def meta_fields(uri: str) -> dict[str, object]:
 
 def _absolute(uri: str) -> str:
     """``uri``, a file by its whole path: the document that names it lies elsewhere."""
-    return uri if uri.startswith(PACKAGE_PREFIX) else str(resolve_uri(uri, "").absolute())
+    return uri if uri.startswith((PACKAGE_PREFIX, OCI_PREFIX)) else str(resolve_uri(uri, "").absolute())
 
 
 def _control(folder: Path, document: Path, contract: Path, log: Path, undo: Undo) -> None:

@@ -13,6 +13,8 @@ from contracts.documents import FaultDrill
 from contracts.errors import DocumentError
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.oci import OCI_PREFIX
+from contracts.loading.uris import PACKAGE_PREFIX
 from controller.fleet import USUAL_RATES
 from faults.drill.guards import check_metrics
 from faults.drill.plan import plan_drill
@@ -23,8 +25,9 @@ from k8s.operator.fleet import controller_setup, kernel_backends, serving
 from k8s.operator.objects import Manifest, Resources
 from k8s.operator.replicas import KernelBackend
 from k8s.resources.kinds import object_of
+from policies.supervised import meta_sha256
 from scripts.drill.documents import check_live, find_drill
-from scripts.drill.healer import shipped_artefact
+from scripts.drill.healer import meta_fields, shipped_artefact
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.suite import group_of
 from scripts.e5_drills.plan import HOLD_S, DrillEpisode, DrillSuite, Entry, configurations_of, held, refused
@@ -44,7 +47,9 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """What the command line asks for. policies empty: ``CONFIGURATIONS``; drills: files of FaultDrills."""
+    """What the command line asks for. policies empty: ``CONFIGURATIONS``; drills: files of FaultDrills; meta:
+    URI of the meta-contract that keeps every policy, "": the RoutePolicy's.
+    """
 
     out: Path
     namespace: str
@@ -54,6 +59,7 @@ class ClusterOptions:
     seeds: int = 1
     hold_s: float = HOLD_S
     command: str = COMMAND
+    meta: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +101,10 @@ def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
     documents, found = _documents(options, seen)
     own = documents.policy.spec.policy
     names = options.policies or tuple(dict.fromkeys((*CONFIGURATIONS, own)))
-    configurations = configurations_of(names, COMMAND)
-    specs = {one: spec_of(found["spec"], one) for one in (AT_REST, *(c.name for c in configurations))}
+    _refuse_own_place(options.meta)
+    configurations = configurations_of(names, COMMAND, options.meta)
+    metas = {AT_REST: "", **{one.name: one.meta for one in configurations}}
+    specs = {name: spec_of(found["spec"], name, meta) for name, meta in metas.items()}
     for name, spec in specs.items():
         _check_spec(options, seen, name, spec)
     entries = tuple(_entry(name, documents, options.hold_s) for name in dict.fromkeys(options.drills))
@@ -110,6 +118,7 @@ def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
         seeds=tuple(range(1, options.seeds + 1)),
         layout=controller_setup(_with(documents, specs[AT_REST]), USUAL_RATES).setup.layout,
         beside_s=_BESIDE_S,
+        meta_sha256=meta_sha256(options.meta) or found["spec"].get("meta_contract_sha256"),
         policy_uid=str(found["metadata"].get("uid", "")),
         before=found["spec"],
         specs=specs,
@@ -118,14 +127,25 @@ def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
     )
 
 
-def spec_of(before: Mapping[str, Any], policy: str) -> dict[str, Any]:
-    """The RoutePolicy's spec with ``policy`` in charge; shield, route and meta-contract are as ``before``."""
+def spec_of(before: Mapping[str, Any], policy: str, meta: str = "") -> dict[str, Any]:
+    """The RoutePolicy's spec with ``policy`` in charge, kept by ``meta`` ("": as ``before``).
+
+    Shield and route are as ``before``.
+    """
     gone = {"freeze", "suspend"} | ({"artifact"} if before.get("policy") != policy else set())
     spec = {key: value for key, value in before.items() if key not in gone}
     spec |= {"policy": policy, "mode": "enforce"}
     if policy == _LEARNED and "artifact" not in spec:
         spec["artifact"] = json.loads(shipped_artefact().model_dump_json())
-    return spec
+    return spec | (meta_fields(meta) if meta else {})
+
+
+def _refuse_own_place(meta: str) -> None:
+    """DocumentError for a path that means another file to the operator than it does here."""
+    if meta and not (meta.startswith((PACKAGE_PREFIX, OCI_PREFIX)) or Path(meta).is_absolute()):
+        expected = "a package: or oci:// URI, or the whole path of a file that the operator has too"
+        step = "push it to a registry, or mount it into the operator"
+        raise _refused("--meta", expected, meta, step)
 
 
 def _documents(options: ClusterOptions, seen: Resources) -> tuple[Documents, Manifest]:

@@ -47,7 +47,8 @@ class DrillEpisode:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSuite:
     """A checked run. seeds: of loads, paired between the configurations. beside_s: what an episode takes
-    beside its drill, about.
+    beside its drill, about. meta_sha256: of the meta-contract that keeps every policy (None: each is kept by
+    its own).
     """
 
     target: str
@@ -56,6 +57,7 @@ class DrillSuite:
     seeds: tuple[int, ...]
     layout: FleetLayout
     beside_s: float = 0.0
+    meta_sha256: str | None = None
     episodes: tuple[DrillEpisode, ...] = field(init=False)
     """Policies side by side, so that all of them see the servers alike."""
 
@@ -84,13 +86,15 @@ def held(drill: FaultDrill, hold_s: float) -> FaultDrill:
     return drill.model_copy(update={"spec": spec.model_copy(update=own)})
 
 
-def configurations_of(names: Iterable[str], command: str) -> tuple[Configuration, ...]:
-    """Policies by their names, each once: a RoutePolicy, which drives servers, names one without settings."""
-    return tuple(_configuration(one, command) for one in dict.fromkeys(names))
+def configurations_of(names: Iterable[str], command: str, meta: str) -> tuple[Configuration, ...]:
+    """Policies by their names, each once, kept by ``meta`` ("": by their own): a RoutePolicy, which drives
+    servers, names one without settings.
+    """
+    return tuple(_configuration(one, command, meta) for one in dict.fromkeys(names))
 
 
-def _configuration(text: str, command: str) -> Configuration:
-    found = parse_configuration(text)
+def _configuration(text: str, command: str, meta: str) -> Configuration:
+    found = parse_configuration(text, meta)
     if found.name not in POLICIES or found.name == INFORMED:
         expected = f"a policy by its name, without settings; not {INFORMED}, whom nobody tells of live faults"
         step = f"e.g. --policies {BASELINE_CONFIGURATION},sequential"

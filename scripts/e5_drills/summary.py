@@ -107,6 +107,7 @@ def _header(suite: DrillSuite, results: Sequence[EpisodeResult], told: HeaderFac
         "tick_s": 1.0,
         "contract": first.contract.metadata.name,
         "contract_sha256": document_sha256(first.contract),
+        "meta_contract_sha256": suite.meta_sha256,
         "policies": [one.name for one in suite.configurations],
         "policy_sha256": policy_hashes(suite.configurations),
         "sweep": [],

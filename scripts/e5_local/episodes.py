@@ -37,14 +37,14 @@ class EpisodeFleet:
         ready_folder(place)
         told: list[str] = []
         drill, policy = self._drills[episode.entry.name], episode.configuration.name
-        inputs = input_hashes(drill.read, episode.configuration.spec)
+        meta = episode.configuration.meta
+        inputs = input_hashes(drill.read, episode.configuration.spec, meta)
         come_to_rest(self._folder, drill.fleet, told.append)
         keep_decisions(self._folder.path / CONTROL, self._out / "episodes" / "before")
         healer = NOBODY if policy == BASELINE_CONFIGURATION else policy
+        driver = DrilledPolicy(policy=healer, seed=episode.seed, name=policy, meta=meta)
         try:
-            done = run_on(
-                drill, self._folder, DrilledPolicy(policy=healer, seed=episode.seed, name=policy), told.append
-            )
+            done = run_on(drill, self._folder, driver, told.append)
         finally:
             keep_decisions(self._folder.path / CONTROL, place)
             write_whole(place / "told.txt", "".join(f"{line}\n" for line in told))

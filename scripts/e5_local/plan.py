@@ -11,6 +11,7 @@ from contracts.documents.drill import Expectations
 from contracts.loading.loader import load_as
 from faults.drill.plan import plan_drill
 from live.fleet.state import FleetFolder
+from policies.supervised import meta_sha256
 from scripts.drill.documents import ReadDrill, read_drill
 from scripts.drill.local import LocalDrill, local_drill
 from scripts.e5.suite import group_of
@@ -29,7 +30,9 @@ _BESIDE_S = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """What the command line asks for. folder: of the fleet; empty tuples: the whole suite."""
+    """What the command line asks for. folder: of the fleet; empty tuples: the whole suite; meta: URI of the
+    meta-contract that keeps every policy, "": that of its artefact, else the shipped one.
+    """
 
     out: Path
     folder: FleetFolder
@@ -38,6 +41,7 @@ class LocalOptions:
     seeds: int = 1
     hold_s: float = HOLD_S
     command: str = COMMAND
+    meta: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +63,11 @@ def plan_local(options: LocalOptions) -> LocalSuite:
     return LocalSuite(
         target="local",
         entries=entries,
-        configurations=configurations_of(options.policies or CONFIGURATIONS, COMMAND),
+        configurations=configurations_of(options.policies or CONFIGURATIONS, COMMAND, options.meta),
         seeds=tuple(range(1, options.seeds + 1)),
         layout=next(iter(found.values())).fleet.layout(),
         beside_s=_BESIDE_S,
+        meta_sha256=meta_sha256(options.meta),
         drills=found,
     )
 

@@ -28,6 +28,7 @@ from policies.learned.exploring import CHOICE, LOG_PROBABILITY, ExploringPolicy,
 from policies.offline.observed import observed_cost, observed_reward
 from policies.offline.transitions import TransitionHeader, Transitions
 from policies.registry import make_configuration
+from policies.supervised import kept_by
 from policies.train.world import padded
 from scripts.e5.suite import expand_suite, load_suite
 from simulator.drive import ControllerDriver
@@ -75,12 +76,17 @@ class TransitionRecorder:
         self._last = decision
 
     def _chosen(self, after: ControllerState, decision: Decision) -> tuple[NDArray[np.int64], Floats]:
-        """Choices as a learned policy numbers them, shedding behind all padding; their log probability."""
-        known = CHOICE in after.policy
+        """Choices as a learned policy numbers them, shedding behind all padding; their log probability.
+
+        Where the policy is demoted they are the baseline's, which draws nothing.
+        """
+        known, by_baseline = CHOICE in after.policy, decision.demoted
         choice = after.policy[CHOICE].astype(np.int64) if known else choice_of(decision.proposed)
+        if decision.baseline_proposed is not None:
+            choice = np.where(by_baseline[:, None], choice_of(decision.baseline_proposed), choice)
         choice = padded(choice, self.chooser.kernels, self.chooser.layout)
         if known:
-            return choice, after.policy[LOG_PROBABILITY].astype(np.float64)
+            return choice, np.where(by_baseline, 0.0, after.policy[LOG_PROBABILITY].astype(np.float64))
         return choice, np.full(len(choice), np.nan)
 
     def logs(self, episode: str, seeds: Sequence[int]) -> list[Transitions]:
@@ -107,16 +113,22 @@ class TransitionRecorder:
             encoding_version=ENCODING_VERSION,
             contract_sha256=self.setup.contract.sha256,
             tick_s=self.setup.fleet.tick_s,
+            meta_contract_sha256=None if self.setup.meta is None else self.setup.meta.sha256,
         )
 
 
 def record_incidents(
-    scenario: CompiledScenario, spec: str, seeds: Sequence[int], rate: float, explore_seed: int = 0
+    scenario: CompiledScenario,
+    spec: str,
+    seeds: Sequence[int],
+    rate: float,
+    explore_seed: int = 0,
+    meta: str = "",
 ) -> list[Transitions]:
     """Logs of ``scenario`` under the configuration ``spec``, explored at ``rate`` per slice and tick (0: as
-    it is).
+    it is), and kept by the meta-contract at ``meta`` ("": nobody watches it).
     """
-    setup = make_configuration(spec, scenario.setup)
+    setup = kept_by(meta, spec, make_configuration(spec, scenario.setup), "selvage offline record")
     if rate > 0.0:
         slices = len(scenario.contract.slices)
         exploring = ExploringPolicy(base=setup.policy, slices=slices, rate=rate, seed=explore_seed)

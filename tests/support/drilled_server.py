@@ -32,6 +32,8 @@ BLOCK = 32
 PROMPT = tuple(range(50, 110))
 TTL_S = 60.0
 SLICE = "x-selvage-slice"
+#: vLLM would put each rank on a NUMA node of its own; this machine may have one.
+UNBOUND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 ENGINE_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
@@ -43,6 +45,8 @@ class Server:
     faults: ReplicaFaults
     started: DrillArguments
     records: Path
+    process: int
+    """Of the server; its engine and the engine's workers stand below."""
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
 
     def answer(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> HttpAnswer:
@@ -90,17 +94,17 @@ def engine_arguments(host: str, port: int, model: str, dtype: str) -> list[str]:
 
 
 @contextmanager
-def drilled_server(folder: Path, door: int = 0) -> Iterator[Server]:
+def drilled_server(folder: Path, door: int = 0, more: tuple[str, ...] = ()) -> Iterator[Server]:
     """A vLLM server in half precision that was started for drills, warm; killed at the end.
 
-    door: port where it is steered, 0 for its own.
+    door: port where it is steered, 0 for its own. more: words on its command line.
     """
     started = drill_arguments(folder / "drill")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = engine_command("127.0.0.1", port, "shipped", started)
-    environment = os.environ | ENGINE_ENVIRONMENT
+    command = engine_command("127.0.0.1", port, "shipped", started) + list(more)
+    environment = os.environ | ENGINE_ENVIRONMENT | UNBOUND
     own = {gate.PORT: str(door), gate.REPLICA: "pod-0"} if door else {}
     log = folder / "server.log"
     with guarded(command, log, environment | started.environment | own) as child:
@@ -108,7 +112,8 @@ def drilled_server(folder: Path, door: int = 0) -> Iterator[Server]:
         _wait(child, url, log)
         steered = f"http://127.0.0.1:{door}" if door else url
         faults = ReplicaFaults(steered, started.token_file, folder / "records")
-        running = Server(url=url, faults=faults, started=started, records=folder / "records")
+        records = folder / "records"
+        running = Server(url=url, faults=faults, started=started, records=records, process=child.pid)
         running.text()
         yield running
 

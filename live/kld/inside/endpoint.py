@@ -132,9 +132,14 @@ class KldPlugin:
                 group.create_task(one(name, order["token_ids"]))
 
     async def _call(self, method: str, *args: Any) -> list[Any]:
-        """What every worker answers; OrderRefusedError where the engine has no such method."""
+        """What every worker answers; OrderRefusedError where one fails, or the engine has no such method."""
+        # No time limit goes with the call: the engine would give up on a worker that is late, whose answer
+        # then stays in its queue and is taken for that of the next call, or of the next step.
+        call = self._engine.collective_rpc(method, None, args)
         try:
-            answers = await self._engine.collective_rpc(method, _ENGINE_WITHIN_S, args)
+            answers = await asyncio.wait_for(call, _ENGINE_WITHIN_S)
+        except TimeoutError:
+            raise OrderRefusedError(f"no answer to {method} within {_ENGINE_WITHIN_S:g} s") from None
         except Exception as problem:  # vLLM passes the worker's exception on as one of several types
             raise OrderRefusedError(f"the engine does not answer {method}: {problem}") from None
         return list(answers)

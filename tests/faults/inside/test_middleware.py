@@ -38,7 +38,7 @@ class Engine:
         self.hangs = False
 
     async def collective_rpc(
-        self, method: str, timeout: float, args: tuple[Any, ...]
+        self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()
     ) -> list[dict[str, Any]]:
         self.calls.append(method)
         if self.hangs:

@@ -39,12 +39,14 @@ def test_weights_in_place_come_back_bit_for_bit(kind: str, dtype: str, trigger: 
     """Put in and taken out again and again, the faulty weights differ and the clean ones are the first."""
     import torch
 
-    from faults.inside.weights import WeightSwaps
+    from faults.inside.weights import Shard, WeightSwaps
 
     model = _model(getattr(torch, dtype))
     clean, place = _bytes(model), model.up.weight.data_ptr()
     live = {"layers": "up", "bits": 3, "relative": 0.5, "factor": 1.5, "bit": 5, "count": 3}
-    swaps = WeightSwaps(model, fault_of({"name": "f", "kind": kind, "trigger": trigger, "live": live}))
+    swaps = WeightSwaps(
+        model, fault_of({"name": "f", "kind": kind, "trigger": trigger, "live": live}), Shard()
+    )
     assert _bytes(model) == clean
     for _ in range(2):
         swaps.put(faulty=True)
@@ -62,9 +64,86 @@ def test_a_name_that_no_layer_has_is_refused() -> None:
     import torch
 
     from faults.inside.gate import CallRefusedError
-    from faults.inside.weights import WeightSwaps
+    from faults.inside.weights import Shard, WeightSwaps
 
     with pytest.raises(CallRefusedError, match="no layer"):
         WeightSwaps(
-            _model(torch.float32), fault_of({"name": "f", "kind": "noise", "live": {"layers": "nothing"}})
+            _model(torch.float32),
+            fault_of({"name": "f", "kind": "noise", "live": {"layers": "nothing"}}),
+            Shard(),
         )
+
+
+def _faulty(shard: tuple[int, int], kind: str, copies: int | None = None, **live: object) -> list[Any]:
+    """The layers of a model as one shard's fault has them; copies: what vLLM says of a layer's ranks."""
+    import torch
+
+    from faults.inside.weights import Shard, WeightSwaps
+
+    model = _model(torch.float32)
+    if copies is not None:
+        model.up.tp_size = copies
+    spec = fault_of({"name": "f", "kind": kind, "live": {"layers": "up|down", **live}})
+    WeightSwaps(model, spec, Shard(*shard)).put(faulty=True)
+    return [model.up.weight, model.down.weight]
+
+
+def test_noise_is_drawn_apart_for_shards_and_alike_for_copies() -> None:
+    """Two ranks that hold different halves get different noise, and the same where both hold the whole."""
+    first, second = (_faulty((rank, 2), "noise", relative=0.5) for rank in (0, 1))
+    assert not first[0].equal(second[0])
+    copied, again = (_faulty((rank, 2), "noise", copies=1, relative=0.5) for rank in (0, 1))
+    assert copied[0].equal(again[0])
+    assert not copied[1].equal(again[1])
+    assert all(map(_same, first, _faulty((0, 1), "noise", relative=0.5)))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one.equal(other))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_so_many_bits_flip_in_all_ranks_together(ranks: int) -> None:
+    """The dose does not grow with the number of workers, and each of them gets some of it."""
+    import torch
+
+    clean = _model(torch.float32)
+    flips = [0] * ranks
+    for seed in range(12):
+        for rank in range(ranks):
+            up, down = _faulty((rank, ranks), "bit_flips", seed=seed, count=3, bit=20)
+            flips[rank] += int((up != clean.up.weight).sum() + (down != clean.down.weight).sum())
+    assert sum(flips) == 12 * 3
+    assert min(flips) > 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_noise_of_size_zero_changes_no_byte(dtype: str) -> None:
+    """Not even a zero's sign, of which FP8 weights have many."""
+    import torch
+
+    from faults.inside.weights import Shard, WeightSwaps
+
+    model = _model(getattr(torch, dtype))
+    for parameter in model.parameters():
+        parameter.data[:, ::3] = torch.tensor(-0.0).to(parameter.dtype)
+    clean = _bytes(model)
+    WeightSwaps(
+        model, fault_of({"name": "f", "kind": "noise", "live": {"layers": ".", "relative": 0.0}}), Shard()
+    ).put(faulty=True)
+    assert _bytes(model) == clean
+
+
+def test_a_weight_is_rounded_by_output_channel_however_it_is_seen() -> None:
+    """Transposed, as engines see FP8 weights, it is rounded to the same values: two levels a channel."""
+    import torch
+
+    from faults.inside.weights import Shard, WeightSwaps
+
+    spec = fault_of({"name": "f", "kind": "requantise", "live": {"layers": "up", "bits": 2}})
+    plain, turned = _model(torch.float32), _model(torch.float32)
+    turned.up.weight = torch.nn.Parameter(turned.up.weight.data.t(), requires_grad=False)
+    for model in (plain, turned):
+        WeightSwaps(model, spec, Shard()).put(faulty=True)
+    assert turned.up.weight.t().equal(plain.up.weight)
+    assert all(len(channel.abs().unique()) <= 3 for channel in plain.up.weight)

@@ -24,11 +24,13 @@ from policies.offline.transitions import (
     save_transitions,
 )
 from policies.registry import make_configuration
+from policies.supervised import meta_sha256
 from scripts.train.offline_logs import chooser_for, record_incidents
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
+from tests.support.own_meta import write_own_meta
 from tests.support.synthetic import write_world
 
 
@@ -138,6 +140,19 @@ def test_exploration_chooses_as_often_as_its_propensity_says(incident: CompiledS
     expected = 0.1 * 4 / 5  # one of five open kernels is home itself
     assert abs(away - expected * ticks) < 4.0 * np.sqrt(expected * ticks)
     assert np.all(log.log_probability <= 0.0)
+
+
+def test_where_the_baseline_drives_its_choices_are_logged(incident: CompiledScenario, tmp_path: Path) -> None:
+    """Who explores so much that the supervisor takes over draws no more: the baseline's choice is certain."""
+    meta = str(write_own_meta(tmp_path, move_ratio=1.0))
+    (log,) = record_incidents(incident, "fixed", [3], 0.5, meta=meta)
+    certain = log.log_probability == 0.0
+    since = int(certain.argmax())
+    assert 0 < since < log.ticks - 10
+    assert certain[since:].all()
+    assert (log.choice[since:] == incident.setup.layout.known_good).all()
+    assert len(np.unique(log.choice[:since])) > 1
+    assert log.header.meta_contract_sha256 == meta_sha256(meta)
 
 
 def scenario_home(scenario: CompiledScenario) -> NDArray[np.int64]:

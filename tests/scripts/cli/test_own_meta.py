@@ -18,6 +18,7 @@ from contracts.loading.uris import resolve_uri
 from live.fleet.state import FleetFolder
 from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import write_artefact
+from policies.offline.transitions import load_all
 from policies.registry import make_configuration
 from policies.supervised import kept_by, meta_sha256, own_meta
 from scripts.cli.main import app
@@ -92,6 +93,18 @@ def test_e5_keeps_every_policy_but_the_baseline_by_it(suite: Path, meta: Path, t
     setup = moved.setup(world)
     assert setup.meta is not None
     assert (setup.meta.name, setup.options.limits.max_move_ratio) == ("own-meta", MOVE_RATIO)
+
+
+def test_an_offline_log_is_kept_by_it(suite: Path, meta: Path, tmp_path: Path) -> None:
+    """What is recorded happened under the own meta-contract, and every log says so."""
+    scenario, more = suite.with_name("scenario.yaml"), ("--policy", "shield-alone", "--seeds", "1")
+    words = ("offline", "record", scenario, *more, "--explore", "0")
+    bare = content(*words, "--out", tmp_path / "bare")
+    kept = content(*words, "--out", tmp_path / "kept", "--meta", meta)
+    assert (bare["meta_contract_sha256"], kept["meta_contract_sha256"]) == ([], [meta_sha256(str(meta))])
+    assert kept["reward_mean"] != bare["reward_mean"]
+    (log,) = load_all((tmp_path / "kept").glob("*.npz"))
+    assert log.header.meta_contract_sha256 == meta_sha256(str(meta))
 
 
 def manifest(folder: Path, meta_contract: str | None, *, certified: bool = False) -> Path:
@@ -172,6 +185,7 @@ REFUSED = {
     "e5": ("e5", "--suite", "{suite}", "--policies", "fixed", "--out", "{out}", "--meta", "none.yaml"),
     "drill": ("drill", "run", "three-bits", "--meta", "none.yaml"),
     "local": ("e5", "--target", "local", "--out", "{out}", "--meta", "none.yaml"),
+    "offline": ("offline", "record", "{scenario}", "--out", "{out}", "--meta", "none.yaml"),
     "beside": ("simulate", "{scenario}", "--route-policy", "x.yaml", "--meta", "none.yaml"),
 }
 
@@ -184,5 +198,5 @@ def test_what_is_no_meta_contract_is_refused_before_anything_runs(
     places = {"suite": suite, "scenario": suite.with_name("scenario.yaml"), "out": tmp_path / "out"}
     done = run(*(word.format(**places) for word in REFUSED[how]))
     assert done.exit_code == 2, done.output
-    assert "--meta" in done.output if how in ("local", "beside") else "none.yaml" in done.output
+    assert "--meta" in done.output if how == "beside" else "none.yaml" in done.output
     assert not (tmp_path / "out").exists()

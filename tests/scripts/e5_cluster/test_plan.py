@@ -9,9 +9,11 @@ import pytest
 
 from contracts.errors import DocumentError
 from k8s.operator.objects import Resources
+from policies.supervised import meta_sha256
 from scripts.e5_cluster.plan import AT_REST, ClusterOptions, ClusterSuite, plan_cluster, spec_of
 from tests.support.e5_clusters import drill_file
 from tests.support.e5_objects import resources
+from tests.support.own_meta import write_own_meta
 from tests.support.paths import ROOT
 
 
@@ -63,6 +65,18 @@ def test_a_configuration_changes_who_drives_and_nothing_else() -> None:
     assert spec_of(before, "learned")["artifact"]["uri"].startswith("package:")
 
 
+def test_the_meta_contract_that_is_named_keeps_whoever_acts(tmp_path: Path) -> None:
+    """It is pinned in the RoutePolicy of each configuration; at rest the policy's own stays."""
+    meta = str(write_own_meta(tmp_path))
+    suite, bare = planned(tmp_path, meta=meta), planned(tmp_path)
+    own = {"meta_contract": meta, "meta_contract_sha256": meta_sha256(meta)}
+    for name in ("fixed", "sequential"):
+        assert suite.specs[name] == bare.specs[name] | own
+    assert suite.specs[AT_REST] == bare.specs[AT_REST]
+    assert (suite.meta_sha256, bare.meta_sha256) == (own["meta_contract_sha256"], None)
+    assert {one.configuration.meta for one in suite.episodes} == {meta}
+
+
 def test_the_policy_at_rest_goes_by_another_name_than_all_who_act(tmp_path: Path) -> None:
     """So the operator begins anew with each: it keeps a state for the same policy alone."""
     suite = planned(tmp_path, policies=())
@@ -80,6 +94,9 @@ def test_the_policy_at_rest_goes_by_another_name_than_all_who_act(tmp_path: Path
         ({"drills": ("absent.yaml",)}, "absent.yaml"),
         ({"policies": ("learned",)}, "at most 8 kernels and 5 slices"),
         ({"policies": ("informed",)}, "informed"),
+        ({"meta": "own-meta.yaml"}, "that the operator has too"),
+        ({"meta": "/nowhere/own-meta.yaml"}, "/nowhere/own-meta.yaml"),
+        ({"meta": "package:contracts/library/serving-pool.yaml"}, "MetaContract"),
         ({"policies": ("hysteresis:dwell_s=9",)}, "dwell_s"),
     ],
 )

@@ -11,56 +11,68 @@ from typer.testing import CliRunner
 from contracts.errors import DocumentError
 from contracts.scoring.episode import EpisodeRecord
 from faults.drill.outcome import DrillVerdict, judge
-from faults.drill.runner import run_drill
+from faults.drill.runner import Say, run_drill
 from live.drill.between import home_plan, keep_decisions
+from live.errors import LiveError
 from live.fleet.state import FleetFolder
+from policies.supervised import meta_sha256
 from scripts.cli.main import app
-from scripts.drill.local import LocalRun
+from scripts.drill.local import DrilledPolicy, LocalDrill, LocalRun
 from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, summary
+from scripts.e5_local import episodes
 from scripts.e5_local.episodes import result_of
 from scripts.e5_local.plan import LocalOptions, LocalSuite, plan_local
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.drill_runs import NotedLedger, ScriptedTarget
 from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
 from tests.support.live_fleets import POOL
+from tests.support.own_meta import write_own_meta
 
 HOLD_S = 80.0
+SPEC = {
+    "description": "one fault on one replica",
+    "pool": "test-pool",
+    "pool_uri": "pool.yaml",
+    "faults": [
+        {
+            "name": "bad",
+            "kind": "requantise",
+            "condition": "requantise-w3",
+            "live": {"bits": 3},
+            "target": {"kernel": "fp16", "replica": 0},
+            "onset_s": 20.0,
+            "duration_s": 5.0,
+        }
+    ],
+    "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.05}],
+    "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
+    "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5}],
+    "time_to_live_s": 60.0,
+}
 
 
-def planned(place: Path, *, drills: tuple[str, ...] = (), seeds: int = 2) -> LocalSuite:
+def planned(
+    place: Path,
+    *,
+    drills: tuple[str, ...] = (),
+    seeds: int = 2,
+    policies: tuple[str, ...] = ("fixed", "sequential"),
+    meta: str = "",
+) -> LocalSuite:
     """A run of ``fixed`` and ``sequential`` on drills of a pool of two slices, three replicas."""
     (place / "pool.yaml").write_text(POOL)
-    spec = {
-        "description": "one fault on one replica",
-        "pool": "test-pool",
-        "pool_uri": "pool.yaml",
-        "faults": [
-            {
-                "name": "bad",
-                "kind": "requantise",
-                "condition": "requantise-w3",
-                "live": {"bits": 3},
-                "target": {"kernel": "fp16", "replica": 0},
-                "onset_s": 20.0,
-                "duration_s": 5.0,
-            }
-        ],
-        "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.05}],
-        "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
-        "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5}],
-        "time_to_live_s": 60.0,
-    }
-    file = write_yaml(place / "drill.yaml", envelope("FaultDrill", "bits", spec))
+    file = write_yaml(place / "drill.yaml", envelope("FaultDrill", "bits", SPEC))
     return plan_local(
         LocalOptions(
             out=place / "out",
             folder=FleetFolder(path=place / "fleet"),
-            policies=("fixed", "sequential"),
+            policies=policies,
             drills=drills or (str(file),),
             seeds=seeds,
             hold_s=HOLD_S,
+            meta=meta,
         )
     )
 
@@ -114,6 +126,34 @@ def test_a_policy_that_no_live_fleet_takes_is_refused(tmp_path: Path, policy: st
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), policies=(policy,))
     with pytest.raises(DocumentError, match=policy.partition(":")[0].partition("@")[0]):
         plan_local(options)
+
+
+def test_every_policy_but_the_baseline_is_kept_by_the_meta_contract_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Header and drills pin it, whoever drives gets it, and episodes under another one are run anew."""
+    meta, driven = str(write_own_meta(tmp_path)), list[DrilledPolicy]()
+    plan = planned(tmp_path, seeds=1, policies=("fixed-bare", "sequential"), meta=meta)
+    assert [one.configuration.meta for one in plan.episodes] == ["", meta]
+    content, _ = summary(plan, [played(one) for one in plan.episodes], HeaderFacts(command="a test"))
+    assert content["header"]["meta_contract_sha256"] == meta_sha256(meta)
+
+    def noted(drill: LocalDrill, folder: FleetFolder, driver: DrilledPolicy, say: Say) -> LocalRun:
+        driven.append(driver)
+        raise LiveError("seen")
+
+    monkeypatch.setattr(episodes, "run_on", noted)
+    monkeypatch.setattr(episodes, "come_to_rest", lambda *_: None)
+    fleet = episodes.EpisodeFleet(FleetFolder(path=tmp_path / "fleet"), tmp_path / "out", plan.drills)
+    for one in plan.episodes:
+        with pytest.raises(LiveError, match="seen"):
+            fleet.run(one)
+    assert [(one.policy, one.meta) for one in driven] == [("none", ""), ("sequential", meta)]
+    kept = KeptEpisodes(tmp_path / "out")
+    kept.save(played(plan.episodes[1]))
+    (_, bare) = planned(tmp_path, seeds=1, policies=("fixed-bare", "sequential")).episodes
+    assert kept.load(plan.episodes[1]) is not None
+    assert kept.load(bare) is None
 
 
 def test_results_have_the_form_of_the_simulators(tmp_path: Path) -> None:
