@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scripts.studies.worlds.drawn import LIBRARY, SLICES
-from tests.simulator.test_short_of_kernels import episodes
+from scripts.studies.worlds.short import short_episodes
 
 SEEDS = 4
 #: Percentage points of the offered tokens that a policy may cost (docs/harm.md).
@@ -45,7 +45,9 @@ def spec_of(rate_rps: float, **more: Any) -> dict[str, Any]:
 def lost_points(policy: str, spec: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Useful tokens less those of ``fixed-bare``, float64 [seeds], in points of what that one served."""
     ours, bare = (
-        np.array([record.useful_tokens.sum() for record in episodes(name, spec, SEEDS)], dtype=np.float64)
+        np.array(
+            [record.useful_tokens.sum() for record in short_episodes(name, spec, SEEDS)], dtype=np.float64
+        )
         for name in (policy, "fixed-bare")
     )
     return 100.0 * (ours - bare) / bare
