@@ -22,6 +22,7 @@ from controller.fleet import FleetSetup
 from controller.initial import initial_state
 from controller.loop import perceive, tick
 from controller.options import ControllerSetup, ShieldLimits
+from controller.perceive.queue_pass import count_waiting
 from controller.ports import Observation, PolicyState, Proposal
 from controller.shield.gate import ShieldView, shield
 from controller.state import ControllerState
@@ -91,6 +92,8 @@ def _warm_capacity() -> None:
     assert engine is not None
     steady_limits_rps(engine.step_s, engine, engine.demand)
     capacities_rps(engine.step_s, engine, engine.demand)
+    waits = np.zeros((1, 4))
+    count_waiting(np.zeros((1, 2)), waits, waits, waits > 0.0, np.zeros(4, dtype=np.int64))
 
 
 def _warm_return() -> None:

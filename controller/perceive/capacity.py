@@ -21,6 +21,7 @@ from contracts.compiled.steady_state import EngineModel
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.options import CapacityOptions, ControllerSetup
 from controller.perceive.capacity_pass import CarriedCounts, Certified, Learned, learn
+from controller.perceive.queue_pass import count_waiting
 from controller.perceive.reception import Clocks, Rates
 from controller.state import ControllerState
 
@@ -34,7 +35,7 @@ def learn_capacity(
     """What of the state changes: sums over requests and scrapes, and the capacities that follow."""
     engine = setup.fleet.engine
     if engine is None:
-        return {}
+        return {"too_many": _waiting(state, telemetry, setup)}
     learned = Learned(
         tokens=state.request_tokens.copy(),
         speed=state.engine_speed.copy(),
@@ -56,6 +57,21 @@ def learn_capacity(
     }
 
 
+def _waiting(
+    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup
+) -> NDArray[np.float64]:
+    """float64 [B, K]: requests in a replica that wait, of fleets whose engines nobody certified."""
+    plain, found = np.ascontiguousarray, np.zeros_like(state.replica_rps)
+    counted = plain(telemetry.running), plain(telemetry.waiting), _serving(state, telemetry)
+    count_waiting(found, *counted, setup.layout.replica_kernel)
+    return found
+
+
+def _serving(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
+    """bool [B, R]: ready, and neither in quarantine nor ejected."""
+    return (telemetry.replica_state == _READY) & ~state.quarantined & ~state.ejected
+
+
 def _counted(
     state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
 ) -> tuple[NDArray[Any], ...]:
@@ -73,7 +89,7 @@ def _counted(
         waiting=plain(telemetry.waiting),
         kv_used_ratio=plain(telemetry.kv_used_ratio),
         answered_rps=rates.answered_rps,
-        serving=(telemetry.replica_state == _READY) & ~state.quarantined & ~state.ejected,
+        serving=_serving(state, telemetry),
         early=state.ticks * setup.fleet.tick_s < options.patience_s,
         forget=np.exp(-np.maximum(clocks.since_s, 0.0) / options.forget_s),
     )

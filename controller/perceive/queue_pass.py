@@ -56,6 +56,23 @@ def keep_proven(learned, counted, owner, b, k):
         learned.least_rps[b, k] = max(learned.least_rps[b, k], proven_rps)
 
 
+@compiled
+def count_waiting(too_many, running, waiting, serving, owner):
+    """Fill ``too_many`` [B, K] where nothing is certified of the engines: all that waits beyond what counts
+    as no queue, in the middle replica. running, waiting: [B, R], NaN: not known; serving: bool [B, R].
+    """
+    room = np.zeros(len(owner))
+    for b in range(too_many.shape[0]):
+        for k in range(too_many.shape[1]):
+            count = 0
+            for r in range(len(owner)):
+                if owner[r] == k and serving[b, r]:
+                    late = waiting[b, r] - 1.0 - QUEUE_RATIO * running[b, r]
+                    insert(room, count, late if late > 0.0 else 0.0)
+                    count += 1
+            too_many[b, k] = room[(count - 1) // 2] if count > 0 else 0.0
+
+
 @compiled(inline="always")
 def insert(ordered, count, value):
     """Put ``value`` in its place among the first ``count`` of ``ordered``, which rise."""

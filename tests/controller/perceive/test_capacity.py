@@ -141,6 +141,33 @@ def test_counters_that_are_not_known_say_nothing(patience_s: float, bounded: boo
     assert (state.least_rps[0] < told_rps).all()
 
 
+@pytest.mark.parametrize(
+    ("running", "waiting", "most"), [(64.0, 30.0, 40.0), (10.0, 0.0, 0.0), (64.0, 3.0, 20.0)]
+)
+def test_who_will_not_be_answered_in_time_is_too_many(running: float, waiting: float, most: float) -> None:
+    """Beyond the largest batch that keeps the objective between two tokens; the emptier of two counts."""
+    setup = _setup()
+    told = _telemetry(0, DECLARED, 1.0, 20.0)
+    queued = replace(told, running=np.full((1, 4), running), waiting=np.full((1, 4), waiting))
+    found = accumulate(initial_state(setup, 1), queued, setup).state.too_many[0]
+    assert (found <= most).all()
+    assert (found > 0.0).all() == (waiting > 0.0)
+    one_full = replace(
+        queued, running=np.array([[64.0, 1.0, 64.0, 1.0]]), waiting=np.array([[90.0, 0.0] * 2])
+    )
+    assert (accumulate(initial_state(setup, 1), one_full, setup).state.too_many == 0.0).all()
+
+
+def test_without_a_certified_engine_all_that_waits_is_too_many() -> None:
+    """But for what counts as no queue; what nobody knows is none."""
+    setup = make_configuration("fixed", make_fleet(LAYOUT))
+    told = quiet_telemetry(LAYOUT, 0.0)
+    waiting = np.array([[11.0, 11.0, np.nan, np.nan]])
+    queued = replace(told, running=np.full((1, 4), 20.0), waiting=waiting)
+    found = accumulate(initial_state(setup, 1), queued, setup).state.too_many[0]
+    np.testing.assert_allclose(found, [8.0, 0.0])
+
+
 def test_what_is_carried_without_a_queue_is_carried() -> None:
     """The lower limit never lies below the traffic that a replica answers without a queue."""
     setup = _setup(spread=0.5)
