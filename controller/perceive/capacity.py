@@ -69,7 +69,8 @@ def _waiting(
 
 def _serving(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
     """bool [B, R]: ready, and neither in quarantine nor ejected."""
-    return (telemetry.replica_state == _READY) & ~state.quarantined & ~state.ejected
+    ready = telemetry.replica_state == _READY
+    return np.asarray(ready & ~state.quarantined & ~state.ejected, dtype=np.bool_)
 
 
 def _counted(
