@@ -19,7 +19,7 @@ __all__ = ["Breach", "breaches"]
 _RULES = {
     "KernelContract": ("contract", "contract_breaches"),
     "KernelPool": ("pool", "pool_breaches"),
-    "KernelProfile": ("pool", "profile_breaches"),
+    "KernelProfile": ("profile", "profile_breaches"),
     "Scenario": ("scenario", "scenario_breaches"),
     "MetaContract": ("policy", "meta_breaches"),
     "PolicyArtifact": ("policy", "artifact_breaches"),
