@@ -1,4 +1,4 @@
-"""Rules of pools and of the profiles that they name."""
+"""Rules of pools."""
 
 from __future__ import annotations
 
