@@ -24,6 +24,8 @@ from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
 HARM_POINTS = -0.5
+#: Points by policy, float64 [seeds].
+Found = dict[str, NDArray[np.float64]]
 
 
 def world(number: int) -> tuple[CompiledScenario, Spec]:
@@ -63,16 +65,22 @@ def differences(
             yield one.name, useful - bare
 
 
-def told(number: int, policies: tuple[str, ...], seeds: tuple[int, ...]) -> str:
+def told(number: int, spec: Spec, found: Found) -> str:
     """The line of world ``number``."""
-    scenario, spec = world(number)
-    found = dict(differences(scenario, policies, seeds))
     harm = "HARM " if min(each.mean() for each in found.values()) < HARM_POINTS else ""
     by_policy = [f"{name} {each.mean():+.2f} {np.round(each, 2).tolist()}" for name, each in found.items()]
     about = [f"{one['kind']} {_dose(one)} {one['target']}" for one in spec["faults"]]
     kernels = [f"{one['name']} x{one['replicas']}" for one in spec["pool"]["kernels"]]
     rate_rps = spec["workload"]["rate_rps"]
     return f"{number}: {harm}{'; '.join(by_policy)}; {kernels}, {rate_rps} rps, {about}"
+
+
+def summary(means: dict[str, list[float]]) -> Iterator[str]:
+    """A line for each policy over all worlds, of the mean points of each."""
+    for name, points in means.items():
+        harmed = sum(each < HARM_POINTS for each in points)
+        about = f"mean {np.mean(points):+.2f}, worst {min(points):+.2f} points, harm in {harmed}"
+        yield f"{name}: {about} of {len(points)} worlds"
 
 
 def _dose(fault: Spec) -> str:
@@ -85,9 +93,16 @@ def main(
     policies: str = "sequential,hysteresis,learned",
     seeds: Annotated[int, typer.Option(min=1, help="Paired seeds of each world.")] = 2,
 ) -> None:
-    """Print a line for every world."""
+    """Print a line for every world, and one for every policy over all of them."""
+    means: dict[str, list[float]] = {}
     for number in range(first, last):
-        print(told(number, tuple(policies.split(",")), tuple(range(1, seeds + 1))), flush=True)
+        scenario, spec = world(number)
+        found = dict(differences(scenario, tuple(policies.split(",")), tuple(range(1, seeds + 1))))
+        print(told(number, spec, found), flush=True)
+        for name, points in found.items():
+            means.setdefault(name, []).append(float(points.mean()))
+    for line in summary(means):
+        print(line)
 
 
 def _compiled(number: int, spec: Spec) -> CompiledScenario:
