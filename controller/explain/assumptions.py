@@ -9,13 +9,18 @@ from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import OUTPUTS, PROMPTS, SCRAPES, UNBOUNDED_RPS
 from controller.state import ControllerState
 
+#: Load over capacity beyond what is filled anyway that is worth a word.
+LEAST_MORE = 0.05
+
 
 def assumptions(
     after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
 ) -> tuple[str, ...]:
-    """Capacities that nobody measured, counters that do not come, slices with nowhere else to go."""
-    found = [*_of_capacity(after, setup, fleet), *_of_targets(decision, setup, fleet)]
-    return tuple(found)
+    """Capacities that nobody measured, counters that do not come, loads that are let be, slices with nowhere
+    else to go.
+    """
+    capacity, load = _of_capacity(after, setup, fleet), _of_load(after, setup, fleet)
+    return (*capacity, *load, *_of_targets(decision, setup, fleet))
 
 
 def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
@@ -31,6 +36,20 @@ def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> 
     silent = [name for k, name in enumerate(kernels) if not bool(counted[owner == k].any())]
     if silent:
         found.append(f"speed of {', '.join(silent)}: as certified, no server counts its steps")
+    return found
+
+
+def _of_load(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
+    """Kernels with a queue, and those that have more than they are thought to carry (``shield.load``)."""
+    found, known_ratio = [], setup.options.limits.max_load_ratio
+    for k, name in enumerate(setup.layout.kernels):
+        ratio = float(after.load["ratio"][fleet, k])
+        if after.load["queued"][fleet, k]:
+            found.append(f"{name}: what waits there will be late, so less is let in until it is answered")
+        elif ratio >= known_ratio + LEAST_MORE:
+            found.append(
+                f"{name}: may have {ratio:.1f} times what it is thought to carry, nobody waits there"
+            )
     return found
 
 

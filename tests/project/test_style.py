@@ -27,7 +27,7 @@ FOLDERS = (
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 MODULE_LINES, FUNCTION_LINES, PARAMETERS, IGNORES = 300, 40, 7, 20
 #: Lines of a module that is worth a file, and how many modules have fewer: the number falls and never rises.
-LEAST_MODULE_LINES, SHORT_MODULES = 60, 46
+LEAST_MODULE_LINES, SHORT_MODULES = 60, 45
 
 #: Compiled passes whose docstrings say what a split would cost.
 WAIVED_FUNCTIONS: dict[str, set[str]] = {}

@@ -12,6 +12,7 @@ from contracts.telemetry import FleetTelemetry
 from controller.explain.tick import explain, record_json
 from controller.initial import initial_state
 from controller.loop import tick
+from controller.state import altered
 from policies.registry import make_configuration
 from tests.support.builders import Clause, make_contract, make_fleet, make_layout
 from tests.support.worlds import drift, script
@@ -83,3 +84,16 @@ def test_the_lesser_evil_stands_beside_what_it_was_weighed_against() -> None:
         assert one.loss_if_shed == 1.0
         assert one.weight == state.table[0, int(one.slice[1]), int(one.kernel[1])]
     assert sum(move.after for move in record.moves if move.target == "shed") == 0.0
+
+
+def test_loads_that_are_let_be_are_named() -> None:
+    """Which kernel has more than it is thought to carry, and which one's queue is worked off."""
+    setup = make_configuration("threshold", FLEET)
+    before = initial_state(setup, 1)
+    state, decision = tick(before, next(iter(script(LAYOUT, 1, lambda seen, now_s: seen))), setup)
+    ratio, queued = np.array([[1.32, 1.06, 1.4]]), np.array([[False, False, True]])
+    let = altered(state, load={**state.load, "ratio": ratio, "queued": queued})
+    said = explain(before, let, decision, setup).assumptions
+    assert "k0: may have 1.3 times what it is thought to carry, nobody waits there" in said
+    assert "k2: what waits there will be late, so less is let in until it is answered" in said
+    assert not any(one.startswith("k1") for one in said)
