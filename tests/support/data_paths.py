@@ -244,12 +244,14 @@ def data_path(bench: Bench, folder: Path, engines: Engines) -> Iterator[DataPath
 
 
 @contextmanager
-def loaded(path: DataPath, rate_rps: float, tap: LoadTap | None = None) -> Iterator[None]:
+def loaded(
+    path: DataPath, rate_rps: float, tap: LoadTap | None = None, answer_tokens: int = 4
+) -> Iterator[None]:
     """An open loop on both slices until the block ends, which waits for every answer."""
     used = path.tap if tap is None else tap
     plan = LoadPlan(
         url=path.gateway.url, rate_rps=rate_rps, seconds=1e5, slices=("prose", "numbers"), shares=(0.8, 0.2),
-        model=MODEL, prompt_tokens=16, answer_tokens=4, timeout_s=PATIENCE_S,
+        model=MODEL, prompt_tokens=16, answer_tokens=answer_tokens, timeout_s=PATIENCE_S,
     )  # fmt: skip
     thread = threading.Thread(target=run_load, args=(plan,), kwargs={"tap": used}, daemon=True)
     thread.start()

@@ -80,7 +80,9 @@ def test_servers_beyond_the_declared_ones_are_said(bench: Bench) -> None:
 
 
 def test_a_fallback_counts_on_ready_servers_alone(bench: Bench) -> None:
-    """Declared places add nothing to what the known-good kernel carries, so what it cannot take is shed."""
+    """Declared places add nothing to what the known-good kernel carries: what it cannot take is shed, and let
+    in step by step while nobody waits.
+    """
     bench.everything(_roomy)
     operator, scaler = bench.operator(), Autoscaled(bench, "bf16")
     for ready in (6, 1, 4):
@@ -96,7 +98,7 @@ def test_a_fallback_counts_on_ready_servers_alone(bench: Bench) -> None:
     layout = operator.loops["chat"].setup.layout
     assert not table[:, layout.kernels.index("fp8")].any()
     carried_rps = 3.0 * table[:, layout.known_good].sum()
-    assert 1.5 < carried_rps < 2.3  # of 6 offered, where its six places would have carried 12
+    assert 1.5 < carried_rps < 4.0  # of 6 offered, where its six places would have carried 12
     assert np.allclose(table[:, layout.known_good] + table[:, -1], 1.0)
 
 

@@ -101,11 +101,11 @@ def _struck(path: DataPath) -> list[LoadRecord]:
 
 
 def test_what_no_kernel_carries_is_refused_with_a_time_to_come_back(path: DataPath) -> None:
-    """Under more load than both kernels carry the route sheds, and who is shed reads 429 and Retry-After."""
+    """Where requests wait on both kernels the route sheds, and who is shed reads 429 and Retry-After."""
     with ExitStack() as stack:
         path.governed(stack, *documents(path))
         tap = LoadTap()
-        stack.enter_context(loaded(path, rate_rps=25.0, tap=tap))
+        stack.enter_context(loaded(path, rate_rps=30.0, tap=tap, answer_tokens=128))
         path.until(lambda: path.gateway.shares("prose")["selvage-refuse"] > 0.0, "the route shed")
         path.until(lambda: any(one.status == 429 for one in list(tap.records)), "a request was refused")
         asked = {"model": MODEL, "prompt": [50, 51, 52], "max_tokens": 1}
