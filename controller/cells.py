@@ -135,3 +135,16 @@ def some_of(cells, b, u):
 def is_bad(ended, bad, tolerated):
     """1 where more requests of a block failed or came late than the contract tolerates, else 0."""
     return 1.0 if ended > 0.0 and bad >= LEAST_BAD and bad > tolerated else 0.0
+
+
+@compiled(inline="always")
+def kernel_is_bad(ended, bad, tolerated, b, k):
+    """Whether ``is_bad`` holds of kernel ``k``'s requests of all slices. ended, bad: [B, S, K]; tolerated:
+    float64 [S], share of a slice's requests.
+    """
+    all_ended, all_bad, most = 0.0, 0.0, 0.0
+    for s in range(len(tolerated)):
+        all_ended += ended[b, s, k]
+        all_bad += bad[b, s, k]
+        most += tolerated[s] * ended[b, s, k]
+    return is_bad(all_ended, all_bad, most) > 0.0

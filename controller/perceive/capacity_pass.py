@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.carried import Objectives, Replica, carried_rps, request_of
+from contracts.compiled.carried import Objectives, Replica, as_if_steps_lasted, carried_rps, request_of
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
 from controller.perceive.queue_pass import insert, keep_proven, too_many
@@ -226,8 +226,6 @@ def _at_speed_rps(known, request, k, slow, held_tokens):
     """
     left_tokens = max(known.kv_tokens[k] - held_tokens, 0.0)
     fits = sequence_limit(request.prompt_tokens, request.output_tokens, known.sequences[k], left_tokens)
-    factor, promised = np.exp(slow), known.objectives
-    scaled = Objectives(
-        promised.inter_token_s / factor, promised.first_token_s / factor, promised.whole_s / factor
-    )
+    factor = np.exp(slow)
+    scaled = as_if_steps_lasted(known.objectives, factor)
     return carried_rps(known.step_s[k], request, Replica(fits, known.step_tokens), scaled) / factor

@@ -13,10 +13,8 @@ from controller.detect.detector import EvidenceBatch
 from controller.detect.tick import DetectorInputs
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
+from controller.shield.capacity import SLACK
 from controller.state import ControllerState, speaks_for_nobody
-
-#: Less than this share of a slice is rounding.
-LEAST_SHED = 1e-9
 
 
 def gather(
@@ -34,7 +32,7 @@ def gather(
         received=estimate.received,
         replicas=replicas,
         kernels=None if replicas is None else _of_kernels(before, estimate, replicas, setup),
-        awaited=AwaitedReturns(short=before.table[:, :, -1] > LEAST_SHED, in_rotation=~before.quarantined),
+        awaited=AwaitedReturns(short=before.table[:, :, -1] > SLACK, in_rotation=~before.quarantined),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.compiled.carried import Objectives, Replica, batch_in_time
+from contracts.compiled.carried import Replica, as_if_steps_lasted, batch_in_time
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import compiled
 
@@ -23,19 +23,17 @@ def too_many(room, counted, known, request, pace, owner, b, k):
     The middle one, because one replica that is slow or hangs is a matter of quarantine.
     """
     slow, carried_rps = pace
-    factor, promised = np.exp(slow), known.objectives
     fits = sequence_limit(
         request.prompt_tokens, request.output_tokens, known.sequences[k], known.kv_tokens[k]
     )
-    scaled = Objectives(
-        promised.inter_token_s / factor, promised.first_token_s / factor, promised.whole_s / factor
-    )
+    scaled = as_if_steps_lasted(known.objectives, np.exp(slow))
+    patience = carried_rps * known.objectives.first_token_s / 2.0
     batch = batch_in_time(known.step_s[k], request, Replica(fits, known.step_tokens), scaled)
     count = 0
     for r in range(len(owner)):
         if owner[r] == k and counted.serving[b, r]:
             waiting, running = counted.waiting[b, r], counted.running[b, r]
-            late = max(running + waiting - batch, waiting - carried_rps * promised.first_token_s / 2.0)
+            late = max(running + waiting - batch, waiting - patience)
             insert(room, count, late if late > 0.0 else 0.0)
             count += 1
     return room[(count - 1) // 2] if count > 0 else 0.0

@@ -2,7 +2,7 @@
 
 An estimate of what a kernel carries is off by a tenth, for some traffic by a third, and to be off costs: what
 is shed for nothing where it is too low, a queue that never ends where it is too high. So the limit follows
-what is seen (additive steps up, a share down, and the queue itself):
+what is seen (steps up, a steady fall, and the queue itself):
 
 - *What a kernel has it keeps* until it has a queue, however little it is thought to carry: without a shield
   it would be served, and so it is here. What comes new fills a kernel as far as is known that it carries.
@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
-from controller.cells import is_bad
+from controller.cells import kernel_is_bad
 from controller.ports import PolicyState
-from controller.shield.capacity import SLACK
+from controller.shield.capacity import SLACK, load_of
 
 Floats = NDArray[np.float64]
 
@@ -101,6 +101,7 @@ def _let_in(memory, seen, tolerated, max_load_ratio, most_rps):
     """Bring ``memory`` up to date and fill ``most_rps``, kernel by kernel."""
     memory, seen = borrowed((LoadMemory(*memory), LoadSeen(*seen)))
     for b in range(most_rps.shape[0]):
+        sheds = _sheds(seen, b)
         for k in range(most_rps.shape[1]):
             memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
             each_rps = seen.replica_rps[b, k]
@@ -108,28 +109,28 @@ def _let_in(memory, seen, tolerated, max_load_ratio, most_rps):
             if too_many < UNNOTICED_S * each_rps:
                 too_many = 0.0
             if seen.closed[b]:
-                memory.in_time[b, k] = _in_time(seen, tolerated, b, k)
+                memory.in_time[b, k] = not kernel_is_bad(seen.ended, seen.bad, tolerated, b, k)
             if seen.ready[b, k] > 0 and each_rps > 0.0:
-                load = _load_rps(seen, b, k) / (seen.ready[b, k] * each_rps)
-                _follow(memory, seen, b, k, load, too_many > 0.0)
+                load = load_of(seen.last[b], seen.offered_rps[b], k) / (seen.ready[b, k] * each_rps)
+                _follow(memory, seen, b, k, load, too_many > 0.0, sheds)
             memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
             limit_rps = memory.ratio[b, k] * each_rps - too_many / DRAIN_S
             most_rps[b, k] = max(limit_rps, LEAST_RATIO * each_rps)
 
 
 @compiled(inline="always")
-def _follow(memory, seen, b, k, load, queued):
+def _follow(memory, seen, b, k, load, queued, sheds):
     """Let the limit follow what a kernel with this ``load``, over capacity, shows."""
     now_s, passed_s, ratio = seen.now_s[b], seen.passed_s[b], memory.ratio[b, k]
     rested = now_s - memory.stepped_at_s[b, k] > memory.step_s[b, k]
     if queued:
-        if not memory.queued[b, k] and _sheds(seen, b):
+        if not memory.queued[b, k] and sheds:
             memory.step_s[b, k] = min(2.0 * memory.step_s[b, k], MOST_STEP_S)
             memory.stepped_at_s[b, k] = now_s
         memory.ratio[b, k] = ratio * (1.0 - min(FALL_RATIO * passed_s, 1.0))
-    elif not _sheds(seen, b):
+    elif not sheds:
         memory.step_s[b, k] = STEP_S
-        memory.ratio[b, k] = max(load, ratio - max(ratio - load, 0.0) * min(passed_s / FORGET_S, 1.0))
+        memory.ratio[b, k] = max(load, ratio - (ratio - load) * min(passed_s / FORGET_S, 1.0))
     elif memory.in_time[b, k] and rested and load >= FULL_RATIO * ratio:
         memory.ratio[b, k], memory.stepped_at_s[b, k] = ratio * (1.0 + STEP_RATIO), now_s
     memory.queued[b, k] = queued
@@ -142,23 +143,3 @@ def _sheds(seen, b):
     for s in range(seen.offered_rps.shape[1]):
         found = found or seen.last[b, s, seen.last.shape[2] - 1] > SLACK
     return found
-
-
-@compiled(inline="always")
-def _load_rps(seen, b, k):
-    """Requests per second that the table in force sends to kernel ``k``."""
-    load_rps = 0.0
-    for s in range(seen.offered_rps.shape[1]):
-        load_rps += seen.last[b, s, k] * seen.offered_rps[b, s]
-    return load_rps
-
-
-@compiled(inline="always")
-def _in_time(seen, tolerated, b, k):
-    """Whether no more of a block's requests failed or came late than the contract tolerates."""
-    ended, bad, most = 0.0, 0.0, 0.0
-    for s in range(len(tolerated)):
-        ended += seen.ended[b, s, k]
-        bad += seen.bad[b, s, k]
-        most += tolerated[s] * seen.ended[b, s, k]
-    return is_bad(ended, bad, most) == 0.0

@@ -7,7 +7,7 @@ from math import lgamma
 import numpy as np
 
 from contracts.jit import compiled
-from controller.cells import is_bad
+from controller.cells import is_bad, kernel_is_bad
 from controller.perceive.queue_pass import QUEUE_RATIO
 
 #: Blocks since a move that are compared with those before it, the newest: queues take a while to grow.
@@ -86,15 +86,10 @@ def _see_kernel(memory, counted, law, seen, b, k):
     """A kernel's block is bad where too many of its requests are, or where it stands with a queue; idle it
     shows nothing.
     """
-    ended, bad, tolerated = 0.0, 0.0, 0.0
-    for s in range(memory.ended.shape[1]):
-        ended += memory.ended[b, s, k]
-        bad += memory.bad[b, s, k]
-        tolerated += law.limit[s] * memory.ended[b, s, k]
     queued = _has_queue(counted, b, k)
-    if ended > 0.0 or queued:
+    if queued or memory.ended[b, :, k].sum() > 0.0:
         seen[0] = 1.0
-        seen[1] = 1.0 if queued else is_bad(ended, bad, tolerated)
+        seen[1] = 1.0 if queued or kernel_is_bad(memory.ended, memory.bad, law.limit, b, k) else 0.0
 
 
 @compiled(inline="always")

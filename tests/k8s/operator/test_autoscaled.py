@@ -98,7 +98,8 @@ def test_a_fallback_counts_on_ready_servers_alone(bench: Bench) -> None:
     layout = operator.loops["chat"].setup.layout
     assert not table[:, layout.kernels.index("fp8")].any()
     carried_rps = 3.0 * table[:, layout.known_good].sum()
-    assert 1.5 < carried_rps < 4.0  # of 6 offered, where its six places would have carried 12
+    let_in = operator.loops["chat"].controller.state.load["ratio"][0, layout.known_good] / 1.05
+    assert 1.5 < carried_rps / let_in < 2.3  # of 6 offered, where its six places would have carried 12
     assert np.allclose(table[:, layout.known_good] + table[:, -1], 1.0)
 
 
