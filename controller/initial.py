@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from controller.detect.bounds import initial_bounds
 from controller.detect.certified_drift import initial_drift
 from controller.judge.hang import initial_hang
 from controller.options import ControllerSetup
@@ -52,6 +53,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         supervisor=initial_memory(setup, batch),
         baseline={} if setup.baseline is None or setup.meta is None else setup.baseline.initial(batch),
         drift=initial_drift(batch, setup.drift),
+        bounds=initial_bounds(batch, setup.bounds),
         hang=initial_hang(batch, replicas, setup.hang_timeouts),
     )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.decision import Decision, Perception
-from controller.detect.tick import Memories, detect
+from controller.detect.tick import Comparisons, Memories, detect
 from controller.encoding.observe import observe
 from controller.initial import initial_state
 from controller.judge.judge import judge
@@ -52,12 +52,13 @@ def perceive(
     """Estimate and judge; ends where a policy proposes. ``consume``: see ``tick``; resolve it once."""
     estimate = accumulate(state, telemetry, setup, consume=consume)
     evidence = gather(state, estimate, telemetry, setup)
-    memories = Memories(replicas=state.replica_detector, kernels=state.kernel_detector, drift=state.drift)
-    verdicts = detect(evidence, memories, setup.detector, setup.contract, setup.drift, consume=consume)
+    memories = Memories(state.replica_detector, state.kernel_detector, state.drift, state.bounds)
+    plans = Comparisons(drift=setup.drift, bounds=setup.bounds)
+    verdicts = detect(evidence, memories, setup.detector, setup.contract, plans, consume=consume)
     after, judgement = judge(estimate, telemetry, verdicts, setup, consume=consume)
     after = next_window(after, estimate.closed)
-    if verdicts.drift is not after.drift:
-        after = altered(after, drift=verdicts.drift)
+    if verdicts.drift is not after.drift or verdicts.bounds is not after.bounds:
+        after = altered(after, drift=verdicts.drift, bounds=verdicts.bounds)
     return Perception(
         before=state,
         after=after,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.meta import CompiledMeta
 from contracts.documents.route import HANG_TIMEOUTS, ShieldSettings
+from controller.detect.bounds import BoundsPlan
 from controller.detect.certified_drift import DriftPlan
 from controller.detect.detector import Detector
 from controller.detect.window import WindowDetector
@@ -181,6 +182,12 @@ class ControllerSetup:
     def drift(self) -> DriftPlan | None:
         """How probes are compared with certified values, as the detector wants it (None: they are not)."""
         plan: DriftPlan | None = getattr(self.detector, "drift", None)
+        return plan
+
+    @property
+    def bounds(self) -> BoundsPlan | None:
+        """How probes are compared with what was seen in health, likewise (None: they are not)."""
+        plan: BoundsPlan | None = getattr(self.detector, "bounds", None)
         return plan
 
     @property

@@ -77,6 +77,7 @@ class ControllerState:
     replica_detector: DetectorState  # memory of the detector over replicas
     kernel_detector: DetectorState  # memory of the detector over kernels
     drift: DetectorState  # memory of the comparison with certified values; empty where nobody compares
+    bounds: DetectorState  # what probes gave in health; empty where certified values serve
     hang: DetectorState  # probes without an answer in time, ``judge.hang``; empty where nobody asks
     policy: PolicyState  # memory of the policy
     own_moves: PolicyState  # memory of the watch over our own moves

@@ -97,14 +97,18 @@ def _warm_capacity() -> None:
 
 
 def _warm_return() -> None:
-    """Who gives what was certified again, where repeats are exact; no alarm of two ticks is asked."""
+    """Who gives what was certified again, where repeats are exact, or what was seen in health, where nothing
+    is certified; no alarm of two ticks is asked.
+    """
     some_within(np.zeros((1, 1, 1), dtype=np.bool_))
-    fleet = replace(synthetic_fleet(2, 2, 4), certified=_certified(2, repeat_noise=0.0))
-    setup = make_configuration("sequential", fleet)
+    bare = synthetic_fleet(2, 2, 4)
+    fleet = replace(bare, certified=_certified(2, repeat_noise=0.0))
+    setup, bounded = (make_configuration("sequential", one) for one in (fleet, bare))
     assert setup.drift is not None
     assert setup.drift.runs is not None
     for batch in BATCHES:
         _run_ticks(setup, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
+        _run_ticks(bounded, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
         runs = initial_state(setup, batch).drift["runs"]
         again = np.empty((*runs.shape[:2], runs.shape[2] - 1), dtype=np.bool_)
         rules = setup.drift.runs.rules

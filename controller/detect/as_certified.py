@@ -39,9 +39,10 @@ from controller.detect.streams.protocol import Flags, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CertifiedRuns:
-    """Settings of a fleet; U subjects: the replicas, then the kernels."""
+    """Who is let in when its probes match; U subjects: the replicas, then the kernels."""
 
-    kept: Flags  #: [U, S, C], clauses on probes that the certified values of the subject's kernel keep
+    #: [U, S, C], or [B, U, S, C] where fleets differ: clauses on probes that who matches keeps.
+    kept: Flags
     rules: RunRules
 
 
@@ -77,12 +78,9 @@ def _keeps(values: Floats, contract: CompiledContract, clause: int) -> bool:
     return bool(sense * (np.minimum(values, contract.clip[clause]).mean() - threshold) <= 0.0)
 
 
-def initial_runs(batch: int, plan: CertifiedRuns | None) -> DetectorState:
-    """Nothing compared yet; nothing at all without a plan."""
-    if plan is None:
-        return {}
-    subjects, slices, _ = plan.kept.shape
-    return {"runs": np.zeros((batch, subjects, slices + 1, RUN_COLUMNS))}
+def initial_runs(batch: int, subjects: int, slices: int) -> Floats:
+    """Runs of the replicas, then the kernels: nothing compared yet."""
+    return np.zeros((batch, subjects, slices + 1, RUN_COLUMNS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +92,14 @@ class Subjects:
     was_alarm: Flags  #: [B, U, S, C], in alarm before this tick
     doubted: Flags  #: [B, U, S, C], condemned so far
 
+    def ill(self) -> Flags:
+        """bool [B, U, S, C]: in alarm, or condemned."""
+        either: Flags = np.logical_or(self.alarms.alarm, self.doubted)
+        return either
+
     def told(self, kept: Flags) -> Flags:
-        """bool [B, U, S, C]: ill by a clause that the certified values keep; ``kept`` [U, S, C]."""
-        return np.asarray((self.alarms.alarm | self.doubted) & kept)
+        """bool [B, U, S, C]: ill by a clause that who matches keeps; ``kept`` [U, S, C], or of each fleet."""
+        return np.asarray(self.ill() & kept)
 
     def raised(self, kept: Flags) -> Flags:
         """bool [B, U, S]: fallen ill by such a clause in this tick."""
@@ -122,14 +125,14 @@ def let_in_again(
     kernels: Subjects,
     awaited: AwaitedReturns,
     runs: Floats,
-    plan: CertifiedRuns,
+    known: CertifiedRuns,
     detector: Detector,
 ) -> tuple[Subjects, Subjects]:
     """Both without those who are as certified again; runs: of the memory, written to where an alarm is
     raised.
     """
     count = awaited.in_rotation.shape[1]
-    kept = plan.kept[:count], plan.kept[count:]
+    kept = known.kept[..., :count, :, :], known.kept[..., count:, :, :]
     told = replicas.told(kept[0]), kernels.told(kept[1])
     if not (bool(told[0].any()) or bool(told[1].any())):
         return replicas, kernels
@@ -137,8 +140,8 @@ def let_in_again(
     runs[..., :-1, RUN][raised] = 0.0
     runs[..., -1, RUN][raised.any(axis=2)] = 0.0
     again = np.empty(raised.shape, dtype=np.bool_)
-    find_again(again, runs, tuple(awaited), tuple(plan.rules))
-    together = again[:, count:][:, plan.rules.owner] & awaited.in_rotation[:, :, None]
+    find_again(again, runs, tuple(awaited), tuple(known.rules))
+    together = again[:, count:][:, known.rules.owner] & awaited.in_rotation[:, :, None]
     mine = again[:, :count] | (together & (runs[:, :count, -1:, RUN] > 0.0))
     return (
         replicas.without(told[0] & mine[..., None], detector),

@@ -128,11 +128,12 @@ def initial_drift(batch: int, plan: DriftPlan | None) -> DetectorState:
     if plan is None:
         return {}
     replicas, metrics = plan.replica_kernel.size, plan.metrics.size
+    runs = {} if plan.runs is None else {"runs": initial_runs(batch, *plan.runs.kept.shape[:2])}
     return {
         "evidence": np.zeros((batch, replicas, metrics, drift_detector().grid[0].size)),
         "matched": np.ones((batch, replicas, metrics)),
         "drifted": np.zeros((batch, replicas), dtype=np.bool_),
-        **initial_runs(batch, plan.runs),
+        **runs,
     }
 
 

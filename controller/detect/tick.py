@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import ProbeSamples
-from controller.detect.as_certified import Subjects, let_in_again
+from controller.detect.as_certified import CertifiedRuns, Subjects, let_in_again
 from controller.detect.as_certified_pass import AwaitedReturns
+from controller.detect.bounds import BoundsPlan, bounded_runs, bounds_tick, teachers
 from controller.detect.certified_drift import DriftPlan, drift_tick
 from controller.detect.detector import (
     AlarmState,
@@ -21,6 +22,7 @@ from controller.detect.detector import (
     flags,
     floats,
 )
+from controller.detect.streams.protocol import Floats
 from controller.detect.sums import Sums
 
 
@@ -42,6 +44,14 @@ class Memories(NamedTuple):
     replicas: DetectorState
     kernels: DetectorState
     drift: DetectorState
+    bounds: DetectorState
+
+
+class Comparisons(NamedTuple):
+    """How probes are compared: with certified values, with what was seen in health (None: not at all)."""
+
+    drift: DriftPlan | None
+    bounds: BoundsPlan | None
 
 
 class DetectorOutputs(NamedTuple):
@@ -51,6 +61,7 @@ class DetectorOutputs(NamedTuple):
     replica_memory: DetectorState
     kernels: PooledAlarms | None  # None: windows of kernels are closed after quarantine, by the judge
     drift: DetectorState
+    bounds: DetectorState
 
 
 def detect(
@@ -58,35 +69,52 @@ def detect(
     memories: Memories,
     detector: Detector,
     contract: CompiledContract,
-    plan: DriftPlan | None,
+    plans: Comparisons,
     *,
     consume: bool = False,
 ) -> DetectorOutputs:
     """Judge the evidence of a tick.
 
-    ``plan``: how probes are compared with certified values (None: not at all).
     ``consume``: the caller gives the arrays of ``memories`` away, so they may be written to.
     """
     if evidence.replicas is None or evidence.kernels is None:
         alarms, memory = detector.update(
             memories.replicas, evidence.window, evidence.closed, contract, consume=consume
         )
-        drift = drift_tick(memories.drift, evidence.probes, evidence.received, plan)
-        return DetectorOutputs(replicas=alarms, replica_memory=memory, kernels=None, drift=drift)
+        drift = drift_tick(memories.drift, evidence.probes, evidence.received, plans.drift)
+        return DetectorOutputs(alarms, memory, kernels=None, drift=drift, bounds=memories.bounds)
     replicas, kernels = (
         _judged(batch, memory, evidence, detector, contract, consume)
         for batch, memory in ((evidence.replicas, memories.replicas), (evidence.kernels, memories.kernels))
     )
-    drift = drift_tick(memories.drift, evidence.probes, evidence.received, plan, evidence.kernels.received)
-    if plan is not None and plan.runs is not None:
-        runs = floats(drift, "runs")
-        replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, runs, plan.runs, detector)
+    pooled = evidence.kernels.received
+    drift = drift_tick(memories.drift, evidence.probes, evidence.received, plans.drift, pooled)
+    bounds = memories.bounds
+    if plans.bounds is not None:
+        teaches = teachers(replicas, kernels, evidence.awaited.in_rotation, plans.bounds)
+        bounds = bounds_tick(bounds, evidence.probes, evidence.received, pooled, teaches, plans.bounds)
+    if bool(replicas.ill().any()) or bool(kernels.ill().any()):
+        for runs, known in _runs(drift, bounds, plans, len(contract.clause_ids)):
+            replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, runs, known, detector)
     return DetectorOutputs(
         replicas=replicas.alarms,
         replica_memory=replicas.memory,
         kernels=PooledAlarms(alarms=kernels.alarms, memory=kernels.memory, was_alarm=kernels.was_alarm),
         drift=drift,
+        bounds=bounds,
     )
+
+
+def _runs(
+    drift: DetectorState, bounds: DetectorState, plans: Comparisons, clauses: int
+) -> list[tuple[Floats, CertifiedRuns]]:
+    """Runs of matches by which somebody is let in again, and who."""
+    found = []
+    if plans.drift is not None and plans.drift.runs is not None:
+        found.append((floats(drift, "runs"), plans.drift.runs))
+    if plans.bounds is not None:
+        found.append((floats(bounds, "runs"), bounded_runs(bounds, plans.bounds, clauses)))
+    return found
 
 
 def _judged(

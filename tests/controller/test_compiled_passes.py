@@ -108,7 +108,7 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
     )
     for name, array in memory.items():
         np.testing.assert_array_equal(known.after.replica_detector[name], array, err_msg=name)
-    verdicts = DetectorOutputs(replicas=said, replica_memory=memory, kernels=None, drift={})
+    verdicts = DetectorOutputs(replicas=said, replica_memory=memory, kernels=None, drift={}, bounds={})
     ready = seen.replica_state == ReplicaState.READY
     after, apart = quarantine(
         Case(estimate=estimate, telemetry=seen, verdicts=verdicts, ready=ready, setup=setup)

@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
+from controller.detect.bounds import BoundsPlan
 from controller.detect.certified_drift import DriftPlan
 from controller.detect.clauses import Kind, from_traffic, moves_traffic, needs_traffic
 from controller.detect.detector import (
@@ -82,6 +83,11 @@ class SequentialDetector:
     def drift(self) -> DriftPlan | None:
         """How probes are compared with certified values (None: nobody does)."""
         return self.plan.drift
+
+    @property
+    def bounds(self) -> BoundsPlan | None:
+        """How probes are compared with what was seen in health (None: nobody does)."""
+        return self.plan.bounds
 
     def initial(self, batch: int, subjects: int, contract: CompiledContract) -> DetectorState:
         """No evidence of anything: the arrays of ``Streams``.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import Source
+from controller.detect.bounds import BoundsPlan, bounds_plan
 from controller.detect.budget import Budget, BudgetSplit, split_budget
 from controller.detect.certified_drift import FLAG_SHARE, DriftPlan, drift_plan
 from controller.detect.clauses import ClausePlan, Kind, from_traffic, moves_traffic, plan_clauses
@@ -49,7 +50,7 @@ class SequentialSettings:
     budget_per_slice_month: float | None = None
     #: Bet on the spread of certified values as well.
     spread: bool = True
-    #: Compare probes with certified values, where kernels have them.
+    #: Compare probes with certified values, where kernels have them, or with what was seen in health.
     drift: bool = False
     #: Take a drift as the moment from which on e-processes are run.
     prior: bool = False
@@ -94,6 +95,8 @@ class SequentialPlan:
     confidence: float
     #: Tells whether a replica has drifted, and whether e-processes are run from then on (None: nobody does).
     drift: DriftPlan | None
+    #: Compares probes with what was seen in health, where certified values do not serve (None: nobody does).
+    bounds: BoundsPlan | None
     #: int64 [R], whose replicas are peers.
     owner: NDArray[np.int64]
     #: Time constant of the sums by which peers are compared.
@@ -127,10 +130,16 @@ def sequential_plan(fleet: CertifiedFleet, settings: SequentialSettings | None =
         replica_evidence_plan=evidence_plan(contract, clauses, gain, own),
         confidence=chosen.confidence,
         drift=compared,
+        bounds=bounds_plan(fleet, confidence=chosen.confidence) if _needs_bounds(chosen, compared) else None,
         owner=layout.replica_kernel,
         memory_s=contract.window_s,
         expiry_s=EXPIRY_WINDOWS * contract.window_s,
     )
+
+
+def _needs_bounds(settings: SequentialSettings, compared: DriftPlan | None) -> bool:
+    """Whether nobody is let in again by certified values."""
+    return settings.drift and (compared is None or compared.runs is None)
 
 
 def _spread(fleet: CertifiedFleet, clauses: ClausePlan) -> Floats | None:

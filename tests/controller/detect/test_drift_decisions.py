@@ -65,17 +65,17 @@ def test_a_build_that_changed_is_left_and_none_of_its_replicas_departs(factor: f
     assert not ticks.quarantined().any()
 
 
-@pytest.mark.parametrize(("noise", "until_s"), [(0.0, np.inf), (0.05, 120.0)])
-def test_without_the_prior_comparing_changes_no_verdict(noise: float, until_s: float) -> None:
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_without_the_prior_comparing_changes_no_verdict(noise: float) -> None:
     """Tick by tick the same alarms and evidence, tables and quarantines as where nobody compares, as long as
-    nobody matches again bit for bit.
+    nobody matches again.
     """
     fleet, flags, alarms = certified_fleet(noise), 0, 0
     setups = [
         make_configuration(configuration, fleet) for configuration in ("sequential", "sequential:drift=0")
     ]
     states = [initial_state(setup, 1) for setup in setups]
-    for seen in telemetry_of(fleet, 240, scaled([0, 1, 2, 3, 5], 14.0, 40.0, until_s)):
+    for seen in telemetry_of(fleet, 240, scaled([0, 1, 2, 3, 5], 14.0, 40.0)):
         (mine, one), (theirs, other) = (
             tick(state, seen, setup) for state, setup in zip(states, setups, strict=True)
         )

@@ -1,0 +1,142 @@
+"""Without certified values, who stays within what was seen in health comes back as soon as he does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from contracts.rng import stream
+from contracts.telemetry import ProbeSamples
+from controller.detect.bounds import BoundsPlan, bounds_plan, bounds_tick, initial_bounds
+from controller.detect.bounds_pass import bound
+from controller.detect.detector import DetectorState
+from controller.fleet import FleetSetup
+from policies.registry import make_configuration
+from tests.controller.detect.test_as_certified import of_some_probes
+from tests.support.certified_fleets import LAYOUT, Change, certified_fleet, scaled, telemetry_of
+from tests.support.worlds import run
+
+#: All replicas of the first kernel, which is everybody's home.
+BUILD = [0, 1, 2, 3]
+
+
+def plan_of(fleet: FleetSetup) -> BoundsPlan:
+    """Bounds of ``fleet``."""
+    plan = bounds_plan(fleet, confidence=0.95)
+    assert plan is not None
+    return plan
+
+
+def condemned(seconds: int, change: Change, noise: float = 0.0, settings: str = "") -> NDArray[np.bool_]:
+    """bool [T, S]: the home kernel is not certified; nobody knows certified values."""
+    fleet = certified_fleet(noise)
+    setup = make_configuration(f"sequential{settings}", replace(fleet, certified=None))
+    ticks = run(setup, telemetry_of(fleet, seconds, change))
+    return np.stack([~one.observation.certified[0, 0] for one in ticks.decisions])
+
+
+def probe(prompt: int, value: float, replica: int = 0) -> ProbeSamples:
+    """One probe of the first slice; the first metric gave ``value``."""
+    return ProbeSamples.of_results(
+        replica=np.array([[replica]]),
+        slice=np.array([[0]]),
+        prompt=np.array([[prompt]]),
+        sampled_at_ms=np.zeros((1, 1)),
+        values=np.array([[[value, np.nan]]]),
+        valid=np.ones((1, 1), dtype=np.bool_),
+    )
+
+
+def taught(plan: BoundsPlan, told: list[tuple[int, float]], teaches: bool = True) -> DetectorState:
+    """Memory after these prompts gave these values, one after the other."""
+    state, everybody = initial_bounds(1, plan), np.full((1, len(LAYOUT.replicas)), teaches)
+    one = np.ones((1, 1), dtype=np.bool_)
+    for prompt, value in told:
+        state = bounds_tick(state, probe(prompt, value), one, one, everybody, plan)
+    return state
+
+
+def worst_of(state: DetectorState) -> NDArray[np.float64]:
+    """float64 [N] of the first kernel, slice and clause."""
+    return np.asarray(state["worst"], dtype=np.float64)[0, 0, 0, :, 0].copy()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_a_build_is_let_in_as_soon_as_it_is_within_its_bounds_again(noise: float) -> None:
+    """Eight probes a second: condemned while it lasts, certified again ten seconds after, not in minutes."""
+    told = condemned(240, scaled(BUILD, 20.0, 50.0, 120.0), noise)
+    assert told[70:120].all()
+    assert not told[130:].any()
+    assert condemned(140, scaled(BUILD, 20.0, 50.0, 120.0), noise, ":drift=0")[-1].all()
+
+
+def test_what_shows_in_few_probes_is_not_let_in_by_what_lies_between() -> None:
+    """A fifth of the probes is far off for good: runs of a dozen come all the time, and none is believed."""
+    told = condemned(400, of_some_probes(0.2, 100.0, 50.0), 0.1).any(axis=1)
+    first = int(told.argmax())
+    assert 50 <= first < 200
+    assert told[first:].all()
+
+
+def test_a_build_that_was_ill_from_the_beginning_is_not_let_in_by_what_it_gave_then() -> None:
+    """Nothing is learned with which the clause would be broken, so illness is not taken for health."""
+    assert condemned(400, scaled(BUILD, 20.0, 0.0), 0.1)[60:].all()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0.0, 0.3)), min_size=1, max_size=40),
+    st.integers(0, 2**16),
+)
+def test_who_stays_within_the_bounds_keeps_the_clause(told: list[tuple[int, float]], seed: int) -> None:
+    """Whatever was learned: the mean of any values within the bounds of all prompts is at most the limit."""
+    plan = plan_of(certified_fleet())
+    limit = float(plan.rules.limit[0])
+    state = taught(plan, told)
+    worst = worst_of(state)
+    seen = np.flatnonzero(np.isfinite(worst))
+    if not seen.size:
+        return
+    bounds = np.array([bound(worst, int(n), limit, False) for n in seen])
+    values = bounds - stream(seed, "below").uniform(0.0, 0.01, seen.size)
+    assert np.mean(worst[seen]) <= limit * (1.0 + 1e-12)
+    assert (bounds >= worst[seen] * (1.0 - 1e-12)).all()
+    assert np.mean(values) <= limit * (1.0 + 1e-12)
+    assert bound(worst, -1, limit, False) <= limit * (1.0 + 1e-12)
+
+
+def test_only_what_lies_within_its_bound_moves_it() -> None:
+    """A prompt that was seen gives far more: it differs, and is not learned; a little more is."""
+    plan = plan_of(certified_fleet())
+    known = [(1, 0.01), (2, 0.02)]
+    before = worst_of(taught(plan, known))
+    assert np.array_equal(worst_of(taught(plan, [*known, (1, 0.2)])), before, equal_nan=True)
+    assert worst_of(taught(plan, [*known, (1, 0.015)]))[0] == 0.015
+
+
+def test_who_is_ill_does_not_teach() -> None:
+    """What a replica gives that is in doubt is compared and not remembered."""
+    plan = plan_of(certified_fleet())
+    assert np.isnan(worst_of(taught(plan, [(1, 0.01)], teaches=False))).all()
+
+
+def test_a_prompt_beyond_the_places_is_judged_by_the_others() -> None:
+    """More prompts than places: nothing is overwritten, and the further ones are compared with the mean."""
+    plan = plan_of(certified_fleet())
+    state = taught(plan, [(prompt, 0.01) for prompt in range(60)])
+    prompts = np.asarray(state["prompts"])[0, 0]
+    assert prompts.tolist() == list(range(prompts.size))
+    whole = np.asarray(state["runs"])[0, 0, -1]
+    assert whole[0] == 60 - prompts.size  # a match each; what was learned told nothing
+    limit = float(plan.rules.limit[0])
+    assert bound(worst_of(state), -1, limit, False) == pytest.approx(0.5 * (0.01 + limit))
+
+
+@pytest.mark.parametrize(("own", "expected"), [(np.nan, -0.9), (-0.95, -0.9), (-0.8, -0.8)])
+def test_of_a_rate_the_limit_is_the_bound(own: float, expected: float) -> None:
+    """And the worst, where a healthy prompt lies beyond it; of an "at least" everything is signed."""
+    assert bound(np.array([own, np.nan]), 0, -0.9, True) == expected
