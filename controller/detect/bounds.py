@@ -6,8 +6,8 @@ replica and its kernel, the worst that each golden prompt gave on the kernel is 
 follow bounds: half of what their mean leaves up to the limit above them, more of it where values are larger
 (``bounds_pass.bound``). Once a prompt has been seen, only what lies within its bound moves it, and nothing is
 learned with which *whoever gives the worst everywhere* would break the clause. So a fault that is not found
-yet is hardly learned, and whatever was learned, and from whom: who stays within the bounds on every prompt
-keeps the clause.
+yet is hardly learned, and whatever was learned, and from whom: who stays within the bounds on every prompt keeps
+the clause.
 
 A probe beyond a bound *differs*, and from there on all is as with certified values (``as_certified``): a
 subject in alarm, or condemned, comes back when its probes match in a row often enough to reject, at the
@@ -34,9 +34,10 @@ from controller.detect.bounds_pass import BoundsMemory, BoundsRules, SeenProbes,
 from controller.detect.detector import CertifiedFleet, DetectorState, floats
 from controller.detect.streams.protocol import Flags
 
-#: Prompts of a slice that are remembered each by itself; golden prompts are fewer, and what a further one
-#: gives is judged by the mean of these.
-PROMPTS = 32
+#: Prompts of a slice that are remembered each by itself, at most and at least; what a further one gives is
+#: judged as one that was never seen. Between them as many as keep the memory of a fleet within ``MOST_NUMBERS``, so
+#: that its state can be kept.
+MOST_PROMPTS, LEAST_PROMPTS, MOST_NUMBERS = 64, 16, 20_000
 #: A subject's probes differ no more when fewer than this share do, as with certified values.
 MOST_RATIO = 0.1
 
@@ -46,6 +47,7 @@ class BoundsPlan:
     """Settings of a fleet. A clauses on probes."""
 
     kernels: int
+    prompts: int  # that are remembered, of a slice
     clauses: NDArray[np.int64]  # [A], which of the contract's they are
     rules: BoundsRules
     runs: RunRules
@@ -59,10 +61,17 @@ def bounds_plan(fleet: CertifiedFleet, *, confidence: float) -> BoundsPlan | Non
         return None
     return BoundsPlan(
         kernels=fleet.layout.shape[0],
+        prompts=_prompts_within(
+            MOST_NUMBERS // (fleet.layout.shape[0] * clauses.size * len(contract.slices))
+        ),
         clauses=clauses.astype(np.int64),
         rules=_rules(contract, clauses, owner),
         runs=RunRules(owner=owner, most_ratio=MOST_RATIO, returns=-math.log(1.0 - confidence)),
     )
+
+
+def _prompts_within(room: int) -> int:
+    return min(MOST_PROMPTS, max(LEAST_PROMPTS, room))
 
 
 def _rules(contract: CompiledContract, chosen: NDArray[np.intp], owner: NDArray[np.int64]) -> BoundsRules:
@@ -85,8 +94,8 @@ def initial_bounds(batch: int, plan: BoundsPlan | None) -> DetectorState:
         return {}
     slices, clauses = plan.rules.applies.shape
     return {
-        "prompts": np.full((batch, slices, PROMPTS), -1, dtype=np.int64),
-        "worst": np.full((batch, plan.kernels, slices, PROMPTS, clauses), np.nan),
+        "prompts": np.full((batch, slices, plan.prompts), -1, dtype=np.int64),
+        "worst": np.full((batch, plan.kernels, slices, plan.prompts, clauses), np.nan),
         "runs": initial_runs(batch, plan.rules.owner.size + plan.kernels, slices),
     }
 

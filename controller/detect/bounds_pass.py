@@ -55,8 +55,9 @@ def bound(worst, place, limit, is_rate):
     """What a probe of the prompt at ``place`` (-1: of none) may give; ``worst`` [N] of one clause.
 
     Whoever stays within the bounds on all prompts keeps the clause. Of a rate: the limit, or the worst where
-    that lies beyond it. Of a mean: the worst, a prompt that was never seen for the mean of the others, and
-    its share of half of what the mean of the worst leaves up to the limit. -inf where nothing was seen.
+    that lies beyond it. Of a mean: the worst, and its share of half of what the mean of the worst leaves up
+    to the limit; so a prompt that was never seen may lie as far beyond the limit, as long as no more of them
+    were never seen than were. -inf where nothing was seen.
     """
     own = worst[place] if place >= 0 else np.nan
     if is_rate:
@@ -65,7 +66,7 @@ def bound(worst, place, limit, is_rate):
     if seen == 0:
         return -np.inf
     if np.isnan(own):
-        return mean + HALF * (limit - mean)
+        return limit + (1.0 - HALF) * (limit - mean)
     share = 1.0 if size == 0.0 else 0.5 + 0.5 * max(own, 0.0) / size
     return own + share * HALF * (limit - mean)
 

@@ -28,6 +28,17 @@ REPLICAS, PROBES_PER_S = (8, 2), (1.0, 0.3)
 PAUSES = ((6.0, 20.0), (18.0, 60.0), (60.0, 240.0))
 
 
+def even_workload(rate_rps: float) -> Spec:
+    """As much of every slice; prompts of 512 and answers of 256 tokens on average."""
+    lengths = {"distribution": "lognormal", "sigma": 0.6}
+    return {
+        "rate_rps": rate_rps,
+        "slice_mix": [{"slice": name, "share": 0.2} for name in SLICES],
+        "prompt_tokens": {**lengths, "mean": 512.0, "max_tokens": 4096},
+        "output_tokens": {**lengths, "mean": 256.0, "max_tokens": 1024},
+    }
+
+
 def short_spec(
     faults: list[dict[str, Any]], rate_rps: float, replicas: int = 8, probes_per_s: float = 1.0
 ) -> Spec:
@@ -36,20 +47,13 @@ def short_spec(
         {"name": f"k-{name}", "profile": f"{LIBRARY}/profiles/{name}.yaml", "replicas": count, "role": role}
         for name, count, role in (("bf16", replicas, "serving"), ("fp16", 1, "known_good"))
     ]
-    lengths = {"distribution": "lognormal", "sigma": 0.6}
-    workload = {
-        "rate_rps": rate_rps,
-        "slice_mix": [{"slice": name, "share": 0.2} for name in SLICES],
-        "prompt_tokens": {**lengths, "mean": 512.0, "max_tokens": 4096},
-        "output_tokens": {**lengths, "mean": 256.0, "max_tokens": 1024},
-    }
     seen = {"scrape_interval_s": 5.0, "scrape_delay_s": 0.5, "scrape_loss_ratio": 0.0}
     return {
         "description": "One kernel carries it all.",
         "pool": {"kernels": kernels, "home": [{"slice": name, "kernel": "k-bf16"} for name in SLICES]},
         "contract": f"{LIBRARY}/serving-pool.yaml",
         "horizon_s": HORIZON_S,
-        "workload": workload,
+        "workload": even_workload(rate_rps),
         "telemetry": {**seen, "probes_per_s": probes_per_s},
         "faults": [
             {"name": "f", "onset_s": ONSET_S, "target": {"kernel": "k-bf16"}, **one} for one in faults
