@@ -36,7 +36,7 @@ SEQUENTIAL: Parameters = {
     "traffic_factor": number(0.0, "times the ARL0 for traffic clauses; 0: calibrated thresholds"),
     "lowered_arl0": number(1000.0, "ARL0 of a kernel's other slices while one is in alarm, in observations"),
     "spread": switch(True, "bet on how widely observations spread as well"),
-    "drift": switch(True, "compare probes with certified values"),
+    "drift": switch(True, "compare probes with certified values, or with what was seen in health"),
     "prior": switch(False, "take a drift as the likely begin of a change"),
 }
 COSTS: Parameters = {

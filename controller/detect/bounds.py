@@ -6,7 +6,7 @@ replica and its kernel, the worst that each golden prompt gave on the kernel is 
 follow bounds: half of what their mean leaves up to the limit above them, more of it where values are larger
 (``bounds_pass.bound``). Once a prompt has been seen, only what lies within its bound moves it, and nothing is
 learned with which *whoever gives the worst everywhere* would break the clause. So a fault that is not found
-yet is hardly learned, and whatever was learned, and from whom: who stays within the bounds on every prompt keeps
+yet is hardly learned. And whatever was learned, and from whom, who stays within the bounds on every prompt keeps
 the clause.
 
 A probe beyond a bound *differs*, and from there on all is as with certified values (``as_certified``): a
@@ -35,8 +35,8 @@ from controller.detect.detector import CertifiedFleet, DetectorState, floats
 from controller.detect.streams.protocol import Flags
 
 #: Prompts of a slice that are remembered each by itself, at most and at least; what a further one gives is
-#: judged as one that was never seen. Between them as many as keep the memory of a fleet within ``MOST_NUMBERS``, so
-#: that its state can be kept.
+#: judged as one that was never seen. Between them as many as keep the memory of a fleet within
+#: ``MOST_NUMBERS``, so that its state can be kept.
 MOST_PROMPTS, LEAST_PROMPTS, MOST_NUMBERS = 64, 16, 20_000
 #: A subject's probes differ no more when fewer than this share do, as with certified values.
 MOST_RATIO = 0.1
@@ -112,15 +112,16 @@ def bounds_tick(
 
     teaches: [B, R], in rotation, and nothing is said against the replica or its kernel.
     """
+    after = {**state, "runs": np.array(state["runs"])}
     if not bool(received.any()):
-        return {**state, "runs": np.array(state["runs"])}
-    after = {name: np.array(array) for name, array in state.items()}
+        return after
     plain = np.ascontiguousarray
     replica, places = plain(probes.replica), plain(probes.slice)
     seen = SeenProbes(received, replica, places, plain(probes.prompt), plain(probes.values), teaches)
     told = np.empty(received.shape, dtype=np.int8)
-    memory = BoundsMemory(prompts=_prompts(after), worst=floats(after, "worst"))
-    compare_with_bounds(tuple(memory), told, tuple(seen), tuple(plan.rules))
+    if compare_with_bounds(tuple(_memory(after)), told, tuple(seen), tuple(plan.rules), False):
+        after |= {name: np.array(state[name]) for name in BoundsMemory._fields}
+        compare_with_bounds(tuple(_memory(after)), told, tuple(seen), tuple(plan.rules), True)
     about = Told(told=told, replica=replica, slice=places, pooled=pooled)
     follow_runs(floats(after, "runs"), tuple(about), tuple(plan.runs))
     return after
@@ -141,5 +142,5 @@ def bounded_runs(state: DetectorState, plan: BoundsPlan, clauses: int) -> Certif
     return CertifiedRuns(kept=np.concatenate([kept[:, plan.rules.owner], kept], axis=1), rules=plan.runs)
 
 
-def _prompts(state: DetectorState) -> NDArray[np.int64]:
-    return np.asarray(state["prompts"], dtype=np.int64)
+def _memory(state: DetectorState) -> BoundsMemory:
+    return BoundsMemory(prompts=np.asarray(state["prompts"], dtype=np.int64), worst=floats(state, "worst"))

@@ -6,6 +6,7 @@ Values are signed, so that larger is worse; each fleet by itself, probes in thei
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from controller.detect.streams.protocol import Flags, Floats
 
 #: Part of what lies between the mean of the worst and the limit by which a bound lies above the worst.
 HALF = 0.5
+#: Steps of what is remembered: at most 3 % of a value each.
+GRAIN = 64.0
 
 
 class BoundsMemory(NamedTuple):
@@ -92,60 +95,65 @@ def _keeps(worst, limit, is_rate, rate_limit):
 
 
 @compiled
-def _learn(worst, place, value, rules, a):
-    """Take ``value`` into the ``worst`` [N] of clause ``a``, if the clause is kept with it as well."""
+def _learn(worst, place, value, rules, a, writes):
+    """Take ``value`` into the ``worst`` [N] of clause ``a``, if the clause is kept with it as well; True if
+    that changes it. Without ``writes`` it is as it was afterwards.
+
+    Rounded up to ``GRAIN`` of a power of two: what is remembered rests, and is short where it is kept.
+    """
     before = worst[place]
     if value <= before:  # never of one that was not seen
-        return
-    worst[place] = value
-    if not _keeps(worst, rules.limit[a], rules.is_rate[a], rules.rate_limit[a]):
+        return False
+    mantissa, exponent = math.frexp(value)
+    worst[place] = math.ldexp(math.ceil(mantissa * GRAIN) / GRAIN, exponent)
+    kept = _keeps(worst, rules.limit[a], rules.is_rate[a], rules.rate_limit[a])
+    if not (kept and writes):
         worst[place] = before
+    return kept
 
 
 @compiled
-def _place_of(prompts, prompt, teaches):
-    """Place of ``prompt`` among ``prompts`` [N], a free one for who ``teaches``; -1: there is none."""
+def _place_of(prompts, prompt):
+    """Place of ``prompt`` among ``prompts`` [N], else the first free one; -1: there is none."""
     for n in range(prompts.shape[0]):
-        if prompts[n] == prompt:
+        if prompts[n] == prompt or prompts[n] < 0:
             return n
-        if prompts[n] < 0:
-            if teaches:
-                prompts[n] = prompt
-                return n
-            return -1
     return -1
 
 
 @compiled
-def compare_with_bounds(memory, told, probes, rules):
+def compare_with_bounds(memory, told, probes, rules, writes):
     """Every received probe is compared with its bounds. In health what lies within them moves them, and a
     prompt that was never seen is learned and tells nothing.
 
     memory: ``BoundsMemory``; told: int8 [B, P], filled with what ``as_certified_pass`` calls it; probes:
-    ``SeenProbes``; rules: ``BoundsRules``.
+    ``SeenProbes``; rules: ``BoundsRules``. True where there is something to learn, which is learned with
+    ``writes`` alone.
     """
     probes, rules = borrowed(SeenProbes(*probes)), borrowed(BoundsRules(*rules))
     prompts, worst = borrowed(BoundsMemory(*memory))
+    news = False
     for b in range(probes.received.shape[0]):
         for p in range(probes.received.shape[1]):
             told[b, p] = UNKNOWN
             if not probes.received[b, p]:
                 continue
             r, s = probes.replica[b, p], probes.slice[b, p]
-            teaches = probes.teaches[b, r]
-            place = _place_of(prompts[b, s], probes.prompt[b, p], teaches)
-            seen = worst[b, rules.owner[r], s]
+            place = _place_of(prompts[b, s], probes.prompt[b, p])
+            teaches, seen = probes.teaches[b, r] and place >= 0, worst[b, rules.owner[r], s]
             for a in range(rules.column.shape[0]):
                 value = probes.values[b, p, rules.column[a]]
                 if np.isnan(value) or not rules.applies[s, a]:
                     continue
                 value = rules.sense[a] * min(value, rules.clip[a])
-                if teaches and place >= 0 and np.isnan(seen[place, a]):
-                    _learn(seen[:, a], place, value, rules, a)
-                    continue
-                if value > bound(seen[:, a], place, rules.limit[a], rules.is_rate[a]):
+                first = teaches and np.isnan(seen[place, a])
+                if not first and value > bound(seen[:, a], place, rules.limit[a], rules.is_rate[a]):
                     told[b, p] = DIFFERS
                     continue
-                told[b, p] = max(told[b, p], MATCHES)
-                if teaches and place >= 0:
-                    _learn(seen[:, a], place, value, rules, a)
+                if not first:
+                    told[b, p] = max(told[b, p], MATCHES)
+                if teaches and _learn(seen[:, a], place, value, rules, a, writes):
+                    news = True
+                    if writes:
+                        prompts[b, s, place] = probes.prompt[b, p]
+    return news

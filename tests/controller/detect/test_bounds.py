@@ -93,8 +93,8 @@ def test_a_build_that_was_ill_from_the_beginning_is_not_let_in_by_what_it_gave_t
     st.integers(0, 2**16),
 )
 def test_who_stays_within_the_bounds_keeps_the_clause(told: list[tuple[int, float]], seed: int) -> None:
-    """Whatever was learned: the mean of any values within the bounds of all prompts is at most the limit, with
-    as many prompts that were never seen.
+    """Whatever was learned: the mean of any values within the bounds of all prompts is at most the limit,
+    with as many prompts that were never seen.
     """
     plan = plan_of(certified_fleet())
     limit = float(plan.rules.limit[0])
@@ -117,7 +117,18 @@ def test_only_what_lies_within_its_bound_moves_it() -> None:
     known = [(1, 0.01), (2, 0.02)]
     before = worst_of(taught(plan, known))
     assert np.array_equal(worst_of(taught(plan, [*known, (1, 0.2)])), before, equal_nan=True)
-    assert worst_of(taught(plan, [*known, (1, 0.015)]))[0] == 0.015
+    assert 0.015 <= worst_of(taught(plan, [*known, (1, 0.015)]))[0] <= 0.015 * (1.0 + 1.0 / 32.0)
+
+
+def test_a_memory_that_was_handed_on_does_not_change() -> None:
+    """Whoever keeps the state before a tick finds it as it was."""
+    plan = plan_of(certified_fleet())
+    before = taught(plan, [(1, 0.01)])
+    kept = {name: np.array(array) for name, array in before.items()}
+    everybody, one = np.ones((1, len(LAYOUT.replicas)), dtype=np.bool_), np.ones((1, 1), dtype=np.bool_)
+    for prompt, value in ((1, 0.012), (2, 0.01), (1, 0.4)):
+        bounds_tick(before, probe(prompt, value), one, one, everybody, plan)
+    assert all(np.array_equal(kept[name], before[name], equal_nan=name == "worst") for name in kept)
 
 
 def test_who_is_ill_does_not_teach() -> None:
@@ -135,7 +146,7 @@ def test_a_prompt_beyond_the_places_is_judged_by_the_others() -> None:
     whole = np.asarray(state["runs"])[0, 0, -1]
     assert whole[0] == 90 - prompts.size  # a match each; what was learned told nothing
     limit = float(plan.rules.limit[0])
-    assert bound(worst_of(state), -1, limit, False) == pytest.approx(limit + 0.5 * (limit - 0.01))
+    assert bound(worst_of(state), -1, limit, False) == pytest.approx(limit + 0.5 * (limit - 0.01), rel=0.01)
 
 
 @pytest.mark.parametrize(("own", "expected"), [(np.nan, -0.9), (-0.95, -0.9), (-0.8, -0.8)])
