@@ -6,8 +6,8 @@ replica and its kernel, the worst that each golden prompt gave on the kernel is 
 follow bounds: half of what their mean leaves up to the limit above them, more of it where values are larger
 (``bounds_pass.bound``). Once a prompt has been seen, only what lies within its bound moves it, and nothing is
 learned with which *whoever gives the worst everywhere* would break the clause. So a fault that is not found
-yet is hardly learned. And whatever was learned, and from whom, who stays within the bounds on every prompt keeps
-the clause.
+yet is hardly learned. And whatever was learned, and from whom, who stays within the bounds on every prompt
+keeps the clause.
 
 A probe beyond a bound *differs*, and from there on all is as with certified values (``as_certified``): a
 subject in alarm, or condemned, comes back when its probes match in a row often enough to reject, at the
