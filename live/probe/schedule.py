@@ -28,7 +28,7 @@ class ProbeBudget:
     """What probes may cost a replica."""
 
     tokens_per_s: float
-    """Prompt tokens, on average and never more than one prompt ahead."""
+    """Prompt tokens, on average and never more than two prompts ahead."""
     jitter_ratio: float = 0.3
     """Each wait is longer by a random share up to this, so that replicas are not probed in step."""
 
@@ -96,6 +96,8 @@ class ProbeSchedule:
     ) -> list[Due]:
         """Probes to send at ``now_s``; their replicas get no other until ``done``.
 
+        Who is asked later than due, because nobody looked sooner, is due so much sooner the next time.
+
         free: whether a replica can take one now; where it cannot, its turn waits and keeps its place. pace:
         part of the budget that it is probed at, above 0 and at most 1.
         """
@@ -104,10 +106,8 @@ class ProbeSchedule:
             if turn.busy or now_s < turn.next_at_s or not free(replica):
                 continue
             prompt = _take(turn)
-            turn.busy, turn.next_at_s = (
-                True,
-                max(turn.next_at_s, now_s) + self._wait_s(turn, prompt) / pace(replica),
-            )
+            wait_s = self._wait_s(turn, prompt) / pace(replica)
+            turn.busy, turn.next_at_s = True, max(turn.next_at_s, now_s - wait_s) + wait_s
             found.append(Due(replica, prompt))
         return found
 

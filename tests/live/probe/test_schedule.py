@@ -32,16 +32,27 @@ def run(schedule: ProbeSchedule, ticks: int, lasts: int = 0) -> list[tuple[float
 def test_no_replica_is_ever_probed_over_its_budget(
     given_prompts: list[ProbePrompt], tokens_per_s: float, jitter: float, seed: int
 ) -> None:
-    """In every stretch of time the tokens sent are at most the budget's and one prompt more."""
+    """In every stretch of time the tokens sent are at most the budget's and two prompts more: the one that is
+    paid for afterwards, and the one that was due before and came late.
+    """
     budget = ProbeBudget(tokens_per_s=tokens_per_s, jitter_ratio=jitter)
     sent = run(ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0), 120)
     for replica in ("a", "b"):
         own = [(at, due.prompt.tokens) for at, due in sent if due.replica == replica]
+        late = (1.0 + jitter) * max(one.tokens for one in given_prompts)
         for first in range(len(own)):
             spent = 0
             for at, tokens in own[first:]:
-                assert spent <= tokens_per_s * (at - own[first][0]) + 1e-6
+                assert spent <= tokens_per_s * (at - own[first][0]) + late + 1e-6
                 spent += tokens
+
+
+@given(st.floats(1.0, 5.0), st.integers(0, 2**31))
+def test_who_is_looked_at_late_is_asked_as_often(wait_s: float, seed: int) -> None:
+    """A turn a second finds what is due up to a second late; that takes nothing from the budget."""
+    budget = ProbeBudget(tokens_per_s=100.0 / wait_s, jitter_ratio=0.0)
+    sent = run(ProbeSchedule(["a"], [ProbePrompt(0, 0, 100)], budget, seed=seed, began_at_s=0.0), 300)
+    assert abs(len(sent) - 300.0 / wait_s) <= 2.0
 
 
 @given(prompts, st.integers(0, 5), st.integers(0, 2**31))
@@ -78,7 +89,7 @@ def test_a_budget_of_nothing_is_refused() -> None:
 
 @given(prompts, st.floats(0.1, 1.0), st.integers(0, 2**31))
 def test_a_slower_pace_is_a_smaller_budget(given_prompts: list[ProbePrompt], pace: float, seed: int) -> None:
-    """At a part of the pace a replica is sent at most that part of the budget and one prompt more; another
+    """At a part of the pace a replica is sent at most that part of the budget and two prompts more; another
     replica is sent as much as before.
     """
     budget = ProbeBudget(tokens_per_s=50.0, jitter_ratio=0.0)
@@ -90,7 +101,9 @@ def test_a_slower_pace_is_a_smaller_budget(given_prompts: list[ProbePrompt], pac
             schedule.done(due.replica)
     for name, part in (("a", pace), ("b", 1.0)):
         asked = sum(tokens for _, tokens in spent[name][:-1])
-        assert asked <= part * 50.0 * (spent[name][-1][0] - spent[name][0][0]) + 1e-6 if spent[name] else True
+        late = max(one.tokens for one in given_prompts)
+        last_s = spent[name][-1][0] - spent[name][0][0] if spent[name] else 0.0
+        assert asked <= part * 50.0 * last_s + late + 1e-6
     alone = ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0)
     assert [tokens for _, tokens in spent["b"]] == [
         due.prompt.tokens for _, due in run(alone, 400) if due.replica == "b"
