@@ -78,6 +78,10 @@ class OperatorRequest:
     prompts: Annotated[
         str, typer.Option(help="Golden prompts, a file or an oci:// URI; the shipped ones without.")
     ] = ""
+    prompts_sha256: Annotated[
+        str,
+        typer.Option("--prompts-sha256", help="Their sha256: with others nothing starts."),
+    ] = ""
     references_from: Annotated[
         str, typer.Option(help="oci:// URI of answers of the reference, copied to --references at the start.")
     ] = ""
@@ -190,9 +194,9 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
 
     probing = None
     if asked.probe_tokens:
-        prompts = pulled_or_path(asked.prompts, registries, "--prompts") if asked.prompts else None
+        given = asked.prompts or str(ProbeOptions().prompts)
         options = ProbeOptions(
-            prompts=prompts or ProbeOptions().prompts,
+            prompts=pulled_or_path(given, registries, "--prompts", asked.prompts_sha256),
             tokens_per_s=asked.probe_tokens,
             limit_s=asked.probe_limit,
             reference_url=asked.reference,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.files import written
+from contracts.loading.files import sha256_of, written
 from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
 
 if TYPE_CHECKING:
@@ -57,9 +57,25 @@ def pulled(uri: str, access: RegistryAccess, option: str) -> Path:
     return stored_file(found, option)
 
 
-def pulled_or_path(given: str, access: RegistryAccess, option: str) -> Path:
-    """The file of an ``oci://`` URI, or the path that is given."""
-    return pulled(given, access, option) if given.startswith(OCI_PREFIX) else Path(given)
+def pulled_or_path(given: str, access: RegistryAccess, option: str, sha256: str = "") -> Path:
+    """The file of an ``oci://`` URI, or the path that is given.
+
+    Raises DocumentError where its content is not what ``sha256`` (hex) pins; "" pins nothing.
+    """
+    path = pulled(given, access, option) if given.startswith(OCI_PREFIX) else Path(given)
+    if sha256:
+        _check_pinned(path, sha256, option)
+    return path
+
+
+def _check_pinned(path: Path, sha256: str, option: str) -> None:
+    try:
+        actual = sha256_of(path)
+    except OSError as error:
+        actual = error.strerror or str(error)
+    if actual != sha256.lower():
+        hint = f"mount the file that is pinned, or pin this one by {option}-sha256 after a look at it"
+        raise DocumentError([Problem(str(path), 0, "", f"sha256 {sha256.lower()}", actual, hint)])
 
 
 def copied(uri: str, access: RegistryAccess, folder: Path, option: str) -> None:

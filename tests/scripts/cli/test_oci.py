@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from contracts.documents import KernelProfile
+from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
 from contracts.loading.oci import STORE_VARIABLE, MissingArtefactError
 from contracts.loading.uris import resolve_uri
 from scripts.cli.main import app
-from scripts.cli.registries import copied, registry_access
+from scripts.cli.registries import copied, pulled_or_path, registry_access
 from tests.support.oci_registry import OciRegistry, oci_registry
 from tests.support.paths import ROOT
 
@@ -68,3 +70,17 @@ def test_answers_of_a_reference_are_copied_where_nothing_lies(registry: OciRegis
     assert (folder / "chat" / "one.npz").read_bytes() == b"checked"
     assert (folder / "chat" / "two.npz").read_bytes() == b"own"
     assert sorted(one.name for one in (folder / "chat").iterdir()) == ["one.npz", "two.npz"]
+
+
+def test_prompts_that_are_pinned_are_the_pinned_ones(tmp_path: Path) -> None:
+    """A mounted file of another content, or none, is refused with both hashes and the next step."""
+    access, file = registry_access((), None, None), tmp_path / "prompts.jsonl"
+    file.write_bytes(b"golden")
+    pin = hashlib.sha256(b"golden").hexdigest()
+    assert pulled_or_path(str(file), access, "--prompts", pin.upper()) == file
+    assert pulled_or_path(str(file), access, "--prompts") == file
+    file.write_bytes(b"others")
+    with pytest.raises(DocumentError, match=f"expected sha256 {pin}, got [0-9a-f]{{64}}; .*--prompts-sha256"):
+        pulled_or_path(str(file), access, "--prompts", pin)
+    with pytest.raises(DocumentError, match="No such file"):
+        pulled_or_path(str(tmp_path / "none"), access, "--prompts", pin)
