@@ -7,6 +7,9 @@ lies beyond the clause's limit, the replica is at fault. Where most of a kernel'
 kernel (``judge.capped``), unless their zone is late: replicas of two kernels in it, and of no other zone any.
 Then whoever is in it and served nobody, so that nothing is known of it, is taken to be late as well, where
 its kernel has weight now: what leaves the others is moved there.
+
+The way is an estimate, and the gateway counts late answers of kernels for certain: no replica has more than
+its kernel, so one whose kernel has too few breaks nothing, however long its way looks.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from contracts.telemetry import Source
 from contracts.units import MS_PER_S
 from controller.cells import kernel_count, some_within
 from controller.detect.clauses import moves_traffic, replica_places
-from controller.detect.sums import excess_of_sums
+from controller.detect.sums import COUNT, OVER, excess_of_sums
 from controller.judge.departures import Case, Flags
 from controller.judge.own_clock import of_weighted
 from controller.judge.whose_failures import struck_zones
+from controller.perceive.on_the_way import FROM_REQUEST
 
 #: Share of the objective that the way alone has to take.
 LEAST_RATIO = 0.25
@@ -54,11 +58,13 @@ def late_on_the_way(case: Case) -> Late | None:
     if not bool(late_s.any()):
         return None
     judged = (contract.source == Source.LATENCY) & contract.is_rate & moves_traffic(contract)
+    judged &= np.isin(contract.column, FROM_REQUEST)
     objective_s = np.where(judged, contract.threshold / MS_PER_S, np.inf)
     way_s = late_s[:, :, None, None]
     beyond = excess_of_sums(case.verdicts.replicas.judged, contract) > 0.0
     found = beyond & (way_s >= LEAST_RATIO * objective_s)
     found |= (way_s >= objective_s) & replica_places(contract)
+    found &= _counted(case)[:, :, None]
     if not bool(found.any()):
         return None
     zone = struck_zones(some_within(found, 2), case)
@@ -68,3 +74,20 @@ def late_on_the_way(case: Case) -> Late | None:
         found |= unknown[:, :, None, None] & found.any(axis=1, keepdims=True)
     passed_s = state.now_s[:, None] - state.overloaded_at_s
     return Late(clauses=found, zone=zone, overloaded=passed_s < contract.window_s)
+
+
+def _counted(case: Case) -> Flags:
+    """bool [B, R, C]: a replica would break the clause if all late answers of its kernel were its own, by
+    what the gateway counted of late; True where nobody counted, or what is late there is excused.
+    """
+    contract, kernels = case.setup.contract, case.verdicts.kernels
+    if kernels is None:
+        return np.ones((*case.ready.shape, len(contract.clause_ids)), dtype=np.bool_)
+    overload, counted = case.estimate.overload, kernels.alarms.judged.sum(axis=2)  # [B, K, C, 4]
+    count, latency = counted[..., COUNT], contract.source == Source.LATENCY
+    alike = latency & latency[:, None] & (contract.column == contract.column[:, None])
+    late_ratio = counted[..., OVER] / np.maximum(count, 1.0)
+    excused = (overload.now_s[:, None] - overload.overloaded_at_s < overload.window_s)[:, :, None]
+    most = np.where((count > 0.0) & ~excused, late_ratio * (count @ alike), np.inf)[:, case.owner]
+    own = case.verdicts.replicas.judged[..., COUNT].max(axis=2)
+    return np.asarray(most > contract.rate_limit * own)

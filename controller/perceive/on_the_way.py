@@ -23,8 +23,8 @@ from contracts.units import MS_PER_S
 from controller.perceive.on_the_way_pass import Shown, follow
 from controller.state import ControllerState
 
-#: Families of times that begin with the request.
-_WHOLE = tuple(LATENCY_FAMILIES.index(name) for name in ("latency_ms", "ttft_ms"))
+#: Families of times that begin with the request: what is on the way longer is in them, and in no other.
+FROM_REQUEST = tuple(LATENCY_FAMILIES.index(name) for name in ("latency_ms", "ttft_ms"))
 _EDGES_MS = np.array([0.0, *HISTOGRAM_EDGES_MS])
 
 
@@ -55,7 +55,7 @@ def as_clients_saw(telemetry: FleetTelemetry, late_s: NDArray[np.float64]) -> Fl
     seen = telemetry.latency_le.copy()
     for b, r in np.argwhere(late_s > 0.0):
         began_ms = _EDGES_MS[1:] - late_s[b, r] * MS_PER_S
-        for family in _WHOLE:
+        for family in FROM_REQUEST:
             known = np.concatenate(([0], seen[b, r, family, :-1]))
             seen[b, r, family, :-1] = np.ceil(np.interp(began_ms, _EDGES_MS, known))
     return replace(telemetry, latency_le=seen)

@@ -79,7 +79,7 @@ def case_of(
         setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=())),
         estimate=SimpleNamespace(state=measured, late_s=measured.way_s[..., 0]),
         ready=np.ones((1, 8), dtype=np.bool_),
-        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=judged)),
+        verdicts=SimpleNamespace(kernels=None, replicas=SimpleNamespace(judged=judged)),
         owner=LAYOUT.replica_kernel,
         kernels=2,
     )

@@ -9,29 +9,38 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
 from controller.judge.late_on_the_way import LEAST_RATIO, culprits_on_the_way, late_on_the_way
+from controller.perceive.excuse_pass import Overload
 from controller.perceive.on_the_way_pass import BLOCKS
 from tests.support.builders import Clause, make_contract, make_layout
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=3)
 OBJECTIVE_MS = 8000.0
-CONTRACT = make_contract(
-    LAYOUT,
-    (
-        Clause(
-            name="R-latency",
-            family="R",
-            source=Source.LATENCY,
-            column=LATENCY_FAMILIES.index("latency_ms"),
-            edge=HISTOGRAM_EDGES_MS.index(OBJECTIVE_MS),
-            threshold=OBJECTIVE_MS,
-            rate_limit=0.05,
-            hard=False,
-            level=2,
+
+
+def contract_on(family: str, objective_ms: float) -> CompiledContract:
+    """One clause: 95 % of the times of ``family`` are at most the objective."""
+    return make_contract(
+        LAYOUT,
+        (
+            Clause(
+                name="R-latency",
+                family="R",
+                source=Source.LATENCY,
+                column=LATENCY_FAMILIES.index(family),
+                edge=HISTOGRAM_EDGES_MS.index(objective_ms),
+                threshold=objective_ms,
+                rate_limit=0.05,
+                hard=False,
+                level=2,
+            ),
         ),
-    ),
-)
+    )
+
+
+CONTRACT = contract_on("latency_ms", OBJECTIVE_MS)
 
 
 def found(
@@ -40,10 +49,16 @@ def found(
     ready: set[int] | None = None,
     zones: tuple[str, ...] = (),
     weighted: bool = True,
+    counted: float | None = None,
+    excused: bool = False,
+    contract: CompiledContract = CONTRACT,
 ) -> set[int]:
     """Who goes: late by so much (NaN: unknown), and of whose hundred answers so many are beyond the
-    objective. Only where ``weighted`` kernel 0 serves.
+    objective. Only where ``weighted`` kernel 0 serves. counted: late ones of the three hundred answers that
+    the gateway counted of each kernel (None: it counted nothing); excused: what is late there.
     """
+    gateway = np.full((1, 2, 1, 1, 4), counted or 0.0)
+    gateway[..., 0] = 0.0 if counted is None else 300.0
     sums = np.zeros((1, 6, 1, 1, 4))
     for replica in range(6):
         beyond = over.get(replica, 0.0)
@@ -56,9 +71,18 @@ def found(
         table=np.array([[[0.5, 0.5, 0.0] if weighted else [0.0, 1.0, 0.0]]]),
     )
     case: Any = SimpleNamespace(
-        estimate=SimpleNamespace(state=state, late_s=np.nan_to_num(state.way_s[..., 0])),
-        setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=zones)),
-        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
+        estimate=SimpleNamespace(
+            state=state,
+            late_s=np.nan_to_num(state.way_s[..., 0]),
+            overload=Overload(
+                np.full((1, 2), 90.0 if excused else -np.inf), state.now_s, LAYOUT.replica_kernel, 60.0
+            ),
+        ),
+        setup=SimpleNamespace(contract=contract, layout=SimpleNamespace(zones=zones)),
+        verdicts=SimpleNamespace(
+            replicas=SimpleNamespace(judged=sums),
+            kernels=SimpleNamespace(alarms=SimpleNamespace(judged=gateway)),
+        ),
         ready=np.isin(np.arange(6), list(range(6) if ready is None else ready))[None],
         owner=LAYOUT.replica_kernel,
         kernels=2,
@@ -83,6 +107,21 @@ def test_both_a_long_way_and_broken_objectives_are_needed() -> None:
 def test_a_way_as_long_as_the_objective_needs_no_answer() -> None:
     """None of them can be in time: so it is while a move of ours excuses what is late."""
     assert found({0: 8.0}, {}) == {0}
+
+
+def test_times_that_do_not_begin_with_the_request_know_no_way() -> None:
+    """A way of a second is more than the time between two tokens may be, and makes none of them late."""
+    assert found({0: 1.0}, {0: 100.0}, contract=contract_on("inter_token_ms", 80.0)) == set()
+    assert found({0: 1.0}, {0: 100.0}, contract=contract_on("ttft_ms", 1000.0)) == {0}
+
+
+def test_no_replica_is_later_than_its_kernel() -> None:
+    """The gateway counted three hundred answers of the kernel: five late ones are too few for a twentieth of
+    a hundred, six are not; of what is excused it says nothing.
+    """
+    assert found({0: 9.0}, {0: 100.0}, counted=5.0) == set()
+    assert found({0: 9.0}, {0: 100.0}, counted=6.0) == {0}
+    assert found({0: 9.0}, {0: 100.0}, counted=5.0, excused=True) == {0}
 
 
 def test_most_replicas_of_a_kernel_are_the_kernel() -> None:
