@@ -25,7 +25,7 @@ from controller.plan import Planned, make_plan, without_plan
 from controller.ports import Clock, PolicyState, Proposal, RouteActuator, TelemetrySource
 from controller.shield.apply_plan import count_ready
 from controller.shield.gate import Shielded, ShieldView, may_move, shield, unshielded
-from controller.shield.load import LoadSeen, let_in
+from controller.shield.load import LoadLaw, LoadSeen, let_in, load_law
 from controller.state import ControllerState, altered, next_window, planned
 from controller.supervise.gate import Supervised, counted, supervise
 from controller.supervise.harm import count_harm, tolerated_late
@@ -78,7 +78,7 @@ def resolve(
     watched = _watched(chosen, known, setup)
     supervised = watched.supervised
     ready = _ready(known, supervised.driving.ejected, setup)
-    load, most_rps = let_in(known.after.load, _load_seen(known, watched, ready), *_load_law(setup))
+    load, most_rps = let_in(known.after.load, _load_seen(known, watched, ready), _load_law(setup))
     shielded = _shielded(supervised, known, setup, ready, most_rps)
     planned = make_plan(supervised.driving, known, shielded, setup)
     after = altered(
@@ -109,9 +109,10 @@ def _watched(chosen: Supervised, known: Perception, setup: ControllerSetup) -> O
     )
 
 
-def _load_law(setup: ControllerSetup) -> tuple[NDArray[np.float64], float]:
-    """What ``let_in`` goes by: late answers tolerated by slice, and what a kernel may be filled to."""
-    return tolerated_late(setup.contract), setup.options.limits.max_load_ratio
+def _load_law(setup: ControllerSetup) -> LoadLaw:
+    """What ``let_in`` goes by."""
+    interval_s = setup.fleet.rates.scrape_interval_s
+    return load_law(tolerated_late(setup.contract), setup.options.limits.max_load_ratio, interval_s)
 
 
 def _load_seen(known: Perception, watched: OwnMoves, ready: NDArray[np.int64]) -> LoadSeen:

@@ -6,8 +6,10 @@ what is seen (steps up, a steady fall, and the queue itself):
 
 - *What a kernel has it keeps* until it has a queue, however little it is thought to carry: without a shield
   it would be served, and so it is here. What comes new fills a kernel as far as is known that it carries.
-- *A queue is worked off*: requests beyond those that are answered in time are let in less for a while. They
-  were let in by a burst, or by a limit that is too high, which then falls as long as the queue stands.
+- *A queue is worked off*: requests beyond those that are answered in time are let in less for a while. While
+  nothing is shed that begins once the queue has lasted from one scrape to the next: what a burst leaves is
+  mostly over by then, and whoever is shed after it would have found a place. A queue that lasts was let in by
+  a limit that is too high, which falls as long as it stands.
 - *Shed traffic is let in again* step by step while answers are in time. A step that ends in a queue is tried
   again after twice the time, so that the table comes to rest.
 
@@ -32,6 +34,8 @@ Floats = NDArray[np.float64]
 DRAIN_S = 10.0
 #: Work in the queue that moves nothing, in seconds: a burst that is over before anybody hears of it.
 UNNOTICED_S = 0.5
+#: A queue counts as far as it has lasted for so long at least, or from one scrape to the next.
+LASTS_S = 5.0
 #: Share of what it carries that a kernel is let have whatever waits.
 LEAST_RATIO = 0.2
 #: By which the limit rises in a step, and what it loses in a second with a queue.
@@ -52,6 +56,8 @@ class LoadMemory(NamedTuple):
     queued: NDArray[np.bool_]  # [B, K], requests waited that are not answered in time
     step_s: Floats  # [B, K], from a step up to the next
     stepped_at_s: Floats  # [B, K], the last one
+    least: Floats  # [B, K, 2], least of what was too many, of a block of seconds and of the one before
+    least_since_at_s: Floats  # [B], when the block began
 
 
 class LoadSeen(NamedTuple):
@@ -78,44 +84,66 @@ def initial_load(batch: int, kernels: int) -> PolicyState:
         queued=np.zeros(shape, dtype=np.bool_),
         step_s=np.full(shape, STEP_S),
         stepped_at_s=np.full(shape, -np.inf),
+        least=np.zeros((*shape, 2)),
+        least_since_at_s=np.full(batch, -np.inf),
     )
     return memory._asdict()
 
 
-def let_in(
-    before: PolicyState, seen: LoadSeen, tolerated: Floats, max_load_ratio: float
-) -> tuple[PolicyState, Floats]:
-    """Memory, and the most that one replica of each kernel may carry, requests per second, float64 [B, K].
+class LoadLaw(NamedTuple):
+    """What ``let_in`` goes by."""
 
-    tolerated: float64 [S], share of late answers. max_load_ratio: of the estimate, what may be filled.
-    """
+    tolerated: Floats  # [S], share of late answers
+    max_load_ratio: float  # of the estimate, what may be filled
+    lasts_s: float  # a queue counts as far as it has lasted for so long
+
+
+def load_law(tolerated: Floats, max_load_ratio: float, scrape_interval_s: float) -> LoadLaw:
+    """The law of a fleet whose replicas are scraped so often."""
+    return LoadLaw(tolerated, max_load_ratio, max(LASTS_S, scrape_interval_s))
+
+
+def let_in(before: PolicyState, seen: LoadSeen, law: LoadLaw) -> tuple[PolicyState, Floats]:
+    """Memory, and the most that one replica of each kernel may carry, requests per second, float64 [B, K]."""
     copies: dict[str, Any] = {name: array.copy() for name, array in before.items()}
     memory = LoadMemory(**copies)
     most_rps = np.empty_like(seen.replica_rps)
-    _let_in(tuple(memory), tuple(seen), tolerated, max_load_ratio, most_rps)
+    _let_in(tuple(memory), tuple(seen), tuple(law), most_rps)
     return memory._asdict(), most_rps
 
 
 @compiled
-def _let_in(memory, seen, tolerated, max_load_ratio, most_rps):
+def _let_in(memory, seen, law, most_rps):
     """Bring ``memory`` up to date and fill ``most_rps``, kernel by kernel."""
-    memory, seen = borrowed((LoadMemory(*memory), LoadSeen(*seen)))
+    memory, seen, law = borrowed((LoadMemory(*memory), LoadSeen(*seen), LoadLaw(*law)))
     for b in range(most_rps.shape[0]):
-        sheds = _sheds(seen, b)
+        sheds, anew = _sheds(seen, b), seen.now_s[b] - memory.least_since_at_s[b] >= law.lasts_s
+        if anew:
+            memory.least_since_at_s[b] = seen.now_s[b]
         for k in range(most_rps.shape[1]):
-            memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
+            memory.ratio[b, k] = max(memory.ratio[b, k], law.max_load_ratio)
             each_rps = seen.replica_rps[b, k]
-            too_many = seen.too_many[b, k]
+            lasting = _lasting(memory.least[b, k], seen.too_many[b, k], anew)
+            too_many = seen.too_many[b, k] if sheds else lasting
             if too_many < UNNOTICED_S * each_rps:
                 too_many = 0.0
             if seen.closed[b]:
-                memory.in_time[b, k] = not kernel_is_bad(seen.ended, seen.bad, tolerated, b, k)
+                memory.in_time[b, k] = not kernel_is_bad(seen.ended, seen.bad, law.tolerated, b, k)
             if seen.ready[b, k] > 0 and each_rps > 0.0:
                 load = load_of(seen.last[b], seen.offered_rps[b], k) / (seen.ready[b, k] * each_rps)
                 _follow(memory, seen, b, k, load, too_many > 0.0, sheds)
-            memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
+            memory.ratio[b, k] = max(memory.ratio[b, k], law.max_load_ratio)
             limit_rps = memory.ratio[b, k] * each_rps - too_many / DRAIN_S
             most_rps[b, k] = max(limit_rps, LEAST_RATIO * each_rps)
+
+
+@compiled(inline="always")
+def _lasting(least, too_many, anew):
+    """The least of ``too_many`` since the block before this one began; ``least`` [2] is written to."""
+    if anew:
+        least[1], least[0] = least[0], too_many
+    least[0] = min(least[0], too_many)
+    return min(least[0], least[1])
 
 
 @compiled(inline="always")

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from controller.ports import PolicyState
-from controller.shield.load import DRAIN_S, LEAST_RATIO, UNNOTICED_S, LoadSeen, initial_load, let_in
+from controller.shield.load import (
+    DRAIN_S,
+    LASTS_S,
+    LEAST_RATIO,
+    UNNOTICED_S,
+    LoadSeen,
+    initial_load,
+    let_in,
+    load_law,
+)
 
 MAX_LOAD_RATIO = 1.05
 HOUR_S = 3600
@@ -38,7 +47,7 @@ def seen(load_rps: float, estimate_rps: float, **more: float) -> LoadSeen:
 
 def most_of(memory: PolicyState, look: LoadSeen) -> tuple[PolicyState, float]:
     """Memory and the limit after one tick."""
-    after, most_rps = let_in(memory, look, TOLERATED, MAX_LOAD_RATIO)
+    after, most_rps = let_in(memory, look, load_law(TOLERATED, MAX_LOAD_RATIO, LASTS_S))
     return after, float(most_rps[0, 0])
 
 
@@ -88,9 +97,13 @@ def test_what_a_kernel_has_it_keeps_until_it_has_a_queue(load_rps: float, estima
 
 @given(estimate_rps=rates, work_s=st.floats(UNNOTICED_S + 0.01, 60.0))
 def test_a_queue_is_let_in_less_than_the_kernel_carries(estimate_rps: float, work_s: float) -> None:
-    """By what works it off in ten seconds, and a fifth of the kernel is served whatever waits."""
+    """Once it has lasted: by what works it off in ten seconds, and a fifth of the kernel is served whatever
+    waits.
+    """
     too_many = work_s * estimate_rps
-    _, most_rps = most_of(initial_load(1, 1), seen(estimate_rps, estimate_rps, too_many=too_many))
+    memory, most_rps = most_of(initial_load(1, 1), seen(estimate_rps, estimate_rps, too_many=too_many))
+    assert most_rps == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
+    _, most_rps = most_of(memory, seen(estimate_rps, estimate_rps, too_many=too_many, now_s=LASTS_S))
     asked = MAX_LOAD_RATIO * estimate_rps - too_many / DRAIN_S
     assert most_rps == pytest.approx(max(asked, LEAST_RATIO * estimate_rps))
 
@@ -100,6 +113,18 @@ def test_a_burst_that_is_over_sheds_nothing(estimate_rps: float, work_s: float) 
     """Half a second of work is done before a scrape tells of it."""
     look = seen(estimate_rps, estimate_rps, too_many=work_s * estimate_rps)
     assert most_of(initial_load(1, 1), look)[1] == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
+
+
+@given(st.lists(st.floats(0.0, 60.0), min_size=2, max_size=40), st.integers(1, 20))
+def test_a_queue_counts_as_far_as_it_lasts(waits_s: list[float], interval_s: int) -> None:
+    """No more is worked off than waited all the time since the scrape before, at whatever interval."""
+    memory, law = initial_load(1, 1), load_law(TOLERATED, MAX_LOAD_RATIO, float(interval_s))
+    told = np.repeat(waits_s, interval_s)
+    for now_s, too_many in enumerate(10.0 * told):
+        look = seen(10.0, 10.0, too_many=float(too_many), now_s=float(now_s))
+        memory, most_rps = let_in(memory, look, law)
+        lasted = told[max(now_s - interval_s, 0) : now_s + 1].min() if now_s >= interval_s else 0.0
+        assert float(most_rps[0, 0]) >= memory["ratio"][0, 0] * 10.0 - lasted * 10.0 / DRAIN_S - 1e-9
 
 
 @settings(deadline=None, max_examples=20)
