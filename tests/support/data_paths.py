@@ -19,9 +19,8 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from faults.client.errors import DrillError
 from faults.client.launch import drill_arguments
-from faults.client.wire import call
+from faults.client.wire import DrillError, call
 from faults.inside import gate
 from k8s.resources.drill_extension import ALLOWED, DRILLS
 from live.fleet.launchers import ServerOrder

@@ -17,9 +17,8 @@ from typing import Any
 
 from kubernetes import client
 
-from faults.client.errors import DrillError
 from faults.client.launch import drill_arguments
-from faults.client.wire import call
+from faults.client.wire import DrillError, call
 from faults.inside import gate
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.admission import DrillPlace

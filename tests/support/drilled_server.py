@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from contracts.documents.scenario import ScheduledFault
-from faults.client.errors import DrillError
 from faults.client.launch import DrillArguments, drill_arguments
 from faults.client.replica import ReplicaFaults
-from faults.client.wire import HttpAnswer, call
+from faults.client.wire import DrillError, HttpAnswer, call
 from faults.inside import gate
 from live.measure.checkpoint import SHIPPED_MODEL
 from tests.faults.inside.test_document import scheduled
