@@ -69,7 +69,7 @@ def model() -> Any:
 def checkpoint(folder: Path, name: str) -> list[Path]:
     """A copy of the file ``name`` of a checkpoint of that policy, which lies in ``good``."""
     from policies.train.checkpoint import TrainingProgress, save
-    from policies.train.lagrangian import Multiplier
+    from policies.train.ppo import Multiplier
 
     best = {"action_net.weight": np.zeros((2, 4), np.float32)}
     progress = TrainingProgress(
