@@ -51,8 +51,14 @@ class Server:
     def answer(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> HttpAnswer:
         """Greedy answer to ``prompt``; ``headers`` go with the request, the rest into its body."""
         headers = more.pop("headers", None)
-        body = {"model": "shipped", "prompt": list(prompt), "max_tokens": tokens, "temperature": 0.0,
-                "ignore_eos": True, **more}  # fmt: skip
+        body = {
+            "model": "shipped",
+            "prompt": list(prompt),
+            "max_tokens": tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,
+            **more,
+        }
         return call(f"{self.url}/v1/completions", body, within_s=60.0, headers=headers)
 
     def text(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> str:
@@ -63,8 +69,14 @@ class Server:
         """A streamed answer; the client goes away after ``read`` bytes."""
         port = int(self.url.rpartition(":")[2])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
-        body = {"model": "shipped", "prompt": list(PROMPT), "max_tokens": tokens, "temperature": 0.0,
-                "ignore_eos": True, "stream": True}  # fmt: skip
+        body = {
+            "model": "shipped",
+            "prompt": list(PROMPT),
+            "max_tokens": tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,
+            "stream": True,
+        }
         connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
         answer = connection.getresponse()
         try:
