@@ -32,7 +32,8 @@ from policies.certify.artifact_files import drives_as
 from policies.certify.coverage import Facts, fleet_facts, outside, unknown
 from policies.certify.signature import refuse_unsigned
 from policies.registry import make_configuration, make_policy
-from policies.supervised import KnownGoodPolicy, under
+from policies.rules.fixed import KnownGoodPolicy
+from policies.supervised import under
 
 #: Where the certificate of a baseline lies, beside the meta-contract that names it.
 CERTIFICATE = "policies/{baseline}-certificate.json"

@@ -4,11 +4,9 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract
@@ -16,30 +14,14 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
-from controller.ports import Observation, Policy, PolicyState, Proposal
+from controller.ports import Policy
 from policies.certify.admission import LEARNED, SHIPPED_META, TRAINED
 from policies.registry import make_policy
+from policies.rules.fixed import KnownGoodPolicy
 from policies.spec import parse_spec
 
 if TYPE_CHECKING:
     from policies.certify.artifact_files import Artefact
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownGoodPolicy:
-    """Every slice on the known-good kernel, always; the shield sees to capacity."""
-
-    policy_id: str = "fixed_known_good"
-
-    def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 - the protocol's argument
-        """Nothing to remember."""
-        return {}
-
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """Weight 1 in the known-good column."""
-        table = np.zeros(seen.table.shape)
-        table[:, :, int(np.argmax(seen.role_known_good))] = 1.0
-        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
 
 
 def shipped_meta() -> CompiledMeta:

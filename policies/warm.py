@@ -28,7 +28,8 @@ from controller.shield.gate import ShieldView, shield
 from controller.state import ControllerState
 from policies.learned.choosing import Chooser
 from policies.registry import BASELINES, make_configuration
-from policies.supervised import KnownGoodPolicy, shipped_meta, under
+from policies.rules.fixed import KnownGoodPolicy
+from policies.supervised import shipped_meta, under
 from policies.synthetic_fleet import METRICS, synthetic_fleet, synthetic_telemetry
 
 Turn = Callable[[ControllerState, FleetTelemetry, ControllerSetup], ControllerState]

@@ -3,7 +3,8 @@
 An exception that nobody foresaw is a bug: exit code 70, one line, and a crash report with the traceback.
 TERM and HUP end a run as Ctrl-C does, and the exit code says which: 128 and the signal's number. A second one
 ends it at once. Standard output that cannot be written is bad input (2); a reader that went away ends the run
-as SIGPIPE would (141).
+as SIGPIPE would (141). Long work asks to be stopped after its running step (``stoppable``), so that what it
+keeps is whole.
 
 Standard library only: ``selvage --help`` loads this.
 """
@@ -226,3 +227,29 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="die-with-parent").start()
+
+
+class Stopped:
+    """Set by SIGINT, SIGTERM or SIGHUP; training looks at it after every step."""
+
+    def __init__(self) -> None:
+        self.flag = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
+        """The signal's handler; the second signal does not wait for the running step."""
+        if self.flag:
+            raise Interrupted(number)
+        self.flag = True
+
+
+@contextmanager
+def stoppable() -> Iterator[Stopped]:
+    """While the block runs, SIGINT, SIGTERM and SIGHUP ask it to stop, those of them that are not ignored."""
+    stopped = Stopped()
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stopped) for number in heard}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,6 +2,10 @@
 
 No result depends on where its job ran, nor on how many ran beside it. A job whose worker was lost runs again;
 one after whose loss nothing else finishes either, three times, ends the run. No worker outlives its parent.
+
+The Ray cluster is the one that ``RAY_ADDRESS`` names, or one of this machine for the time of a run. Ray runs
+the job of a lost worker, or of a lost node, again; a job that loses its worker as often as ``TRIES`` ends the
+run. Nodes of a cluster need the same version of this package.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from contracts.errors import DocumentError, LostWorkerError, Problem
+from contracts.errors import DocumentError, LostWorkerError, MissingPartError, Problem
 from scripts.guard import die_with
 
 Task = TypeVar("Task")
@@ -69,10 +73,10 @@ class Runner:
             except BrokenProcessPool:
                 tries += 1
                 if tries == TRIES:
-                    raise lost_workers() from None
+                    raise _lost_workers() from None
 
 
-def lost_workers() -> LostWorkerError:
+def _lost_workers() -> LostWorkerError:
     """Workers are lost again and again."""
     return LostWorkerError(
         f"workers were killed {TRIES} times in a row, most likely for memory; run with fewer "
@@ -83,10 +87,10 @@ def lost_workers() -> LostWorkerError:
 def _calls(work: Callable[[Task], Result], left: dict[int, Task]) -> list[Any]:
     import joblib
 
-    return [joblib.delayed(call)(work, place, task) for place, task in left.items()]
+    return [joblib.delayed(_call)(work, place, task) for place, task in left.items()]
 
 
-def call(work: Callable[[Task], Result], place: int, task: Task) -> tuple[int, Result]:
+def _call(work: Callable[[Task], Result], place: int, task: Task) -> tuple[int, Result]:
     """One job, with its place."""
     return place, work(task)
 
@@ -101,9 +105,7 @@ def opened(workers: Workers, threads: int | None = None) -> Iterator[Run]:
     if workers.is_here:
         yield Runner()
     elif workers.backend == "ray":
-        from scripts.ray_workers import on_ray
-
-        with on_ray(workers.jobs) as run:
+        with _on_ray(workers.jobs) as run:
             yield run
     else:
         import joblib
@@ -135,3 +137,70 @@ def _begin(parent: int) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     die_with(parent)
+
+
+@contextmanager
+def _on_ray(jobs: int) -> Iterator[Run]:
+    """A runner of at most ``jobs`` jobs at once (``EVERY_CORE``: as many as the cluster has cores).
+
+    Raises MissingPartError where Ray is not installed.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise MissingPartError("--backend ray needs Ray; run: pip install 'selvage-fleet[ray]'") from None
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(**_ray_settings(jobs))
+    try:
+        yield _RayRunner(ray, jobs)
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _ray_settings(jobs: int) -> dict[str, Any]:
+    """Workers' messages stay in Ray's logs: standard output belongs to results."""
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if os.environ.get("RAY_ADDRESS"):
+        return quiet
+    own = {"num_cpus": jobs} if jobs != EVERY_CORE else {}
+    return {"include_dashboard": False, **own, **quiet}
+
+
+class _RayRunner:
+    """Runs jobs as Ray's tasks, each on one core."""
+
+    def __init__(self, ray: Any, jobs: int) -> None:
+        self._ray, self._jobs = ray, jobs
+
+    def __call__(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """(place of the task, result) as they finish; ``work`` is a function of a module.
+
+        Raises what ``work`` raises, and LostWorkerError where one job loses its worker again and again.
+        """
+        task = self._ray.remote(num_cpus=1, max_retries=TRIES - 1)(_call)
+        waiting, running = enumerate(tasks), []
+        try:
+            while True:
+                for place, given in waiting:
+                    running.append(task.remote(work, place, given))
+                    if len(running) == self._jobs:
+                        break
+                if not running:
+                    return
+                done, running = self._ray.wait(running, num_returns=1)
+                yield self._result(done[0])
+        finally:
+            for left in running:
+                self._ray.cancel(left, force=True)
+
+    def _result(self, done: Any) -> tuple[int, Any]:
+        exceptions = self._ray.exceptions
+        try:
+            place, result = self._ray.get(done)
+        except exceptions.RayTaskError as error:
+            raise error.cause from None
+        except (exceptions.WorkerCrashedError, exceptions.ObjectLostError, exceptions.OutOfMemoryError):
+            raise _lost_workers() from None
+        return place, result

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         CompiledScenario,
         Controller,
         EpisodeRecord,
+        export_sb3,
         load_policy,
         load_scenario,
         make_controller,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
         register_policy,
         weighing,
     )
-    from selvage_fleet.learned import export_sb3
 
 __all__ = [
     "BeyondLimit",
@@ -91,11 +91,11 @@ __all__ = [
 ]
 
 _DOCUMENTS = ("Document", "Evaluation", "SelvageError", "judge", "load")
-_LEARNED = ("export_sb3",)
 _EPISODES = (
     "CompiledScenario",
     "Controller",
     "EpisodeRecord",
+    "export_sb3",
     "load_policy",
     "load_scenario",
     "make_controller",
@@ -107,7 +107,7 @@ def __getattr__(name: str) -> Any:
     """The public ``name``, from the module that holds it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
-    homes = {"documents": _DOCUMENTS, "episodes": _EPISODES, "learned": _LEARNED}
+    homes = {"documents": _DOCUMENTS, "episodes": _EPISODES}
     home = next((place for place, names in homes.items() if name in names), "extending")
     found = getattr(import_module(f"{__name__}.{home}"), name)
     globals()[name] = found

@@ -1,9 +1,11 @@
-"""Controllers and the fleets they drive: see ``selvage_fleet``."""
+"""Policies, controllers and the fleets they drive: see ``selvage_fleet``."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from contracts.loading.files import write_pinned
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
 from controller.fleet import FleetSetup
@@ -21,6 +23,7 @@ __all__ = [
     "CompiledScenario",
     "Controller",
     "EpisodeRecord",
+    "export_sb3",
     "load_policy",
     "load_scenario",
     "make_controller",
@@ -34,6 +37,18 @@ def load_policy(uri: str | Path, fleet: FleetSetup) -> Policy:
     Raises SelvageError (DocumentError) unless its certificate holds for this version.
     """
     return load_learned(str(uri), fleet)
+
+
+def export_sb3(model: Any, path: Path | str) -> str:
+    """Write the policy of a Stable-Baselines3 ``model`` (PPO, A2C) as an ONNX file; its sha256 (hex).
+
+    ``gym:onnx=PATH`` names it wherever policies are named. Raises SelvageError for what is no plain network
+    of dense layers.
+    """
+    # Only who exports waits for onnx.
+    from scripts.sb3 import bytes_of_model
+
+    return write_pinned(Path(path), bytes_of_model(model))
 
 
 def load_scenario(uri: str | Path) -> CompiledScenario:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from contracts.compiled.carried import Objectives, Replica, as_if_steps_lasted, carried_rps, request_of
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
-from controller.perceive.queue_pass import insert, keep_proven, too_many
+from controller.perceive.queue_pass import insert, keep_proven, middle_of, too_many
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
 PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
@@ -178,7 +178,7 @@ def _slowness(ratios, learned, owner, b, k):
             insert(ratios, count, measured_s / predicted_s)
             count += 1
             scrapes += learned.speed[b, r, SCRAPES]
-    return (np.log(ratios[(count - 1) // 2]) if count > 0 else 0.0), scrapes
+    return (np.log(middle_of(ratios, count)) if count > 0 else 0.0), scrapes
 
 
 @compiled(inline="always")

@@ -20,30 +20,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
-from controller.cells import News, pool_news
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import (
-    GatewayBatch,
-    Probes,
-    Scrapes,
     Sinks,
-    accumulate_tick,
 )
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload, excuse_failing
 from controller.perceive.on_the_way import Way, as_clients_saw, follow_the_way
 from controller.perceive.planning import Estimates, hold_load
-from controller.perceive.reading import of_replicas, read_clauses
+from controller.perceive.reading import add_observations, plain, pool_replicas, sinks_for
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
 from controller.perceive.step_time import observed_step_times
-from controller.state import ControllerState, altered, speaks_for_nobody
+from controller.state import ControllerState, altered
 
-#: Contiguous: numba would compile once more for other strides.
-_plain = np.ascontiguousarray
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
 #: Time that passes in a tick at least, where something is divided by it.
@@ -82,17 +74,17 @@ def accumulate(
     clocks = _receive(state, telemetry, now_s, setup)
     passed_s = np.maximum(clocks.since_s, _LEAST_S)
     rates = _follow(state, telemetry, clocks, now_s, passed_s, setup)
-    sinks = _sinks(state, setup, consume)
+    sinks = sinks_for(state, setup, consume)
     overload = _overload(state, rates, now_s, setup)
     if bool(rates.failing_now.any()):
-        ended = _plain(telemetry.gateway.failed), _plain(telemetry.gateway.timed_out)
+        ended = plain(telemetry.gateway.failed), plain(telemetry.gateway.timed_out)
         excuse_failing(rates.failing_now, *ended, tuple(overload))
     ratio = observed_step_times(state, telemetry, setup)
     way = follow_the_way(state, telemetry, clocks.fresh)
     seen = as_clients_saw(telemetry, way.late_s)
-    _accumulate_all(sinks, seen, clocks, overload, state, setup.contract, ratio)
+    add_observations(sinks, seen, clocks, overload, state, setup.contract, ratio)
     if setup.detector.by_observation:
-        _pool_replicas(sinks, ~state.quarantined, setup)
+        pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
     learned = learn_capacity(state, telemetry, clocks, rates, setup)
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
@@ -171,9 +163,7 @@ def _receive(
         fresh=np.empty(state.scraped_at_s.shape, dtype=np.bool_),
         received=np.empty(probes.valid.shape, dtype=np.bool_),
     )
-    arrived = tuple(
-        Arrived(_plain(telemetry.scraped_at_ms), _plain(probes.sampled_at_ms), _plain(probes.valid))
-    )
+    arrived = tuple(Arrived(plain(telemetry.scraped_at_ms), plain(probes.sampled_at_ms), plain(probes.valid)))
     window_s = setup.contract.window_s - _CLOCK_SLACK_S
     receive(
         tuple(clocks), arrived, state.now_s, now_s, setup.fleet.tick_s, window_s, setup.contract.stale_after_s
@@ -201,18 +191,18 @@ def _follow(
     )
     traffic = Traffic(
         clocks.fresh,
-        _plain(telemetry.running),
-        _plain(telemetry.waiting),
-        _plain(telemetry.replica_state),
-        _plain(telemetry.answered),
-        _plain(telemetry.failed),
-        _plain(telemetry.offered),
+        plain(telemetry.running),
+        plain(telemetry.waiting),
+        plain(telemetry.replica_state),
+        plain(telemetry.answered),
+        plain(telemetry.failed),
+        plain(telemetry.offered),
     )
     serving = Serving(
         state.quarantined,
-        _plain(state.ejected),
+        plain(state.ejected),
         state.needed,
-        _plain(state.table),
+        plain(state.table),
         setup.layout.replica_kernel,
         state.healthy_rps,
         setup.options.overload_ratio,
@@ -221,62 +211,3 @@ def _follow(
     pace = Pace(now_s, passed_s, np.exp(-passed_s / setup.options.smoothing_s), state.ticks == 0)
     follow(tuple(rates), tuple(traffic), tuple(pace), tuple(serving))
     return rates
-
-
-def _sinks(state: ControllerState, setup: ControllerSetup, consume: bool) -> Sinks:
-    """Arrays that this tick's observations are added to."""
-    window = state.window if consume else state.window.copy()
-    kernel_window = state.kernel_window if consume else state.kernel_window.copy()
-    fleets = len(window) if setup.detector.by_observation else 0
-    return Sinks(
-        window=window,
-        sums=np.zeros((fleets, *window.shape[1:])),
-        news=np.zeros((fleets, *window.shape[1:3]), dtype=np.bool_),
-        probed_at_s=state.probed_at_s.copy(),
-        kernel_window=kernel_window,
-        kernel_sums=np.zeros((fleets, *kernel_window.shape[1:])),
-        kernel_news=np.zeros((fleets, *kernel_window.shape[1:3]), dtype=np.bool_),
-    )
-
-
-def _accumulate_all(
-    sinks: Sinks,
-    telemetry: FleetTelemetry,
-    clocks: Clocks,
-    overload: Overload,
-    state: ControllerState,
-    contract: CompiledContract,
-    step_time_ratio: NDArray[np.float64],
-) -> None:
-    """Add this tick's observations to ``sinks``, in place."""
-    probes = telemetry.probes
-    samples = Probes(
-        _plain(probes.replica),
-        _plain(probes.slice),
-        _plain(probes.sampled_at_ms),
-        _plain(probes.values),
-        clocks.received,
-    )
-    scrapes = Scrapes(
-        _plain(telemetry.answered),
-        _plain(telemetry.failed),
-        _plain(telemetry.latency_le),
-        _plain(telemetry.fingerprint_match),
-        _plain(telemetry.trace_fields_ratio),
-        _plain(telemetry.kv_used_ratio),
-        step_time_ratio,
-        clocks.fresh,
-    )
-    counts = telemetry.gateway
-    ended = _plain(counts.answered), _plain(counts.failed), _plain(counts.timed_out)
-    apart = speaks_for_nobody(state)
-    gateway = GatewayBatch(*ended, _plain(counts.latency_le), apart)
-    accumulate_tick(
-        tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), read_clauses(contract), tuple(overload)
-    )
-
-
-def _pool_replicas(sinks: Sinks, members: NDArray[np.bool_], setup: ControllerSetup) -> None:
-    """Add what probes and gauges of the ``members`` bool [B, R] brought to the sums of their kernels."""
-    onto, given = News(sinks.kernel_sums, sinks.kernel_news), News(sinks.sums, sinks.news)
-    pool_news(onto, given, members, setup.layout.replica_kernel, of_replicas(setup.contract))

@@ -36,7 +36,7 @@ def too_many(room, counted, known, request, pace, owner, b, k):
             late = max(running + waiting - batch, waiting - patience)
             insert(room, count, late if late > 0.0 else 0.0)
             count += 1
-    return room[(count - 1) // 2] if count > 0 else 0.0
+    return middle_of(room, count)
 
 
 @compiled(inline="always")
@@ -68,7 +68,7 @@ def count_waiting(too_many, running, waiting, serving, owner):
                     late = waiting[b, r] - 1.0 - QUEUE_RATIO * running[b, r]
                     insert(room, count, late if late > 0.0 else 0.0)
                     count += 1
-            too_many[b, k] = room[(count - 1) // 2] if count > 0 else 0.0
+            too_many[b, k] = middle_of(room, count)
 
 
 @compiled(inline="always")
@@ -79,3 +79,9 @@ def insert(ordered, count, value):
         ordered[place] = ordered[place - 1]
         place -= 1
     ordered[place] = value
+
+
+@compiled(inline="always")
+def middle_of(ordered, count):
+    """The middle of the first ``count`` of ``ordered``, which rise; the lower of two, 0 of none."""
+    return ordered[(count - 1) // 2] if count > 0 else 0.0

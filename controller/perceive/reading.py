@@ -1,4 +1,4 @@
-"""The clauses of a contract by what they read of a telemetry, and whose evidence a kernel is judged by."""
+"""What one telemetry adds to the sums of a contract's clauses, by what each of them reads of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from contracts.telemetry import Source
+from contracts.telemetry import FleetTelemetry, Source
+from controller.cells import News, pool_news
 from controller.detect.clauses import (
     failing_clauses,
     from_traffic,
@@ -17,18 +18,84 @@ from controller.detect.clauses import (
     probe_clauses,
     replica_places,
 )
-from controller.perceive.accumulate import Clauses
+from controller.options import ControllerSetup
+from controller.perceive.accumulate import Clauses, GatewayBatch, Probes, Scrapes, Sinks, accumulate_tick
+from controller.perceive.excuse_pass import Overload
+from controller.perceive.reception import Clocks
 from controller.perceive.step_time import of_gauges
+from controller.state import ControllerState, speaks_for_nobody
+
+#: Contiguous: numba would compile once more for other strides.
+plain = np.ascontiguousarray
+
+
+def sinks_for(state: ControllerState, setup: ControllerSetup, consume: bool) -> Sinks:
+    """Arrays that this tick's observations are added to."""
+    window = state.window if consume else state.window.copy()
+    kernel_window = state.kernel_window if consume else state.kernel_window.copy()
+    fleets = len(window) if setup.detector.by_observation else 0
+    return Sinks(
+        window=window,
+        sums=np.zeros((fleets, *window.shape[1:])),
+        news=np.zeros((fleets, *window.shape[1:3]), dtype=np.bool_),
+        probed_at_s=state.probed_at_s.copy(),
+        kernel_window=kernel_window,
+        kernel_sums=np.zeros((fleets, *kernel_window.shape[1:])),
+        kernel_news=np.zeros((fleets, *kernel_window.shape[1:3]), dtype=np.bool_),
+    )
+
+
+def add_observations(
+    sinks: Sinks,
+    telemetry: FleetTelemetry,
+    clocks: Clocks,
+    overload: Overload,
+    state: ControllerState,
+    contract: CompiledContract,
+    step_time_ratio: NDArray[np.float64],
+) -> None:
+    """Add this tick's observations to ``sinks``, in place."""
+    probes = telemetry.probes
+    samples = Probes(
+        plain(probes.replica),
+        plain(probes.slice),
+        plain(probes.sampled_at_ms),
+        plain(probes.values),
+        clocks.received,
+    )
+    scrapes = Scrapes(
+        plain(telemetry.answered),
+        plain(telemetry.failed),
+        plain(telemetry.latency_le),
+        plain(telemetry.fingerprint_match),
+        plain(telemetry.trace_fields_ratio),
+        plain(telemetry.kv_used_ratio),
+        step_time_ratio,
+        clocks.fresh,
+    )
+    counts = telemetry.gateway
+    ended = plain(counts.answered), plain(counts.failed), plain(counts.timed_out)
+    apart = speaks_for_nobody(state)
+    gateway = GatewayBatch(*ended, plain(counts.latency_le), apart)
+    accumulate_tick(
+        tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), _read_clauses(contract), tuple(overload)
+    )
+
+
+def pool_replicas(sinks: Sinks, members: NDArray[np.bool_], setup: ControllerSetup) -> None:
+    """Add what probes and gauges of the ``members`` bool [B, R] brought to the sums of their kernels."""
+    onto, given = News(sinks.kernel_sums, sinks.kernel_news), News(sinks.sums, sinks.news)
+    pool_news(onto, given, members, setup.layout.replica_kernel, _of_replicas(setup.contract))
 
 
 @lru_cache(maxsize=64)
-def of_replicas(contract: CompiledContract) -> NDArray[np.int64]:
+def _of_replicas(contract: CompiledContract) -> NDArray[np.int64]:
     """Places of the clauses that a kernel is judged on by what its replicas showed."""
     return np.flatnonzero(~from_traffic(contract) & ~own_clock(contract))
 
 
 @lru_cache(maxsize=64)
-def read_clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
+def _read_clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
     """``accumulate.Clauses`` of ``contract``, as compiled code takes them."""
     source = contract.source
     clauses = Clauses(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from contracts.jit import compiled
 from controller.options import ShieldLimits
 from controller.shield.capacity import EPSILON, SLACK
-from controller.tables import Table
+from controller.shield.rows import Table
 
 #: A kernel that carries just what it may must not seem to carry more.
 _ROUNDING = 1.0 + 1e-9

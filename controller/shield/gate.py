@@ -34,7 +34,7 @@ from controller.shield.comfort import load_limits
 from controller.shield.exact import place_exactly
 from controller.shield.fleet import plan_fleet, settle_fleet
 from controller.shield.records import SOFT, STAGES, Facts, Outcome, facts_of, new_work, outcome_of
-from controller.tables import Table
+from controller.shield.rows import Table
 
 # Plain integers: comparing with an enumeration takes longer.
 _SHADOW, _CANARY, _ACTIVE = int(Stage.SHADOW), int(Stage.CANARY), int(Stage.ACTIVE)

@@ -1,9 +1,13 @@
 """Row by row: what hard clauses, pool and exploration make of a proposal, and how far it may go in one tick.
 
-Plain loops over the arrays of one fleet, written so that they also run on symbolic numbers.
+Tables come as policies hand them over: ``normalise`` makes every row sum to 1, whatever was proposed. The
+rest are plain loops over the arrays of one fleet, written so that they also run on symbolic numbers.
 """
 
 from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
 
 from contracts.jit import compiled
 from controller.shield.capacity import EPSILON, SLACK
@@ -19,9 +23,41 @@ from controller.shield.records import (
     SLEW,
 )
 
+#: float64 [B, S, K + 1], share of each slice on each kernel; the last column is shed.
+Table = NDArray[np.float64]
+
+#: Rows whose weights sum to 1 within this are left as they are.
+_SUM_SLACK = 1e-9
 #: A slice whose certified kernels are all full still sends them so much: the pool is never empty, and
 #: its evidence does not run dry.
 MINIMUM_SHARE = 0.01
+
+
+def normalise(table: Table, last: Table) -> Table:
+    """``table`` with rows that sum to 1; an unusable row (NaN, negative or no weight) becomes ``last``'s."""
+    if _is_normal(np.ascontiguousarray(table, dtype=np.float64)):
+        return table
+    total = table.sum(axis=2)
+    usable = np.isfinite(table).all(axis=2) & (table >= 0.0).all(axis=2) & (total > 0.0)
+    exact = np.abs(total - 1.0) <= _SUM_SLACK
+    scaled = table / np.where(usable, total, 1.0)[:, :, None]
+    kept = np.where(exact[:, :, None], table, scaled)
+    return np.where(usable[:, :, None], kept, last)
+
+
+@compiled
+def _is_normal(table):
+    """Whether all rows are usable and sum to 1."""
+    for b in range(table.shape[0]):
+        for s in range(table.shape[1]):
+            total = 0.0
+            for k in range(table.shape[2]):
+                if not table[b, s, k] >= 0.0:
+                    return False
+                total += table[b, s, k]
+            if not abs(total - 1.0) <= _SUM_SLACK:
+                return False
+    return True
 
 
 @compiled(forceinline=True)

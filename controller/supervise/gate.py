@@ -21,10 +21,10 @@ from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.ports import Observation, PolicyState, Proposal
 from controller.shield.gate import Shielded
+from controller.shield.rows import normalise
 from controller.state import ControllerState
 from controller.supervise.harm import home_table
 from controller.supervise.meta import HARM, Executed, capped_ejections, count, judge_policy, readings
-from controller.tables import normalise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

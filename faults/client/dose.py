@@ -14,9 +14,8 @@ import numpy as np
 
 from contracts.documents.scenario import ScheduledFault
 from contracts.documents.trigger import LiveInjection
-from faults.client.errors import DoseError, DrillError
 from faults.client.replica import Injected, ReplicaFaults
-from faults.client.wire import bearer, call
+from faults.client.wire import DrillError, bearer, call
 
 #: Doses that are tried: relative noise, or the distance of a scale from 1.
 LEAST, MOST = 1e-4, 10.0
@@ -26,6 +25,10 @@ _LEAST_REST = 1e-6
 _CALL_WITHIN_S = 30.0
 #: Log-probabilities of one prompt: per position token -> value, as many as the server returns.
 Rows = list[dict[int, float]]
+
+
+class DoseError(DrillError):
+    """No dose gives the wanted effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ from typing import Any
 
 from contracts.documents.scenario import ScheduledFault
 from faults.client import record as records
-from faults.client.errors import DrillError, ReplicaGoneError
-from faults.client.wire import steer
+from faults.client.wire import DrillError, ReplicaGoneError, steer
 from faults.inside.document import FINAL_KINDS, WEIGHT_KINDS
 
 _CALL_WITHIN_S = 10.0

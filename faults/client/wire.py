@@ -1,4 +1,7 @@
-"""HTTP with a replica, every call with a time limit; never through a proxy of the environment."""
+"""HTTP with a replica, every call with a time limit, and what can go wrong with one.
+
+Never through a proxy of the environment.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.errors import SelvageError
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, open_regular
-from faults.client.errors import DrillRefusedError, ReplicaGoneError, ReplicaSilentError
 from faults.inside.gate import TOKEN_HEADER
 
 _TOKEN_BYTES = 4096
+
+
+class DrillError(SelvageError):
+    """A drill call did not do what it was to do."""
+
+
+class DrillRefusedError(DrillError):
+    """The replica refused: it was not started for drills, or the call makes no sense; it says why."""
+
+
+class ReplicaGoneError(DrillError):
+    """Nobody answers at the replica's address any more: what was injected there is gone with it."""
+
+
+class ReplicaSilentError(DrillError):
+    """The replica did not answer in time."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

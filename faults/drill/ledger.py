@@ -19,8 +19,8 @@ from contracts.loading.files import json_text, write_pinned
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from faults.client import record as records
-from faults.client.errors import DrillError, DrillRefusedError
 from faults.client.replica import Undone, undo_record
+from faults.client.wire import DrillError, DrillRefusedError
 
 _NOTE, _LOCK, _RECORDS = "drill.json", "drill.lock", "records"
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from contracts.errors import SelvageError
 from contracts.scoring.episode import EpisodeRecord
-from faults.client.errors import DrillError
 from faults.client.replica import Proof
+from faults.client.wire import DrillError
 from faults.drill.guards import check_metrics, latest, worst
 from faults.drill.outcome import DrillRun, FaultEvidence, Mended
 from faults.drill.plan import DrillPlan, Strike

@@ -3,6 +3,10 @@
 It stands in the middleware, so vLLM's development mode, which opens every engine method to anybody, stays
 off. It owns the HTTP faults, forwards the others to the engine, and watches the lease from this side too:
 the engine's process ends faults by itself, this one also flushes the prefix cache.
+
+The port of drills (``opened``) is a listener of the server's own process that answers control calls and
+nothing else. Clients and gateways reach the port of ``/v1/``; a NetworkPolicy lets whoever steers drills
+reach this one.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .asgi import Receive, Scope, Send, read_body, send_json
+from .asgi import App, Receive, Scope, Send, read_body, send_json
 from .document import FINAL_KINDS, HTTP_KINDS, FaultSpec, fault_of
 from .gate import CallRefusedError, DrillGate, refusal
 from .http_faults import HttpFault
@@ -186,3 +190,33 @@ def _ttl_s(body: dict[str, Any]) -> float:
     if not isinstance(ttl_s, (int, float)) or not 0.0 < ttl_s <= LONGEST_S:
         raise CallRefusedError(f"ttl_s: expected seconds above 0 and at most {LONGEST_S:g}, got {ttl_s!r}")
     return float(ttl_s)
+
+
+def opened(control: Control, application: object) -> asyncio.Task[None]:
+    """Begin to listen on the gate's port; ``application`` is vLLM's, whose state holds the engine."""
+    import uvicorn  # vLLM's own server
+
+    config = uvicorn.Config(
+        answering(control, application),
+        host=control.gate.host,
+        port=control.gate.port,
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+    )
+    server = uvicorn.Server(config)
+    # Signals are for vLLM's server, in whose process this one runs.
+    server.capture_signals = contextlib.nullcontext
+    return asyncio.get_running_loop().create_task(server.serve())
+
+
+def answering(control: Control, application: object) -> App:
+    """What answers at the door."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and str(scope.get("path", "")).startswith(PREFIX):
+            await control({**scope, "app": application, AT_DOOR: True}, receive, send)
+        elif scope["type"] == "http":
+            await send_json(send, 404, {"refused": f"this port answers below {PREFIX} alone"})
+
+    return answer

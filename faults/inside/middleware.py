@@ -14,9 +14,8 @@ from pathlib import Path
 
 from .asgi import App, Message, Receive, Scope, Send, header, is_last
 from .conditions import mark_of
-from .control import PREFIX, Control
+from .control import PREFIX, Control, opened
 from .document import TriggerSpec
-from .door import opened
 from .gate import gate
 from .lease import note_cancel, read_lease, was_cancelled
 

@@ -1,4 +1,4 @@
-"""One namespace by the official client: ``k8s.operator.objects.Cluster``."""
+"""One namespace by the official client, ``k8s.operator.objects.Cluster``, and how a process reaches it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from kubernetes import client
+import yaml
+from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from contracts.documents.pool import POOL_GROUP
+from contracts.loading.untrusted import MALFORMED
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
 from k8s.api.watched import POOL_VERSION, NamespaceWatch
 from k8s.operator.objects import ClusterError, EventNote, Manifest, Resources
@@ -236,3 +238,20 @@ def answers(what: str) -> Iterator[None]:
         raise ClusterError(f"{what}: the API server said {error.status} {error.reason}") from error
     except (HTTPError, OSError) as error:
         raise ClusterError(f"{what}: the API server does not answer ({type(error).__name__})") from error
+
+
+@contextmanager
+def cluster_client() -> Iterator[client.ApiClient]:
+    """In a pod by its account, else by KUBECONFIG. ClusterError where neither names a cluster."""
+    found = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=found)
+    except config.ConfigException:
+        try:
+            config.load_kube_config(client_configuration=found)
+        except (config.ConfigException, yaml.YAMLError, *MALFORMED) as error:
+            step = "let KUBECONFIG name a file whose current context is the cluster, or run it in a pod"
+            raise ClusterError(f"no cluster is named: {error}; {step}") from None
+    found.retries = False
+    with client.ApiClient(found) as api:
+        yield api

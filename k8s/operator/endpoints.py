@@ -99,10 +99,15 @@ def _behind_service(cluster: Cluster, name: str, port: int | None) -> FoundEndpo
     port = endpoints[0].port if endpoints else port
     pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
     found = [
-        replace(one, fingerprint=_fingerprint(pods.get(one.pod)), movable=movable, label_in=value,
-                label=_label(pods.get(one.pod)))
+        replace(
+            one,
+            fingerprint=_fingerprint(pods.get(one.pod)),
+            movable=movable,
+            label_in=value,
+            label=_label(pods.get(one.pod)),
+        )
         for one in endpoints
-    ]  # fmt: skip
+    ]
     known = {one.key for one in found}
     if port is not None:
         apart = [pod for name, pod in pods.items() if name not in known and _label(pod) == OUT]

@@ -25,9 +25,10 @@ from k8s.operator.outcomes import Tally
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
 from k8s.operator.publisher import Publication, Publisher
-from k8s.operator.report import policy_body, policy_conditions, pool_body, pool_conditions
+from k8s.operator.report import policy_conditions, pool_conditions
 from k8s.operator.route_loop import LoopParts, RouteLoop
 from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
+from k8s.operator.summary import policy_body, pool_body
 from k8s.operator.told import fields
 from live.control.loop import Begun, Turn
 from live.control.turns import Decided, Together

@@ -48,8 +48,8 @@ class PrometheusAccess:
             return ""
         found = read_regular(self.token_file, _TOKEN_BYTES).decode("ascii", "replace").strip()
         if not found.isprintable() or " " in found or "\ufffd" in found:
-            raise DocumentError([_problem(str(self.token_file), "one line with the token", "something else",
-                                          "correct --prometheus-token-file")])  # fmt: skip
+            expected, step = "one line with the token", "correct --prometheus-token-file"
+            raise DocumentError([_problem(str(self.token_file), expected, "something else", step)])
         return found
 
     def allowed(self, told: Prometheus, pool: KernelPool) -> str:

@@ -171,6 +171,11 @@ def _pod_replica(found: BackendEndpoint, slot: str, kernel: str) -> PodReplica:
         fingerprint=found.fingerprint,
     )
     return PodReplica(
-        slot=slot, pod=found.pod, in_rotation=found.in_rotation, replica=replica, movable=found.movable,
-        label_in=found.label_in, leaves=found.leaves,
-    )  # fmt: skip
+        slot=slot,
+        pod=found.pod,
+        in_rotation=found.in_rotation,
+        replica=replica,
+        movable=found.movable,
+        label_in=found.label_in,
+        leaves=found.leaves,
+    )

@@ -1,9 +1,8 @@
-"""What a turn means to people: conditions of a policy and its pool, and the numbers of their status. Pure."""
+"""What a turn means to people: conditions of a policy and its pool. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,11 +11,10 @@ from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
 from k8s.operator.conditions import ResourceCondition, condition
-from k8s.operator.headroom import headroom_conditions
 from k8s.operator.route_loop import RouteLoop
-from k8s.operator.summary import policy_summary, pool_summary
 
 _READY = int(ReplicaState.READY)
+_HEADROOM = "KnownGoodHeadroom"
 
 
 def policy_conditions(
@@ -164,49 +162,6 @@ def _ready(found: tuple[ResourceCondition, ...], loop: RouteLoop, decision: Deci
     return condition("Ready", True, "Serving", "every slice is served under its contract")
 
 
-def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
-    """Numbers of a policy's status: who drives, and every slice."""
-    if loop is None:
-        return {}
-    layout, state = loop.setup.layout, loop.controller.state
-    turn = loop.standing.turn
-    demoted = turn is not None and turn.decision is not None and bool(turn.decision.demoted[0])
-    driving = loop.setup.baseline if demoted and loop.setup.baseline is not None else loop.setup.policy
-    rows = []
-    for name, row in zip(layout.slices, state.table[0], strict=True):
-        weights = {kernel: round(float(w), 4) for kernel, w in zip(layout.kernels, row[:-1], strict=True)}
-        kernel = max(weights, key=lambda one: weights[one])
-        listed = [{"name": one, "weight": weight} for one, weight in weights.items()]
-        shed = round(float(row[-1]), 4)
-        rows.append(
-            {"name": name, "kernel": kernel, "weight": weights[kernel], "shed": shed, "weights": listed}
-        )
-    told = policy_summary(rows)
-    return {"driving": driving.policy_id, "version": int(state.version[0]), "slices": rows, **told}
-
-
-def pool_body(loop: RouteLoop) -> dict[str, Any]:
-    """Numbers of a pool's status, kernel by kernel; every slice counts alike in a kernel's weight."""
-    decision = None if loop.standing.turn is None else loop.standing.turn.decision
-    if decision is None:
-        return {}
-    layout, contract, table = loop.setup.layout, loop.setup.contract, loop.controller.state.table[0]
-    rows = []
-    for k, name in enumerate(layout.kernels):
-        excess = np.where(decision.judgement.alarm[0, k], decision.judgement.excess[0, k], 0.0).max(axis=0)
-        worst = int(excess.argmax()) if excess.size and excess.max() > 0.0 else -1
-        rows.append(
-            {
-                "name": name,
-                "ready": int(decision.observation.ready[0, k]),
-                "weight": round(float(table[:, k].mean()), 4),
-                "health": round(float(decision.judgement.health[0, k].max()), 3),
-                "clause": contract.clause_ids[worst] if worst >= 0 else "",
-            }
-        )
-    return {"kernels": rows, **pool_summary(rows, float(table[:, -1].mean()))}
-
-
 def pool_conditions(accepted: ResourceCondition, loop: RouteLoop | None) -> tuple[ResourceCondition, ...]:
     """Conditions of a pool; ``loop``: of a policy that routes it, None where there is none."""
     decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
@@ -219,5 +174,34 @@ def pool_conditions(accepted: ResourceCondition, loop: RouteLoop | None) -> tupl
         accepted,
         condition("Ready", ready, "Serving" if ready else "NoReadyReplicas", told),
         _fresh(decision, loop),
-        *headroom_conditions(loop, decision),
+        *_headroom(loop, decision),
     )
+
+
+def _headroom(loop: RouteLoop, decision: Decision) -> tuple[ResourceCondition, ...]:
+    """One condition where the pool declares its headroom, else none.
+
+    The usual load is what is offered, smoothed as moves are planned against; capacity is that of ready
+    replicas in rotation. Messages have no number that drifts: each new one would be written.
+    """
+    ratio = loop.documents.pool.spec.known_good_headroom_ratio
+    if ratio is None:
+        return ()
+    k, seen = loop.setup.layout.known_good, decision.observation
+    offered_rps, ready = float(seen.offered_rps[0].sum()), int(seen.ready[0, k])
+    share = f"{ratio:.0%} of the usual load"
+    if not np.isfinite(offered_rps) or bool(decision.held[0]):
+        told = f"nobody knows how much is offered, so nothing is said of {share}"
+        return (condition(_HEADROOM, None, "LoadUnknown", told),)
+    carried_rps = float(seen.capacity_rps[0, k]) if ready else 0.0
+    return (_enough(carried_rps >= ratio * offered_rps, loop.setup.layout.kernels[k], ready, share),)
+
+
+def _enough(can: bool, kernel: str, ready: int, share: str) -> ResourceCondition:
+    if can:
+        return condition(_HEADROOM, True, "Enough", f"ready replicas of {kernel} can take {share}")
+    told = (
+        f"{ready} ready replicas of {kernel}, the known-good kernel, cannot take {share}: a fallback would "
+        "shed; add replicas of it, or lower spec.known_good_headroom_ratio"
+    )
+    return condition(_HEADROOM, False, "TooLittle", told)

@@ -1,12 +1,62 @@
-"""A status in a few words, for ``kubectl get``: of a list a column shows the first entry alone. Pure."""
+"""The numbers of a policy's and a pool's status, and the same in a few words. Pure.
+
+The words are for ``kubectl get``: of a list a column shows the first entry alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from k8s.operator.route_loop import RouteLoop
+
 #: Decimals of a share; what rounds to nothing is left out.
 _DECIMALS = 3
+
+
+def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
+    """Numbers of a policy's status: who drives, and every slice."""
+    if loop is None:
+        return {}
+    layout, state = loop.setup.layout, loop.controller.state
+    turn = loop.standing.turn
+    demoted = turn is not None and turn.decision is not None and bool(turn.decision.demoted[0])
+    driving = loop.setup.baseline if demoted and loop.setup.baseline is not None else loop.setup.policy
+    rows = []
+    for name, row in zip(layout.slices, state.table[0], strict=True):
+        weights = {kernel: round(float(w), 4) for kernel, w in zip(layout.kernels, row[:-1], strict=True)}
+        kernel = max(weights, key=lambda one: weights[one])
+        listed = [{"name": one, "weight": weight} for one, weight in weights.items()]
+        shed = round(float(row[-1]), 4)
+        rows.append(
+            {"name": name, "kernel": kernel, "weight": weights[kernel], "shed": shed, "weights": listed}
+        )
+    told = policy_summary(rows)
+    return {"driving": driving.policy_id, "version": int(state.version[0]), "slices": rows, **told}
+
+
+def pool_body(loop: RouteLoop) -> dict[str, Any]:
+    """Numbers of a pool's status, kernel by kernel; every slice counts alike in a kernel's weight."""
+    decision = None if loop.standing.turn is None else loop.standing.turn.decision
+    if decision is None:
+        return {}
+    layout, contract, table = loop.setup.layout, loop.setup.contract, loop.controller.state.table[0]
+    rows = []
+    for k, name in enumerate(layout.kernels):
+        excess = np.where(decision.judgement.alarm[0, k], decision.judgement.excess[0, k], 0.0).max(axis=0)
+        worst = int(excess.argmax()) if excess.size and excess.max() > 0.0 else -1
+        rows.append(
+            {
+                "name": name,
+                "ready": int(decision.observation.ready[0, k]),
+                "weight": round(float(table[:, k].mean()), 4),
+                "health": round(float(decision.judgement.health[0, k].max()), 3),
+                "clause": contract.clause_ids[worst] if worst >= 0 else "",
+            }
+        )
+    return {"kernels": rows, **pool_summary(rows, float(table[:, -1].mean()))}
 
 
 def shares_text(weights: Mapping[str, float]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kubernetes import client
 
+from k8s.api.cluster import cluster_client
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.artefacts import Artefacts
 from k8s.operator.drills.admission import DrillPlace
@@ -17,7 +18,6 @@ from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
 from k8s.operator.told import fields
-from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
 from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess

@@ -1,8 +1,9 @@
-"""Logs of our processes: a line for each event on stderr, as JSON for machines or as text for people.
+"""Logs of our processes: a line for each event on stderr, as JSON for machines or as text for people, and
+verdicts as OpenTelemetry events ``gen_ai.evaluation.result``, by the standard OTEL_* variables.
 
 Fields beside the message (policy, route, slice, kernel) come by ``k8s.operator.told.fields``. What libraries
 say below a warning is left out: HTTP clients would write a line for every scrape, with its URL, and the
-Kubernetes client whole objects.
+Kubernetes client whole objects. Nothing of OpenTelemetry is imported until somebody asks for it.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-from contracts.errors import printable
+from contracts.errors import MissingPartError, printable
 from k8s.operator.told import fields_of
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk._logs import LoggerProvider
+
+    from k8s.operator.outcomes import Evaluated
 
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 #: Told from warnings on, whatever is asked for; kopf's objects say at info that an event was handled.
 _QUIET: Final = ("asyncio", "httpcore", "httpx", "kopf.objects", "kubernetes", "leaderelection", "urllib3")
+#: Event of the semantic conventions for generative AI.
+EVENT: Final = "gen_ai.evaluation.result"
 
 
 def set_up_logs(form: LogFormat, level: LogLevel, stream: TextIO | None = None) -> None:
@@ -71,3 +80,40 @@ def _raised(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 def _time(record: logging.LogRecord) -> str:
     at = datetime.fromtimestamp(record.created, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def event_provider() -> LoggerProvider:
+    """What sends events in batches, in a thread of its own, by OTLP over HTTP: endpoint, headers, resource
+    and limits from the environment. Raises MissingPartError.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+        from opentelemetry.sdk._logs import LoggerProvider
+        from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+    except ModuleNotFoundError as error:
+        raise MissingPartError(
+            f"{error.name} is not installed; pip install 'selvage-fleet[k8s,otel]'"
+        ) from None
+    found = LoggerProvider()
+    found.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+    return found
+
+
+def event_sink(found: LoggerProvider) -> Callable[[Evaluated], None]:
+    """Hands verdicts to ``found``; it does not wait for anybody."""
+    from opentelemetry._logs import LogRecord
+
+    logger = found.get_logger("selvage")
+
+    def tell(one: Evaluated) -> None:
+        attributes: dict[str, str | float] = {
+            "gen_ai.evaluation.name": one.clause,
+            "gen_ai.evaluation.score.value": one.excess,
+            "gen_ai.evaluation.score.label": one.label,
+            "selvage.policy": one.policy,
+            "selvage.kernel": one.kernel,
+            "selvage.slice": one.slice,
+        }
+        logger.emit(LogRecord(event_name=EVENT, attributes=attributes))
+
+    return tell

@@ -22,7 +22,7 @@ from kubernetes import client
 from prometheus_client import start_http_server
 
 from contracts.telemetry import SampleRates
-from k8s.api.cluster import ApiCluster
+from k8s.api.cluster import ApiCluster, cluster_client
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import earlier_of
@@ -36,9 +36,8 @@ from k8s.operator.route_loop import LoopParts
 from k8s.operator.sensing import PoolReader, Sensing
 from k8s.operator.told import fields
 from k8s.operator.watching import PoolSource, Watching
-from k8s.process import otel
-from k8s.process.clients import cluster_client
 from k8s.process.election import Leadership
+from k8s.process.logs import event_provider, event_sink
 from k8s.process.metrics import LoopCounts, OperatorCollector
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
@@ -168,8 +167,8 @@ class SharedConnections:
         self.gateways = httpx.Client()
         self.prometheus = (prometheus or PrometheusAccess()).client()
         self.webhooks = HookCaller(webhook_origins, access.ca_file)
-        self._events = otel.provider() if otel_events else None
-        self.evaluations = None if self._events is None else Evaluations(otel.sink(self._events))
+        self._events = event_provider() if otel_events else None
+        self.evaluations = None if self._events is None else Evaluations(event_sink(self._events))
 
     def __enter__(self) -> SharedConnections:
         """Itself."""

@@ -1,4 +1,6 @@
-"""When the requests of a drill come: a Poisson process or a trace, and the extra ones of a surge. Pure."""
+"""The load of a drill: its requests, and when they come, by a Poisson process or a trace and more in a surge.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,29 @@ from contracts.rng import stream
 from contracts.workload.arrivals import GapProcess, TraceProcess
 from contracts.workload.azure_trace import load_trace
 from faults.drill.plan import DrillPlan, Strike
+from live.drill.fleet import Front
+from live.load import LoadPlan
+
+
+def planned_load(plan: DrillPlan, front: Front, seed: int) -> tuple[LoadPlan, NDArray[np.float64]]:
+    """What is sent to ``front``, and the instants of what a surge adds, s from the start of the drill."""
+    instants, added = arrivals(plan, seed)
+    wanted = LoadPlan(
+        url=front.url,
+        rate_rps=plan.load.rate_rps,
+        seconds=plan.latest_at_s,
+        slices=tuple(part.slice for part in plan.slices),
+        shares=tuple(part.share for part in plan.slices),
+        model=front.model,
+        api_key=front.api_key,
+        prompt_tokens=plan.load.prompt_tokens,
+        answer_tokens=plan.load.answer_tokens,
+        streamed_ratio=plan.load.streamed_ratio,
+        timeout_s=plan.load.timeout_s,
+        seed=seed,
+        arrivals_at_s=tuple(instants.tolist()),
+    )
+    return wanted, added
 
 
 def arrivals(plan: DrillPlan, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

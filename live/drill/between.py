@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from controller.ports import RoutingPlan
-from faults.client.errors import DrillError
+from faults.client.wire import DrillError
 from faults.drill.runner import Say
 from live.drill.servers import faults_of
 from live.errors import LiveError, PlanError

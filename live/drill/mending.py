@@ -15,8 +15,7 @@ import httpx
 from contracts.errors import SelvageError
 from contracts.rng import stream
 from controller.healing.records import Flush, HealingPhase, drill_terms
-from faults.client.errors import DrillError
-from faults.client.wire import bearer
+from faults.client.wire import DrillError, bearer
 from faults.drill.outcome import Mended
 from faults.drill.plan import HEAL_ATTEMPTS, HEAL_WAIT_S, DrillPlan
 from live.drill.fleet import DrillFleet, Front

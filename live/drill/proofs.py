@@ -16,8 +16,8 @@ from contracts.documents import ContractSpec
 from contracts.rng import stream
 from contracts.telemetry import ReplicaState
 from faults.client.dose import KlMeter
-from faults.client.errors import ReplicaGoneError
 from faults.client.replica import Injected, Proof
+from faults.client.wire import ReplicaGoneError
 from faults.drill.plan import Strike
 from faults.inside.document import FINAL_KINDS, WEIGHT_KINDS
 from live.drill.fleet import DrillFleet, Front

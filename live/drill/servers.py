@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from faults.client.errors import DrillError, DrillRefusedError
 from faults.client.launch import drill_arguments
 from faults.client.replica import ReplicaFaults
+from faults.client.wire import DrillError, DrillRefusedError
 from live.errors import LiveError
 from live.fleet.control import require_up
 from live.fleet.plan import FleetPlan

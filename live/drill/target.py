@@ -18,20 +18,20 @@ from contracts.errors import MeasurementError
 from contracts.scoring.episode import EpisodeRecord
 from contracts.telemetry import ReplicaState
 from faults.client.dose import inject_with_kl
-from faults.client.errors import DrillError, ReplicaGoneError, ReplicaSilentError
 from faults.client.replica import Proof
+from faults.client.wire import DrillError, ReplicaGoneError, ReplicaSilentError
 from faults.drill.outcome import Mended
 from faults.drill.plan import TICK_S, DrillPlan, Strike
 from faults.drill.runner import TargetGoneError
 from faults.inside.document import FINAL_KINDS
-from live.drill.arrivals import arrivals
+from live.drill.arrivals import planned_load
 from live.drill.episode import Damage, Frame, Second, episode_of, second_of
 from live.drill.fleet import DrillFleet
 from live.drill.mending import Mending
 from live.drill.proofs import Proofs, kl_limits, tv_bound
 from live.errors import LiveError
 from live.fleet.plan import FleetPlan
-from live.load import LoadPlan, LoadRecord, LoadTap, run_load
+from live.load import LoadRecord, LoadTap, run_load
 from live.ports import LiveReplica
 
 #: A fault ends by itself this long after the runner was last heard of, s.
@@ -87,23 +87,8 @@ class LiveTarget:
             self._mending.remember(front)
         except (MeasurementError, httpx.HTTPError) as error:
             raise DrillError(f"a replica to be struck does not answer beforehand: {error}") from None
-        load, plan = self._frame.plan.load, self._frame.plan
-        instants, self._extra = arrivals(plan, self._frame.seed)
-        wanted = LoadPlan(
-            url=front.url,
-            rate_rps=load.rate_rps,
-            seconds=plan.latest_at_s,
-            slices=tuple(part.slice for part in plan.slices),
-            shares=tuple(part.share for part in plan.slices),
-            model=front.model,
-            api_key=front.api_key,
-            prompt_tokens=load.prompt_tokens,
-            answer_tokens=load.answer_tokens,
-            streamed_ratio=load.streamed_ratio,
-            timeout_s=load.timeout_s,
-            seed=self._frame.seed,
-            arrivals_at_s=tuple(instants.tolist()),
-        )
+        load = self._frame.plan.load
+        wanted, self._extra = planned_load(self._frame.plan, front, self._frame.seed)
         self._healer.start()
         self._fleet.warm_up(load.prompt_tokens, load.answer_tokens)
         self._began_at_s = time.monotonic()

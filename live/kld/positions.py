@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
 from contracts.metrics import numeric, top_k_columns
-from live.kld.inside.columns import COLUMNS
+from live.kld.inside.orders import COLUMNS
 from live.measure.backend import TopScores, preferred, shared_tokens
 from live.measure.prompts import Prompt
 

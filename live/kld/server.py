@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
-from live.kld.inside.columns import COLUMNS, MOST_ROW_VALUES, PREFIX, PROTOCOL, TOKEN_HEADER
+from live.kld.inside.orders import COLUMNS, MOST_ROW_VALUES, PREFIX, PROTOCOL, TOKEN_HEADER
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
 from live.measure.reference import ReferenceScores

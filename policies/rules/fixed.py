@@ -1,4 +1,4 @@
-"""Policies that propose the same whatever happens: home, or every kernel alike.
+"""Policies that propose the same whatever happens: home, the known-good kernel, or every kernel alike.
 
 ``fixed`` is the floor that the others are measured against. What is seen of ``shield-alone``, whose proposals
 know nothing, is the shield's own work.
@@ -36,6 +36,23 @@ def home_table(seen: Observation) -> NDArray[np.float64]:
     table = np.zeros(seen.table.shape)
     table[:, np.arange(len(seen.home)), seen.home] = 1.0
     return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownGoodPolicy:
+    """Every slice on the known-good kernel, always; the shield sees to capacity."""
+
+    policy_id: str = "fixed_known_good"
+
+    def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 - the protocol's argument
+        """Nothing to remember."""
+        return {}
+
+    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """Weight 1 in the known-good column."""
+        table = np.zeros(seen.table.shape)
+        table[:, :, int(np.argmax(seen.role_known_good))] = 1.0
+        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

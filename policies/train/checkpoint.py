@@ -24,7 +24,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
 from contracts.loading.untrusted import MALFORMED, arrays_of, json_of
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
-from policies.train.lagrangian import Multiplier
+from policies.train.ppo import Multiplier
 
 FORMAT = 2
 

@@ -9,11 +9,15 @@ its own, whose requests count together. What is in flight at the end is followed
 Beside it ``model_rps``, the certified step-time model's figure for the same mean request
 (``contracts.compiled.carried``), their ratio, and ``told_rps``, what the scenario's
 controller is told: the pool's ``capacity_rps``, else the model's figure for the declared mean request.
+
+``python -m scripts.bench.capacity docs`` fills ``docs/simulator.md`` and ``docs/capacity.md``, in a quarter
+of a minute of processor time. Seeds decide the figures, no clock does: equal sources write equal tables.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,7 @@ from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.quality import ratio_of
 from contracts.workload.arrivals import constant_rate
+from scripts import output
 from scripts.bisection import highest
 from simulator.engine.api import FleetEngine
 from simulator.world.compiled_scenario import CompiledScenario
@@ -39,7 +44,10 @@ SPAN_S = 600.0
 KEPT_RATIO = 0.99
 #: The search begins at this or above: halving from there finds all that is looked for.
 FIRST_RPS = 1.0
-SCENARIO = "package:contracts/library/suites/e5-base.yaml"
+SUITES, BASE = "package:contracts/library/suites", "e5-base"
+SCENARIO = f"{SUITES}/{BASE}.yaml"
+#: Bases beside it, on the pages.
+OTHERS = ("e5-stress-half-mix", "e5-stress-double-mix", "e5-stress-reproduction")
 #: Figures of a kernel with the heads of their columns.
 COLUMNS = {"true_rps": "true", "model_rps": "model", "ratio": "model / true", "told_rps": "told"}
 
@@ -122,3 +130,45 @@ def kept_ratio(scenario: CompiledScenario, rate_rps: float) -> float:
     engine.advance(SPAN_S + float(scenario.engine.timeout_s.max()) + 1.0)
     found = engine.drain_counters()
     return ratio_of(float(found.answered.sum() - found.slo_missed.sum()), float(offered))
+
+
+def base_table(figures: dict[str, object]) -> list[str]:
+    """Rows of kernels: what one replica carries, what the model says, and their ratio."""
+    head = ("kernel", "true, requests/s", "model, requests/s", "model / true")
+    rows = []
+    for kernel in kernels(figures):
+        true_rps, model_rps = (_number(figures, kernel, name) for name in ("true_rps", "model_rps"))
+        rows.append([kernel, f"{true_rps:.2f}", f"{model_rps:.2f}", _ratio(figures, kernel)])
+    return output.table(head, rows, numbers=True)
+
+
+def ratio_table(figures: dict[str, dict[str, object]]) -> list[str]:
+    """Rows of bases, by name: the model's capacity over the true one of each kernel."""
+    columns = kernels(next(iter(figures.values())))
+    rows = [[f"`{base}`", *(_ratio(found, kernel) for kernel in columns)] for base, found in figures.items()]
+    return output.table(("base", *columns), rows, numbers=True)
+
+
+def kernels(figures: dict[str, object]) -> list[str]:
+    """Names in the order of the pool."""
+    return [key.removesuffix("/ratio") for key in figures if key.endswith("/ratio")]
+
+
+def _ratio(figures: dict[str, object], kernel: str) -> str:
+    true_rps = _number(figures, kernel, "true_rps")
+    return f"{_number(figures, kernel, 'model_rps') / true_rps:.2f}" if true_rps > 0.0 else "–"
+
+
+def _number(figures: dict[str, object], kernel: str, name: str) -> float:
+    return float(str(figures[f"{kernel}/{name}"]))
+
+
+def main(folder: Path) -> None:
+    """Fill the tables of both pages in ``folder``."""
+    found = {base: run(f"{SUITES}/{base}.yaml") for base in (BASE, *OTHERS)}
+    output.fill(folder / "simulator.md", {"capacity": base_table(found[BASE])})
+    output.fill(folder / "capacity.md", {"capacity-ratios": ratio_table(found)})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))

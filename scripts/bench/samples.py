@@ -9,18 +9,105 @@ has ended is told on stderr, and an interruption leaves these lines.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from stable_baselines3 import PPO
+from stable_baselines3.common.utils import set_random_seed
 
 from scripts.studies.training import native_ppo
+from scripts.train.sb3_env import FleetVecEnv
+from simulator.env.core import EnvConfig
 
 #: Seeds of training, and rollouts of each.
 SEEDS, ROLLOUTS = (0, 1, 2), 16
+#: Stable-Baselines3's defaults.
+SMALL = {"batch_size": 64, "n_epochs": 10, "learning_rate": 3e-4}
+#: Fleets and seed of the episodes that trained policies are examined on.
+EXAM_FLEETS, EXAM_SEED = 64, 10_000
 
 
 def run() -> dict[str, object]:
     """All figures, flat; machine and versions are added by the command."""
     with tempfile.TemporaryDirectory() as folder:
         config = native_ppo.environment(Path(folder))
-        return native_ppo.study(config, SEEDS, ROLLOUTS, lambda line: print(line, file=sys.stderr))
+        return study(config, SEEDS, ROLLOUTS, lambda line: print(line, file=sys.stderr))
+
+
+def study(
+    config: EnvConfig, seeds: Sequence[int], rollouts: int, report: Callable[[str], None] = lambda _: None
+) -> native_ppo.Figures:
+    """Reward per tick after equal numbers of steps, small batches against large, over ``seeds``.
+
+    ``report`` hears of each training as it ends, so that an interrupted study leaves what it has.
+    """
+    exam = native_ppo.make_env(config, EXAM_FLEETS)
+    ways = {"small": SMALL, "large": native_ppo.LARGE}
+    trained: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for seed in seeds:
+        for name, how in ways.items():
+            trained[name].append(_learned(config, exam, seed, how, rollouts))
+            reward, spent_s = trained[name][-1]
+            report(f"seed {seed}, {name}: reward {reward:.5f} per tick, {spent_s:.0f} CPU s")
+    figures: native_ppo.Figures = {
+        "steps": rollouts * native_ppo.FLEETS * native_ppo.TICKS,
+        "seeds": len(seeds),
+        "reward_untrained": round(examine(native_ppo.make_model(exam, seeds[0], native_ppo.LARGE), exam), 5),
+    }
+    for name, how in ways.items():
+        figures[f"{name}_batch"] = how["batch_size"]
+        figures[f"{name}_epochs"] = how["n_epochs"]
+        figures[f"{name}_rewards"] = [round(reward, 5) for reward, _ in trained[name]]
+        figures[f"{name}_reward"] = round(statistics.mean(reward for reward, _ in trained[name]), 5)
+        figures[f"{name}_cpu_s"] = round(statistics.mean(spent_s for _, spent_s in trained[name]), 1)
+    gains = [a - b for (a, _), (b, _) in zip(trained["small"], trained["large"], strict=True)]
+    low, high = t_interval(gains)
+    return figures | {
+        "small_minus_large": round(statistics.mean(gains), 5),
+        "small_minus_large_95": [round(low, 5), round(high, 5)],
+    }
+
+
+def _learned(
+    config: EnvConfig, exam: FleetVecEnv, seed: int, settings: dict[str, Any], rollouts: int
+) -> tuple[float, float]:
+    """(reward per tick in the examination, CPU seconds of training)."""
+    began = time.process_time()
+    model = native_ppo.make_model(native_ppo.make_env(config, native_ppo.FLEETS), seed, settings)
+    model.learn(rollouts * native_ppo.FLEETS * native_ppo.TICKS)
+    spent_s = time.process_time() - began
+    return examine(model, exam), spent_s
+
+
+def examine(model: PPO, exam: FleetVecEnv) -> float:
+    """Mean reward per tick of the policy as it drives, actions drawn, over one episode of every fleet."""
+    set_random_seed(EXAM_SEED)
+    exam.seed(EXAM_SEED)
+    seen, rewards, over = exam.reset(), [], False
+    while not over:
+        seen, reward, done, _ = exam.step(_drawn(model, seen))
+        rewards.append(float(reward.mean()))
+        over = bool(done[0])
+    return statistics.mean(rewards)
+
+
+def _drawn(model: PPO, seen: NDArray[np.float32]) -> NDArray[np.float32]:
+    action, _ = model.predict(seen, deterministic=False)
+    return np.asarray(np.clip(action, -1.0, 1.0))
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean by Student's t; endless with a single value."""
+    if len(values) < 2:
+        return -np.inf, np.inf
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    mean = statistics.mean(values)
+    return mean - half, mean + half

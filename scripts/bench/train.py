@@ -22,9 +22,9 @@ from stable_baselines3.common.utils import set_random_seed
 from contracts.loading.uris import resolve_uri
 from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
 from policies.train.recipe import SHIPPED_RECIPE, LagrangianRecipe, RecipeSpec, load_recipe
+from scripts.guard import Stopped
 from scripts.studies.training import native_ppo
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
-from scripts.train.stopping import Stopped
 
 SEED = 2026
 #: Rollouts of the recipe that are timed, after one that is not.

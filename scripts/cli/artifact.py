@@ -1,4 +1,6 @@
-"""``selvage policy export | evaluate``: from a training folder to an artefact, and what it is worth on E5."""
+"""``selvage policy export | evaluate | sign | verify``: from a training folder to an artefact, what it is
+worth on E5, and who made it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import typer
 
 from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Training
+from contracts.errors import DocumentError
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import dump_text, load_as, read_text
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
@@ -27,15 +30,17 @@ from policies.certify.artifact_files import (
     write_artefact,
 )
 from policies.certify.evidence import evidence_file
+from policies.certify.signature import public_key, refuse_unsigned, signature_file, signature_of
 from policies.supervised import load_meta
 from policies.train.recipe import SHIPPED_RECIPE
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
-from scripts.output import ready_folder
+from scripts.output import ready_folder, write_bytes
 from scripts.provenance import cores
 from scripts.train.exported import write_run
 
+EXIT_FAILED = 1
 #: What a learned policy is compared with where nothing else is asked for.
 BASELINES = "hysteresis,burn-rate,sequential,linear-program"
 
@@ -44,6 +49,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands to ``app``."""
     app.command()(options(ExportOptions)(export))
     app.command()(evaluate)
+    app.command()(sign)
+    app.command()(verify)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,3 +184,31 @@ def _unpacked(artefact: str, folder: Path, meta: str) -> str:
     path = folder / f"{manifest.metadata.name}.onnx"
     write_pinned(path, loaded.content)
     return f"{drives_as(manifest)}:onnx={path}"
+
+
+def sign(
+    file: Annotated[Path, typer.Argument(help="Manifest (YAML) or certificate (JSON).")],
+    key: Annotated[Path, typer.Option("--key", help="Private ed25519 key, PEM without a password.")],
+) -> None:
+    """Write FILE.sig, and print the public key as a RoutePolicy pins it (``signed_by``).
+
+    A key is made by `openssl genpkey -algorithm ed25519 -out KEY`.
+    """
+    signature, public = signature_of(read_regular(file, TEXT_BYTES), key)
+    write_bytes(signature_file(file), signature)
+    typer.echo(public)
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="Manifest (YAML) or certificate (JSON).")],
+    key: Annotated[str, typer.Option("--key", help="Public key: 64 hex digits, or a PEM file.")],
+) -> None:
+    """Say whether FILE.sig is the key's signature of FILE as it reads now; exit code 1 where it is not."""
+    public = public_key(key)
+    read_regular(file, TEXT_BYTES)
+    try:
+        refuse_unsigned(file, public)
+    except DocumentError as error:
+        typer.echo(f"refused: {error}")
+        raise typer.Exit(EXIT_FAILED) from None
+    typer.echo(f"signed by {public}")

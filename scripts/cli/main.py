@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "explain": (("explain",), "Say why a tick or an incident went as it did."),
     "e5": (("e5",), "Compare policies under injected faults (experiment E5)."),
     "policy": (
-        ("policy", "artifact", "signing", "suite", "route"),
+        ("policy", "artifact", "suite", "route"),
         "Certify routing policies on suites, and show, export and evaluate their artefacts.",
     ),
     "tune": (("tune",), "Search the settings of a baseline on training episodes."),

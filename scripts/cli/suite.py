@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from policies.route import CERTIFICATE
-from policies.supervised import KnownGoodPolicy
+from policies.rules.fixed import KnownGoodPolicy
 from scripts.train.own_suites import SuiteRequest, write_suites
 
 

@@ -31,7 +31,8 @@ from policies.certify.admission import SHIPPED_META
 from scripts.output import ready_folder, write_whole
 from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
 from simulator.world.compiled_scenario import CompiledScenario
-from simulator.world.pool import MeasuredKernel, MeasuredPool, load_pool
+from simulator.world.measured import MeasuredKernel
+from simulator.world.pool import MeasuredPool, load_pool
 from simulator.world.scenario import compile_scenario
 
 #: Seeds that nothing else here uses: of incidents, and of quiet fleets.

@@ -23,14 +23,13 @@ from policies.registry import make_policy
 from policies.train import checkpoint as train_checkpoint
 from policies.train.checkpoint import TrainingProgress
 from policies.train.clone import add_caution, clone, learn_from_teacher, scores_of
-from policies.train.lagrangian import Multiplier
 from policies.train.policy import one_thread, scorer_state
-from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
+from policies.train.ppo import EachEpisode, Multiplier, PenalisedVecEnv, build_ppo, callbacks_of
 from policies.train.recipe import RecipeSpec, TrainingRecipe, load_recipe
 from policies.train.world import DriverScore, score_choices, score_policy
+from scripts.guard import Stopped, stoppable
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
 from scripts.train.inputs import training_inputs
-from scripts.train.stopping import Stopped, stoppable
 
 Weights = dict[str, NDArray[np.float32]]
 #: Added to the run's seed for the episodes of behaviour cloning and of the privileged teacher, so that no

@@ -18,7 +18,8 @@ from contracts.documents.profile import HEALTHY
 from contracts.documents.scenario import ScenarioSpec
 from contracts.metrics import metric
 from contracts.telemetry import Source
-from simulator.world.pool import MeasuredKernel, MeasuredPool, layout_of, load_pool
+from simulator.world.measured import MeasuredKernel
+from simulator.world.pool import MeasuredPool, layout_of, load_pool
 from simulator.world.tables import clause_broken, clause_value
 
 Floats = NDArray[np.float64]

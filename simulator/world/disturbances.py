@@ -10,7 +10,8 @@ from faults.catalogue import CATALOGUE, Channel, FaultKind
 from faults.effects import ALL_REQUESTS, Struck
 from faults.schedule import FaultPlan, Shape, struck_share
 from simulator.world.compiled_scenario import FleetChange, Surge
-from simulator.world.pool import MeasuredPool, refuse
+from simulator.world.measured import refuse
+from simulator.world.pool import MeasuredPool
 from simulator.world.tables import KernelTable, is_measured
 
 #: From the start of a process to its first ready answer, unless a change says otherwise. Measured engines

@@ -14,7 +14,8 @@ from contracts.documents.scenario import ScenarioSpec
 from contracts.units import MS_PER_S
 from simulator.engine.spec import EngineSpec
 from simulator.engine.validate import check_spec
-from simulator.world.pool import MeasuredPool, refuse
+from simulator.world.measured import refuse
+from simulator.world.pool import MeasuredPool
 from simulator.world.tables import KernelTable, PromptRoles
 
 

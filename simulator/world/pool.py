@@ -1,71 +1,25 @@
-"""The measured pool: kernels with their profiles and samples, checked against each other.
-
-Loading is cached per file content path, because an experiment compiles many scenarios over one pool.
-"""
+"""The measured pool: kernels with their profiles and samples, checked against each other."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from contracts.assess.samples import KernelSamples, load_samples
-from contracts.compiled.build import request_delay_s, served_step_s
+from contracts.assess.samples import KernelSamples
 from contracts.compiled.contract import FleetLayout
 from contracts.documents.contract import KernelContract
-from contracts.documents.pool import KernelPool, PoolKernel, PoolSpec
-from contracts.documents.profile import HEALTHY, KernelProfile
+from contracts.documents.pool import KernelPool, PoolSpec
+from contracts.documents.profile import HEALTHY
 from contracts.documents.scenario import ScenarioSpec
-from contracts.errors import DocumentError, Problem
-from contracts.loading.loader import load_as, read_text
-from contracts.loading.profiles import check_profile
+from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
-from contracts.loading.yaml_positions import parse
 from contracts.metrics import metric
 from contracts.rules.estimators import AsMeasured, as_measured, first_measured
 from contracts.telemetry import Source
-from simulator.world.prompt_tokens import prompt_tokens
+from simulator.world.measured import MeasuredKernel, measured_kernel, refuse
 from simulator.world.tables import MeasuredBy, is_measured
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredKernel:
-    """A pool entry with what was measured of it."""
-
-    entry: PoolKernel
-    path: str
-    """Of the profile's file."""
-    profile: KernelProfile
-    samples: KernelSamples
-
-    @property
-    def step_model(self) -> NDArray[np.float64]:
-        """Coefficients of a step as served, seconds, float64 [4]; DocumentError where none was measured."""
-        step = self.profile.spec.step_time
-        if step is None:
-            expected, told = "step times of every kernel of a pool", "none"
-            raise refuse(
-                self.path, "spec.step_time", expected, told, "measure it again without --no-step-times"
-            )
-        return served_step_s(step, self.profile.spec.serving)
-
-    @property
-    def request_delay_s(self) -> float:
-        """Seconds by which serving delays every request."""
-        return request_delay_s(self.profile.spec.serving)
-
-    def fault_of(self, condition: str) -> str:
-        """Fault kind that condition was measured under."""
-        return next(c.fault for c in self.profile.spec.conditions if c.name == condition)
-
-    def step_time_factor(self, condition: str) -> float:
-        """Measured slow-down of the engine step under ``condition``."""
-        return next(c.step_time_factor for c in self.profile.spec.conditions if c.name == condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +38,7 @@ class MeasuredPool:
     @property
     def prompt_tokens(self) -> Mapping[int, int]:
         """Length of every golden prompt by its id, in tokens."""
-        pinned, profile = self.kernels[0].profile.spec.prompts, self.kernels[0].path
-        return prompt_tokens(pinned, profile, _stamp(resolve_uri(pinned.uri, profile)))
+        return self.kernels[0].prompt_tokens
 
     @property
     def slices(self) -> tuple[str, ...]:
@@ -98,35 +51,11 @@ class MeasuredPool:
         return next(names.index(home.kernel) for home in self.spec.home if home.slice == slice_name)
 
 
-def refuse(file: Path | str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    """An error for the field at dotted ``path`` of ``file``, with its line where the file has one."""
-    problem = Problem(
-        file=str(file),
-        line=_line_of(str(file), path),
-        path=path,
-        expected=expected,
-        actual=actual,
-        next_step=next_step,
-    )
-    return DocumentError([problem])
-
-
-def _line_of(file: str, path: str) -> int:
-    """Line of ``path`` in the YAML at ``file``; 0 where that cannot be told."""
-    steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", path) if step)
-    try:
-        written = parse(read_text(file), file)
-    except DocumentError:
-        return 0
-    # An experiment compiles documents that it derived: then the field does not stand in the file.
-    return written.line_of(steps) if steps[:2] in written.lines else 0
-
-
 def load_pool(spec: ScenarioSpec, file: str) -> MeasuredPool:
     """Pool, contract and measured kernels that scenario ``spec`` in ``file`` refers to."""
     pool, pool_file = _pool(spec, file)
     contract = load_as(KernelContract, resolve_uri(spec.contract, file))
-    kernels = tuple(_measured(entry, pool_file) for entry in pool.kernels)
+    kernels = tuple(measured_kernel(entry, pool_file) for entry in pool.kernels)
     columns = _columns_of_all([kernel.samples for kernel in kernels])
     judged = as_measured(contract, columns)
     by = _measured_by(columns, judged)
@@ -203,26 +132,6 @@ def _pool(spec: ScenarioSpec, file: str) -> tuple[PoolSpec, str]:
         return spec.pool, file
     path = resolve_uri(str(spec.pool_uri), file)
     return load_as(KernelPool, path).spec, str(path)
-
-
-def _measured(entry: PoolKernel, pool_file: str) -> MeasuredKernel:
-    path = resolve_uri(entry.profile, pool_file).absolute()
-    profile, samples = _profile(str(path), _stamp(path))
-    check_profile(entry, profile, path)
-    return MeasuredKernel(entry=entry, path=str(path), profile=profile, samples=samples)
-
-
-def _stamp(path: Path) -> int:
-    """Time of the last change, so that a rewritten file is read again; a missing one fails in the loader."""
-    return path.stat().st_mtime_ns if path.is_file() else 0
-
-
-@lru_cache(maxsize=64)
-def _profile(path: str, stamp: int) -> tuple[KernelProfile, KernelSamples]:
-    del stamp  # part of the cache key only
-    profile = load_as(KernelProfile, path)
-    samples = load_samples(resolve_uri(profile.spec.samples.uri, path), profile.spec.samples.sha256)
-    return profile, samples
 
 
 def _known_good(pool: MeasuredPool) -> int:

@@ -34,7 +34,8 @@ from simulator.world.engine_setup import (
     padded,
     step_models,
 )
-from simulator.world.pool import MeasuredPool, layout_of, load_pool, refuse
+from simulator.world.measured import refuse
+from simulator.world.pool import MeasuredPool, layout_of, load_pool
 from simulator.world.tables import KernelTable, PromptRoles, build_table, certified_loss, plan_prompts
 from simulator.world.traffic import compile_workload
 

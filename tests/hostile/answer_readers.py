@@ -17,8 +17,8 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.prometheus import ClusterNames, read_clusters
 from live.gateway.settings import GatewayFiles
 from live.gateway.statistics import GatewayLogs
-from live.kld.inside.columns import COLUMNS
 from live.kld.inside.orders import (
+    COLUMNS,
     CheckedFiles,
     ModelLimits,
     OrderRefusedError,

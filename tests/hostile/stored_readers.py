@@ -46,7 +46,7 @@ from scripts.cli.profile_request import read_key
 from scripts.kept import KeptResults
 from scripts.train import certify_parts
 from scripts.train.pieces import read_score
-from simulator.world.prompt_tokens import prompt_tokens
+from simulator.world.measured import prompt_tokens
 from tests.hostile import mutations
 from tests.hostile.answer_readers import answering, client
 from tests.hostile.mutations import inside_header

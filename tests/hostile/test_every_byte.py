@@ -27,7 +27,7 @@ from scripts.cli.policy import subject_of
 from scripts.e5.experiment import Options, header, plan_run
 from scripts.e5.jobs import compiled
 from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
-from simulator.world import pool
+from simulator.world import measured
 from tests.hostile.test_files import selvage
 from tests.policies.learned.test_runner import TRAINING, content
 from tests.support.documents_written import envelope, write_yaml
@@ -120,7 +120,7 @@ def certification(folder: Path) -> object:
 
 def _found(what: Callable[[Path], object], folder: Path) -> object:
     """``what`` of the folder as a process of its own would find it; None where it is refused."""
-    pool._profile.cache_clear()
+    measured._profile.cache_clear()
     compiled.cache_clear()
     try:
         return what(folder)

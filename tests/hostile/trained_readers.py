@@ -69,14 +69,20 @@ def model() -> Any:
 def checkpoint(folder: Path, name: str) -> list[Path]:
     """A copy of the file ``name`` of a checkpoint of that policy, which lies in ``good``."""
     from policies.train.checkpoint import TrainingProgress, save
-    from policies.train.lagrangian import Multiplier
+    from policies.train.ppo import Multiplier
 
     best = {"action_net.weight": np.zeros((2, 4), np.float32)}
     progress = TrainingProgress(
-        inputs_sha256="0" * 64, seed=1, updates=2, env_steps=8,
-        multiplier=Multiplier(value=0.5, last_cost=0.1), best_at=1, best_score=float("-inf"),
-        best_rewards=(0.5, 1.0), curve=({"updates": 1, "reward": 0.5},),
-    )  # fmt: skip
+        inputs_sha256="0" * 64,
+        seed=1,
+        updates=2,
+        env_steps=8,
+        multiplier=Multiplier(value=0.5, last_cost=0.1),
+        best_at=1,
+        best_score=float("-inf"),
+        best_rewards=(0.5, 1.0),
+        curve=({"updates": 1, "reward": 0.5},),
+    )
     save(folder / "good", model(), best, progress)
     shutil.copyfile(folder / "good" / name, folder / name)
     return [folder / name]

@@ -131,8 +131,16 @@ def test_the_analysis_template_has_the_shape_of_its_kind() -> None:
     found = example("argo-rollouts")
     assert (found["apiVersion"], found["kind"]) == ("argoproj.io/v1alpha1", "AnalysisTemplate")
     declared = {one["name"] for one in found["spec"]["args"]}
-    known = {"name", "interval", "count", "failureLimit", "inconclusiveLimit", "successCondition",
-             "failureCondition", "provider"}  # fmt: skip
+    known = {
+        "name",
+        "interval",
+        "count",
+        "failureLimit",
+        "inconclusiveLimit",
+        "successCondition",
+        "failureCondition",
+        "provider",
+    }
     for one in found["spec"]["metrics"]:
         assert set(one) <= known
         assert set(one["provider"]) == {"prometheus"}

@@ -19,9 +19,8 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from faults.client.errors import DrillError
 from faults.client.launch import drill_arguments
-from faults.client.wire import call
+from faults.client.wire import DrillError, call
 from faults.inside import gate
 from k8s.resources.drill_extension import ALLOWED, DRILLS
 from live.fleet.launchers import ServerOrder
@@ -161,9 +160,15 @@ class DataPath:
     def process(self, stack: ExitStack, name: str, *words: str) -> None:
         """``selvage kubernetes name`` beside the test, until ``stack`` ends."""
         command = [
-            sys.executable, "-m", "scripts.cli.main", "kubernetes", name,
-            "--namespace", self.bench.namespace, *words,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "scripts.cli.main",
+            "kubernetes",
+            name,
+            "--namespace",
+            self.bench.namespace,
+            *words,
+        ]
         environment = os.environ | {"KUBECONFIG": str(self.kubectl.kubeconfig), "PYTHONPATH": str(ROOT)}
         log = self.folder / f"{name}.log"
         stack.enter_context(guarded(command, log, environment, ask_first_s=PATIENCE_S))
@@ -250,9 +255,16 @@ def loaded(
     """An open loop on both slices until the block ends, which waits for every answer."""
     used = path.tap if tap is None else tap
     plan = LoadPlan(
-        url=path.gateway.url, rate_rps=rate_rps, seconds=1e5, slices=("prose", "numbers"), shares=(0.8, 0.2),
-        model=MODEL, prompt_tokens=16, answer_tokens=answer_tokens, timeout_s=PATIENCE_S,
-    )  # fmt: skip
+        url=path.gateway.url,
+        rate_rps=rate_rps,
+        seconds=1e5,
+        slices=("prose", "numbers"),
+        shares=(0.8, 0.2),
+        model=MODEL,
+        prompt_tokens=16,
+        answer_tokens=answer_tokens,
+        timeout_s=PATIENCE_S,
+    )
     thread = threading.Thread(target=run_load, args=(plan,), kwargs={"tap": used}, daemon=True)
     thread.start()
     try:

@@ -10,8 +10,8 @@ from contracts.documents import FaultDrill, PoolSpec
 from contracts.documents.pool import Home, PoolKernel
 from contracts.loading.loader import load_text
 from contracts.scoring.episode import EpisodeRecord, truncate
-from faults.client.errors import DrillError
 from faults.client.replica import Proof
+from faults.client.wire import DrillError
 from faults.drill.outcome import Mended
 from faults.drill.plan import DrillPlan, Strike, plan_drill
 from faults.drill.runner import TargetGoneError

@@ -17,9 +17,8 @@ from typing import Any
 
 from kubernetes import client
 
-from faults.client.errors import DrillError
 from faults.client.launch import drill_arguments
-from faults.client.wire import call
+from faults.client.wire import DrillError, call
 from faults.inside import gate
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.admission import DrillPlace
@@ -167,8 +166,13 @@ def drill_spec() -> dict[str, Any]:
         "pool": "chat-pool",
         "load": {"rate_rps": 20.0, "answer_tokens": 4, "prompt_tokens": 4},
         "faults": [
-            {"name": "late", "kind": "latency", "dose": 50.0, "target": {"kernel": "fp8", "replica": 0},
-             "onset_s": 4.0}
+            {
+                "name": "late",
+                "kind": "latency",
+                "dose": 50.0,
+                "target": {"kernel": "fp8", "replica": 0},
+                "onset_s": 4.0,
+            }
         ],
         "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.5, "window_s": 5.0}],
         "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.9, "window_s": 5.0}],
@@ -176,7 +180,7 @@ def drill_spec() -> dict[str, Any]:
         "undo": {"verify_probes": 3, "readmit_over_s": 2.0},
         "time_to_live_s": 9.0,
         "after_s": 1.0,
-    }  # fmt: skip
+    }
 
 
 def address(kernel: str, number: int) -> str:
@@ -218,8 +222,13 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
     name = f"chat-{kernel}-{number}"
     folder = world.folder / name
     started = drill_arguments(folder)
-    own = {gate.TOKEN_FILE: str(world.token_file), gate.PORT: str(world.door),
-           gate.HOST: address(kernel, number), gate.REPLICA: name, "MADE_UP_KEY": world.key}  # fmt: skip
+    own = {
+        gate.TOKEN_FILE: str(world.token_file),
+        gate.PORT: str(world.door),
+        gate.HOST: address(kernel, number),
+        gate.REPLICA: name,
+        "MADE_UP_KEY": world.key,
+    }
     if name in world.engines:
         command, own = (
             engine_command(address(kernel, number), world.port, MODEL, started),

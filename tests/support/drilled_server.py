@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from contracts.documents.scenario import ScheduledFault
-from faults.client.errors import DrillError
 from faults.client.launch import DrillArguments, drill_arguments
 from faults.client.replica import ReplicaFaults
-from faults.client.wire import HttpAnswer, call
+from faults.client.wire import DrillError, HttpAnswer, call
 from faults.inside import gate
 from live.measure.checkpoint import SHIPPED_MODEL
 from tests.faults.inside.test_document import scheduled
@@ -52,8 +51,14 @@ class Server:
     def answer(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> HttpAnswer:
         """Greedy answer to ``prompt``; ``headers`` go with the request, the rest into its body."""
         headers = more.pop("headers", None)
-        body = {"model": "shipped", "prompt": list(prompt), "max_tokens": tokens, "temperature": 0.0,
-                "ignore_eos": True, **more}  # fmt: skip
+        body = {
+            "model": "shipped",
+            "prompt": list(prompt),
+            "max_tokens": tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,
+            **more,
+        }
         return call(f"{self.url}/v1/completions", body, within_s=60.0, headers=headers)
 
     def text(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> str:
@@ -64,8 +69,14 @@ class Server:
         """A streamed answer; the client goes away after ``read`` bytes."""
         port = int(self.url.rpartition(":")[2])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
-        body = {"model": "shipped", "prompt": list(PROMPT), "max_tokens": tokens, "temperature": 0.0,
-                "ignore_eos": True, "stream": True}  # fmt: skip
+        body = {
+            "model": "shipped",
+            "prompt": list(PROMPT),
+            "max_tokens": tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,
+            "stream": True,
+        }
         connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
         answer = connection.getresponse()
         try:

@@ -47,8 +47,13 @@ class E5World:
 
 def drill_file(folder: Path, **changes: Any) -> Path:
     """A drill in which one fp8 server answers errors."""
-    fault = {"name": "errors", "kind": "http_errors", "dose": 1.0, "onset_s": 4.0,
-             "target": {"kernel": "fp8", "replica": 0}}  # fmt: skip
+    fault = {
+        "name": "errors",
+        "kind": "http_errors",
+        "dose": 1.0,
+        "onset_s": 4.0,
+        "target": {"kernel": "fp8", "replica": 0},
+    }
     spec = drill_spec() | {"faults": [fault], "description": "One server answers errors."} | changes
     body = {"apiVersion": "selvage.dev/v1alpha1", "kind": "FaultDrill", "metadata": {"name": "errors"}}
     path = folder / "errors.yaml"

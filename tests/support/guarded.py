@@ -61,9 +61,14 @@ def guarded(
     with Guard() as guard:
         with log.open("ab") as stream:
             child = subprocess.Popen(
-                list(command), cwd=ROOT, stdin=subprocess.PIPE, stdout=stream, stderr=subprocess.STDOUT,
-                env=dict(environment), start_new_session=True,
-            )  # fmt: skip
+                list(command),
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+            )
         guard.watch(child.pid)
         try:
             yield child

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from live.kld.inside.columns import COLUMNS, PREFIX, PROTOCOL, TOKEN_HEADER
+from live.kld.inside.orders import COLUMNS, PREFIX, PROTOCOL, TOKEN_HEADER
 from live.kld.positions import from_rows
 from live.measure.prompts import Prompt
 from live.measure.reference import ReferenceScores, open_reference

@@ -61,6 +61,12 @@ class Kubectl:
     def _call(self, command: list[str], stdin: str) -> Done:
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         return subprocess.run(
-            command, cwd=self.folder, env=environment, input=stdin, capture_output=True, text=True,
-            check=False, timeout=120.0,
-        )  # fmt: skip
+            command,
+            cwd=self.folder,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120.0,
+        )

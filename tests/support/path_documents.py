@@ -88,13 +88,24 @@ def meta_contract(folder: Path) -> Path:
 
 def drill(name: str, **changes: Any) -> Object:
     """Weights of the first fp16 server in three bits, behind status 200; ``changes`` replace parts of it."""
-    fault = {"name": "bits", "kind": "requantise", "condition": "as-measured", "live": {"bits": 3},
-             "target": {"kernel": "fp16", "replica": 0}, "onset_s": 10.0}  # fmt: skip
+    fault = {
+        "name": "bits",
+        "kind": "requantise",
+        "condition": "as-measured",
+        "live": {"bits": 3},
+        "target": {"kernel": "fp16", "replica": 0},
+        "onset_s": 10.0,
+    }
     spec: Object = {
         "description": "One fp16 server answers from weights of three bits.",
         "pool": "chat-pool",
-        "load": {"rate_rps": 3.0, "answer_tokens": 4, "prompt_tokens": 16, "timeout_s": 120.0,
-                 "slice_mix": [{"slice": "prose", "share": 0.8}, {"slice": "numbers", "share": 0.2}]},
+        "load": {
+            "rate_rps": 3.0,
+            "answer_tokens": 4,
+            "prompt_tokens": 16,
+            "timeout_s": 120.0,
+            "slice_mix": [{"slice": "prose", "share": 0.8}, {"slice": "numbers", "share": 0.2}],
+        },
         "faults": [fault],
         "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.0, "window_s": 10.0}],
         "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5, "window_s": 10.0}],
@@ -102,7 +113,7 @@ def drill(name: str, **changes: Any) -> Object:
         "undo": {"verify_probes": 3, "readmit_over_s": 2.0},
         "time_to_live_s": 75.0,
         "after_s": 12.0,
-    }  # fmt: skip
+    }
     return envelope("FaultDrill", name, spec | changes)
 
 
@@ -110,8 +121,13 @@ def write_scenario(folder: Path) -> Path:
     """The same pool and contract as a simulated fleet, with a fault in it; the scenario's path."""
     write_yaml(folder / "pool.yaml", pool())
     write_yaml(folder / "contract.yaml", contract())
-    fault = {"name": "bits", "kind": "requantise", "condition": "requantise-w4", "onset_s": 60.0,
-             "target": {"kernel": "fp16", "replica": 0}}  # fmt: skip
+    fault = {
+        "name": "bits",
+        "kind": "requantise",
+        "condition": "requantise-w4",
+        "onset_s": 60.0,
+        "target": {"kernel": "fp16", "replica": 0},
+    }
     spec: Object = {
         "description": "One fp16 server answers from weights of four bits.",
         "pool_uri": "pool.yaml",

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from contracts.telemetry import ReplicaState
-from faults.client.errors import DrillError, DrillRefusedError
-from faults.client.wire import bearer, call
+from faults.client.wire import DrillError, DrillRefusedError, bearer, call
 from faults.drill.runner import TargetGoneError
 from k8s.operator.drills.admission import DrillSite
 from k8s.operator.drills.cluster import DrillCluster, DrillPod

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 
 from contracts.loading.files import json_text
 from contracts.loading.untrusted import MALFORMED
-from faults.client.errors import DrillError
 from faults.client.replica import Undone
+from faults.client.wire import DrillError
 from k8s.operator.drills.cluster import DrillCluster
 from k8s.operator.drills.pods import POD_KILL, Handed, PodFaults, Steering, drill_pods
 from k8s.operator.objects import Cluster, ClusterError, Manifest

@@ -19,8 +19,8 @@ from typing import Any
 from contracts.documents.scenario import ScheduledFault
 from faults.catalogue import CATALOGUE
 from faults.client import record as records
-from faults.client.errors import DrillError, ReplicaGoneError, ReplicaSilentError
 from faults.client.replica import Injected, Proof, ReplicaFaults, Undone, wire_form
+from faults.client.wire import DrillError, ReplicaGoneError, ReplicaSilentError
 from k8s.operator.drills.cluster import DrillCluster, DrillPod, drill_pod
 from k8s.operator.objects import ClusterError, Manifest
 from k8s.resources.drill_extension import ALLOWED, DRILL_PORT, DRILLS

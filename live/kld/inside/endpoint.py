@@ -14,9 +14,21 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .columns import COLUMNS, LONGEST_BODY, MOST_POSITIONS, MOST_PROMPTS, PREFIX, PROTOCOL
 from .gate import gate, refusal
-from .orders import CheckedFiles, ModelLimits, OrderRefusedError, object_of, reduce_orders, row_orders
+from .orders import (
+    COLUMNS,
+    LONGEST_BODY,
+    MOST_POSITIONS,
+    MOST_PROMPTS,
+    PREFIX,
+    PROTOCOL,
+    CheckedFiles,
+    ModelLimits,
+    OrderRefusedError,
+    object_of,
+    reduce_orders,
+    row_orders,
+)
 
 _IN_ENGINE = 8
 _ENGINE_WITHIN_S = 60.0

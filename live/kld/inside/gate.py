@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .columns import TOKEN_HEADER
+from .orders import TOKEN_HEADER
 
 FLAG = "SELVAGE_KLD"
 TOKEN_FILE = "SELVAGE_KLD_TOKEN_FILE"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .columns import COLUMNS
+from .orders import COLUMNS
 
 
 def reduced(reference: Any, scores: Any, targets: Any) -> Any:

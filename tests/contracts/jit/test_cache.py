@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from contracts.cache_folder import cache_folders, first_writable
 from contracts.jit import cache
+from tests.support.fresh_python import printed
 
 HOME = Path("/somewhere/checkout")
 
@@ -60,5 +59,4 @@ def test_without_a_folder_that_lasts_there_is_one_for_the_process() -> None:
         "import os; from contracts.jit import cache; cache.lasting_folder = lambda: None; "
         "folder = cache._folder(); assert folder.is_dir(); print(folder)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not Path(done.stdout.strip()).exists()
+    assert not Path(printed("-c", program).strip()).exists()

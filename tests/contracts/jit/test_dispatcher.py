@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from contracts.jit.dispatcher import has_door, seldom_collecting
-from tests.support.paths import ROOT
+from tests.support.fresh_python import printed
 
 #: One compiled function that calls another.
 PAIR = """from contracts.jit import compiled
@@ -89,17 +86,10 @@ print(sum(pair.inner.stats.cache_misses.values()), sum(pair.inner.stats.cache_hi
 def test_a_kept_version_without_a_door_is_compiled_anew_once(tmp_path: Path) -> None:
     """By processes one after the other: through compiled code, from Python, and so on."""
     (tmp_path / "pair.py").write_text(PAIR)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code"), "PYTHONPATH": str(ROOT)}
 
     def run(*calls: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path), *calls],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.split("\n")[:-1]
+        told = printed("-c", PROGRAM, str(tmp_path), *calls, NUMBA_CACHE_DIR=str(tmp_path / "code"))
+        return told.split("\n")[:-1]
 
     assert run("outer") == ["8", "1 0"]
     assert run("inner") == ["4", "1 0"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +12,7 @@ import pytest
 from numba import njit
 from numba.core.codegen import JITCodeLibrary
 
-from tests.support.paths import ROOT
+from tests.support.fresh_python import printed
 
 #: Two functions for the interpreter that take in the same parts: one that refers to objects (the type of the
 #: array that it prints, an exception) through another.
@@ -104,18 +101,10 @@ def test_functions_of_others_are_compiled_as_ever() -> None:
 def test_parts_run_in_whoever_takes_them_in(tmp_path: Path) -> None:
     """Objects that they refer to, and what they raise: fresh, from disk, in a second caller."""
     (tmp_path / "family.py").write_text(FAMILY)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code"), "PYTHONPATH": str(ROOT)}
 
     def run(*names: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path), *names],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split("\n")[:-1]
+        told = printed("-c", PROGRAM, str(tmp_path), *names, NUMBA_CACHE_DIR=str(tmp_path / "code"))
+        return told.split("\n")[:-1]
 
     twice, thrice = ["[1.]", "4.0", "[-1.]", "below zero"], ["[1.]", "6.0", "[-1.]", "below zero"]
     assert run("twice") == [*twice, "2"]

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 import pytest
 
+from tests.support.fresh_python import printed
 from tests.support.paths import ROOT
 
 #: Calls ``f`` of module ``pair.user``; prints what it gives and whether its code was loaded.
@@ -35,21 +34,6 @@ clauses["kind"], clauses["null_mean"] = int(Kind.BETTING), 0.5
 value = _excess(np.array([0.0] * (WIDTH - 2) + [2.0, 5.0]), clauses[0], 1.0)
 print(json.dumps([value, sum(_excess.stats.cache_hits.values())]))
 """
-
-
-def run(folder: Path, program: str, *arguments: str, **environment: str) -> str:
-    """Output of ``program`` in a process that imports the project from ``folder``."""
-    kept = {name: text for name, text in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    done = subprocess.run(
-        [sys.executable, *(("-m",) if arguments else ("-c",)), program, *arguments],
-        cwd=folder,
-        env={**kept, "PYTHONPATH": str(folder), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def checkout(folder: Path, *layers: str, ignored: str = "__pycache__") -> Path:
@@ -95,14 +79,14 @@ def test_an_edited_constant_of_another_file_acts(pair: Path) -> None:
 
     Without an edit, and after one of a file that is not imported, the code is loaded and nothing compiled.
     """
-    assert json.loads(run(pair, CALL)) == [3.0, 0, 1]
-    assert json.loads(run(pair, CALL)) == [3.0, 1, 0]
+    assert json.loads(printed("-c", CALL, folder=pair)) == [3.0, 0, 1]
+    assert json.loads(printed("-c", CALL, folder=pair)) == [3.0, 1, 0]
     edit(pair / "pair" / "other.py", "1", "2")
-    assert json.loads(run(pair, CALL)) == [3.0, 1, 0]
+    assert json.loads(printed("-c", CALL, folder=pair)) == [3.0, 1, 0]
     edit(pair / "pair" / "constants.py", "2.0", "5.0")
-    assert json.loads(run(pair, CALL)) == [6.0, 0, 1]
+    assert json.loads(printed("-c", CALL, folder=pair)) == [6.0, 0, 1]
     edit(pair / "pair" / "constants.py", "5.0", "2.0")
-    assert json.loads(run(pair, CALL)) == [3.0, 1, 0]
+    assert json.loads(printed("-c", CALL, folder=pair)) == [3.0, 1, 0]
 
 
 @pytest.mark.slow
@@ -118,7 +102,7 @@ def test_an_index_that_names_types_that_are_gone_is_no_error(pair: Path) -> None
         (pair / "pair" / "callers.py").write_text(
             f"{caller}class {name}(NamedTuple):\n    a: float\n    b: float\n"
         )
-        assert float(run(pair, look.format(name))) == 3.0
+        assert float(printed("-c", look.format(name), folder=pair)) == 3.0
 
 
 @pytest.mark.slow
@@ -129,8 +113,8 @@ def test_two_checkouts_share_no_code(pair: Path, tmp_path_factory: pytest.TempPa
     copytree(pair, other, dirs_exist_ok=True, ignore=ignore_patterns("__pycache__"))
     edit(other / "pair" / "constants.py", "2.0", "5.0")
     for folder, value in ((pair, 3.0), (other, 6.0)) * 2:
-        assert json.loads(run(folder, CALL, NUMBA_CACHE_DIR=str(shared)))[0] == value
-    assert json.loads(run(pair, CALL, NUMBA_CACHE_DIR=str(shared))) == [3.0, 1, 0]
+        assert json.loads(printed("-c", CALL, folder=folder, NUMBA_CACHE_DIR=str(shared)))[0] == value
+    assert json.loads(printed("-c", CALL, folder=pair, NUMBA_CACHE_DIR=str(shared))) == [3.0, 1, 0]
 
 
 @pytest.mark.slow
@@ -138,11 +122,11 @@ def test_two_checkouts_share_no_code(pair: Path, tmp_path_factory: pytest.TempPa
 def test_an_edited_constant_of_the_evidence_acts_where_alarms_are_raised(tmp_path: Path) -> None:
     """Columns of a cell are constants of ``evidence``; where they are exchanged, ``alarms`` follows."""
     folder = checkout(tmp_path, "contracts", "controller")
-    assert json.loads(run(folder, EXCESS)) == [2.0, 0]
-    assert json.loads(run(folder, EXCESS)) == [2.0, 1]
+    assert json.loads(printed("-c", EXCESS, folder=folder)) == [2.0, 0]
+    assert json.loads(printed("-c", EXCESS, folder=folder)) == [2.0, 1]
     evidence = folder / "controller" / "detect" / "sequential" / "evidence.py"
     edit(evidence, "= LEVEL + 1, LEVEL + 2", "= LEVEL + 2, LEVEL + 1")
-    assert json.loads(run(folder, EXCESS)) == [0.0, 0]
+    assert json.loads(printed("-c", EXCESS, folder=folder)) == [0.0, 0]
 
 
 @pytest.mark.slow
@@ -161,7 +145,7 @@ def test_an_edited_callee_changes_what_a_command_prints(tmp_path: Path) -> None:
         "threshold",
         "--json",
     )
-    before = run(folder, "scripts.cli.main", *command)
-    assert run(folder, "scripts.cli.main", *command) == before
+    before = printed("-m", "scripts.cli.main", *command, folder=folder)
+    assert printed("-m", "scripts.cli.main", *command, folder=folder) == before
     edit(folder / "controller" / "cells.py", "found |= cells[b, u, x]", "found = False")
-    assert run(folder, "scripts.cli.main", *command) != before
+    assert printed("-m", "scripts.cli.main", *command, folder=folder) != before

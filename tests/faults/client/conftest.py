@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from faults.client.errors import DrillError
+from faults.client.wire import DrillError
 from tests.support.drilled_server import Server, drilled_server
 
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.client.dose import LEAST, MOST, bisect_dose, top_k_kl
-from faults.client.errors import DoseError, DrillRefusedError, ReplicaGoneError
+from faults.client.dose import LEAST, MOST, DoseError, bisect_dose, top_k_kl
 from faults.client.record import RecordError, UndoRecord, load, open_records, path_for, save
 from faults.client.replica import ReplicaFaults, undo_record
-from faults.client.wire import call
+from faults.client.wire import DrillRefusedError, ReplicaGoneError, call
 from tests.faults.inside.test_document import scheduled
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from faults.client.errors import DrillRefusedError
 from faults.client.replica import ReplicaFaults
+from faults.client.wire import DrillRefusedError
 from faults.inside.gate import TOKEN_HEADER
 from tests.support.drilled_server import TTL_S, drilled_server, measured
 

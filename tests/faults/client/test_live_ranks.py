@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from faults.client.errors import DrillError, DrillRefusedError
-from faults.client.wire import steer
+from faults.client.wire import DrillError, DrillRefusedError, steer
 from tests.faults.inside.test_document import scheduled
 from tests.support.drilled_server import TTL_S, Server, drilled_server, measured
 

@@ -7,9 +7,8 @@ import time
 import pytest
 
 from faults.client.dose import KlMeter, inject_with_kl
-from faults.client.errors import DrillRefusedError
 from faults.client.replica import undo_record
-from faults.client.wire import call
+from faults.client.wire import DrillRefusedError, call
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from tests.faults.inside.test_document import scheduled
 from tests.support.drilled_server import TTL_S, Server, measured

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from faults.client.errors import DrillRefusedError
+from faults.client.wire import DrillRefusedError
 from tests.faults.inside.test_document import scheduled
 from tests.support.drilled_server import TTL_S, Server
 

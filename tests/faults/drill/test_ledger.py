@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faults.client import record as records
-from faults.client.errors import DrillError
+from faults.client.wire import DrillError
 from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
 
 

@@ -17,19 +17,31 @@ BAD: dict[str, tuple[str, str, Spec, str]] = {
     "unknown pool": ("RoutePolicy", "chat", {"pool": "nowhere"}, "RefNotFound"),
     "unknown contract": ("RoutePolicy", "chat", {"contract": "nowhere"}, "RefNotFound"),
     "other slices": (
-        "KernelPool", "chat-pool", {"home": [{"slice": "prose", "kernel": "fp8"}]}, "SlicesDiffer",
+        "KernelPool",
+        "chat-pool",
+        {"home": [{"slice": "prose", "kernel": "fp8"}]},
+        "SlicesDiffer",
     ),
     "unknown policy": ("RoutePolicy", "chat", {"policy": "nobody"}, "DoesNotFit"),
     "hash of the meta-contract differs": (
-        "RoutePolicy", "chat", {"meta_contract_sha256": "0" * 64}, "DoesNotFit",
+        "RoutePolicy",
+        "chat",
+        {"meta_contract_sha256": "0" * 64},
+        "DoesNotFit",
     ),
     "unknown kernel is pinned": (
-        "RoutePolicy", "chat",
-        {"freeze": {"until": "2030-01-01T00:00:00Z", "reason": "night",
-                    "table": [{"slice": "prose", "weights": [{"kernel": "int4", "weight": 1.0}]}]}},
+        "RoutePolicy",
+        "chat",
+        {
+            "freeze": {
+                "until": "2030-01-01T00:00:00Z",
+                "reason": "night",
+                "table": [{"slice": "prose", "weights": [{"kernel": "int4", "weight": 1.0}]}],
+            }
+        },
         "UnknownKernel",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(BAD))

@@ -18,8 +18,13 @@ def test_a_sample_becomes_ready_and_its_route_is_written(bench: Bench) -> None:
     bench.turns(bench.operator(), 4)
     found = bench.conditions()
     assert {kind for kind, (status, _) in found.items() if status == "True"} == {
-        "Accepted", "ResolvedRefs", "Ready", "Programmed", "TelemetryFresh", "MetaContractHeld",
-    }  # fmt: skip
+        "Accepted",
+        "ResolvedRefs",
+        "Ready",
+        "Programmed",
+        "TelemetryFresh",
+        "MetaContractHeld",
+    }
     assert {kind for kind, (status, _) in found.items() if status == "False"} == {
         "Progressing",
         "Degraded",

@@ -24,9 +24,15 @@ UPGRADE = Announced(kernel="fp8", candidate="next", fingerprint="new")
 def server(pod: str, *, label: str, listed: bool, fingerprint: str = "") -> BackendEndpoint:
     """One pod as a backend lists it."""
     return BackendEndpoint(
-        key=pod, pod=pod, address="10.0.0.1", port=8000, state=ReplicaState.READY, in_rotation=listed,
-        fingerprint=fingerprint, label=label,
-    )  # fmt: skip
+        key=pod,
+        pod=pod,
+        address="10.0.0.1",
+        port=8000,
+        state=ReplicaState.READY,
+        in_rotation=listed,
+        fingerprint=fingerprint,
+        label=label,
+    )
 
 
 def behind(value: str, *servers: BackendEndpoint) -> FoundEndpoints:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from k8s.operator.outcomes import MOST, Evaluated, Evaluations
-from k8s.process import otel
+from k8s.process.logs import event_sink
 from live.control.loop import Turn
 from tests.support.paths import ROOT
 
@@ -65,7 +65,7 @@ def test_events_have_the_names_of_the_semantic_conventions() -> None:
     kept, provider = InMemoryLogRecordExporter(), sdk.LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(kept))
     setup, one = turn((1, 0, 0))
-    Evaluations(otel.sink(provider)).turned("chat", setup, one)
+    Evaluations(event_sink(provider)).turned("chat", setup, one)
     (found,) = kept.get_finished_logs()
     assert found.log_record.event_name == "gen_ai.evaluation.result"
     assert dict(found.log_record.attributes or {}) == {

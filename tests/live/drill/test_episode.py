@@ -40,9 +40,15 @@ def frame() -> Frame:
 def host(slice_name: str, replica: str, weight: int = 1) -> HostCounters:
     """An endpoint of the gateway."""
     return HostCounters(
-        slice=slice_name, replica=replica, weight=weight, active=0, succeeded=0, failed=0,
-        connect_failed=0, ejected=False,
-    )  # fmt: skip
+        slice=slice_name,
+        replica=replica,
+        weight=weight,
+        active=0,
+        succeeded=0,
+        failed=0,
+        connect_failed=0,
+        ejected=False,
+    )
 
 
 def replicas(*dead: str) -> tuple[LiveReplica, ...]:
@@ -61,9 +67,17 @@ def replicas(*dead: str) -> tuple[LiveReplica, ...]:
 def request(slice_name: str, replica: str, at_s: float, ms: float = 100.0, status: int = 200) -> LoadRecord:
     """One request that came at ``at_s``."""
     return LoadRecord(
-        started_at_s=100.0 + at_s, slice=slice_name, streamed=False, status=status, complete=status == 200,
-        begun=True, replica=replica, first_ms=ms, duration_ms=ms, error="",
-    )  # fmt: skip
+        started_at_s=100.0 + at_s,
+        slice=slice_name,
+        streamed=False,
+        status=status,
+        complete=status == 200,
+        begun=True,
+        replica=replica,
+        first_ms=ms,
+        duration_ms=ms,
+        error="",
+    )
 
 
 def test_weights_of_endpoints_become_shares_and_rotation() -> None:
@@ -83,10 +97,15 @@ def test_requests_count_where_they_came_and_where_they_ended() -> None:
     here = frame()
     here.damages.append(
         Damage(
-            strike=here.plan.strikes[0], replica=0, slices=np.array([True, True]), silent=True, tv_ratio=0.25,
-            from_at_s=1.0, to_at_s=3.0,
+            strike=here.plan.strikes[0],
+            replica=0,
+            slices=np.array([True, True]),
+            silent=True,
+            tv_ratio=0.25,
+            from_at_s=1.0,
+            to_at_s=3.0,
         )
-    )  # fmt: skip
+    )
     told = [
         request("code", "fast-0", 0.5),
         request("numbers", "fast-0", 1.2, ms=1500.0),

@@ -61,9 +61,14 @@ def between(before: str, now: str) -> list[ClusterCounts]:
 def traffic(clusters: Sequence[ClusterCounts]) -> GatewayTraffic:
     """As the record counts them."""
     sample = GatewaySample(
-        read_at_s=0.0, requests=(), attempts=(), hosts=(), unreadable=0, clusters=tuple(clusters),
+        read_at_s=0.0,
+        requests=(),
+        attempts=(),
+        hosts=(),
+        unreadable=0,
+        clusters=tuple(clusters),
         tells_replicas=False,
-    )  # fmt: skip
+    )
     return TrafficCounter(LAYOUT).count(sample)
 
 

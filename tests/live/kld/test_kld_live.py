@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from live.kld.inside.columns import PREFIX, TOKEN_HEADER
+from live.kld.inside.orders import PREFIX, TOKEN_HEADER
 from live.kld.measure import Comparison, ComparisonRoute
 from live.kld.positions import PromptPositions, from_rows
 from live.kld.prompts import spread

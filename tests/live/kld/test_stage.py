@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from live.kld.inside.columns import MOST_POSITIONS, MOST_PROMPTS, TOKEN_HEADER
 from live.kld.inside.gate import FLAG, FOLDER, TOKEN_FILE, gate, refusal
 from live.kld.inside.orders import (
+    MOST_POSITIONS,
+    MOST_PROMPTS,
+    TOKEN_HEADER,
     CheckedFiles,
     ModelLimits,
     OrderRefusedError,

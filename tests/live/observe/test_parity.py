@@ -119,17 +119,29 @@ def taken(left: NDArray[np.int64], mine: NDArray[np.int64]) -> int:
 def attempt(slice_: str, replica: str, code: int, total_ms: float, first_ms: float | None) -> GatewayAttempt:
     """One row."""
     return GatewayAttempt(
-        started_at_s=0.0, slice=slice_, replica=replica, code=code, first_byte_ms=first_ms,
-        duration_ms=total_ms, flags="", shadow=False,
-    )  # fmt: skip
+        started_at_s=0.0,
+        slice=slice_,
+        replica=replica,
+        code=code,
+        first_byte_ms=first_ms,
+        duration_ms=total_ms,
+        flags="",
+        shadow=False,
+    )
 
 
 def ended(slice_: str) -> GatewayRequest:
     """One request that ended."""
     return GatewayRequest(
-        started_at_s=0.0, slice=slice_, code=200, shed=False, replica="", attempts=1, duration_ms=1.0,
+        started_at_s=0.0,
+        slice=slice_,
+        code=200,
+        shed=False,
+        replica="",
+        attempts=1,
+        duration_ms=1.0,
         flags="",
-    )  # fmt: skip
+    )
 
 
 def known_replicas(seen: FleetTelemetry, layout: FleetLayout) -> list[LiveReplica]:

@@ -228,20 +228,31 @@ def test_a_token_that_cannot_be_read_asks_nobody(server: PrometheusServer, clien
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.sampled_from(["matrix", "NaN", "1"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["resultType", "result", "metric", "values", "__name__", "pod", "le"]),
-                      inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["resultType", "result", "metric", "values", "__name__", "pod", "le"]),
+            inner,
+            max_size=5,
+        )
+    ),
     max_leaves=20,
-)  # fmt: skip
+)
 SERIES = st.fixed_dictionaries(
     {
-        "metric": st.fixed_dictionaries({"__name__": st.sampled_from(["vllm:num_requests_running",
-                                         "vllm:time_to_first_token_seconds_bucket"]), "pod": st.just("a")},
-                                        optional={"le": st.text(max_size=3)}),
+        "metric": st.fixed_dictionaries(
+            {
+                "__name__": st.sampled_from(
+                    ["vllm:num_requests_running", "vllm:time_to_first_token_seconds_bucket"]
+                ),
+                "pod": st.just("a"),
+            },
+            optional={"le": st.text(max_size=3)},
+        ),
         "values": st.lists(st.tuples(st.floats(), st.sampled_from(["1", "NaN", "+Inf", "x", ""])), max_size=2)
         | JSON,
     }
-)  # fmt: skip
+)
 
 
 MATRIX = st.fixed_dictionaries({"resultType": st.just("matrix"), "result": st.lists(SERIES, max_size=3)})

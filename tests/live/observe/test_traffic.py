@@ -39,13 +39,25 @@ attempts = st.lists(
 def sample(attempts: list[GatewayAttempt] = [], ended: int = 0, active: int | None = None) -> GatewaySample:  # noqa: B006
     """A sample with so many ended requests of ``prose``, and so many under way."""
     request = GatewayRequest(
-        started_at_s=0.0, slice="prose", code=200, shed=False, replica="a-0", attempts=1,
-        duration_ms=1.0, flags="",
-    )  # fmt: skip
+        started_at_s=0.0,
+        slice="prose",
+        code=200,
+        shed=False,
+        replica="a-0",
+        attempts=1,
+        duration_ms=1.0,
+        flags="",
+    )
     host = HostCounters(
-        slice="prose", replica="a-0", weight=1, active=active or 0, succeeded=0, failed=0,
-        connect_failed=0, ejected=False,
-    )  # fmt: skip
+        slice="prose",
+        replica="a-0",
+        weight=1,
+        active=active or 0,
+        succeeded=0,
+        failed=0,
+        connect_failed=0,
+        ejected=False,
+    )
     return GatewaySample(
         read_at_s=0.0,
         requests=(request,) * ended,
@@ -84,9 +96,15 @@ def test_requests_under_way_are_offered_when_they_come_not_when_they_end() -> No
 def test_an_answer_in_one_piece_shows_no_first_token() -> None:
     """Time to the first token is told by streams alone."""
     whole = GatewayAttempt(
-        started_at_s=0.0, slice="prose", replica="a-0", code=200, first_byte_ms=499.5, duration_ms=500.0,
-        flags="", shadow=False,
-    )  # fmt: skip
+        started_at_s=0.0,
+        slice="prose",
+        replica="a-0",
+        code=200,
+        first_byte_ms=499.5,
+        duration_ms=500.0,
+        flags="",
+        shadow=False,
+    )
     at = LATENCY_FAMILIES.index("ttft_ms")
     assert TrafficCounter(LAYOUT).count(sample([whole])).latency_le[0, 0, at, -1] == 0
 
@@ -96,11 +114,17 @@ def test_failures_in_a_row_end_with_an_answer() -> None:
     counter = TrafficCounter(LAYOUT)
     rows = [
         GatewayAttempt(
-            started_at_s=float(at), slice="prose", replica="a-0", code=code, first_byte_ms=None,
-            duration_ms=1.0, flags="", shadow=False,
+            started_at_s=float(at),
+            slice="prose",
+            replica="a-0",
+            code=code,
+            first_byte_ms=None,
+            duration_ms=1.0,
+            flags="",
+            shadow=False,
         )
         for at, code in enumerate((503, 0, 200, 500))
-    ]  # fmt: skip
+    ]
     counter.count(sample(rows[:2]))
     assert counter.consecutive_failed.tolist() == [2, 0, 0]
     counter.count(sample(rows[2:]))

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.train.lagrangian import Multiplier, PidGains, follow, penalty
+pytest.importorskip("stable_baselines3")
+
+from policies.train.ppo import Multiplier, PidGains, follow, penalty
 
 COSTS = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=30)
 

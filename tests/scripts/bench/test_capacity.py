@@ -1,10 +1,11 @@
-"""The benchmark of true capacities: its figures against the step-time model's."""
+"""The benchmark of true capacities: its figures against the step-time model's, and the pages they fill."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -13,7 +14,18 @@ from contracts.loading.loader import load_as
 from scripts.bench import capacity
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
+from tests.support.paths import DOCS
 from tests.support.synthetic import scenario_document, write_world
+
+FIGURES: dict[str, object] = {
+    "seed": 1,
+    "a/true_rps": 10.0,
+    "a/model_rps": 9.5,
+    "a/ratio": 0.95,
+    "b/true_rps": 0.0,
+    "b/model_rps": 2.0,
+    "b/ratio": float("nan"),
+}
 
 
 def alone(folder: Path) -> CompiledScenario:
@@ -43,3 +55,13 @@ def test_figures_name_every_kernel_with_what_is_told(monkeypatch: pytest.MonkeyP
         assert 0.7 < float(str(figures[f"{kernel}/ratio"])) < 1.3
     assert json.loads(json.dumps(figures)) == figures
     assert capacity.table(figures).row_count == 5
+
+
+def test_the_tables_of_both_pages_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel has a row or a column; a kernel that carries nothing has no ratio."""
+    for name in ("simulator.md", "capacity.md"):
+        copy(DOCS / name, tmp_path / name)
+    monkeypatch.setattr(capacity, "run", lambda _: FIGURES)
+    capacity.main(tmp_path)
+    assert "| a | 10.00 | 9.50 | 0.95 |\n| b | 0.00 | 2.00 | – |" in (tmp_path / "simulator.md").read_text()
+    assert "| `e5-base` | 0.95 | – |\n| `e5-stress-half-mix` |" in (tmp_path / "capacity.md").read_text()

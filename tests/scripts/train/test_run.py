@@ -19,9 +19,9 @@ from policies.train.ppo import PenalisedVecEnv  # noqa: E402
 from policies.train.recipe import BehaviourCloningRecipe, PrivilegedTeacherRecipe, RecipeSpec, load_recipe  # noqa: E402
 from policies.train.world import score_choices, score_policy  # noqa: E402
 from scripts.cli.train import parse_seeds  # noqa: E402
+from scripts.guard import Stopped  # noqa: E402
 from scripts.train.env import ChoiceVecEnv, TrainingWorld  # noqa: E402
 from scripts.train.run import SeedRun, train_seed  # noqa: E402
-from scripts.train.stopping import Stopped  # noqa: E402
 from tests.support.env_world import scenario_path  # noqa: E402
 from tests.support.paths import LIBRARY  # noqa: E402
 from tests.support.synthetic import write_world  # noqa: E402

@@ -25,9 +25,14 @@ def struck(**target: Any) -> list[dict[str, Any]]:
 
 
 REBUILT = [
-    {"name": "late", "kind": "kernel_regression", "condition": "as-measured", "onset_s": 4.0,
-     "target": {"kernel": "fp8", "replica": 0}}
-]  # fmt: skip
+    {
+        "name": "late",
+        "kind": "kernel_regression",
+        "condition": "as-measured",
+        "onset_s": 4.0,
+        "target": {"kernel": "fp8", "replica": 0},
+    }
+]
 GUARD = {"name": "pressure", "metric": "kv_cache_usage", "threshold": 0.5}
 #: What is changed of the drill, the condition that is False then, and its reason.
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -35,18 +40,23 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown kernel": ({"faults": struck(kernel="int4", replica=0)}, "ResolvedRefs", "DoesNotFit"),
     "beyond the blast radius": (
         {"faults": struck(kernel="fp8"), "blast_radius": {"replica_ratio_at_most": 0.25}},
-        "ResolvedRefs", "DoesNotFit",
+        "ResolvedRefs",
+        "DoesNotFit",
     ),
     "the last ready pods of a kernel": ({"faults": struck(kernel="fp8")}, "ResolvedRefs", "LastReady"),
     "a pod without the label": (
-        {"faults": struck(kernel="bf16", replica=1)}, "ResolvedRefs", "NotForDrills",
+        {"faults": struck(kernel="bf16", replica=1)},
+        "ResolvedRefs",
+        "NotForDrills",
     ),
     "a metric that nobody measures": ({"abort_when": [GUARD]}, "Accepted", "UnknownMetric"),
     "a fault that no server takes": (
-        {"faults": REBUILT}, "Accepted", "NotInjectable",
+        {"faults": REBUILT},
+        "Accepted",
+        "NotInjectable",
     ),
     "Chaos Mesh is missing": ({"annotations": {HAND_OVER: CHAOS_MESH}}, "ResolvedRefs", "ChaosMeshMissing"),
-}  # fmt: skip
+}
 
 
 def test_bad_input_is_said_and_nothing_is_struck(

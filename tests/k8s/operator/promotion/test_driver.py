@@ -135,9 +135,14 @@ def test_a_gate_waits_for_an_approval_of_this_build(bench: Bench) -> None:
     for subject, stage in (("0" * 12, "Shadow"), (status(bench)["subject"][:12], "Canary")):
         body = {"metadata": {"annotations": {APPROVE: f"canary@{subject}"}}}
         bench.custom.patch_namespaced_custom_object(
-            GROUP, VERSION, bench.namespace, "kernelpromotions", CANDIDATE, body,
+            GROUP,
+            VERSION,
+            bench.namespace,
+            "kernelpromotions",
+            CANDIDATE,
+            body,
             _content_type="application/merge-patch+json",
-        )  # fmt: skip
+        )
         operator.nudge()
         bench.turns(operator, 2)
         assert operator.promotions.attempts[CANDIDATE].state.stage == stage

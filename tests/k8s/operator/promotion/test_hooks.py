@@ -273,10 +273,19 @@ def test_a_body_says_what_it_is_about_and_no_more() -> None:
     (body,) = caller.bodies()
     assert len(body.pop("id")) == 32
     assert body == {
-        "webhook": "veto", "kind": "veto", "namespace": "chat", "promotion": "next", "policy": "chat",
-        "candidate": "next", "subject": "a" * 64, "stage": "Canary", "nextStage": "Full", "verdict": None,
-        "reason": "AwaitingEvidence", "message": "the offline evidence was not read yet",
-    }  # fmt: skip
+        "webhook": "veto",
+        "kind": "veto",
+        "namespace": "chat",
+        "promotion": "next",
+        "policy": "chat",
+        "candidate": "next",
+        "subject": "a" * 64,
+        "stage": "Canary",
+        "nextStage": "Full",
+        "verdict": None,
+        "reason": "AwaitingEvidence",
+        "message": "the offline evidence was not read yet",
+    }
 
 
 def test_who_forgets_ends_its_calls() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.metrics.numeric import log_normalise
 from contracts.rng import stream
-from live.kld.inside.columns import COLUMNS
+from live.kld.inside.orders import COLUMNS
 from live.kld.positions import from_rows
 from live.measure.prompts import Prompt
 

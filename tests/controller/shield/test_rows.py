@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.tables import normalise
+from controller.shield.rows import normalise
 
 
 def test_unusable_rows_give_way_to_the_last_table() -> None:
