@@ -77,7 +77,7 @@ def test_a_build_is_let_in_as_soon_as_it_is_within_its_bounds_again(noise: float
 
 def test_what_shows_in_few_probes_is_not_let_in_by_what_lies_between() -> None:
     """A fifth of the probes is far off for good: runs of a dozen come all the time, and none is believed."""
-    told = condemned(400, of_some_probes(0.2, 100.0, 50.0), 0.1).any(axis=1)
+    told = np.asarray(condemned(400, of_some_probes(0.2, 100.0, 50.0), 0.1).any(axis=1))
     first = int(told.argmax())
     assert 50 <= first < 200
     assert told[first:].all()
