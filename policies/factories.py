@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
-from contracts.loading.uris import resolve_uri
 from controller.detect.burn_rate import BurnRateDetector
 from controller.detect.clauses import plan_clauses
 from controller.detect.detector import Detector
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
-from controller.detect.traffic import SHIPPED as SHIPPED_TRAFFIC
-from controller.detect.traffic import TrafficCalibration, parse_traffic
+from controller.detect.traffic import shipped_traffic
 from controller.fleet import FleetSetup
 from controller.ports import Policy
 from policies.parameters import COSTS, HEADROOM, PACE, PROGRAM
@@ -124,13 +120,6 @@ def sequential(fleet: FleetSetup, values: Settings) -> Detector:
         traffic=None if values["traffic_factor"] > 0.0 else shipped_traffic(),
     )
     return SequentialDetector(plan=sequential_plan(fleet, settings))
-
-
-@lru_cache(maxsize=1)
-def shipped_traffic() -> TrafficCalibration:
-    """Calibrated thresholds of traffic clauses, as they ship; ``traffic_factor`` above 0 does without."""
-    file = resolve_uri(SHIPPED_TRAFFIC, "selvage")
-    return parse_traffic(file.read_text(), str(file))
 
 
 def burn_rate(fleet: FleetSetup, values: Settings) -> Detector:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ import numpy as np
 from contracts.compiled.contract import CompiledContract
 from contracts.errors import DocumentError, Problem
 from contracts.loading.untrusted import json_of
+from contracts.loading.uris import resolve_uri
 from contracts.telemetry import LATENCY_FAMILIES, Source
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Floats
@@ -104,6 +106,13 @@ def _kind(source: int, column: int) -> str:
     if source == Source.LATENCY:
         return LATENCY_FAMILIES[column]
     return "kv_used_ratio" if source == Source.KV_USED else ""
+
+
+@lru_cache(maxsize=1)
+def shipped_traffic() -> TrafficCalibration:
+    """Calibrated thresholds of traffic clauses, as they ship."""
+    file = resolve_uri(SHIPPED, "selvage")
+    return parse_traffic(file.read_text(), str(file))
 
 
 def parse_traffic(text: str, file: str) -> TrafficCalibration:

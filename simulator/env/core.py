@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from controller.decision import Decision, Perception
 from controller.detect.detector import Detector
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
-from controller.detect.traffic import SHIPPED, TrafficCalibration, parse_traffic
+from controller.detect.traffic import shipped_traffic
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.initial import initial_state
@@ -42,13 +41,8 @@ KERNELS_MAX = 8
 
 def as_driven(fleet: FleetSetup) -> Detector:
     """Sequential detectors as ``sequential`` and the shipped policy have them, calibrated as shipped."""
-    return SequentialDetector(plan=sequential_plan(fleet, SequentialSettings(drift=True, traffic=_shipped())))
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> TrafficCalibration:
-    file = resolve_uri(SHIPPED, "selvage")
-    return parse_traffic(file.read_text(), str(file))
+    settings = SequentialSettings(drift=True, traffic=shipped_traffic())
+    return SequentialDetector(plan=sequential_plan(fleet, settings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,13 @@ from contracts.telemetry import Source
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
 from controller.detect.streams.eprocess import Betting, exceedances
 from controller.detect.streams.protocol import Floats
-from controller.detect.traffic import SHIPPED, TrafficCalibration, TrafficStream, parse_traffic
-from policies.factories import shipped_traffic
+from controller.detect.traffic import (
+    SHIPPED,
+    TrafficCalibration,
+    TrafficStream,
+    parse_traffic,
+    shipped_traffic,
+)
 from policies.registry import make_configuration
 from policies.synthetic_fleet import synthetic_fleet
 from scripts.studies.detection import calibrate as detect_calibrate

@@ -12,7 +12,7 @@ from contracts.telemetry import ProbeSamples, Source
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
-from policies.factories import shipped_traffic
+from controller.detect.traffic import shipped_traffic
 from policies.synthetic_fleet import synthetic_fleet
 from tests.reference import plain_sequential
 

@@ -10,7 +10,7 @@ from controller.detect.detector import EvidenceBatch
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
 from controller.detect.sequential.standing import GROSS
-from policies.factories import shipped_traffic
+from controller.detect.traffic import shipped_traffic
 from policies.synthetic_fleet import synthetic_fleet
 from tests.support.builders import no_probes
 
