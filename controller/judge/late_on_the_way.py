@@ -22,7 +22,8 @@ from contracts.telemetry import Source
 from contracts.units import MS_PER_S
 from controller.cells import kernel_count, some_within
 from controller.detect.clauses import moves_traffic, replica_places
-from controller.detect.sums import COUNT, OVER, excess_of_sums
+from controller.detect.detector import floats
+from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.departures import Case, Flags
 from controller.judge.own_clock import of_weighted
 from controller.judge.whose_failures import struck_zones
@@ -80,10 +81,10 @@ def _counted(case: Case) -> Flags:
     """bool [B, R, C]: a replica would break the clause if all late answers of its kernel were its own, by
     what the gateway counted of late; True where nobody counted, or what is late there is excused.
     """
-    contract, kernels = case.setup.contract, case.verdicts.kernels
-    if kernels is None:
+    contract, known = case.setup.contract, _by_gateway(case)
+    if known is None:
         return np.ones((*case.ready.shape, len(contract.clause_ids)), dtype=np.bool_)
-    overload, counted = case.estimate.overload, kernels.alarms.judged.sum(axis=2)  # [B, K, C, 4]
+    overload, counted = case.estimate.overload, known.sum(axis=2)  # [B, K, C, 4]
     count, latency = counted[..., COUNT], contract.source == Source.LATENCY
     alike = latency & latency[:, None] & (contract.column == contract.column[:, None])
     late_ratio = counted[..., OVER] / np.maximum(count, 1.0)
@@ -91,3 +92,16 @@ def _counted(case: Case) -> Flags:
     most = np.where((count > 0.0) & ~excused, late_ratio * (count @ alike), np.inf)[:, case.owner]
     own = case.verdicts.replicas.judged[..., COUNT].max(axis=2)
     return np.asarray(most > contract.rate_limit * own)
+
+
+def _by_gateway(case: Case) -> Sums | None:
+    """What the gateway counted of late of each kernel, [B, K, S, C, 4]; None: the detector keeps no sums.
+
+    Detectors that judge windows alone: of the one before and the running one.
+    """
+    if case.verdicts.kernels is not None:
+        return case.verdicts.kernels.alarms.judged
+    state = case.estimate.state
+    if "judged" not in state.kernel_detector:
+        return None
+    return floats(state.kernel_detector, "judged") + state.kernel_window

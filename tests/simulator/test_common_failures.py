@@ -30,6 +30,8 @@ LATE: list[dict[str, Any]] = [{"kind": "latency", "target": {"kernel": "bf16"}, 
 LATE_REPLICA: list[dict[str, Any]] = [
     {"kind": "latency", "target": {"kernel": "bf16", "replica": 1}, "dose": 9000.0}
 ]
+#: Nearly as long as the first token may take, and shorter.
+LONG_WAY: list[dict[str, Any]] = [{"kind": "latency", "target": {"replica_ratio": 1.0}, "dose": 1850.0}]
 LATE_ZONE: list[dict[str, Any]] = [{"kind": "latency", "target": {"zone": "old"}, "dose": 9000.0}]
 
 
@@ -64,6 +66,13 @@ def in_time(records: list[EpisodeRecord]) -> float:
     """Share of the offered requests that was answered within its slice's objectives."""
     answered = sum(int(one.answered.sum() - one.slo_missed.sum()) for one in records)
     return answered / sum(int(one.offered.sum()) for one in records)
+
+
+@pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
+def test_a_long_way_to_every_server_moves_nobody(tmp_path: Path, policy: str) -> None:
+    """Answers are in time where they are; a kernel of which nothing is known is no better place."""
+    records = episodes(tmp_path, policy, LONG_WAY, 1.0)
+    assert in_time(records) >= in_time(episodes(tmp_path, "fixed-bare", LONG_WAY, 1.0)) - 0.005
 
 
 @pytest.mark.slow

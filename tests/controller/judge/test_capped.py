@@ -73,6 +73,7 @@ def case_of(
         quarantined=flags(),
         now_s=np.array([100.0]),
         overloaded_at_s=np.full((1, 2), overloaded_at_s),
+        kernel_detector={},
         table=np.full((1, 2, 3), 0.3),
     )
     return SimpleNamespace(
