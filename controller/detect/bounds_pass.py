@@ -105,7 +105,7 @@ def _learn(worst, place, value, rules, a, writes):
     if value <= before:  # never of one that was not seen
         return False
     mantissa, exponent = math.frexp(value)
-    worst[place] = math.ldexp(math.ceil(mantissa * GRAIN) / GRAIN, exponent)
+    worst[place] = math.ldexp(np.ceil(mantissa * GRAIN) / GRAIN, exponent)
     kept = _keeps(worst, rules.limit[a], rules.is_rate[a], rules.rate_limit[a])
     if not (kept and writes):
         worst[place] = before
@@ -147,7 +147,8 @@ def compare_with_bounds(memory, told, probes, rules, writes):
                     continue
                 value = rules.sense[a] * min(value, rules.clip[a])
                 first = teaches and np.isnan(seen[place, a])
-                if not first and value > bound(seen[:, a], place, rules.limit[a], rules.is_rate[a]):
+                beyond = value > bound(seen[:, a], place, rules.limit[a], rules.is_rate[a])
+                if np.isinf(value) or (beyond and not first):  # infinite: no number to remember
                     told[b, p] = DIFFERS
                     continue
                 if not first:

@@ -120,6 +120,20 @@ def test_only_what_lies_within_its_bound_moves_it() -> None:
     assert 0.015 <= worst_of(taught(plan, [*known, (1, 0.015)]))[0] <= 0.015 * (1.0 + 1.0 / 32.0)
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("is_rate", [False, True])
+def test_what_is_no_number_differs_and_is_not_learned(value: float, is_rate: bool) -> None:
+    """Without a clip an infinite value is beyond every bound, and leaves the bounds as they are."""
+    plan = plan_of(certified_fleet())
+    everywhere = np.ones_like(plan.rules.limit)
+    rules = plan.rules._replace(
+        is_rate=everywhere > (0.0 if is_rate else 1.0), rate_limit=0.9 * everywhere, clip=np.inf * everywhere
+    )
+    state = taught(replace(plan, rules=rules), [(1, 0.01), (2, value)])
+    assert np.isfinite(worst_of(state)).sum() == 1
+    assert np.asarray(state["runs"])[0, 0, -1, 2] == 1.0
+
+
 def test_a_memory_that_was_handed_on_does_not_change() -> None:
     """Whoever keeps the state before a tick finds it as it was."""
     plan = plan_of(certified_fleet())
