@@ -43,6 +43,19 @@ def contract_on(family: str, objective_ms: float) -> CompiledContract:
 CONTRACT = contract_on("latency_ms", OBJECTIVE_MS)
 
 
+def judged(over: dict[int, float], counted: float | None) -> SimpleNamespace:
+    """What a hundred answers of each replica showed, and three hundred of each kernel to the gateway."""
+    replicas, gateway = np.zeros((1, 6, 1, 1, 4)), np.full((1, 2, 1, 1, 4), counted or 0.0)
+    for replica in range(6):
+        beyond = over.get(replica, 0.0)
+        replicas[0, replica, 0, 0] = 100.0, beyond, beyond, beyond
+    gateway[..., 0] = 0.0 if counted is None else 300.0
+    return SimpleNamespace(
+        replicas=SimpleNamespace(judged=replicas),
+        kernels=SimpleNamespace(alarms=SimpleNamespace(judged=gateway)),
+    )
+
+
 def found(
     late_s: dict[int, float],
     over: dict[int, float],
@@ -57,12 +70,6 @@ def found(
     objective. Only where ``weighted`` kernel 0 serves. counted: late ones of the three hundred answers that
     the gateway counted of each kernel (None: it counted nothing); excused: what is late there.
     """
-    gateway = np.full((1, 2, 1, 1, 4), counted or 0.0)
-    gateway[..., 0] = 0.0 if counted is None else 300.0
-    sums = np.zeros((1, 6, 1, 1, 4))
-    for replica in range(6):
-        beyond = over.get(replica, 0.0)
-        sums[0, replica, 0, 0] = 100.0, beyond, beyond, beyond
     state = SimpleNamespace(
         way_s=np.array([[late_s.get(replica, 0.0)] * BLOCKS for replica in range(6)])[None],
         quarantined=np.zeros((1, 6), dtype=np.bool_),
@@ -79,10 +86,7 @@ def found(
             ),
         ),
         setup=SimpleNamespace(contract=contract, layout=SimpleNamespace(zones=zones)),
-        verdicts=SimpleNamespace(
-            replicas=SimpleNamespace(judged=sums),
-            kernels=SimpleNamespace(alarms=SimpleNamespace(judged=gateway)),
-        ),
+        verdicts=judged(over, counted),
         ready=np.isin(np.arange(6), list(range(6) if ready is None else ready))[None],
         owner=LAYOUT.replica_kernel,
         kernels=2,
