@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contracts.documents.envelope import FileRef
 from contracts.errors import DocumentError, Problem
-from contracts.loading.files import sha256_of, written
+from contracts.loading.files import written
 from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
+from contracts.loading.uris import check_pinned
 
 if TYPE_CHECKING:
     from live.artefacts.fetch import RegistryAccess
@@ -64,18 +66,8 @@ def pulled_or_path(given: str, access: RegistryAccess, option: str, sha256: str 
     """
     path = pulled(given, access, option) if given.startswith(OCI_PREFIX) else Path(given)
     if sha256:
-        _check_pinned(path, sha256, option)
+        check_pinned(FileRef.model_construct(uri=str(path), sha256=sha256.lower()), f"{option}-sha256")
     return path
-
-
-def _check_pinned(path: Path, sha256: str, option: str) -> None:
-    try:
-        actual = sha256_of(path)
-    except OSError as error:
-        actual = error.strerror or str(error)
-    if actual != sha256.lower():
-        hint = f"mount the file that is pinned, or pin this one by {option}-sha256 after a look at it"
-        raise DocumentError([Problem(str(path), 0, "", f"sha256 {sha256.lower()}", actual, hint)])
 
 
 def copied(uri: str, access: RegistryAccess, folder: Path, option: str) -> None:

@@ -80,7 +80,9 @@ def test_prompts_that_are_pinned_are_the_pinned_ones(tmp_path: Path) -> None:
     assert pulled_or_path(str(file), access, "--prompts", pin.upper()) == file
     assert pulled_or_path(str(file), access, "--prompts") == file
     file.write_bytes(b"others")
-    with pytest.raises(DocumentError, match=f"expected sha256 {pin}, got [0-9a-f]{{64}}; .*--prompts-sha256"):
+    with pytest.raises(
+        DocumentError, match=f"expected sha256 {pin}, got sha256 [0-9a-f]{{64}}; .*--prompts-sha256"
+    ):
         pulled_or_path(str(file), access, "--prompts", pin)
     with pytest.raises(DocumentError, match="No such file"):
         pulled_or_path(str(tmp_path / "none"), access, "--prompts", pin)
