@@ -31,6 +31,7 @@ from controller.cells import some_within
 from controller.detect.as_certified import CertifiedRuns, Subjects, initial_runs
 from controller.detect.as_certified_pass import RunRules, Told, follow_runs
 from controller.detect.bounds_pass import BoundsMemory, BoundsRules, SeenProbes, compare_with_bounds
+from controller.detect.certified_drift import DIFFERING_RATIO
 from controller.detect.detector import CertifiedFleet, DetectorState, floats
 from controller.detect.streams.protocol import Flags
 
@@ -38,8 +39,6 @@ from controller.detect.streams.protocol import Flags
 #: judged as one that was never seen. Between them as many as keep the memory of a fleet within
 #: ``MOST_NUMBERS``, so that its state can be kept.
 MOST_PROMPTS, LEAST_PROMPTS, MOST_NUMBERS = 64, 16, 20_000
-#: A subject's probes differ no more when fewer than this share do, as with certified values.
-MOST_RATIO = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,7 +65,7 @@ def bounds_plan(fleet: CertifiedFleet, *, confidence: float) -> BoundsPlan | Non
         ),
         clauses=clauses.astype(np.int64),
         rules=_rules(contract, clauses, owner),
-        runs=RunRules(owner=owner, most_ratio=MOST_RATIO, returns=-math.log(1.0 - confidence)),
+        runs=RunRules(owner=owner, most_ratio=DIFFERING_RATIO, returns=-math.log(1.0 - confidence)),
     )
 
 

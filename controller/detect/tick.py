@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import ProbeSamples
-from controller.detect.as_certified import CertifiedRuns, Subjects, let_in_again
+from controller.detect.as_certified import Subjects, let_in_again
 from controller.detect.as_certified_pass import AwaitedReturns
 from controller.detect.bounds import BoundsPlan, bounded_runs, bounds_tick, teachers
 from controller.detect.certified_drift import DriftPlan, drift_tick
@@ -22,7 +22,6 @@ from controller.detect.detector import (
     flags,
     floats,
 )
-from controller.detect.streams.protocol import Floats
 from controller.detect.sums import Sums
 
 
@@ -48,7 +47,9 @@ class Memories(NamedTuple):
 
 
 class Comparisons(NamedTuple):
-    """How probes are compared: with certified values, with what was seen in health (None: not at all)."""
+    """How probes are compared (None: not at all): with certified values, and where these let nobody in
+    again, with what was seen in health.
+    """
 
     drift: DriftPlan | None
     bounds: BoundsPlan | None
@@ -93,9 +94,12 @@ def detect(
     if plans.bounds is not None:
         teaches = teachers(replicas, kernels, evidence.awaited.in_rotation, plans.bounds)
         bounds = bounds_tick(bounds, evidence.probes, evidence.received, pooled, teaches, plans.bounds)
-    if bool(replicas.ill().any()) or bool(kernels.ill().any()):
-        for runs, known in _runs(drift, bounds, plans, len(contract.clause_ids)):
-            replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, runs, known, detector)
+    if plans.drift is not None and plans.drift.runs is not None:
+        matched = floats(drift, "runs"), plans.drift.runs
+        replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, *matched, detector)
+    elif plans.bounds is not None and any(bool(one.ill().any()) for one in (replicas, kernels)):
+        matched = floats(bounds, "runs"), bounded_runs(bounds, plans.bounds, len(contract.clause_ids))
+        replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, *matched, detector)
     return DetectorOutputs(
         replicas=replicas.alarms,
         replica_memory=replicas.memory,
@@ -103,18 +107,6 @@ def detect(
         drift=drift,
         bounds=bounds,
     )
-
-
-def _runs(
-    drift: DetectorState, bounds: DetectorState, plans: Comparisons, clauses: int
-) -> list[tuple[Floats, CertifiedRuns]]:
-    """Runs of matches by which somebody is let in again, and who."""
-    found = []
-    if plans.drift is not None and plans.drift.runs is not None:
-        found.append((floats(drift, "runs"), plans.drift.runs))
-    if plans.bounds is not None:
-        found.append((floats(bounds, "runs"), bounded_runs(bounds, plans.bounds, clauses)))
-    return found
 
 
 def _judged(
