@@ -3,10 +3,10 @@
 *Failures.* The gateway counts them by slice, and of a slice that a kernel does not serve it counts none: to a
 policy that looks for a better place, the kernel looks clean. But requests of every slice go to the same
 replicas. So where a condemned replica stays in rotation and those in rotation together break a clause on
-failures, the kernel breaks it on every slice of which the gateway has counted too little to know better.
+failures, the kernel breaks it on every slice of which the gateway has counted too little to know better, and on those
+of which its own estimate lies beyond the limit as well.
 
-*Lateness on the way* (``judge.late_on_the_way``) likewise, and on slices that the gateway has counted as soon
-as its own estimate lies beyond the limit as well: two witnesses that know nothing of each other.
+*Lateness on the way* (``judge.late_on_the_way``) likewise: two witnesses that know nothing of each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import Source
 from controller.cells import kernel_count, pool
 from controller.detect.clauses import applies, failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
@@ -45,8 +44,8 @@ def broken_in_rotation(state: ControllerState, counted: Sums, case: Case) -> Cap
         return None
     contract, broken = case.setup.contract, np.zeros(counted.shape[:-1], dtype=np.bool_)
     some = np.flatnonzero((excess > 0.0).any(axis=(1, 2, 3)))
-    late = np.asarray(contract.source == Source.LATENCY) & (excess_of_sums(counted[some], contract) > 0.0)
-    told = (counted[some][..., COUNT] < contract.min_samples) | late
+    own = excess_of_sums(counted[some], contract) > 0.0
+    told = (counted[some][..., COUNT] < contract.min_samples) | own
     broken[some] = (excess[some] > 0.0) & told & applies(contract)
     return Capped(alarm=broken, excess=np.broadcast_to(excess, broken.shape))
 

@@ -66,7 +66,7 @@ class QuarantineReason(IntEnum):
     ZONE = 4  # of a zone that is slow, without proof of its own
     SLOW = 5  # by its own clock, and nothing else
     ERRORS = 6  # fails a share of its requests, and nothing else
-    RELAPSED = 7  # was well for a short time only, and has not been so for longer yet
+    RELAPSED = 7  # well again, but not for long enough yet
     LATE = 8  # on the way between gateway and server, and nothing else
 
 
@@ -123,10 +123,16 @@ class Kept(NamedTuple):
 
 
 def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
-    """bool [B, R]: in quarantine, and ``down`` [B, R], in alarm or not yet re-certified [B, R, S, C]."""
-    ill = case.estimate.state.quarantined.copy()
+    """bool [B, R]: in quarantine, and ``down`` [B, R], in alarm or not yet re-certified [B, R, S, C], or went
+    there just now for something of its own.
+    """
+    state = case.estimate.state
+    ill = state.quarantined.copy()
     if bool(ill.any()):
         keep_ill(ill, down, condemned, severe, moves_traffic(case.setup.contract))
+        before_s = (state.now_s - case.estimate.since_s)[:, None]
+        own = ~np.isin(state.quarantine_reason, (QuarantineReason.ZONE, QuarantineReason.RELAPSED))
+        ill |= state.quarantined & own & (state.quarantined_at_s >= before_s)
     return ill
 
 

@@ -122,7 +122,7 @@ def _peers_rps(b, own, progress, owner):
 @compiled
 def admit(bench, wanted, ready, owner, cap_ratio, now_s):
     """Into quarantine up to the cap: hung, failing, departing, slow, of a slow zone, late on the way, failing
-    a share of its requests, back after a short life; in replica order.
+    a share of its requests, not well for long enough; in replica order. The last make room for all others.
     """
     bench = borrowed(bench)
     quarantined = bench.quarantined
@@ -137,11 +137,26 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
             for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, RELAPSED):
                 for r in range(len(owner)):
                     asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
-                    if asks and not quarantined[b, r] and allowance > 0:
+                    if not asks or quarantined[b, r]:
+                        continue
+                    if allowance <= 0 and asked != RELAPSED:
+                        allowance += _make_room(bench, ready, owner, b, k, now_s)
+                    if allowance > 0:
                         quarantined[b, r], bench.reason[b, r] = True, asked
                         bench.quarantined_at_s[b, r] = now_s[b]
                         bench.times[b, r] += 1
                         allowance -= 1
+
+
+@compiled
+def _make_room(bench, ready, owner, b, k, now_s):
+    """Bring back the first replica of kernel ``k`` that is in quarantine for want of trust alone; how many."""
+    for r in range(len(owner)):
+        if owner[r] == k and ready[b, r] and bench.quarantined[b, r] and bench.reason[b, r] == RELAPSED:
+            bench.quarantined[b, r], bench.reason[b, r] = False, NONE
+            bench.readmitted_at_s[b, k] = now_s[b]
+            return 1
+    return 0
 
 
 @compiled

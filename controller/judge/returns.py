@@ -1,11 +1,13 @@
 """Who may come back, and when: who falls ill again and again, and who is slow.
 
-A replica that dies or is quarantined after a long time comes back as soon as it is up and healthy. One that
-was well for minutes only (a crash loop, a host that hangs or throttles now and then) takes requests down with
-it each time, so it stays out of rotation, running and probed, until it has been well for ``TRUST`` times as
-long as the last time. Well is who is up and, while in quarantine, shows none of what it went for. So a fault
-that comes and goes at a steady pace is seen to come again before its replica is back, if anything shows it
-there; otherwise each stay is longer than the last.
+What goes by itself comes again more often than not (a crash loop, a host that hangs or throttles now and
+then, a cell of memory that fails when it is warm), and takes requests down with it each time. So whoever died
+or was quarantined stays out of rotation, running and probed, until it has been well for ``CAUTION`` windows,
+and after a short time of health for ``TRUST`` times as long as that was. Well is who is up and, while in
+quarantine, shows none of what it went for. So a fault that comes and goes at a steady pace is seen to come
+again before its replica is back, if anything shows it there; otherwise each stay is longer than the last.
+This costs nobody anything: such a replica is *relapsed*, and comes back at once when the others are short
+(``controller.judge.sparing``) or when an ill one needs its place in quarantine.
 
 Nothing shows the clock of a slow replica while it is away, so each return is a look. A look costs its users,
 so a slow replica waits longer than others before it, and longer each time. Replicas of a zone that is slow as
@@ -30,8 +32,10 @@ from controller.state import ControllerState
 
 #: Present time of being well over the last one from which a replica is trusted again.
 TRUST = 1.5
-#: A time longer than this is a long one: nobody waits for the next illness.
+#: A time of health longer than this is a long one, and no measure of the next.
 LONG_S = 600.0
+#: Windows for which whoever fell ill is to be well, at least.
+CAUTION = 5.0
 #: Not well.
 NOT_WELL_S = np.inf
 
@@ -50,14 +54,16 @@ def follow_health(ill: Flags, case: Case) -> dict[str, Any]:
     planned = np.isin(case.telemetry.replica_state, (int(ReplicaState.DRAINING), int(ReplicaState.ABSENT)))
     time_s = now_s - state.well_since_at_s
     fell_ill = was_well & ~well & ~planned
-    was_well_s = np.where(fell_ill, np.where(time_s <= LONG_S, time_s, 0.0), state.was_well_s)
+    least_s = CAUTION * case.setup.contract.window_s / TRUST
+    lasted_s = np.maximum(np.where(time_s <= LONG_S, time_s, 0.0), least_s)
+    was_well_s = np.where(fell_ill, lasted_s, state.was_well_s)
     began = np.where(state.ticks[:, None] <= 1, -np.inf, now_s)
     well_since_at_s = np.where(well, np.where(was_well, state.well_since_at_s, began), NOT_WELL_S)
     return {"well_since_at_s": well_since_at_s, "was_well_s": was_well_s}
 
 
 def relapsing(state: ControllerState) -> Flags | None:
-    """bool [B, R]: well, but not yet for long enough after a short time; None: nobody ever had one."""
+    """bool [B, R]: well, but not yet for long enough after an illness; None: nobody ever had one."""
     if not bool(state.was_well_s.any()):
         return None
     well_s = state.now_s[:, None] - state.well_since_at_s

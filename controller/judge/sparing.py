@@ -6,6 +6,10 @@ fail in a row or answer wrongly, only while who stays carries what is offered wi
 back as soon as they do not. Until then they are *needed*, and what they fail does not count against their
 kernel: moving its traffic would lose the same capacity.
 
+A replica that went because it departed from its peers, before these showed what it has as well, protects
+nobody any more once its kernel is condemned for that and serves all the same, having nobody better: it comes
+back as soon as the others are short.
+
 What is offered is the most of about five windows: a load that rises and falls has each of them gone at its
 trough and missed at its peak, and a queue that has grown stays.
 """
@@ -20,12 +24,15 @@ from controller.detect.sums import excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
 from controller.judge.failing_in_a_row import failing_between_answers, note_answers_after
-from controller.judge.quarantine_pass import ERRORS, LATE, NONE, RELAPSED, Bench
+from controller.judge.quarantine_pass import DEPARTS, ERRORS, LATE, NONE, RELAPSED, Bench
 from controller.state import planned
 
 #: Offered load over what the rest carries, up to which a failing replica goes; it comes back above 1. What
 #: lies between keeps a wobble of the load from taking it out and in.
 MOST_LOAD_RATIO = 0.9
+#: The same of one that is well and only not trusted yet, which comes back above ``MOST_LOAD_RATIO``: nobody
+#: shall wait longer for the sake of trust.
+TRUSTED_LOAD_RATIO = 0.8
 #: Windows in which a load that has passed is forgotten, as a time constant.
 _PEAK_WINDOWS = 5.0
 
@@ -54,29 +61,52 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     for b in np.flatnonzero(asks.any(axis=1)):
         each_rps, _, rest_rps = _loads(case, b, case.estimate.state.quarantined[b])
         for r in np.flatnonzero(asks[b]):
-            needed[b, r] = most_rps[b] > MOST_LOAD_RATIO * (rest_rps - each_rps[r])
+            most_ratio = TRUSTED_LOAD_RATIO if wanted[b, r] == RELAPSED else MOST_LOAD_RATIO
+            needed[b, r] = most_rps[b] > most_ratio * (rest_rps - each_rps[r])
             rest_rps -= 0.0 if needed[b, r] else float(each_rps[r])
     wanted[needed] = NONE
     return needed
 
 
 def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Case) -> None:
-    """Bring back who can be spared no more while the others are short, in replica order; they are
-    ``needed`` [B, R] from then on. In place.
+    """Bring back who can be spared no more while the others are short, and who is well and the last of its
+    kernel, in replica order; they are ``needed`` [B, R] from then on. In place.
 
     Who turns out to answer, after it went as one that is down, was not asked whether it can be spared:
-    that is made up for, by ``most_rps`` [B] as for those who ask.
+    that is made up for, by ``most_rps`` [B] as for those who ask; and asked again of who is well.
     """
     alive = note_answers_after(bench, case)
-    away = bench.quarantined & _sparable(bench.reason) & case.ready
+    sparable, soon = _sparable(bench.reason), alive | (bench.reason == RELAPSED)
+    away = bench.quarantined & (sparable | _as_ill_as_its_kernel(bench, case)) & case.ready
     for b in np.flatnonzero(away.any(axis=1)):
         each_rps, offered_rps, rest_rps = _loads(case, b, bench.quarantined[b])
         for r in np.flatnonzero(away[b]):
-            if not (offered_rps > rest_rps or (alive[b, r] and most_rps[b] > MOST_LOAD_RATIO * rest_rps)):
+            short = offered_rps > rest_rps or (soon[b, r] and most_rps[b] > MOST_LOAD_RATIO * rest_rps)
+            if not (short or _is_last(bench, case, b, r)):
                 continue
-            bench.quarantined[b, r], bench.reason[b, r], needed[b, r] = False, NONE, True
+            bench.quarantined[b, r], bench.reason[b, r], needed[b, r] = False, NONE, sparable[b, r]
             bench.readmitted_at_s[b, case.owner[r]] = case.estimate.state.now_s[b]
             rest_rps += float(each_rps[r])
+
+
+def _is_last(bench: Bench, case: Case, b: int, r: int) -> bool:
+    """Nobody else of its kernel is in rotation, and it is away for want of trust alone."""
+    peers = case.ready[b] & ~bench.quarantined[b] & (case.owner == case.owner[r])
+    return bench.reason[b, r] == RELAPSED and not peers.any()
+
+
+def _as_ill_as_its_kernel(bench: Bench, case: Case) -> Flags:
+    """bool [B, R]: went because it departed, on clauses that by now its whole kernel is condemned for, on
+    whatever slice, and the kernel serves all the same.
+    """
+    departed = bench.quarantined & (bench.reason == DEPARTS)
+    if not bool(departed.any()):
+        return departed
+    state, moves = case.estimate.state, moves_traffic(case.setup.contract)
+    own = (state.replica_condemned & moves).any(axis=2)
+    shared = (state.condemned & moves).any(axis=2)[:, case.owner]
+    serves = (state.table[:, :, :-1] > 0.0).any(axis=1)[:, case.owner]
+    return np.asarray(departed & serves & own.any(axis=2) & ~(own & ~shared).any(axis=2))
 
 
 def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:

@@ -33,12 +33,16 @@ def said(
     away: tuple[int, ...] = (),
     needed: tuple[int, ...] = (),
     counted: tuple[int, int] = (0, 0),
+    counted_failed: tuple[int, int] = (0, 0),
 ) -> list[tuple[int, int]]:
-    """(kernel, slice) that is in alarm; of 100 attempts of each replica the share ``fails`` failed."""
+    """(kernel, slice) that is in alarm; of 100 attempts of each replica the share ``fails`` failed, of those
+    that the gateway ``counted`` of each slice so many.
+    """
     latched = np.zeros((1, 8, 2, CLAUSES), dtype=np.bool_)
     latched[:, list(condemned), 0, FAILED] = True
     known = np.zeros((1, 2, 2, CLAUSES, 4))
     known[0, :, :, FAILED, 0] = counted
+    known[0, :, :, FAILED, 1:] = np.array(counted_failed)[:, None]
     state: Any = SimpleNamespace(quarantined=flags(*away), needed=flags(*needed), replica_condemned=latched)
     return blamed(state, known, case_of(FAILED, fails, ()), FAILED)
 
@@ -102,8 +106,10 @@ def test_it_speaks_on_every_slice_of_which_nothing_is_known() -> None:
 
 
 def test_what_the_gateway_has_counted_goes_first() -> None:
-    """Of a slice with counts of its own the replica says nothing."""
+    """Of a slice with counts of its own the replica says nothing, unless these are beyond the limit too."""
     assert said({1: 0.5}, condemned=(1,), counted=(ENOUGH, ENOUGH - 1)) == [(0, 1)]
+    enough = (ENOUGH, ENOUGH)
+    assert said({1: 0.5}, condemned=(1,), counted=enough, counted_failed=(ENOUGH // 2, 0)) == [(0, 0)]
 
 
 def test_the_others_may_make_up_for_it() -> None:

@@ -20,7 +20,7 @@ from contracts.telemetry import FleetTelemetry
 from controller.judge import returns
 from controller.judge.quarantine import QuarantineReason
 from controller.judge.quarantine_pass import Bench
-from controller.judge.returns import PATIENCE, TRUST, renew, who_waits
+from controller.judge.returns import CAUTION, PATIENCE, TRUST, renew, who_waits
 from controller.options import ControllerOptions
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout
@@ -75,13 +75,37 @@ def test_a_fault_that_comes_and_goes_strikes_twice_at_most(
     assert found[-1, 1] > FIRST_S + 4.0 * period_s + ill_s
 
 
-def test_who_was_well_for_long_comes_back_as_usual() -> None:
-    """The first illness, and one after ten minutes, cost the usual stay and no more."""
-    result = run(SETUP, script(LAYOUT, 850, *hangs(700.0, 20.0, 2)))
-    first, second = stays(result)
-    assert QuarantineReason.RELAPSED not in {int(one.quarantine_reason[0, 1]) for one in result.decisions}
-    assert first[1] - first[0] < 30
-    assert second[1] - second[0] < 50  # the usual stay grows with the number of quarantines
+def test_nobody_is_trusted_at_once() -> None:
+    """After the first illness, and after one that follows ten minutes of health, it is to be well for
+    ``CAUTION`` windows.
+    """
+    ill_s, again_s = 20.0, 700.0
+    found = stays(run(SETUP, script(LAYOUT, 1100, *hangs(again_s, ill_s, 2))))
+    well_again_s = FIRST_S + ill_s + again_s * np.arange(2)
+    assert found[:, 1] - well_again_s == pytest.approx(CAUTION * SETUP.contract.window_s, abs=25.0)
+
+
+def test_who_is_ill_gets_the_place_of_who_is_well() -> None:
+    """The cap of one: who waits for trust alone goes back to work when a peer has to go."""
+    edits = [*hangs(1e6, 20.0, 1), drift(LAYOUT, [2], FIRST_S + 60.0)]
+    result = run(SETUP, script(LAYOUT, 140, *edits))
+    out = result.quarantined()
+    assert out[int(FIRST_S) + 55].tolist() == [False, True, False, False, False, False]
+    assert out[-1].tolist() == [False, False, True, False, False, False]
+    assert out.sum(axis=1).max() == 1
+
+
+def test_the_last_of_a_kernel_is_not_kept_from_work() -> None:
+    """Well, not trusted yet, and its peers die: it serves."""
+
+    def die(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        state: Any = seen.replica_state.copy()
+        state[:, [0, 2]] = 4 if now_s > FIRST_S + 60.0 else state[:, [0, 2]]
+        return replace(seen, replica_state=state)
+
+    out = run(SETUP, script(LAYOUT, 100, *hangs(1e6, 20.0, 1), die)).quarantined()[:, 1]
+    assert out[int(FIRST_S) + 55]
+    assert not out[int(FIRST_S) + 61]
 
 
 @settings(max_examples=8, deadline=None)
