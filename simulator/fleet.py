@@ -200,7 +200,7 @@ class FleetSimulation:
         parts.board.enter_effect(fleet, replica, effect)
         parts.engine.set_effect(fleet, replica, engine_effect(effect))
         parts.keeper.judge(fleet, replica, effect, parts.tick, at_s)
-        parts.engine.set_violating(parts.keeper.violating)
+        parts.engine.set_violating(parts.keeper.exposing)
         parts.show_probes(fleet, replica, at_s)
         if effect.crashed and not before.crashed:
             lives.die(fleet, replica, at_s)

@@ -3,8 +3,8 @@
 *Failures.* The gateway counts them by slice, and of a slice that a kernel does not serve it counts none: to a
 policy that looks for a better place, the kernel looks clean. But requests of every slice go to the same
 replicas. So where a condemned replica stays in rotation and those in rotation together break a clause on
-failures, the kernel breaks it on every slice of which the gateway has counted too little to know better, and on those
-of which its own estimate lies beyond the limit as well.
+failures, the kernel breaks it on every slice of which the gateway has counted too little to know better, and
+on those of which its own estimate lies beyond the limit as well.
 
 *Lateness on the way* (``judge.late_on_the_way``) likewise: two witnesses that know nothing of each other.
 """

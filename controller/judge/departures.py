@@ -31,7 +31,7 @@ from controller.judge.departures_pass import (
 )
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
-from controller.state import ControllerState
+from controller.state import ControllerState, speaks_for_nobody
 
 Flags = NDArray[np.bool_]
 
@@ -110,11 +110,14 @@ def with_culprits(alarms: Alarms | None, severe: Flags, culprits: Flags) -> Alar
 def spread_of(alarms: Alarms | None, state: ControllerState, setup: ControllerSetup) -> Flags | None:
     """Bool [B, R, S, C]: alarms of replicas in rotation that stay with the kernel; None: there are none.
 
+    Who is needed says nothing: to leave its kernel would lose the same capacity.
+
     state: after quarantine acted.
     """
     if alarms is None:
         return None
     spread, zero = np.zeros_like(alarms.severe), zero_tolerance(setup.contract)
     counted = from_traffic(setup.contract)
-    some = stay_with_kernel(spread, alarms, setup.options.quarantine, zero, counted, state.quarantined)
+    silent = speaks_for_nobody(state)
+    some = stay_with_kernel(spread, alarms, setup.options.quarantine, zero, counted, silent)
     return spread if some else None

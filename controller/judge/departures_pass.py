@@ -135,7 +135,7 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
 
 
 @compiled
-def stay_with_kernel(spread, alarms, capped, zero, traffic, quarantined):
+def stay_with_kernel(spread, alarms, capped, zero, traffic, silent):
     """Alarms of replicas in rotation that speak against the whole kernel; whether there are any.
 
     capped: replicas that depart and still serve, because the cap kept them, count as well. On the clauses
@@ -146,7 +146,7 @@ def stay_with_kernel(spread, alarms, capped, zero, traffic, quarantined):
     some, cells = False, by_cell(severe)
     for b in range(spread.shape[0]):
         for r in range(spread.shape[1]):
-            if quarantined[b, r] or not some_of(cells, b, r):
+            if silent[b, r] or not some_of(cells, b, r):
                 continue
             for s in range(spread.shape[2]):
                 for c in range(spread.shape[3]):

@@ -81,7 +81,7 @@ def _counted(case: Case) -> Flags:
     """bool [B, R, C]: a replica would break the clause if all late answers of its kernel were its own, by
     what the gateway counted of late; True where nobody counted, or what is late there is excused.
     """
-    contract, known = case.setup.contract, _by_gateway(case)
+    contract, known = case.setup.contract, late_of_kernels(case)
     if known is None:
         return np.ones((*case.ready.shape, len(contract.clause_ids)), dtype=np.bool_)
     overload, counted = case.estimate.overload, known.sum(axis=2)  # [B, K, C, 4]
@@ -94,8 +94,8 @@ def _counted(case: Case) -> Flags:
     return np.asarray(most > contract.rate_limit * own)
 
 
-def _by_gateway(case: Case) -> Sums | None:
-    """What the gateway counted of late of each kernel, [B, K, S, C, 4]; None: the detector keeps no sums.
+def late_of_kernels(case: Case) -> Sums | None:
+    """What the gateway counted lately of each kernel, [B, K, S, C, 4]; None: the detector keeps no sums.
 
     Detectors that judge windows alone: of the one before and the running one.
     """

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import Source
 from controller.detect.clauses import clock_clauses, failing_clauses, moves_traffic
 from controller.judge.culprits import culprits_of
 from controller.judge.departures import (
@@ -64,7 +65,7 @@ class QuarantineReason(IntEnum):
     FAILING = 2  # failed answers in a row
     HUNG = 3  # running, never answering
     ZONE = 4  # of a zone that is slow, without proof of its own
-    SLOW = 5  # by its own clock, and nothing else
+    SLOW = 5  # by its own clock or its answers' times, and nothing else
     ERRORS = 6  # fails a share of its requests, and nothing else
     RELAPSED = 7  # well again, but not for long enough yet
     LATE = 8  # on the way between gateway and server, and nothing else
@@ -139,11 +140,12 @@ def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
 def _tell_kinds(
     wanted: NDArray[np.int64], alarms: Alarms, late: Flags | None, contract: CompiledContract
 ) -> None:
-    """Tell in ``wanted`` who is slow and no more, fails a share of its requests and no more, or is ``late``
-    [B, R, S, C] on the way and no more.
+    """Tell in ``wanted`` who is slow and no more (by its clock or its answers' times), fails a share of its
+    requests and no more, or is ``late`` [B, R, S, C] on the way and no more.
     """
+    slow = np.union1d(clock_clauses(contract), np.flatnonzero(contract.source == Source.LATENCY))
     kinds = (
-        (clock_clauses(contract), QuarantineReason.SLOW),
+        (slow, QuarantineReason.SLOW),
         (failing_clauses(contract), QuarantineReason.ERRORS),
     )
     at = np.nonzero(wanted == QuarantineReason.DEPARTS)

@@ -150,7 +150,7 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
 
 @compiled
 def _make_room(bench, ready, owner, b, k, now_s):
-    """Bring back the first replica of kernel ``k`` that is in quarantine for want of trust alone; how many."""
+    """Bring back the first replica of kernel ``k`` that is away for want of trust alone; how many."""
     for r in range(len(owner)):
         if owner[r] == k and ready[b, r] and bench.quarantined[b, r] and bench.reason[b, r] == RELAPSED:
             bench.quarantined[b, r], bench.reason[b, r] = False, NONE

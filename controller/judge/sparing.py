@@ -6,6 +6,10 @@ fail in a row or answer wrongly, only while who stays carries what is offered wi
 back as soon as they do not. Until then they are *needed*, and what they fail does not count against their
 kernel: moving its traffic would lose the same capacity.
 
+One that is slow answers too, if late, so it stays where the others could not carry what is offered and less
+is late or shed with it than would be shed without it. What a gateway sends it decides that: one that sends
+to whoever has least to do gets more out of it than of nothing, one that sends to each alike does not.
+
 A replica that went because it departed from its peers, before these showed what it has as well, protects
 nobody any more once its kernel is condemned for that and serves all the same, having nobody better: it comes
 back as soon as the others are short.
@@ -19,12 +23,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.telemetry import Source
 from controller.detect.clauses import failing_clauses, moves_traffic
-from controller.detect.sums import excess_of_sums
+from controller.detect.sums import COUNT, OVER, excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
 from controller.judge.failing_in_a_row import failing_between_answers, note_answers_after
-from controller.judge.quarantine_pass import DEPARTS, ERRORS, LATE, NONE, RELAPSED, Bench
+from controller.judge.late_on_the_way import late_of_kernels
+from controller.judge.quarantine_pass import DEPARTS, ERRORS, LATE, NONE, RELAPSED, SLOW, ZONE, Bench
 from controller.state import planned
 
 #: Offered load over what the rest carries, up to which a failing replica goes; it comes back above 1. What
@@ -35,6 +41,9 @@ MOST_LOAD_RATIO = 0.9
 TRUSTED_LOAD_RATIO = 0.8
 #: Windows in which a load that has passed is forgotten, as a time constant.
 _PEAK_WINDOWS = 5.0
+_LEAST_RPS = float(np.finfo(np.float64).tiny)
+#: Reasons of those who are slow and no more.
+_SLOW = (SLOW, ZONE)
 
 
 def most_offered_rps(case: Case) -> NDArray[np.float64]:
@@ -57,13 +66,17 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     if not (bool(wanted.any()) or bool(before.any())):
         return before
     asks = _who_asks(wanted, case)
-    needed = np.zeros_like(asks)
+    needed, at = np.zeros_like(asks), np.arange(asks.shape[1])
     for b in np.flatnonzero(asks.any(axis=1)):
-        each_rps, _, rest_rps = _loads(case, b, case.estimate.state.quarantined[b])
+        away = case.estimate.state.quarantined[b].copy()
+        each_rps, _, rest_rps = _loads(case, b, away)
         for r in np.flatnonzero(asks[b]):
             most_ratio = TRUSTED_LOAD_RATIO if wanted[b, r] == RELAPSED else MOST_LOAD_RATIO
             needed[b, r] = most_rps[b] > most_ratio * (rest_rps - each_rps[r])
+            if needed[b, r] and wanted[b, r] in _SLOW:
+                needed[b, r] = _lost_ratio(case, b) <= _lost_without_ratio(case, b, away | (at == r))
             rest_rps -= 0.0 if needed[b, r] else float(each_rps[r])
+            away |= (at == r) & ~needed[b, r]
     wanted[needed] = NONE
     return needed
 
@@ -101,11 +114,11 @@ def _as_ill_as_its_kernel(bench: Bench, case: Case) -> Flags:
     """
     departed = bench.quarantined & (bench.reason == DEPARTS)
     if not bool(departed.any()):
-        return departed
+        return np.asarray(departed)
     state, moves = case.estimate.state, moves_traffic(case.setup.contract)
-    own = (state.replica_condemned & moves).any(axis=2)
-    shared = (state.condemned & moves).any(axis=2)[:, case.owner]
-    serves = (state.table[:, :, :-1] > 0.0).any(axis=1)[:, case.owner]
+    own = np.asarray((state.replica_condemned & moves).any(axis=2))
+    shared = np.asarray((state.condemned & moves).any(axis=2))[:, case.owner]
+    serves = np.asarray((state.table[:, :, :-1] > 0.0).any(axis=1))[:, case.owner]
     return np.asarray(departed & serves & own.any(axis=2) & ~(own & ~shared).any(axis=2))
 
 
@@ -123,11 +136,33 @@ def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
         excess = excess_of_sums(case.verdicts.replicas.judged[asked], contract)
         fails = (excess[..., failing_clauses(contract)] > 0.0).any(axis=(1, 2))
         wanted[asked] = np.where(fails, ERRORS, NONE)
-    return np.asarray(_sparable(wanted) & case.ready & ~state.quarantined)
+    return np.asarray((_sparable(wanted) | np.isin(wanted, _SLOW)) & case.ready & ~state.quarantined)
 
 
 def _sparable(reason: NDArray[np.int64]) -> Flags:
     return np.asarray((reason == ERRORS) | (reason == RELAPSED) | (reason == LATE))
+
+
+def _lost_ratio(case: Case, b: int) -> float:
+    """Of what is offered to fleet ``b``, the share that is shed or answered late, 0..1; of late answers as
+    the gateway counts them, 1.0 where it does not.
+    """
+    known = late_of_kernels(case)
+    if known is None:
+        return 1.0
+    latency = np.asarray(case.setup.contract.source == Source.LATENCY)
+    counted = known[b].sum(axis=(0, 1))[latency]
+    late = float((counted[:, OVER] / np.maximum(counted[:, COUNT], 1.0)).max(initial=0.0))
+    state, offered_rps = case.estimate.state, planned(case.estimate.state, "offered_rps")[b]
+    shed = float(state.table[b, :, -1] @ offered_rps) / max(float(offered_rps.sum()), _LEAST_RPS)
+    return shed + (1.0 - shed) * late
+
+
+def _lost_without_ratio(case: Case, b: int, away: Flags) -> float:
+    """The share that is shed at least while the replicas ``away`` [R] serve nobody and all else is well."""
+    offered_rps = float(planned(case.estimate.state, "offered_rps")[b].sum())
+    each_rps = _of_replicas(case, b, case.estimate.state.healthy_rps[b])
+    return 1.0 - float(each_rps[case.ready[b] & ~away].sum()) / max(offered_rps, _LEAST_RPS)
 
 
 def _loads(case: Case, b: int, quarantined: Flags) -> tuple[NDArray[np.float64], float, float]:
@@ -139,11 +174,15 @@ def _loads(case: Case, b: int, quarantined: Flags) -> tuple[NDArray[np.float64],
 
 def _each_rps(case: Case, b: int) -> NDArray[np.float64]:
     """float64 [R], what each replica of fleet ``b`` carries, by the share of the load that may go there."""
+    return _of_replicas(case, b, planned(case.estimate.state, "replica_rps")[b])
+
+
+def _of_replicas(case: Case, b: int, kernel_rps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64 [R], ``kernel_rps`` [K] of one replica, by the share of the load that may go to the kernel."""
     state, contract, stage = case.estimate.state, case.setup.contract, case.setup.fleet.stage
     open_ = ~(state.condemned[b] & moves_traffic(contract)).any(axis=2)
     up = state.now_s[b] >= state.down_until_at_s[b]
     up &= True if stage is None else stage == int(Stage.ACTIVE)
     offered_rps = planned(state, "offered_rps")[b]
-    share = (open_ @ offered_rps) / max(float(offered_rps.sum()), np.finfo(np.float64).tiny)
-    each_rps = planned(state, "replica_rps")[b] * share * up
-    return np.asarray(each_rps[case.owner])
+    share = (open_ @ offered_rps) / max(float(offered_rps.sum()), _LEAST_RPS)
+    return np.asarray((kernel_rps * share * up)[case.owner])

@@ -32,9 +32,9 @@ class _Truth:
         self.now = Violations(scenario, batch)
 
     @property
-    def violating(self) -> NDArray[np.bool_]:
-        """[B, R, S], the replica breaks a numeric, statistical or observability clause now."""
-        return self.now.silent
+    def exposing(self) -> NDArray[np.bool_]:
+        """[B, R, S], the replica breaks a clause of the families N, S or O now that moves traffic."""
+        return self.now.exposing
 
     def judge(
         self,
@@ -100,7 +100,7 @@ class SteppedFleets(FleetSimulation):
             engine=engine,
             reuse=True,
         )
-        self._parts.engine.set_violating(self._truth.violating)
+        self._parts.engine.set_violating(self._truth.exposing)
         self._begin()
 
     @property

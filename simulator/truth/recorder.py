@@ -33,8 +33,8 @@ class Keeper(Protocol):
     """Who is told what is true of B fleets, and may keep it."""
 
     @property
-    def violating(self) -> NDArray[np.bool_]:
-        """[B, R, S], the replica breaks a numeric, statistical or observability clause now."""
+    def exposing(self) -> NDArray[np.bool_]:
+        """[B, R, S], the replica breaks a clause of the families N, S or O now that moves traffic."""
 
     def judge(self, fleet: int, replica: int, effect: ReplicaEffect, tick: int, at_s: float) -> None:
         """From ``at_s`` on the replica's true state is ``effect``; ``tick`` is the interval that runs."""
@@ -122,9 +122,9 @@ class TruthRecorder:
         self._now = Violations(scenario, len(seeds))
 
     @property
-    def violating(self) -> NDArray[np.bool_]:
-        """[B, R, S], the replica breaks a numeric, statistical or observability clause now."""
-        return self._now.silent
+    def exposing(self) -> NDArray[np.bool_]:
+        """[B, R, S], the replica breaks a clause of the families N, S or O now that moves traffic."""
+        return self._now.exposing
 
     def judge(self, fleet: int, replica: int, effect: ReplicaEffect, tick: int, at_s: float) -> None:
         """From ``at_s`` on the replica's true state is ``effect``; ``tick`` is the interval that runs."""

@@ -1,9 +1,11 @@
 """Which promises the replicas' true states break; kept apart from everything a controller may see.
 
 A replica violates on a slice while its measured condition breaks a probe-judged clause on the slice's
-*traffic* prompts, or while it breaks an observability clause. It violates at runtime while it is crashed
-or hung, answers more errors than the contract allows, or is so slow, delayed or short of KV blocks that
-a mean request of the slice cannot meet its SLO at the fair share of the load.
+*traffic* prompts, or while it breaks an observability clause. Its answers are *exposed* where that is a
+clause that moves traffic: a soft one of level L1 only informs, and an answer without its fingerprint is none
+the worse. It violates at runtime while it is crashed or hung, answers more errors than the contract allows,
+or is so slow, delayed or short of KV blocks that a mean request of the slice cannot meet its SLO at the fair
+share of the load.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.compiled.steady_state import batch_limit, mean_latencies_ms, steady_batch
 from contracts.telemetry import Source
 from contracts.units import MS_PER_S
+from controller.detect.clauses import moves_traffic
 from faults.effects import ReplicaEffect
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -31,11 +34,13 @@ class Violations:
     def __init__(self, scenario: CompiledScenario, batch: int) -> None:
         _, slices, replicas = scenario.layout.shape
         self._scenario = scenario
-        self._known: dict[tuple[int, ReplicaEffect], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
+        self._known: dict[tuple[int, ReplicaEffect], tuple[NDArray[np.bool_], ...]] = {}
         #: Bool [B, R, S]: breaks a numeric, statistical or observability clause on the slice.
         self.silent = np.zeros((batch, replicas, slices), dtype=np.bool_)
         #: Bool [B, R, S]: breaks a runtime promise on the slice.
         self.runtime = np.zeros((batch, replicas, slices), dtype=np.bool_)
+        #: Bool [B, R, S]: of ``silent``, by a clause that moves traffic.
+        self.exposing = np.zeros((batch, replicas, slices), dtype=np.bool_)
         for replica in range(replicas):
             self.note(slice(None), replica, ReplicaEffect())
 
@@ -43,15 +48,23 @@ class Violations:
         """From now on the replica's true state in ``fleets`` is ``effect``."""
         key = int(self._scenario.layout.replica_kernel[replica]), effect
         if key not in self._known:
+            moves = moves_traffic(self._scenario.contract)
             silent = numeric_or_observability(self._scenario, *key)
-            self._known[key] = silent, runtime(self._scenario, *key)
-        self.silent[fleets, replica], self.runtime[fleets, replica] = self._known[key]
+            exposing = numeric_or_observability(self._scenario, *key, among=moves)
+            self._known[key] = silent, runtime(self._scenario, *key), exposing
+        self.silent[fleets, replica], self.runtime[fleets, replica], self.exposing[fleets, replica] = (
+            self._known[key]
+        )
 
 
 def numeric_or_observability(
-    scenario: CompiledScenario, kernel: int, effect: ReplicaEffect
+    scenario: CompiledScenario,
+    kernel: int,
+    effect: ReplicaEffect,
+    among: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_]:
-    """Bool [S]: the replica's true state breaks a clause of the families N, S or O.
+    """Bool [S]: the replica's true state breaks a clause of the families N, S or O, of those of O ``among``
+    bool [C] (None: all).
 
     A condition that strikes some answers of a slice, or their later tokens, is judged by what it strikes.
     """
@@ -61,8 +74,8 @@ def numeric_or_observability(
         others = np.arange(broken.size) != effect.struck.slice
         broken[others] = scenario.violating[kernel, 0][others]
     mismatched = 1.0 if effect.wrong_fingerprint else 0.0
-    broken |= _share_broken(contract, Source.FINGERPRINT, mismatched)
-    broken |= _share_broken(contract, Source.TRACE_FIELDS, effect.trace_fields_missing_ratio)
+    broken |= _share_broken(contract, Source.FINGERPRINT, mismatched, among)
+    broken |= _share_broken(contract, Source.TRACE_FIELDS, effect.trace_fields_missing_ratio, among)
     return broken
 
 
@@ -106,10 +119,15 @@ def unfit_ratio(scenario: CompiledScenario, tokens: float) -> float:
     return 0.5 * math.erfc((math.log(left) - law.log_median) / (law.sigma * math.sqrt(2.0)))
 
 
-def _share_broken(contract: CompiledContract, source: Source, share: float) -> NDArray[np.bool_]:
-    """Slices on which a clause over ``source`` is broken when ``share`` of the observations are bad."""
+def _share_broken(
+    contract: CompiledContract, source: Source, share: float, among: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
+    """Slices on which a clause over ``source``, of those ``among`` bool [C], is broken when ``share`` of the
+    observations are bad.
+    """
     broken = np.zeros(len(contract.slices), dtype=np.bool_)
-    for clause in np.flatnonzero(contract.source == int(source)):
+    chosen = contract.source == int(source)
+    for clause in np.flatnonzero(chosen if among is None else chosen & among):
         is_rate = bool(contract.is_rate[clause])
         limit = contract.rate_limit[clause] if is_rate else contract.threshold[clause]
         if share > limit:

@@ -87,25 +87,41 @@ def test_a_kernel_alone_sheds_nothing_of_what_it_answers_in_time(
         assert record.shed.sum() < 0.01 * record.offered.sum()
 
 
+def _with_a_slow_one(tokens: tuple[float, float], load: float, shape: dict[str, Any]) -> CompiledScenario:
+    """One of six takes four times as long for every step."""
+    slow = {"kind": "slow", "dose": 4.0, "target": {"kernel": "fp32", "replica": 1}, **shape}
+    return _world(_spec({"fp32": 6}, tokens, 1.2), load, slow)
+
+
+NOW_AND_THEN = {"shape": "intermittent", "intermittent": {"period_s": 60.0, "duty_ratio": 0.3}}
+SLOW_ONES = pytest.mark.parametrize(
+    ("tokens", "shape"),
+    [((1000.0, 80.0), {}), ((150.0, 40.0), NOW_AND_THEN)],
+    ids=["lasts", "comes and goes"],
+)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("tokens", "shape"),
-    [
-        ((1000.0, 80.0), {}),
-        (
-            (150.0, 40.0),
-            {"shape": "intermittent", "intermittent": {"period_s": 60.0, "duty_ratio": 0.3}},
-        ),
-    ],
-)
-def test_a_replica_that_is_taken_out_costs_no_answer_that_the_others_give(
+@SLOW_ONES
+def test_a_slow_replica_leaves_where_the_others_answer_all(
     tokens: tuple[float, float], shape: dict[str, Any]
 ) -> None:
-    """One of six is slow and leaves; the others have a fifth more, and answer it."""
-    slow = {"kind": "slow", "dose": 4.0, "target": {"kernel": "fp32", "replica": 1}, **shape}
-    world = _world(_spec({"fp32": 6}, tokens, 1.2), 0.95, slow)
+    """They have a fifth more, and answer it."""
+    world = _with_a_slow_one(tokens, 0.8, shape)
     assert any(not record.in_rotation[:, 1].all() for record in _records(world))
+    assert _lost_points(world) > HARM_POINTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@SLOW_ONES
+def test_a_slow_replica_stays_where_more_would_be_shed_than_is_late(
+    tokens: tuple[float, float], shape: dict[str, Any]
+) -> None:
+    """The fleet is short already: its answers are late, and no answer at all is worse."""
+    world = _with_a_slow_one(tokens, 1.05, shape)
+    assert all(record.in_rotation[:, 1].all() for record in _records(world))
     assert _lost_points(world) > HARM_POINTS
 
 

@@ -178,7 +178,7 @@ def test_who_answers_after_a_row_of_failures_is_away_only_if_it_can_be_spared(
 
 
 def test_who_departed_first_comes_back_when_all_are_as_ill() -> None:
-    """One kernel: one replica drifts before the others do. Then its going protects nobody, and it is missed."""
+    """One replica drifts before the others of the only kernel do: then its going protects nobody."""
     layout = make_layout(kernels=1, slices=2, per_kernel=4)
     fleet = make_fleet(layout, capacity_rps=np.array([2.0 * OFFERED / 3.5]))
     drifts = drift(layout, [0], 5.0), drift(layout, [1, 2, 3], 25.0)
