@@ -15,7 +15,7 @@ from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms, hides_evidence
 from controller.detect.sums import OVER, Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
-from controller.judge.capped import broken_in_rotation
+from controller.judge.capped import Capped, broken_in_rotation
 from controller.judge.culprits import of_kernels
 from controller.judge.departures import Case
 from controller.judge.failing_in_a_row import telling_rows
@@ -35,6 +35,7 @@ from controller.judge.judge_pass import (
 from controller.judge.loss import answer_loss
 from controller.judge.more_failures import follow_failures, without_shared
 from controller.judge.quarantine import Departures, quarantine
+from controller.judge.struck_zone import presumed_failing
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.state import ControllerState, altered, speaks_for_nobody
@@ -87,9 +88,11 @@ def judge_kernels(
     """
     contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
     judged, memory = _pooled(case, state, consume)
-    seen = _with_capped(_with_spread(judged, apart, case), judged, state, case)
+    capped = broken_in_rotation(state, judged.judged, case)
+    seen = _joined(_with_spread(judged, apart, case), capped)
     blame = follow_failures(state, case)
     alarm, excess, shared = without_shared(seen, state, blame, case)
+    alarm, excess = _joined((alarm, excess), presumed_failing(state, judged.judged, case))
     state = altered(state, condemned=state.condemned & ~shared, **blame._asdict())
     down_until_at_s = _down_until_at_s(state, apart, case)
     down = state.now_s[:, None] < down_until_at_s
@@ -186,18 +189,14 @@ def _with_spread(
     return alarm, excess
 
 
-def _with_capped(
-    found: tuple[NDArray[np.bool_], NDArray[np.float64]],
-    judged: AlarmState,
-    state: ControllerState,
-    case: Case,
+def _joined(
+    found: tuple[NDArray[np.bool_], NDArray[np.float64]], more: Capped | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """``found`` alarm and excess of the kernels, with what replicas at fault say that the cap keeps."""
-    capped = broken_in_rotation(state, judged.judged, case)
-    if capped is None:
+    """``found`` alarm and excess of the kernels, with what else is said of them (None: nothing)."""
+    if more is None:
         return found
     alarm, excess = found
-    return alarm | capped.alarm, np.where(capped.alarm, np.maximum(excess, capped.excess), excess)
+    return alarm | more.alarm, np.where(more.alarm, np.maximum(excess, more.excess), excess)
 
 
 def _evidence_ratio(

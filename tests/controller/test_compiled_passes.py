@@ -129,7 +129,7 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
     same(known.observation, plain_observation(known.after, seen, setup), "observed")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, 3, 4])  # storms in which everything happens that is counted below
 def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
     """Estimate, windows, quarantine, judgement and observation equal plain numpy in every bit, each tick."""
     setup = make_configuration("fixed", replace(FLEET, capacity_rps=np.full(3, 60.0)), QUICK)
