@@ -102,7 +102,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     changes: dict[str, Any] = {}
     if acts:
         health = follow_health(_ill(down, condemned, severe, case), case)
-        relapsed = relapsing(altered(case.estimate.state, **health))
+        relapsed = relapsing(altered(case.estimate.state, **health), case.owner)
         if relapsed is not None:
             wanted[relapsed & (wanted == QuarantineReason.NONE)] = QuarantineReason.RELAPSED
         changes = health | _admitted_and_released(wanted, condemned, severe, Kept(kept, relapsed), case)

@@ -6,8 +6,9 @@ or was quarantined stays out of rotation, running and probed, until it has been 
 and after a short time of health for ``TRUST`` times as long as that was. Well is who is up and, while in
 quarantine, shows none of what it went for. So a fault that comes and goes at a steady pace is seen to come
 again before its replica is back, if anything shows it there; otherwise each stay is longer than the last.
-This costs nobody anything: such a replica is *relapsed*, and comes back at once when the others are short
-(``controller.judge.sparing``) or when an ill one needs its place in quarantine.
+Such a replica is *relapsed*, and comes back at once when the others are short (``controller.judge.sparing``),
+when an ill one needs its place in quarantine, or when nobody of its kernel is trusted: what struck all of them
+tells none from another.
 
 Nothing shows the clock of a slow replica while it is away, so each return is a look. A look costs its users,
 so a slow replica waits longer than others before it, and longer each time. Replicas of a zone that is slow as
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import ReplicaState
+from controller.cells import kernel_count
 from controller.detect.clauses import moves_traffic
 from controller.judge.departures import Case, Flags
 from controller.judge.own_clock import healthy_clocks, zones_of
@@ -62,12 +64,16 @@ def follow_health(ill: Flags, case: Case) -> dict[str, Any]:
     return {"well_since_at_s": well_since_at_s, "was_well_s": was_well_s}
 
 
-def relapsing(state: ControllerState) -> Flags | None:
-    """bool [B, R]: well, but not yet for long enough after an illness; None: nobody ever had one."""
+def relapsing(state: ControllerState, owner: NDArray[np.int64]) -> Flags | None:
+    """bool [B, R]: well, but not yet for long enough after an illness, unlike some other of its kernel
+    (``owner`` [R]); None: nobody ever had one.
+    """
     if not bool(state.was_well_s.any()):
         return None
     well_s = state.now_s[:, None] - state.well_since_at_s
-    return np.asarray((well_s >= 0.0) & (well_s < TRUST * state.was_well_s))
+    waits = (well_s >= 0.0) & (well_s < TRUST * state.was_well_s)
+    trusted = kernel_count((well_s >= 0.0) & ~waits, owner, int(owner.max(initial=0)) + 1) > 0
+    return np.asarray(waits & trusted[:, owner])
 
 
 #: Least time away of a slow replica, in those of any other: silence ends its alarm no sooner.

@@ -3,7 +3,7 @@
 Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
 level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
 relapse, at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more
-every ``step_s`` while the home kernel stays clean. At most one slice of a kernel begins to return in
+every ``step_s`` while the home kernel stays clean; at once where nobody else complied either. At most one slice of a kernel begins to return in
 ``readmit_every_s``. The failover target is kept while it complies, so that the best of two equals does not
 change with the weather.
 """
@@ -113,7 +113,7 @@ def _return_slowly(slices, home, now_s, pace):
 
 @compiled
 def _step(slices, home, now_s, pace, b, s):
-    """One step of the state machine of one slice."""
+    """One step of the state machine of a slice. Where nobody complied there is nowhere to come back from."""
     here, level, share = home.kernel[s], home.level[b, s], slices.home_share[b, s]
     target = 1.0 if level == 0 else (1.0 - pace.guard_share if level == 1 else 0.0)
     if target < share:
@@ -125,6 +125,9 @@ def _step(slices, home, now_s, pace, b, s):
         slices.left_at_s[b, s] = now_s
     dwell_s = pace.dwell_s * 2.0 ** slices.relapses[b, s]
     eligible = level == 0 and home.certified[b, here, s]
+    if eligible and slices.failover[b, s] < 0:
+        slices.home_share[b, s] = 1.0
+        return
     if share >= 1.0 or not eligible or now_s - slices.left_at_s[b, s] < dwell_s:
         return
     first = slices.stepped_at_s[b, s] <= slices.left_at_s[b, s]

@@ -60,6 +60,16 @@ def test_no_return_without_recertification() -> None:
     assert (home_shares(observations[:20] + waiting)[20:, 0] == 0.0).all()
 
 
+def test_after_an_outage_of_all_a_slice_is_at_home_at_once() -> None:
+    """Home falls, then everybody, and all come back together: nobody else was any better."""
+    observations = story(120, 10, 40)
+    for index in range(20, 40):
+        observations[index] = replace(observations[index], certified=observations[index].certified & False)
+    shares = home_shares(observations)[:, 0]
+    assert (shares[10:40] == 0.0).all()
+    assert (shares[40:] == 1.0).all()
+
+
 def test_guard_keeps_its_share_and_returns_from_there() -> None:
     """Level guard leaves 1 - guard_share at home; the way back starts from that."""
     observations = [
