@@ -7,8 +7,8 @@ and after a short time of health for ``TRUST`` times as long as that was. Well i
 quarantine, shows none of what it went for. So a fault that comes and goes at a steady pace is seen to come
 again before its replica is back, if anything shows it there; otherwise each stay is longer than the last.
 Such a replica is *relapsed*, and comes back at once when the others are short (``controller.judge.sparing``),
-when an ill one needs its place in quarantine, or when nobody of its kernel is trusted: what struck all of them
-tells none from another.
+when an ill one needs its place in quarantine, or when nobody of its kernel is trusted: what struck all of
+them tells none from another.
 
 Nothing shows the clock of a slow replica while it is away, so each return is a look. A look costs its users,
 so a slow replica waits longer than others before it, and longer each time. Replicas of a zone that is slow as

@@ -3,9 +3,9 @@
 Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
 level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
 relapse, at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more
-every ``step_s`` while the home kernel stays clean; at once where nobody else complied either. At most one slice of a kernel begins to return in
-``readmit_every_s``. The failover target is kept while it complies, so that the best of two equals does not
-change with the weather.
+every ``step_s`` while the home kernel stays clean; at once where nobody else complied either. At most one
+slice of a kernel begins to return in ``readmit_every_s``. The failover target is kept while it complies, so
+that the best of two equals does not change with the weather.
 """
 
 from __future__ import annotations
