@@ -15,7 +15,7 @@ from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms, hides_evidence
 from controller.detect.sums import OVER, Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
-from controller.judge.capped import Capped, broken_in_rotation
+from controller.judge.capped import Capped, broken_in_rotation, presumed_failing
 from controller.judge.culprits import of_kernels
 from controller.judge.departures import Case
 from controller.judge.failing_in_a_row import telling_rows
@@ -35,7 +35,6 @@ from controller.judge.judge_pass import (
 from controller.judge.loss import answer_loss
 from controller.judge.more_failures import follow_failures, without_shared
 from controller.judge.quarantine import Departures, quarantine
-from controller.judge.struck_zone import presumed_failing
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.state import ControllerState, altered, speaks_for_nobody
@@ -88,8 +87,7 @@ def judge_kernels(
     """
     contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
     judged, memory = _pooled(case, state, consume)
-    capped = broken_in_rotation(state, judged.judged, case)
-    seen = _joined(_with_spread(judged, apart, case), capped)
+    seen = _joined(_with_spread(judged, apart, case), broken_in_rotation(state, judged.judged, case))
     blame = follow_failures(state, case)
     alarm, excess, shared = without_shared(seen, state, blame, case)
     alarm, excess = _joined((alarm, excess), presumed_failing(state, judged.judged, case))
@@ -98,8 +96,7 @@ def judge_kernels(
     down = state.now_s[:, None] < down_until_at_s
     standing = _standing(state, _said(alarm, judged, contract), down, contract)
     found = _health(alarm, excess, down, contract)
-    count = np.zeros(alarm.shape[:3])
-    ratio = _evidence_ratio(memory, judged, shared, case.setup)
+    count, ratio = np.zeros(alarm.shape[:3]), _evidence_ratio(memory, judged, shared, case.setup)
     count_evidence(count, ratio, judged.judged, alarm, probe_clauses(contract), moves)
     loss = answer_loss(alarm, excess, standing, down, state.answer_loss, contract)
     judgement = Judgement(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from contracts.telemetry import Source
+from controller.judge.capped import presumed_failing
 from controller.judge.quarantine_pass import DEPARTS, ERRORS
-from controller.judge.struck_zone import presumed_failing
 from tests.support.builders import make_contract, make_layout
 
 #: Kernels 0 and 1 serve, 2 and 3 are idle; of 2 half stands in the zone, of 3 nobody.
