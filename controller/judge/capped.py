@@ -101,9 +101,8 @@ def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Cappe
     contract = case.setup.contract
     excess = np.zeros((*counted.shape[:2], 1, counted.shape[3]))
     places = failing_clauses(contract)
-    excess[..., 0, places] = excess_of_sums(_as_the_others(out & zone, serving, state, case), contract)[
-        ..., places
-    ]
+    presumed = _as_the_others(out & zone, serving, state, case)
+    excess[..., 0, places] = excess_of_sums(presumed, contract)[..., places]
     told = counted[..., COUNT] < contract.min_samples
     alarm = (excess > 0.0) & told & applies(contract)
     return Capped(alarm, np.broadcast_to(excess, alarm.shape)) if bool(alarm.any()) else None
