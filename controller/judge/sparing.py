@@ -64,7 +64,7 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     """
     before = case.estimate.state.needed
     if not (bool(wanted.any()) or bool(before.any())):
-        return before
+        return before.copy()  # ``recall`` writes to it
     asks = _who_asks(wanted, case)
     needed, at = np.zeros_like(asks), np.arange(asks.shape[1])
     for b in np.flatnonzero(asks.any(axis=1)):

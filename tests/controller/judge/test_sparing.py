@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from contracts.rng import stream
 from contracts.telemetry import FleetTelemetry
 from controller.judge.quarantine import QuarantineReason
+from controller.judge.sparing import spare
 from controller.options import ControllerOptions
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout, with_traffic
@@ -187,3 +189,11 @@ def test_who_departed_first_comes_back_when_all_are_as_ill() -> None:
     assert result.state.condemned.any()
     assert not result.quarantined()[-1].any()
     assert float(result.tables()[-1, :, -1].max()) == 0.0
+
+
+def test_what_is_spared_is_nobody_elses_memory() -> None:
+    """Who is called back is noted in it, and the state before stays as it was."""
+    before = np.zeros((1, 8), dtype=np.bool_)
+    case: Any = SimpleNamespace(estimate=SimpleNamespace(state=SimpleNamespace(needed=before)))
+    spare(np.zeros((1, 8), dtype=np.int64), np.zeros(1), case)[:] = True
+    assert not before.any()

@@ -60,14 +60,14 @@ def test_who_comes_back_is_held_back_by_the_very_plan_that_lets_it_in() -> None:
     returns, clock, actuator = Returns(), ManualClock(), RecordingActuator()
     quick = replace(SETUP, options=replace(SETUP.options, readmit_after_s=5.0, readmit_every_s=1.0))
     ports = ControlPorts(
-        source=ScriptedTelemetry(script(LAYOUT, 60, passing_hang)),
+        source=ScriptedTelemetry(script(LAYOUT, 90, passing_hang)),
         clock=clock,
         actuator=actuator,
         returns=returns,
         admits=returns,
     )
     one, back = LiveController(quick, ports), -1
-    for at in range(60):
+    for at in range(90):
         turn = one.step()
         if turn.healing:
             back = at
