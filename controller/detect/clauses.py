@@ -183,6 +183,12 @@ def clock_clauses(contract: CompiledContract) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
+def slow_clauses(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64: places of the clauses on own clocks and on the times of answers."""
+    return np.flatnonzero(own_clock(contract) | (contract.source == Source.LATENCY))
+
+
+@lru_cache(maxsize=64)
 def needs_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: who gets no traffic gives no observation, so silence ends an alarm in the end."""
     return from_traffic(contract) | own_clock(contract)

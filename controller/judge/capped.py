@@ -95,28 +95,27 @@ def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Cappe
     if not bool(out.any()):
         return None
     zone = struck_zones(out, case)
-    serving = zone & case.ready & ~speaks_for_nobody(state)
-    if not bool(serving.any()):
+    rotation = case.ready & ~speaks_for_nobody(state)
+    if not bool((zone & rotation).any()):
         return None
     contract = case.setup.contract
     excess = np.zeros((*counted.shape[:2], 1, counted.shape[3]))
     places = failing_clauses(contract)
-    presumed = _as_the_others(out & zone, serving, state, case)
+    presumed = _as_the_others(out & zone, zone, rotation, case)
     excess[..., 0, places] = excess_of_sums(presumed, contract)[..., places]
     told = counted[..., COUNT] < contract.min_samples
     alarm = (excess > 0.0) & told & applies(contract)
     return Capped(alarm, np.broadcast_to(excess, alarm.shape)) if bool(alarm.any()) else None
 
 
-def _as_the_others(out: Flags, serving: Flags, state: ControllerState, case: Case) -> Sums:
-    """[B, K, C, 4], one observation of every replica in rotation: of those ``serving`` [B, R] in the zone who
-    have shown too little the share that failed of those ``out`` [B, R], of all others none.
+def _as_the_others(out: Flags, zone: Flags, rotation: Flags, case: Case) -> Sums:
+    """[B, K, C, 4], one observation of every replica in ``rotation``: of those in the ``zone`` who have shown
+    too little the share that failed of those ``out``, of all others none. Flags [B, R].
     """
     shown = case.verdicts.replicas.judged.sum(axis=2)
     those = np.where(out[:, :, None, None], shown, 0.0).sum(axis=1)
     share = those[..., OVER] / np.maximum(those[..., COUNT], 1.0)
-    unknown = serving[:, :, None] & (shown[..., COUNT] < case.setup.contract.min_samples)
-    rotation = case.ready & ~speaks_for_nobody(state)
+    unknown = (zone & rotation)[:, :, None] & (shown[..., COUNT] < case.setup.contract.min_samples)
     sums = np.zeros((len(out), case.kernels, shown.shape[2], 4))
     sums[..., COUNT] = kernel_count(rotation, case.owner, case.kernels)[:, :, None]
     sums[..., 1:] = (kernel_count(unknown, case.owner, case.kernels) * share[:, None])[..., None]

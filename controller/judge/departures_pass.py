@@ -136,7 +136,7 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
 
 @compiled
 def stay_with_kernel(spread, alarms, capped, zero, traffic, silent):
-    """Alarms of replicas in rotation that speak against the whole kernel; whether there are any.
+    """Alarms of replicas that speak against the whole kernel, but of the ``silent`` [B, R]; whether any do.
 
     capped: replicas that depart and still serve, because the cap kept them, count as well. On the clauses
     ``traffic`` [C] none does: there the gateway speaks for the kernel.

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from contracts.telemetry import Source
-from controller.detect.clauses import clock_clauses, failing_clauses, moves_traffic
+from controller.detect.clauses import failing_clauses, moves_traffic, slow_clauses
 from controller.judge.culprits import culprits_of
 from controller.judge.departures import (
     NO_FLAGS,
@@ -143,9 +142,8 @@ def _tell_kinds(
     """Tell in ``wanted`` who is slow and no more (by its clock or its answers' times), fails a share of its
     requests and no more, or is ``late`` [B, R, S, C] on the way and no more.
     """
-    slow = np.union1d(clock_clauses(contract), np.flatnonzero(contract.source == Source.LATENCY))
     kinds = (
-        (slow, QuarantineReason.SLOW),
+        (slow_clauses(contract), QuarantineReason.SLOW),
         (failing_clauses(contract), QuarantineReason.ERRORS),
     )
     at = np.nonzero(wanted == QuarantineReason.DEPARTS)

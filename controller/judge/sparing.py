@@ -30,6 +30,7 @@ from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
 from controller.judge.failing_in_a_row import failing_between_answers, note_answers_after
 from controller.judge.late_on_the_way import late_of_kernels
+from controller.judge.own_clock import of_weighted
 from controller.judge.quarantine_pass import DEPARTS, ERRORS, LATE, NONE, RELAPSED, SLOW, ZONE, Bench
 from controller.state import planned
 
@@ -66,17 +67,18 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     if not (bool(wanted.any()) or bool(before.any())):
         return before.copy()  # ``recall`` writes to it
     asks = _who_asks(wanted, case)
-    needed, at = np.zeros_like(asks), np.arange(asks.shape[1])
+    needed = np.zeros_like(asks)
     for b in np.flatnonzero(asks.any(axis=1)):
         away = case.estimate.state.quarantined[b].copy()
         each_rps, _, rest_rps = _loads(case, b, away)
         for r in np.flatnonzero(asks[b]):
+            away[r] = True
             most_ratio = TRUSTED_LOAD_RATIO if wanted[b, r] == RELAPSED else MOST_LOAD_RATIO
             needed[b, r] = most_rps[b] > most_ratio * (rest_rps - each_rps[r])
             if needed[b, r] and wanted[b, r] in _SLOW:
-                needed[b, r] = _lost_ratio(case, b) <= _lost_without_ratio(case, b, away | (at == r))
+                needed[b, r] = _lost_ratio(case, b) <= _lost_without_ratio(case, b, away)
             rest_rps -= 0.0 if needed[b, r] else float(each_rps[r])
-            away |= (at == r) & ~needed[b, r]
+            away[r] = not needed[b, r]
     wanted[needed] = NONE
     return needed
 
@@ -118,8 +120,7 @@ def _as_ill_as_its_kernel(bench: Bench, case: Case) -> Flags:
     state, moves = case.estimate.state, moves_traffic(case.setup.contract)
     own = np.asarray((state.replica_condemned & moves).any(axis=2))
     shared = np.asarray((state.condemned & moves).any(axis=2))[:, case.owner]
-    serves = np.asarray((state.table[:, :, :-1] > 0.0).any(axis=1))[:, case.owner]
-    return np.asarray(departed & serves & own.any(axis=2) & ~(own & ~shared).any(axis=2))
+    return np.asarray(departed & of_weighted(case) & own.any(axis=2) & ~(own & ~shared).any(axis=2))
 
 
 def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
@@ -167,14 +168,9 @@ def _lost_without_ratio(case: Case, b: int, away: Flags) -> float:
 
 def _loads(case: Case, b: int, quarantined: Flags) -> tuple[NDArray[np.float64], float, float]:
     """Of fleet ``b``: what each replica carries, what is offered, and what those in rotation carry."""
-    each_rps = _each_rps(case, b)
+    each_rps = _of_replicas(case, b, planned(case.estimate.state, "replica_rps")[b])
     offered_rps = float(planned(case.estimate.state, "offered_rps")[b].sum())
     return each_rps, offered_rps, float(each_rps[case.ready[b] & ~quarantined].sum())
-
-
-def _each_rps(case: Case, b: int) -> NDArray[np.float64]:
-    """float64 [R], what each replica of fleet ``b`` carries, by the share of the load that may go there."""
-    return _of_replicas(case, b, planned(case.estimate.state, "replica_rps")[b])
 
 
 def _of_replicas(case: Case, b: int, kernel_rps: NDArray[np.float64]) -> NDArray[np.float64]:

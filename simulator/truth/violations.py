@@ -2,7 +2,7 @@
 
 A replica violates on a slice while its measured condition breaks a probe-judged clause on the slice's
 *traffic* prompts, or while it breaks an observability clause. Its answers are *exposed* where that is a
-clause that moves traffic: a soft one of level L1 only informs, and an answer without its fingerprint is none
+clause that moves traffic: a soft one of level L1 only informs, and an answer that lacks a trace field is none
 the worse. It violates at runtime while it is crashed or hung, answers more errors than the contract allows,
 or is so slow, delayed or short of KV blocks that a mean request of the slice cannot meet its SLO at the fair
 share of the load.
