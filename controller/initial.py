@@ -95,6 +95,8 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "most_offered_rps": np.zeros(batch),
         "readmitted_at_s": np.full((batch, kernels), -np.inf),
         "down_until_at_s": np.full((batch, kernels), -np.inf),
+        "answers_in_a_row": np.zeros((batch, kernels), dtype=np.int64),
+        "early_returns": np.zeros((batch, kernels), dtype=np.int64),
         "condemned": np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
         "answer_loss": np.zeros((batch, kernels, slices)),
         "replica_condemned": np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),

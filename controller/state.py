@@ -59,6 +59,8 @@ class ControllerState:
     was_well_s: NDArray[np.float64]  # [B, R], how long it was so the last time, where that was short, else 0
     most_offered_rps: NDArray[np.float64]  # [B], of late: who is spared then is not missed at the next peak
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
+    answers_in_a_row: NDArray[np.int64]  # [B, K], of attempts, while it is down: ``judge.outage``
+    early_returns: NDArray[np.int64]  # [B, K], for such answers, each soon followed by the next outage
     condemned: NDArray[np.bool_]  # [B, K, S, C], alarm seen and not re-certified since
     answer_loss: NDArray[np.float64]  # [B, K, S], what an answer loses there, in answers: ``judge.loss``
     replica_condemned: NDArray[np.bool_]  # [B, R, S, C], the same of a replica

@@ -18,22 +18,20 @@ from controller.detect.tick import DetectorOutputs
 from controller.judge.capped import Capped, broken_in_rotation, presumed_failing
 from controller.judge.culprits import of_kernels
 from controller.judge.departures import Case
-from controller.judge.failing_in_a_row import telling_rows
 from controller.judge.judge_pass import (
     READY,
-    Failing,
     Health,
     KernelStanding,
     Said,
     Weights,
     condemn,
     count_evidence,
-    note_down,
     take_over,
     weigh,
 )
 from controller.judge.loss import answer_loss
 from controller.judge.more_failures import follow_failures, without_shared
+from controller.judge.outage import follow_outages
 from controller.judge.quarantine import Departures, quarantine
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
@@ -92,8 +90,8 @@ def judge_kernels(
     alarm, excess, shared = without_shared(seen, state, blame, case)
     alarm, excess = _joined((alarm, excess), presumed_failing(state, judged.judged, case))
     state = altered(state, condemned=state.condemned & ~shared, **blame._asdict())
-    down_until_at_s = _down_until_at_s(state, apart, case)
-    down = state.now_s[:, None] < down_until_at_s
+    outages = follow_outages(state, apart.down, case)
+    down = state.now_s[:, None] < outages.down_until_at_s
     standing = _standing(state, _said(alarm, judged, contract), down, contract)
     found = _health(alarm, excess, down, contract)
     count, ratio = np.zeros(alarm.shape[:3]), _evidence_ratio(memory, judged, shared, case.setup)
@@ -117,8 +115,8 @@ def judge_kernels(
         state,
         condemned=standing.condemned,
         answer_loss=np.zeros(standing.certified.shape) if loss is None else loss,
-        down_until_at_s=down_until_at_s,
         kernel_detector=memory,
+        **outages._asdict(),
     )
     return after, judgement
 
@@ -213,26 +211,6 @@ def _evidence_ratio(
         kept = detector.forget({name: array[some] for name, array in memory.items()}, hidden[some])
         ratio[some] = detector.evidence_ratio(kept, contract)
     return ratio
-
-
-def _down_until_at_s(state: ControllerState, apart: Departures, case: Case) -> NDArray[np.float64]:
-    """A kernel is down while every replica in rotation fails or hangs, and some time after.
-
-    The time after is needed because a kernel without traffic has no failures: without it the slice would
-    come back at the next tick.
-    """
-    if not bool(apart.down.any()):
-        return state.down_until_at_s
-    down_until_at_s, options = state.down_until_at_s.copy(), case.setup.options
-    failing = Failing(
-        replica_state=np.ascontiguousarray(case.telemetry.replica_state),
-        quarantined=state.quarantined,
-        down=apart.down,
-        consecutive_failed=telling_rows(case),
-    )
-    failing_after, after_s = options.failing_after, options.readmit_after_s
-    note_down(down_until_at_s, state.now_s, failing, failing_after, after_s, case.owner)
-    return down_until_at_s
 
 
 def _said(alarm: NDArray[np.bool_], judged: AlarmState, contract: CompiledContract) -> Said:

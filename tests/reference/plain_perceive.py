@@ -22,6 +22,7 @@ from controller.perceive.estimate import accumulate
 from controller.perceive.reception import MOST_BEHIND_S
 from controller.state import ControllerState
 from tests.reference.plain_health import health
+from tests.reference.plain_outage import plain_outages
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -218,13 +219,9 @@ def plain_judgement(
     alarm = kernels.alarm | (over_kernels(spread, owner, count, np.add) > 0)
     excess = np.maximum(kernels.excess, worst)
     condemned = alarm | (before.condemned & ~(kernels.inside & kernels.fresh))
-    serving = (seen.replica_state == ReplicaState.READY) & ~after.quarantined
-    broken = down | _failing_in_a_row(after, before, seen, setup)
-    members, unhealthy, now = (
-        over_kernels(flags, owner, count, np.add) for flags in (serving, serving & broken, serving & down)
-    )
-    until_at_s = after.now_s[:, None] + setup.options.readmit_after_s
-    down_until_at_s = np.where((unhealthy == members) & (now > 0), until_at_s, before.down_until_at_s)
+    failing = _failing_in_a_row(after, before, seen, setup)
+    outages = plain_outages(after, down, failing, seen, setup)
+    down_until_at_s = outages["down_until_at_s"]
     sick = (after.now_s[:, None] < down_until_at_s)[:, :, None]
     score, level = health(alarm, excess, contract)
     return {

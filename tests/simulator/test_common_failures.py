@@ -32,6 +32,15 @@ LATE_REPLICA: list[dict[str, Any]] = [
 ]
 #: Nearly as long as the first token may take, and shorter.
 LONG_WAY: list[dict[str, Any]] = [{"kind": "latency", "target": {"replica_ratio": 1.0}, "dose": 1850.0}]
+#: Well for 48 of every 120 s.
+ALL_HANG: list[dict[str, Any]] = [
+    {
+        "kind": "hang",
+        "target": {"replica_ratio": 1.0},
+        "shape": "intermittent",
+        "intermittent": {"period_s": 120.0, "duty_ratio": 0.6},
+    }
+]
 LATE_ZONE: list[dict[str, Any]] = [{"kind": "latency", "target": {"zone": "old"}, "dose": 9000.0}]
 
 
@@ -73,6 +82,13 @@ def test_a_long_way_to_every_server_moves_nobody(tmp_path: Path, policy: str) ->
     """Answers are in time where they are; a kernel of which nothing is known is no better place."""
     records = episodes(tmp_path, policy, LONG_WAY, 1.0)
     assert in_time(records) >= in_time(episodes(tmp_path, "fixed-bare", LONG_WAY, 1.0)) - 0.005
+
+
+@pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
+def test_after_an_outage_of_all_the_fleet_serves_at_once(tmp_path: Path, policy: str) -> None:
+    """While everything hangs all is shed, and what comes after is answered (a third of it was not)."""
+    records = episodes(tmp_path, policy, ALL_HANG, 1.0)
+    assert in_time(records) >= in_time(episodes(tmp_path, "fixed-bare", ALL_HANG, 1.0)) - HARM
 
 
 @pytest.mark.slow
