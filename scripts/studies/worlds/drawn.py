@@ -107,8 +107,8 @@ def _workload(rng: np.random.Generator) -> Spec:
         "arrivals": "gamma",
         "gamma": {"gap_cv": float(np.round(rng.uniform(1.0, 4.0), 1))},
         "slice_mix": [{"slice": s, "share": float(x)} for s, x in zip(SLICES, shares, strict=True)],
-        "prompt_tokens": _lengths(rng, prompt, 4096),
-        "output_tokens": _lengths(rng, output, 1024),
+        "prompt_tokens": lengths(rng, prompt, 4096),
+        "output_tokens": lengths(rng, output, 1024),
     }
     if rng.random() < 0.25:
         wrong = [float(rng.choice([0.5, 2.0])) for _ in range(2)]
@@ -116,7 +116,8 @@ def _workload(rng: np.random.Generator) -> Spec:
     return spec
 
 
-def _lengths(rng: np.random.Generator, mean: float, most: int) -> Spec:
+def lengths(rng: np.random.Generator, mean: float, most: int) -> Spec:
+    """A log-normal law of so many tokens on average, with a shape that is drawn."""
     sigma = float(rng.choice([0.3, 0.6, 0.9]))
     return {"distribution": "lognormal", "mean": mean, "sigma": sigma, "max_tokens": most}
 
@@ -129,7 +130,7 @@ def _fault(rng: np.random.Generator, name: str, kernels: list[Spec]) -> Spec:
         kind, condition = conditions[int(rng.integers(len(conditions)))]
         return {**fault, "kind": kind, "condition": condition, "target": {"kernel": kernel["name"]}}
     fault["kind"] = kind = str(rng.choice([*DOSES, *WITHOUT_DOSE]))
-    fault["target"] = _target(rng, kernel)
+    fault["target"] = target(rng, kernel)
     if kind in DOSES:
         fault["dose"] = float(rng.choice(DOSES[kind]))
     if rng.random() < 0.3:
@@ -138,7 +139,8 @@ def _fault(rng: np.random.Generator, name: str, kernels: list[Spec]) -> Spec:
     return fault
 
 
-def _target(rng: np.random.Generator, kernel: Spec) -> Spec:
+def target(rng: np.random.Generator, kernel: Spec) -> Spec:
+    """A replica, a zone, a share, ``kernel`` or all."""
     targets: dict[str, Spec] = {
         "replica": {"kernel": kernel["name"], "replica": int(rng.integers(kernel["replicas"]))},
         "zone": {"zone": str(rng.choice(kernel["zones"]))},

@@ -18,6 +18,7 @@ from contracts.scoring.measures import measure_episode
 from contracts.scoring.quality import healthy_quality, pool_quality
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
 from scripts.studies.worlds.drawn import MOST_RPS, Spec, draw_spec, scenario_of
+from scripts.studies.worlds.wider import draw_wider
 from simulator.fleet import run_episodes
 from simulator.truth.scenario import demand_at, true_rps
 from simulator.world.compiled_scenario import CompiledScenario
@@ -28,9 +29,9 @@ HARM_POINTS = -0.5
 Found = dict[str, NDArray[np.float64]]
 
 
-def world(number: int) -> tuple[CompiledScenario, Spec]:
+def world(number: int, *, wider: bool = False) -> tuple[CompiledScenario, Spec]:
     """World ``number``, at its share of what its homes truly carry."""
-    spec, load = draw_spec(number)
+    spec, load = draw_wider(number) if wider else draw_spec(number)
     calm = _compiled(number, spec)
     rate_rps = round(load * _carried_rps(calm, spec), 2)
     spec["workload"]["rate_rps"] = float(np.clip(rate_rps, 0.2, MOST_RPS))
@@ -92,11 +93,12 @@ def main(
     last: Annotated[int, typer.Argument(help="Number after the last one.")],
     policies: str = "sequential,hysteresis,learned",
     seeds: Annotated[int, typer.Option(min=1, help="Paired seeds of each world.")] = 2,
+    wider: Annotated[bool, typer.Option("--wider", help="Worlds of the wider kind.")] = False,
 ) -> None:
     """Print a line for every world, and one for every policy over all of them."""
     means: dict[str, list[float]] = {}
     for number in range(first, last):
-        scenario, spec = world(number)
+        scenario, spec = world(number, wider=wider)
         found = dict(differences(scenario, tuple(policies.split(",")), tuple(range(1, seeds + 1))))
         print(told(number, spec, found), flush=True)
         for name, points in found.items():
