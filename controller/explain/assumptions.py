@@ -7,6 +7,7 @@ import numpy as np
 from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import OUTPUTS, PROMPTS, SCRAPES, UNBOUNDED_RPS
+from controller.shield.load import proven_ratio
 from controller.state import ControllerState
 
 #: Load over capacity beyond what is filled anyway that is worth a word.
@@ -42,13 +43,13 @@ def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> 
 def _of_load(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
     """Kernels with a queue, and those that have more than they are thought to carry (``shield.load``)."""
     found, known_ratio = [], setup.options.limits.max_load_ratio
+    proven = proven_ratio(after.load, after.replica_rps)[fleet]
     for k, name in enumerate(setup.layout.kernels):
-        ratio = float(after.load["ratio"][fleet, k])
         if after.load["queued"][fleet, k]:
             found.append(f"{name}: what waits there will be late, so less is let in until it is answered")
-        elif ratio >= known_ratio + LEAST_MORE:
+        elif proven[k] >= known_ratio + LEAST_MORE:
             found.append(
-                f"{name}: may have {ratio:.1f} times what it is thought to carry, nobody waits there"
+                f"{name}: may have {proven[k]:.1f} times what it is thought to carry, nobody waits there"
             )
     return found
 

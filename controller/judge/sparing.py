@@ -146,7 +146,8 @@ def _sparable(reason: NDArray[np.int64]) -> Flags:
 
 def _lost_ratio(case: Case, b: int) -> float:
     """Of what is offered to fleet ``b``, the share that is shed or answered late, 0..1; of late answers as
-    the gateway counts them, 1.0 where it does not.
+    the gateway counts them, 1.0 where it does not. What is shed counts where its row has stood for a window
+    and anybody is served: during an outage and right after it that says nothing of who is slow.
     """
     known = late_of_kernels(case)
     if known is None:
@@ -155,7 +156,9 @@ def _lost_ratio(case: Case, b: int) -> float:
     counted = known[b].sum(axis=(0, 1))[latency]
     late = float((counted[:, OVER] / np.maximum(counted[:, COUNT], 1.0)).max(initial=0.0))
     state, offered_rps = case.estimate.state, planned(case.estimate.state, "offered_rps")[b]
-    shed = float(state.table[b, :, -1] @ offered_rps) / max(float(offered_rps.sum()), _LEAST_RPS)
+    stands = state.now_s[b] - state.row_moved_at_s[b] >= case.setup.contract.window_s
+    shares = np.where(stands & bool(state.table[b, :, :-1].any()), state.table[b, :, -1], 0.0)
+    shed = float(shares @ offered_rps) / max(float(offered_rps.sum()), _LEAST_RPS)
     return shed + (1.0 - shed) * late
 
 

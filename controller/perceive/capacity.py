@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.steady_state import EngineModel
 from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.units import MS_PER_S
 from controller.options import CapacityOptions, ControllerSetup
 from controller.perceive.capacity_pass import CarriedCounts, Certified, Learned, learn
 from controller.perceive.queue_pass import count_waiting
@@ -35,7 +36,7 @@ def learn_capacity(
     """What of the state changes: sums over requests and scrapes, and the capacities that follow."""
     engine = setup.fleet.engine
     if engine is None:
-        return {"too_many": _waiting(state, telemetry, setup)}
+        return {"too_many": _waiting(state, telemetry, clocks, setup)}
     learned = Learned(
         tokens=state.request_tokens.copy(),
         speed=state.engine_speed.copy(),
@@ -58,13 +59,28 @@ def learn_capacity(
 
 
 def _waiting(
-    state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup
+    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, setup: ControllerSetup
 ) -> NDArray[np.float64]:
     """float64 [B, K]: requests in a replica that wait, of fleets whose engines nobody certified."""
-    plain, found = np.ascontiguousarray, np.zeros_like(state.replica_rps)
-    counted = plain(telemetry.running), plain(telemetry.waiting), _serving(state, telemetry)
+    found = np.zeros_like(state.replica_rps)
+    counted = *_requests(telemetry, clocks, setup), _serving(state, telemetry)
     count_waiting(found, *counted, setup.layout.replica_kernel)
     return found
+
+
+def _requests(
+    telemetry: FleetTelemetry, clocks: Clocks, setup: ControllerSetup
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(running, waiting), float64 [B, R], by the newest scrape; NaN where that is stale: a queue of which
+    nobody has told for so long stands no longer.
+    """
+    plain = np.ascontiguousarray
+    running, waiting = plain(telemetry.running), plain(telemetry.waiting)
+    age_s = telemetry.now_ms[:, None] / MS_PER_S - clocks.scraped_at_s
+    stale = age_s > setup.contract.stale_after_s
+    if not bool(stale.any()):
+        return running, waiting
+    return np.where(stale, np.nan, running), np.where(stale, np.nan, waiting)
 
 
 def _serving(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
@@ -77,6 +93,7 @@ def _counted(
     state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
 ) -> tuple[NDArray[Any], ...]:
     engine, plain, options = telemetry.engine, np.ascontiguousarray, setup.options.capacity
+    running, waiting = _requests(telemetry, clocks, setup)
     counted = CarriedCounts(
         fresh=clocks.fresh,
         span_s=plain(engine.span_s),
@@ -86,8 +103,8 @@ def _counted(
         inter_tokens=plain(engine.inter_tokens),
         admitted=plain(engine.admitted),
         finished=plain(engine.finished),
-        running=plain(telemetry.running),
-        waiting=plain(telemetry.waiting),
+        running=running,
+        waiting=waiting,
         kv_used_ratio=plain(telemetry.kv_used_ratio),
         answered_rps=rates.answered_rps,
         serving=_serving(state, telemetry),

@@ -10,6 +10,8 @@ what is seen (steps up, a steady fall, and the queue itself):
   nothing is shed that begins once the queue has lasted from one scrape to the next: what a burst leaves is
   mostly over by then, and whoever is shed after it would have found a place. A queue that lasts was let in by
   a limit that is too high, which falls as long as it stands.
+- *What it has proven is a load*, in requests per second, and no multiple of an estimate: where the estimate
+  falls to nothing and comes back, the limit does not come back a thousand times as high.
 - *Shed traffic is let in again* step by step while answers are in time. A step that ends in a queue is tried
   again after twice the time, so that the table comes to rest.
 
@@ -52,6 +54,7 @@ class LoadMemory(NamedTuple):
     """What is remembered of B fleets; written to."""
 
     ratio: Floats  # [B, K], most load over capacity
+    proven_rps: Floats  # [B, K], most load of a replica; the lesser of the two holds
     in_time: NDArray[np.bool_]  # [B, K], the newest block of requests was answered as the contract asks
     queued: NDArray[np.bool_]  # [B, K], requests waited that are not answered in time
     step_s: Floats  # [B, K], from a step up to the next
@@ -80,6 +83,7 @@ def initial_load(batch: int, kernels: int) -> PolicyState:
     shape = batch, kernels
     memory = LoadMemory(
         ratio=np.zeros(shape),
+        proven_rps=np.zeros(shape),
         in_time=np.ones(shape, dtype=np.bool_),
         queued=np.zeros(shape, dtype=np.bool_),
         step_s=np.full(shape, STEP_S),
@@ -112,6 +116,14 @@ def let_in(before: PolicyState, seen: LoadSeen, law: LoadLaw) -> tuple[PolicySta
     return memory._asdict(), most_rps
 
 
+def proven_ratio(load: PolicyState, replica_rps: Floats) -> Floats:
+    """float64 [B, K], what was proven, over what a kernel is thought to carry: more than 1 is more than it."""
+    proven_rps = np.asarray(load["proven_rps"], dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_it = np.where(replica_rps > 0.0, proven_rps / replica_rps, 0.0)
+    return np.asarray(np.minimum(np.asarray(load["ratio"], dtype=np.float64), of_it))
+
+
 @compiled
 def _let_in(memory, seen, law, most_rps):
     """Bring ``memory`` up to date and fill ``most_rps``, kernel by kernel."""
@@ -121,7 +133,6 @@ def _let_in(memory, seen, law, most_rps):
         if anew:
             memory.least_since_at_s[b] = seen.now_s[b]
         for k in range(most_rps.shape[1]):
-            memory.ratio[b, k] = max(memory.ratio[b, k], law.max_load_ratio)
             each_rps = seen.replica_rps[b, k]
             lasting = _lasting(memory.least[b, k], seen.too_many[b, k], anew)
             too_many = seen.too_many[b, k] if sheds else lasting
@@ -130,11 +141,17 @@ def _let_in(memory, seen, law, most_rps):
             if seen.closed[b]:
                 memory.in_time[b, k] = not kernel_is_bad(seen.ended, seen.bad, law.tolerated, b, k)
             if seen.ready[b, k] > 0 and each_rps > 0.0:
-                load = load_of(seen.last[b], seen.offered_rps[b], k) / (seen.ready[b, k] * each_rps)
-                _follow(memory, seen, b, k, load, too_many > 0.0, sheds)
-            memory.ratio[b, k] = max(memory.ratio[b, k], law.max_load_ratio)
-            limit_rps = memory.ratio[b, k] * each_rps - too_many / DRAIN_S
-            most_rps[b, k] = max(limit_rps, LEAST_RATIO * each_rps)
+                load_rps = load_of(seen.last[b], seen.offered_rps[b], k) / seen.ready[b, k]
+                _follow(memory, seen, b, k, load_rps, too_many > 0.0, sheds, law.max_load_ratio)
+            limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
+            most_rps[b, k] = max(limit_rps - too_many / DRAIN_S, LEAST_RATIO * each_rps)
+
+
+@compiled(inline="always")
+def _limit_rps(memory, b, k, each_rps, max_load_ratio):
+    """What a replica is let have without a queue."""
+    proven_rps = min(memory.ratio[b, k] * each_rps, memory.proven_rps[b, k])
+    return max(max_load_ratio * each_rps, proven_rps)
 
 
 @compiled(inline="always")
@@ -147,21 +164,36 @@ def _lasting(least, too_many, anew):
 
 
 @compiled(inline="always")
-def _follow(memory, seen, b, k, load, queued, sheds):
-    """Let the limit follow what a kernel with this ``load``, over capacity, shows."""
-    now_s, passed_s, ratio = seen.now_s[b], seen.passed_s[b], memory.ratio[b, k]
+def _follow(memory, seen, b, k, load_rps, queued, sheds, max_load_ratio):
+    """Let the limit follow what a kernel with this load of a replica shows."""
+    now_s, passed_s, each_rps = seen.now_s[b], seen.passed_s[b], seen.replica_rps[b, k]
     rested = now_s - memory.stepped_at_s[b, k] > memory.step_s[b, k]
+    limit_rps = _limit_rps(memory, b, k, each_rps, max_load_ratio)
+    memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
     if queued:
         if not memory.queued[b, k] and sheds:
             memory.step_s[b, k] = min(2.0 * memory.step_s[b, k], MOST_STEP_S)
             memory.stepped_at_s[b, k] = now_s
-        memory.ratio[b, k] = ratio * (1.0 - min(FALL_RATIO * passed_s, 1.0))
+        kept = 1.0 - min(FALL_RATIO * passed_s, 1.0)
+        memory.ratio[b, k] *= kept
+        memory.proven_rps[b, k] *= kept
     elif not sheds:
         memory.step_s[b, k] = STEP_S
-        memory.ratio[b, k] = max(load, ratio - (ratio - load) * min(passed_s / FORGET_S, 1.0))
-    elif memory.in_time[b, k] and rested and load >= FULL_RATIO * ratio:
-        memory.ratio[b, k], memory.stepped_at_s[b, k] = ratio * (1.0 + STEP_RATIO), now_s
+        forgotten = min(passed_s / FORGET_S, 1.0)
+        memory.ratio[b, k] = _forgetting(memory.ratio[b, k], load_rps / each_rps, forgotten)
+        memory.proven_rps[b, k] = _forgetting(memory.proven_rps[b, k], load_rps, forgotten)
+    elif memory.in_time[b, k] and rested and load_rps >= FULL_RATIO * limit_rps:
+        higher_rps = limit_rps * (1.0 + STEP_RATIO)
+        memory.ratio[b, k] = max(memory.ratio[b, k], higher_rps / each_rps)
+        memory.proven_rps[b, k] = max(memory.proven_rps[b, k], higher_rps)
+        memory.stepped_at_s[b, k] = now_s
     memory.queued[b, k] = queued
+
+
+@compiled(inline="always")
+def _forgetting(proven, load, forgotten):
+    """``load`` where it is higher, else what is left of what was ``proven`` beyond it."""
+    return max(load, proven - (proven - load) * forgotten)
 
 
 @compiled(inline="always")

@@ -95,6 +95,17 @@ def test_what_a_kernel_has_it_keeps_until_it_has_a_queue(load_rps: float, estima
     assert most_rps == pytest.approx(max(load_rps, MAX_LOAD_RATIO * estimate_rps))
 
 
+@given(st.lists(st.tuples(rates, st.floats(1e-4, 100.0)), min_size=1, max_size=60))
+def test_a_limit_is_what_is_known_or_what_was_carried(ticks: list[tuple[float, float]]) -> None:
+    """However the estimate falls and comes back: no kernel is let have a multiple of what it ever had."""
+    memory, most_had_rps = initial_load(1, 1), 0.0
+    for now_s, (load_rps, estimate_rps) in enumerate(ticks):
+        memory, most_rps = most_of(memory, seen(load_rps, estimate_rps, now_s=float(now_s)))
+        most_had_rps = max(most_had_rps, load_rps)
+        assert most_rps <= max(most_had_rps, MAX_LOAD_RATIO * estimate_rps) * (1.0 + 1e-9)
+        assert most_rps >= max(load_rps, MAX_LOAD_RATIO * estimate_rps) * (1.0 - 1e-9)
+
+
 @given(estimate_rps=rates, work_s=st.floats(UNNOTICED_S + 0.01, 60.0))
 def test_a_queue_is_let_in_less_than_the_kernel_carries(estimate_rps: float, work_s: float) -> None:
     """Once it has lasted: by what works it off in ten seconds, and a fifth of the kernel is served whatever
