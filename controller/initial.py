@@ -8,6 +8,7 @@ import numpy as np
 
 from controller.detect.bounds import initial_bounds
 from controller.detect.certified_drift import initial_drift
+from controller.judge.at_rest import broken_at_rest
 from controller.judge.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
@@ -81,9 +82,9 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
 
 
 def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
-    """Every replica in rotation, every clause certified."""
+    """Every replica in rotation, every clause certified but those that certified values break."""
     kernels, slices, replicas = setup.layout.shape
-    clauses = len(setup.contract.clause_ids)
+    clauses, at_rest = len(setup.contract.clause_ids), broken_at_rest(setup)
     return {
         "quarantined": np.zeros((batch, replicas), dtype=np.bool_),
         "quarantine_reason": np.zeros((batch, replicas), dtype=np.int64),
@@ -97,8 +98,8 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "down_until_at_s": np.full((batch, kernels), -np.inf),
         "answers_in_a_row": np.zeros((batch, kernels), dtype=np.int64),
         "early_returns": np.zeros((batch, kernels), dtype=np.int64),
-        "condemned": np.zeros((batch, kernels, slices, clauses), dtype=np.bool_),
-        "answer_loss": np.zeros((batch, kernels, slices)),
+        "condemned": np.tile(at_rest.condemned, (batch, 1, 1, 1)),
+        "answer_loss": np.tile(at_rest.answer_loss, (batch, 1, 1)),
         "replica_condemned": np.zeros((batch, replicas, slices, clauses), dtype=np.bool_),
         "attempts": np.zeros((batch, kernels, 2)),
         "more_failures": np.zeros((batch, kernels, kernels + 1)),

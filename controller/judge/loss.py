@@ -26,7 +26,7 @@ from controller.judge.judge_pass import KernelStanding
 Flags = NDArray[np.bool_]
 
 #: What no answer is worth more than: from here on it is not served.
-_WHOLE = 1.0
+WHOLE = 1.0
 #: What a late answer loses.
 _LATE = 0.9
 
@@ -51,17 +51,17 @@ def answer_loss(
     loss = np.zeros(standing.certified.shape)
     at = np.nonzero(some_within(alarm | standing.condemned))  # few: elsewhere nothing is lost
     counted = alarm[at] & contract.applies.T[at[2]]
-    phi = np.where(counted, np.clip(excess[at], 0.0, MOST_EXCESS), 0.0)
     silent = (standing.condemned[at] & ~alarm[at] & moves_traffic(contract)).any(axis=1)
-    known = np.where(before[at] > 0.0, before[at], _WHOLE)
-    lost = _lost(phi, contract)
+    known = np.where(before[at] > 0.0, before[at], WHOLE)
+    lost = lost_of(np.where(counted, excess[at], 0.0), contract)
     loss[at] = np.where(silent, np.maximum(lost, known), lost)
     never = standing.hard_violated | down[:, :, None]
-    return np.asarray(np.where(never, np.maximum(loss, _WHOLE), loss))
+    return np.asarray(np.where(never, np.maximum(loss, WHOLE), loss))
 
 
-def _lost(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [N], loss of N answers whose clauses in alarm lie ``phi`` [N, C] >= 0 beyond their limits."""
+def lost_of(excess: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
+    """float64 [N], loss of N answers whose clauses in alarm lie ``excess`` [N, C] >= 0 beyond their limits."""
+    phi = np.clip(excess, 0.0, MOST_EXCESS)
     each = phi * contract.weight / contract.fallback_threshold
     share = _share(phi, contract)
     failing, late = failing_clauses(contract), _lateness(contract)
@@ -70,14 +70,14 @@ def _lost(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.fl
     late_ratio = share[:, late].max(axis=1, initial=0.0)
     unknown = (phi[:, slow] > 0.0).any(axis=1) & (late_ratio == 0.0)
     timed = np.concatenate([late, slow])
-    by_late = np.minimum(each[:, timed].sum(axis=1), _LATE * np.where(unknown, _WHOLE, late_ratio))
+    by_late = np.minimum(each[:, timed].sum(axis=1), _LATE * np.where(unknown, WHOLE, late_ratio))
     return np.asarray(np.delete(each, timed, axis=1).sum(axis=1) + by_late)
 
 
 def _share(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
     """float64 [N, C], share of the observations beyond a limit; of failures, of the attempts."""
     limit = np.where(contract.is_rate, contract.rate_limit, contract.threshold)
-    broken = np.minimum(limit + phi * np.where(limit > 0.0, limit, 1.0), _WHOLE)
+    broken = np.minimum(limit + phi * np.where(limit > 0.0, limit, 1.0), WHOLE)
     return np.asarray(np.where(phi > 0.0, broken, 0.0))
 
 

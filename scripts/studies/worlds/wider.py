@@ -170,14 +170,21 @@ def _fault(rng: np.random.Generator, name: str, kernels: list[Spec]) -> Spec:
 
 def _of_kernel(rng: np.random.Generator, kernel: Spec) -> Spec:
     """The kernel, half of it, or one replica: a measured condition belongs to one profile."""
-    targets: tuple[Spec, ...] = ({}, {"replica_ratio": 0.5}, {"replica": int(rng.integers(kernel["replicas"]))})
+    targets: tuple[Spec, ...] = (
+        {},
+        {"replica_ratio": 0.5},
+        {"replica": int(rng.integers(kernel["replicas"]))},
+    )
     return {"kernel": kernel["name"], **targets[int(rng.integers(len(targets)))]}
 
 
 def _course(rng: np.random.Generator, fault: Spec) -> Spec:
     """How it goes over time: for good, for a while, by turns, slowly."""
     rise = {"rise_s": float(rng.choice([30.0, 120.0]))}
-    turns = {"period_s": float(rng.choice([15.0, 45.0, 150.0])), "duty_ratio": float(rng.choice([0.2, 0.5, 0.8]))}
+    turns = {
+        "period_s": float(rng.choice([15.0, 45.0, 150.0])),
+        "duty_ratio": float(rng.choice([0.2, 0.5, 0.8])),
+    }
     courses: list[dict[str, Any]] = [
         {},
         {"duration_s": float(rng.choice([10.0, 60.0, 150.0]))},
