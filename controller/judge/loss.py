@@ -60,7 +60,7 @@ def answer_loss(
 
 
 def lost_of(excess: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [N], loss of N answers whose clauses in alarm lie ``excess`` [N, C] >= 0 beyond their limits."""
+    """float64 [N], loss of N answers whose clauses in alarm lie ``excess`` [N, C] beyond their limits."""
     phi = np.clip(excess, 0.0, MOST_EXCESS)
     each = phi * contract.weight / contract.fallback_threshold
     share = _share(phi, contract)

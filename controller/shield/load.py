@@ -117,7 +117,7 @@ def let_in(before: PolicyState, seen: LoadSeen, law: LoadLaw) -> tuple[PolicySta
 
 
 def proven_ratio(load: PolicyState, replica_rps: Floats) -> Floats:
-    """float64 [B, K], what was proven, over what a kernel is thought to carry: more than 1 is more than it."""
+    """float64 [B, K], what was proven over what a kernel is thought to carry."""
     proven_rps = np.asarray(load["proven_rps"], dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         of_it = np.where(replica_rps > 0.0, proven_rps / replica_rps, 0.0)

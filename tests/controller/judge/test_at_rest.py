@@ -47,9 +47,8 @@ def test_who_keeps_everything_begins_certified() -> None:
 
 def test_the_home_of_a_slice_is_left_alone() -> None:
     """It was chosen in spite of its certificate."""
-    assert not broken_at_rest(
-        make_configuration("threshold", fleet_with(0, HARD, FAR_BEYOND))
-    ).condemned.any()
+    setup = make_configuration("threshold", fleet_with(0, HARD, FAR_BEYOND))
+    assert not broken_at_rest(setup).condemned.any()
 
 
 def test_no_slice_goes_there_and_who_shows_better_is_let_in() -> None:

@@ -45,8 +45,8 @@ def hang(who: NDArray[np.int64], *spans: tuple[float, float], ends: ProbeOutcome
 
 def back_at_s(result: Run, after_s: float) -> float:
     """The first second from ``after_s`` on in which kernel 0 serves something."""
-    serves = result.tables()[:, :, 0].any(axis=1)
-    return float(np.argmax(serves & (np.arange(1, len(serves) + 1) >= after_s)) + 1)
+    serves = np.asarray(result.tables()[:, :, 0].any(axis=1))
+    return float(np.argmax(serves & (np.arange(1, serves.size + 1) >= after_s)) + 1)
 
 
 def test_after_an_outage_of_all_answered_probes_are_enough() -> None:
