@@ -59,7 +59,7 @@ def follow_failures(state: ControllerState, case: Case) -> Blame:
     attempts = state.attempts * np.exp(-since_s / window_s) + np.stack([ended, failed], axis=-1)
     if not bool(state.more_failures.any()) and not bool(failed.any()):
         return Blame(state.more_failures, attempts, _unknown(attempts, case))
-    able = _able(state, case)
+    able = able_kernels(state, case)
     more = state.more_failures * np.exp(-since_s / (_MEMORY_WINDOWS * window_s))
     follow_evidence(more, tuple(Sides(ended, failed, able)))
     others = able[:, None, :] & ~np.eye(case.kernels, dtype=np.bool_)
@@ -83,7 +83,7 @@ def _attempts(state: ControllerState, case: Case) -> tuple[Floats, Floats]:
     return ended, failed
 
 
-def _able(state: ControllerState, case: Case) -> Flags:
+def able_kernels(state: ControllerState, case: Case) -> Flags:
     """bool [B, K], who could take traffic: up, active, and certified somewhere but for failures."""
     contract, stage = case.setup.contract, case.setup.fleet.stage
     moves = moves_traffic(contract).copy()
