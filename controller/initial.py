@@ -12,6 +12,7 @@ from controller.judge.at_rest import broken_at_rest
 from controller.judge.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
+from controller.perceive.identity import ENOUGH
 from controller.perceive.on_the_way_pass import BLOCK_COLUMNS, BLOCKS
 from controller.perceive.planning import initial_planning
 from controller.shield.load import initial_load
@@ -86,6 +87,7 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
     kernels, slices, replicas = setup.layout.shape
     clauses, at_rest = len(setup.contract.clause_ids), broken_at_rest(setup)
     return {
+        "right_in_a_row": np.full((batch, replicas), ENOUGH),
         "quarantined": np.zeros((batch, replicas), dtype=np.bool_),
         "quarantine_reason": np.zeros((batch, replicas), dtype=np.int64),
         "quarantined_at_s": np.full((batch, replicas), -np.inf),

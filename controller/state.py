@@ -49,6 +49,7 @@ class ControllerState:
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
     behind: NDArray[np.float64]  # [B, K], requests offered that it has not had the time to carry
 
+    right_in_a_row: NDArray[np.int64]  # [B, R], scrapes that state the right build: ``perceive.identity``
     quarantined: NDArray[np.bool_]  # [B, R]
     quarantine_reason: NDArray[np.int64]  # [B, R], a ``controller.judge.quarantine.QuarantineReason``
     quarantined_at_s: NDArray[np.float64]  # [B, R]

@@ -18,6 +18,7 @@ from controller.detect.tick import DetectorOutputs
 from controller.judge.capped import Capped, broken_in_rotation, presumed_failing
 from controller.judge.culprits import of_kernels
 from controller.judge.departures import Case
+from controller.judge.identity import kernels_restated, replicas_restated
 from controller.judge.judge_pass import (
     READY,
     Health,
@@ -72,6 +73,7 @@ def judge(
     """
     ready = np.asarray(telemetry.replica_state == READY)
     case = Case(estimate=estimate, telemetry=telemetry, verdicts=verdicts, ready=ready, setup=setup)
+    case = case._replace(verdicts=replicas_restated(case))
     state, apart = quarantine(case)
     return judge_kernels(case, state, apart, consume=consume)
 
@@ -85,7 +87,7 @@ def judge_kernels(
     clause is re-certified.
     """
     contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
-    judged, memory = _pooled(case, state, consume)
+    judged, memory = kernels_restated(*_pooled(case, state, consume), state, case)
     seen = _joined(_with_spread(judged, apart, case), broken_in_rotation(state, judged.judged, case))
     blame = follow_failures(state, case)
     alarm, excess, shared = without_shared(seen, state, blame, case)
@@ -201,7 +203,7 @@ def _without_slowness(
     shared: NDArray[np.bool_],
     slowness: NDArray[np.bool_] | None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.bool_]]:
-    """(alarm, excess, shared): ``found`` without ``slowness`` [B, K, 1, C] that others share; None: nowhere."""
+    """(alarm, excess, shared): ``found`` without ``slowness`` [B, K, 1, C] that others share (None: none)."""
     alarm, excess = found
     if slowness is None:
         return alarm, excess, shared

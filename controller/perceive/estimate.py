@@ -29,6 +29,7 @@ from controller.perceive.accumulate import (
 )
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload, excuse_failing
+from controller.perceive.identity import follow_statements, forget_wrong
 from controller.perceive.on_the_way import Way, as_clients_saw, follow_the_way
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import add_observations, plain, pool_replicas, sinks_for
@@ -60,6 +61,7 @@ class Estimate:
     news: NDArray[np.bool_]  # [B, R, S], where anything came; B = 0 as well
     kernel_sums: Sums  # [B, K, S, C, 4], of this tick, of the gateway and the replicas in rotation; B = 0 too
     kernel_news: NDArray[np.bool_]  # [B, K, S], where anything came; B = 0 as well
+    restated: NDArray[np.bool_] | None = None  # [B, R], states the right build again (None: nobody)
     consumed: bool = False  # the state before is given away: its arrays may be written to
 
 
@@ -86,15 +88,19 @@ def accumulate(
     if setup.detector.by_observation:
         pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
+    said = follow_statements(state.right_in_a_row, telemetry, clocks.fresh)
+    forget_wrong(sinks.window, said.restated, setup.contract)
     learned = learn_capacity(state, telemetry, clocks, rates, setup)
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
     planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
+    more = learned | {"planning": planning, "right_in_a_row": said.right_in_a_row}
     return Estimate(
-        state=_moved_on(state, now_s, clocks, rates, sinks, way, learned | {"planning": planning}),
+        state=_moved_on(state, now_s, clocks, rates, sinks, way, more),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
         fresh=clocks.fresh,
+        restated=said.restated,
         late_s=way.late_s,
         failing_now=rates.failing_now,
         overload=overload,
@@ -124,7 +130,7 @@ def _moved_on(
     rates: Rates,
     sinks: Sinks,
     way: Way,
-    learned: dict[str, Any],
+    more: dict[str, Any],
 ) -> ControllerState:
     """``state`` with what one telemetry brought."""
     return altered(
@@ -145,7 +151,7 @@ def _moved_on(
         behind=rates.behind,
         way_s=way.way_s,
         way_block=way.block,
-        **learned,
+        **more,
     )
 
 

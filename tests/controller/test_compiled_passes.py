@@ -15,6 +15,7 @@ from controller.decision import Perception
 from controller.detect.tick import DetectorOutputs
 from controller.initial import initial_state
 from controller.judge.departures import Case
+from controller.judge.identity import kernels_restated, replicas_restated
 from controller.judge.judge import pool_if_due
 from controller.judge.quarantine import quarantine
 from controller.loop import perceive, tick
@@ -106,13 +107,14 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
         {n: getattr(said, n) for n in ("alarm", "excess", "inside", "fresh", "judged")},
         "said",
     )
-    for name, array in memory.items():
-        np.testing.assert_array_equal(known.after.replica_detector[name], array, err_msg=name)
     verdicts = DetectorOutputs(replicas=said, replica_memory=memory, kernels=None, drift={}, bounds={})
     ready = seen.replica_state == ReplicaState.READY
-    after, apart = quarantine(
-        Case(estimate=estimate, telemetry=seen, verdicts=verdicts, ready=ready, setup=setup)
-    )
+    case = Case(estimate=estimate, telemetry=seen, verdicts=verdicts, ready=ready, setup=setup)
+    case = case._replace(verdicts=replicas_restated(case))
+    said = case.verdicts.replicas
+    for name, array in case.verdicts.replica_memory.items():
+        np.testing.assert_array_equal(known.after.replica_detector[name], array, err_msg=name)
+    after, apart = quarantine(case)
     hung = plain_hung(estimate.state, seen, setup)
     np.testing.assert_array_equal(apart.wanted == 3, hung)
     if not apart.wanted.any():
@@ -120,16 +122,17 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
         severe = said.alarm & ((contract.level >= 2) | contract.hard)
         back = plain_release(condemned, severe, hung, estimate.stale, seen, setup)
         same(after, dict(zip(("quarantined", "readmitted_at_s"), back, strict=True)), "released")
-    kernels, _ = plain.update(
+    pooled = plain.update(
         state.kernel_detector, pool_if_due(after, estimate, setup), estimate.closed, contract
     )
+    kernels, _ = kernels_restated(*pooled, after, case)
     spread = np.zeros_like(said.alarm) if apart.spread is None else apart.spread
     judged = plain_judgement(after, estimate.state, kernels, said, spread, apart.down, seen, setup)
     same(known.judgement, judged, "judged")
     same(known.observation, plain_observation(known.after, seen, setup), "observed")
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 4])  # storms in which everything happens that is counted below
+@pytest.mark.parametrize("seed", [0, 2, 3, 4])  # storms in which everything happens that is counted below
 def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
     """Estimate, windows, quarantine, judgement and observation equal plain numpy in every bit, each tick."""
     setup = make_configuration("fixed", replace(FLEET, capacity_rps=np.full(3, 60.0)), QUICK)
@@ -174,6 +177,8 @@ def test_news_of_a_tick_are_its_units() -> None:
     for seen in storm(3)[:12]:
         known = perceive(state, seen, setup)
         estimate, added = known.estimate, known.estimate.state.window - state.window
+        if estimate.restated is not None:  # of these, what was wrong before is forgotten
+            added[estimate.restated] = estimate.sums[estimate.restated]
         np.testing.assert_allclose(estimate.sums, added, rtol=0.0, atol=1e-9)
         assert not estimate.sums[~estimate.news].any()
         state, _ = tick(state, seen, setup)

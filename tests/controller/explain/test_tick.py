@@ -92,7 +92,8 @@ def test_loads_that_are_let_be_are_named() -> None:
     before = initial_state(setup, 1)
     state, decision = tick(before, next(iter(script(LAYOUT, 1, lambda seen, now_s: seen))), setup)
     ratio, queued = np.array([[1.32, 1.06, 1.4]]), np.array([[False, False, True]])
-    let = altered(state, load={**state.load, "ratio": ratio, "queued": queued})
+    load = {**state.load, "ratio": ratio, "proven_rps": 9.0 * state.replica_rps, "queued": queued}
+    let = altered(state, load=load)
     said = explain(before, let, decision, setup).assumptions
     assert "k0: may have 1.3 times what it is thought to carry, nobody waits there" in said
     assert "k2: what waits there will be late, so less is let in until it is answered" in said

@@ -1,0 +1,62 @@
+"""Which build a server is, is no statistic: who states the right one again keeps that clause at once.
+
+A wrong fingerprint condemns at the first scrape that shows it. To be certified again it would take as many
+clean observations as any other clause asks for, of rare scrapes minutes, in which a fleet whose servers were
+all wrong goes on shedding. So a replica is certified again on clauses of identity once it has stated the
+right build twice in a row (``perceive.identity``), and its kernel once everybody in rotation has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.telemetry import Source
+from controller.cells import kernel_count
+from controller.detect.as_certified import Subjects
+from controller.detect.clauses import applies
+from controller.detect.detector import AlarmState, DetectorState
+from controller.detect.tick import DetectorOutputs
+from controller.judge.departures import Case, Flags
+from controller.options import ControllerSetup
+from controller.perceive.identity import ENOUGH
+from controller.state import ControllerState
+
+
+def replicas_restated(case: Case) -> DetectorOutputs:
+    """The verdicts of ``case`` without clauses of identity on replicas that state the right build again."""
+    restated, verdicts = case.estimate.restated, case.verdicts
+    if restated is None:
+        return verdicts
+    back = restated[:, :, None, None] & _identity(case.setup)
+    alarms, memory = _without(verdicts.replicas, verdicts.replica_memory, back, case.setup)
+    return verdicts._replace(replicas=alarms, replica_memory=memory)
+
+
+def kernels_restated(
+    judged: AlarmState, memory: DetectorState, state: ControllerState, case: Case
+) -> tuple[AlarmState, DetectorState]:
+    """The same of the kernels of which nobody in rotation is doubted any more; ``state`` after quarantine."""
+    restated = case.estimate.restated
+    if restated is None:
+        return judged, memory
+    here = case.ready & ~state.quarantined
+    doubted = kernel_count(here & (state.right_in_a_row < ENOUGH), case.owner, case.kernels)
+    found = kernel_count(restated, case.owner, case.kernels)
+    back = ((doubted == 0) & (found > 0))[:, :, None, None] & _identity(case.setup)
+    return _without(judged, memory, back, case.setup)
+
+
+def _identity(setup: ControllerSetup) -> NDArray[np.bool_]:
+    """bool [S, C]: clauses on which build a server is."""
+    contract = setup.contract
+    return np.asarray((contract.source == Source.FINGERPRINT) & applies(contract))
+
+
+def _without(
+    alarms: AlarmState, memory: DetectorState, back: Flags, setup: ControllerSetup
+) -> tuple[AlarmState, DetectorState]:
+    """Both without what is ``back`` [B, U, S, C]."""
+    subjects = Subjects(alarms=alarms, memory=memory, was_alarm=alarms.alarm, doubted=back)
+    found = subjects.without(back, setup.detector)
+    return found.alarms, found.memory
