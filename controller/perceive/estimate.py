@@ -90,10 +90,8 @@ def accumulate(
     silent_s = now_s - clocks.received_at_s
     said = follow_statements(state.right_in_a_row, telemetry, clocks.fresh)
     forget_wrong(sinks.window, said.restated, setup.contract)
-    learned = learn_capacity(state, telemetry, clocks, rates, setup)
-    carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
-    planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
-    more = learned | {"planning": planning, "right_in_a_row": said.right_in_a_row}
+    learned = _learn(state, telemetry, clocks, rates, setup)
+    more = learned | {"right_in_a_row": said.right_in_a_row}
     return Estimate(
         state=_moved_on(state, now_s, clocks, rates, sinks, way, more),
         closed=clocks.closed,
@@ -112,6 +110,17 @@ def accumulate(
         kernel_news=sinks.kernel_news,
         consumed=consume,
     )
+
+
+def _learn(
+    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
+) -> dict[str, Any]:
+    """What of the state changes by what kernels carry, and what moves are planned against."""
+    learned = learn_capacity(state, telemetry, clocks, rates, setup)
+    carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
+    passed_s = np.maximum(clocks.since_s, _LEAST_S)
+    planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
+    return {**learned, "planning": planning}
 
 
 def _overload(
