@@ -34,7 +34,7 @@ SHORT_MODULES = {
     "contracts/cache_folder.py": "doctor asks it where numba does not even import",
     "contracts/rng.py": "every random stream comes from here, and importing it compiles nothing",
     "contracts/units.py": "the only place with a factor of 1000",
-    "controller/perceive/identity.py": "what servers state of themselves, below the judgement that believes it",
+    "controller/perceive/identity.py": "what servers state of themselves, below who believes it",
     "controller/detect/step_time.py": "the e-value of one scrape, below the detectors that sum it",
     "k8s/operator/told.py": "what log lines may name, for the operator and its process alike",
     "live/errors.py": "what every room of live raises",
