@@ -90,8 +90,7 @@ def accumulate(
     silent_s = now_s - clocks.received_at_s
     said = follow_statements(state.right_in_a_row, telemetry, clocks.fresh)
     forget_wrong(sinks.window, said.restated, setup.contract)
-    learned = _learn(state, telemetry, clocks, rates, setup)
-    more = learned | {"right_in_a_row": said.right_in_a_row}
+    more = _learn(state, telemetry, clocks, rates, setup) | {"right_in_a_row": said.right_in_a_row}
     return Estimate(
         state=_moved_on(state, now_s, clocks, rates, sinks, way, more),
         closed=clocks.closed,
