@@ -34,10 +34,10 @@ def slow_as_others(state: ControllerState, case: Case) -> Flags | None:
     places = slow_clauses(case.setup.contract)
     if not places.size or case.setup.fleet.engine is None or case.kernels == 1:
         return None
-    slowness = _slowness(state)
-    slow = slowness >= SLOW_FACTOR
+    slow = (state.healthy_rps >= SLOW_FACTOR * state.replica_rps) & (state.replica_rps > 0.0)
     if not bool(slow.any()):
         return None
+    slowness = _slowness(state)
     others = able_kernels(state, case)[:, None, :] & ~np.eye(case.kernels, dtype=np.bool_)
     counts = np.where(_known(state, case), slowness, 0.0)[:, None, :]
     fastest = np.where(others, counts, np.inf).min(axis=2)

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from scripts.studies.worlds.drawn import SLICES, draw_spec
-from scripts.studies.worlds.harm import differences, summary, world
+from scripts.studies.worlds.harm import HARM_POINTS, differences, summary, world
+from scripts.studies.worlds.wider import draw_wider
 
 
-def test_every_number_is_a_world() -> None:
+@pytest.mark.parametrize("wider", [False, True])
+def test_every_number_is_a_world(wider: bool) -> None:
     """Whatever is drawn is a valid scenario with a home for every slice, and the same each time."""
+    draw = draw_wider if wider else draw_spec
     for number in range(25):
-        scenario, spec = world(number)
+        scenario, spec = world(number, wider=wider)
         assert set(scenario.contract.slices) == set(SLICES)
-        assert draw_spec(number)[0]["faults"] == spec["faults"]
+        assert draw(number)[0]["faults"] == spec["faults"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("number", "policy"),
+    [
+        (0, "hysteresis"),  # everything slow eightfold, by turns: −19.2 points
+        (6, "sequential"),  # a slow replica of two, and both crash by turns: −1.9
+        (10, "sequential"),  # no telemetry, and the last scrape showed a queue: −2.5
+        (41, "hysteresis"),  # all of the wrong build for a while, and then right: −7.9
+        (121, "sequential"),  # a build in the pool that was never good enough: −11.0
+    ],
+)
+def test_what_was_mended_stays_so(number: int, policy: str) -> None:
+    """Worlds in which a policy once did harm; points of useful tokens before, on the same seeds."""
+    scenario, _ = world(number, wider=True)
+    ((_, found),) = differences(scenario, (policy,), (1, 2))
+    assert found.mean() >= HARM_POINTS
 
 
 def test_a_policy_is_compared_seed_by_seed() -> None:
