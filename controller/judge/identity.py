@@ -4,6 +4,9 @@ A wrong fingerprint condemns at the first scrape that shows it. To be certified 
 clean observations as any other clause asks for, of rare scrapes minutes, in which a fleet whose servers were
 all wrong goes on shedding. So a replica is certified again on clauses of identity once it has stated the
 right build twice in a row (``perceive.identity``), and its kernel once everybody in rotation has.
+
+Nor does it take peers: who states another build is to go, however many do, as long as the ejection cap lets
+all of them go. Then the rest is the kernel. Where more do it is the kernel that changed.
 """
 
 from __future__ import annotations
@@ -23,6 +26,21 @@ from controller.perceive.identity import ENOUGH
 from controller.state import ControllerState
 
 
+def wrong_builds(severe: Flags, case: Case) -> Flags | None:
+    """bool [B, R, S, C]: alarms of identity of replicas that all may go; None: there are none.
+
+    severe: alarms that move traffic.
+    """
+    found = severe & _identity(case.setup)
+    if not bool(found.any()):
+        return None
+    away, cap_ratio = case.estimate.state.quarantined, case.setup.contract.ejection_cap_ratio
+    gone = case.ready & (away | found.any(axis=(2, 3)))
+    present, out = (kernel_count(flags, case.owner, case.kernels) for flags in (case.ready, gone))
+    most = np.minimum(np.maximum(1, np.floor(cap_ratio * present + 1e-9)), present - 1)
+    return np.asarray(found & (out <= most)[:, case.owner, None, None])
+
+
 def replicas_restated(case: Case) -> DetectorOutputs:
     """The verdicts of ``case`` without clauses of identity on replicas that state the right build again."""
     restated, verdicts = case.estimate.restated, case.verdicts
@@ -36,14 +54,18 @@ def replicas_restated(case: Case) -> DetectorOutputs:
 def kernels_restated(
     judged: AlarmState, memory: DetectorState, state: ControllerState, case: Case
 ) -> tuple[AlarmState, DetectorState]:
-    """The same of the kernels of which nobody in rotation is doubted any more; ``state`` after quarantine."""
-    restated = case.estimate.restated
-    if restated is None:
+    """The same of the kernels of which nobody in rotation is doubted, be it that who was is out by now;
+    ``state`` after quarantine.
+    """
+    places = np.flatnonzero(case.setup.contract.source == Source.FINGERPRINT)
+    if not bool(judged.alarm[..., places].any() or state.condemned[..., places].any()):
         return judged, memory
     here = case.ready & ~state.quarantined
-    doubted = kernel_count(here & (state.right_in_a_row < ENOUGH), case.owner, case.kernels)
-    found = kernel_count(restated, case.owner, case.kernels)
-    back = ((doubted == 0) & (found > 0))[:, :, None, None] & _identity(case.setup)
+    serving, doubted = (
+        kernel_count(flags, case.owner, case.kernels)
+        for flags in (here, here & (state.right_in_a_row < ENOUGH))
+    )
+    back = ((doubted == 0) & (serving > 0))[:, :, None, None] & _identity(case.setup)
     return _without(judged, memory, back, case.setup)
 
 

@@ -36,6 +36,7 @@ from controller.judge.departures import (
 from controller.judge.departures_pass import Alarms, ask_away
 from controller.judge.failing_in_a_row import failing_between_answers, telling_rows
 from controller.judge.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
+from controller.judge.identity import wrong_builds
 from controller.judge.late_on_the_way import culprits_on_the_way, late_on_the_way
 from controller.judge.own_clock import attribute
 from controller.judge.quarantine_pass import (
@@ -84,7 +85,8 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     alarms, of_zone = attribute(proven_departures(stand_apart(severe, case), case) if some else None, case)
     acts = case.setup.options.quarantine
     late = culprits_on_the_way(late_on_the_way(case), case)
-    for culprits in (culprits_of(case), failing_with_their_zone(case), late) if acts else ():
+    guilty = culprits_of(case), failing_with_their_zone(case), wrong_builds(severe, case), late
+    for culprits in guilty if acts else ():
         if culprits is not None:
             alarms = with_culprits(alarms, severe, culprits)
             condemned |= culprits

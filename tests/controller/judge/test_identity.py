@@ -51,6 +51,23 @@ def test_a_kernel_is_certified_again_once_everybody_states_the_right_build(confi
 
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
+def test_who_states_another_build_goes_and_its_kernel_stays(configuration: str) -> None:
+    """One of three, twice: it is out at once, and home is certified throughout, but for that tick."""
+
+    def right(now_s: float) -> NDArray[np.float64]:
+        wrong = 5.0 <= now_s < UNTIL_S or now_s >= 100.0
+        return np.array([float(not wrong), 1.0, 1.0])
+
+    result = run(make_configuration(configuration, make_fleet(LAYOUT)), script(LAYOUT, 130, stating(right)))
+    out = result.quarantined()
+    assert out[6:38, 0].all()
+    assert out[101:, 0].all()
+    assert not out[:, 1:].any()
+    certified = np.array([one.judgement.certified[0, 0].all() for one in result.decisions])
+    assert certified.all()
+
+
+@pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
 def test_one_that_is_still_wrong_keeps_its_kernel_condemned(configuration: str) -> None:
     """Two of three are right again, and the cap leaves a wrong one in rotation."""
 
