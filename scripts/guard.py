@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-EXIT_BAD_INPUT, EXIT_BUG, EXIT_PIPE = 2, 70, 128 + signal.SIGPIPE
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BUG, EXIT_PIPE = 1, 2, 70, 128 + signal.SIGPIPE
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: What the tables and pages use beyond ASCII.

@@ -36,11 +36,11 @@ from policies.train.recipe import SHIPPED_RECIPE
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show
+from scripts.guard import EXIT_FAILED
 from scripts.output import ready_folder, write_bytes
 from scripts.provenance import cores
 from scripts.train.exported import write_run
 
-EXIT_FAILED = 1
 #: What a learned policy is compared with where nothing else is asked for.
 BASELINES = "hysteresis,burn-rate,sequential,linear-program"
 

@@ -25,8 +25,8 @@ from contracts.loading.uris import resolve_uri
 from contracts.regular_files import hash_regular
 from scripts.cli.contract_checks import Checked, check, every_kind
 from scripts.cli.options import options
+from scripts.guard import EXIT_BAD_INPUT
 
-EXIT_BAD_INPUT = 2
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 app = typer.Typer(no_args_is_help=True, help="Validate, evaluate, propose, bound and register contracts.")

@@ -20,9 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from contracts.errors import MissingPartError, SelvageError, printable
 from scripts import cli
-from scripts.guard import EXIT_BAD_INPUT, EXIT_PIPE, exit_code_of, guarded, write_what_can_be
-
-EXIT_FAILED = 1
+from scripts.guard import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_PIPE, exit_code_of, guarded, write_what_can_be
 
 #: Command -> (modules of this package that provide it, line shown by ``selvage --help``).
 COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {

@@ -34,6 +34,7 @@ from policies.certify.evidence import evidence_file, evidence_text, refuse_other
 from policies.spec import parse_spec
 from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
+from scripts.guard import EXIT_FAILED
 from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_whole
 from scripts.progress import told
@@ -47,7 +48,6 @@ from scripts.train.certify import (
 )
 from scripts.workers import BACKEND_HELP, refuse_unknown
 
-EXIT_FAILED = 1
 _SHOW = "selvage policy show"
 #: Least width of a table where no terminal says its own.
 WIDTH = 118
