@@ -42,7 +42,7 @@ def fleet(slowness: list[float], silent: tuple[int, ...] = ()) -> tuple[Controll
 def shared(slowness: list[float], silent: tuple[int, ...] = ()) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """bool [K], whom clauses on the times of answers say nothing against."""
     found = slow_as_others(*fleet(slowness, silent))
-    return NOBODY if found is None else found[0, :, 0].any(axis=1)
+    return NOBODY if found is None else np.asarray(found[0, :, 0].any(axis=1))
 
 
 def test_where_all_are_as_slow_nobody_is_blamed() -> None:
