@@ -57,15 +57,15 @@ def kernels_restated(
     """The same of the kernels of which nobody in rotation is doubted, be it that who was is out by now;
     ``state`` after quarantine.
     """
-    places = np.flatnonzero(case.setup.contract.source == Source.FINGERPRINT)
-    if not bool(judged.alarm[..., places].any() or state.condemned[..., places].any()):
+    ill = (judged.alarm | state.condemned) & _identity(case.setup)
+    if not bool(ill.any()):
         return judged, memory
     here = case.ready & ~state.quarantined
     serving, doubted = (
         kernel_count(flags, case.owner, case.kernels)
         for flags in (here, here & (state.right_in_a_row < ENOUGH))
     )
-    back = ((doubted == 0) & (serving > 0))[:, :, None, None] & _identity(case.setup)
+    back = ill & ((doubted == 0) & (serving > 0))[:, :, None, None]
     return _without(judged, memory, back, case.setup)
 
 

@@ -40,7 +40,8 @@ class Outages(NamedTuple):
 def follow_outages(state: ControllerState, down: Flags, case: Case) -> Outages:
     """What this tick says of ``state`` after quarantine; ``down``: bool [B, R], failing or hung right now."""
     before = Outages(state.down_until_at_s, state.answers_in_a_row, state.early_returns)
-    if not (bool(down.any()) or bool((before.down_until_at_s > state.now_s[:, None]).any())):
+    out = before.down_until_at_s > state.now_s[:, None]
+    if not (bool(down.any()) or bool(out.any()) or bool(before.answers_in_a_row.any())):
         return before
     failing = Failing(
         replica_state=np.ascontiguousarray(case.telemetry.replica_state),
@@ -59,7 +60,8 @@ def _down(before: Outages, failing: Failing, case: Case) -> Outages:
     note_down(until_at_s, now_s, failing, options.failing_after, after_s, case.owner)
     forgotten = (until_at_s > now_s[:, None]) & (now_s[:, None] - before.down_until_at_s > after_s)
     early[forgotten] = 0
-    return Outages(until_at_s, _in_a_row(before.answers_in_a_row, failing, case), early)
+    answers = _in_a_row(before.answers_in_a_row, failing, case)
+    return Outages(until_at_s, np.where(until_at_s > now_s[:, None], answers, 0), early)
 
 
 def _up_by_answers(found: Outages, state: ControllerState, case: Case) -> Outages:
