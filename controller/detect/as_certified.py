@@ -35,6 +35,7 @@ from controller.detect.as_certified_pass import RUN, RUN_COLUMNS, AwaitedReturns
 from controller.detect.clauses import applies
 from controller.detect.detector import AlarmState, CertifiedFleet, Detector, DetectorState
 from controller.detect.streams.protocol import Flags, Floats
+from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL, Sums, excess_of_sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,23 +60,28 @@ def run_plan(fleet: CertifiedFleet, most_ratio: float, returns: float) -> Certif
 
 
 def kept_when_certified(certified: CertifiedValues, contract: CompiledContract) -> Flags:
-    """bool [K, S, C]: clauses on probes that each kernel's certified values keep on a slice's prompts."""
+    """bool [K, S, C]: clauses on probes that each kernel's certified values keep on a slice's prompts.
+
+    Nothing measured keeps nothing.
+    """
+    sums = certified_sums(certified, contract)
+    return np.asarray((sums[..., COUNT] > 0.0) & (excess_of_sums(sums, contract) <= 0.0))
+
+
+def certified_sums(certified: CertifiedValues, contract: CompiledContract) -> Sums:
+    """[K, S, C, 4], of the certified values of a slice's prompts, for each clause on probes; elsewhere 0."""
     slices, clauses = applies(contract).shape
-    kept = np.zeros((certified.values.shape[0], slices, clauses), dtype=np.bool_)
+    sums = np.zeros((certified.values.shape[0], slices, clauses, 4))
     for s, c in np.argwhere(applies(contract) & (contract.source == Source.PROBE)):
         values = certified.values[..., contract.column[c]][:, certified.slice == s]
-        kept[:, s, c] = [_keeps(own[np.isfinite(own)], contract, c) for own in values]
-    return kept
-
-
-def _keeps(values: Floats, contract: CompiledContract, clause: int) -> bool:
-    """Whether ``values`` [n] keep a clause; nothing measured keeps nothing."""
-    sense, threshold = contract.sense[clause], contract.threshold[clause]
-    if not values.size:
-        return False
-    if contract.is_rate[clause]:
-        return bool((sense * (values - threshold) > 0.0).mean() <= contract.rate_limit[clause])
-    return bool(sense * (np.minimum(values, contract.clip[clause]).mean() - threshold) <= 0.0)
+        measured = np.isfinite(values)
+        clipped = np.where(measured, np.minimum(values, contract.clip[c]), 0.0)
+        over = measured & (contract.sense[c] * (values - contract.threshold[c]) > 0.0)
+        sums[:, s, c, COUNT] = measured.sum(axis=(1, 2))
+        sums[:, s, c, TOTAL] = clipped.sum(axis=(1, 2))
+        sums[:, s, c, SQUARES] = (clipped**2).sum(axis=(1, 2))
+        sums[:, s, c, OVER] = over.sum(axis=(1, 2))
+    return sums
 
 
 def initial_runs(batch: int, subjects: int, slices: int) -> Floats:

@@ -171,6 +171,12 @@ def failing_clauses(contract: CompiledContract) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
+def identity_clauses(contract: CompiledContract) -> NDArray[np.int64]:
+    """int64: places of the clauses on which build a server is."""
+    return np.flatnonzero(contract.source == Source.FINGERPRINT)
+
+
+@lru_cache(maxsize=64)
 def own_clock(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [C]: clauses on a replica's own clock, that no peer, queue or load has a part in."""
     return np.asarray((contract.source == Source.STEP_TIME) & ~contract.is_rate)

@@ -15,12 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.certified import CertifiedValues
-from contracts.compiled.contract import CompiledContract
-from contracts.telemetry import Source
 from controller.cells import some_within
-from controller.detect.clauses import applies, moves_traffic
-from controller.detect.sums import COUNT, OVER, TOTAL, excess_of_sums
+from controller.detect.as_certified import certified_sums
+from controller.detect.clauses import moves_traffic
+from controller.detect.sums import COUNT, excess_of_sums
 from controller.judge.loss import WHOLE, lost_of
 from controller.options import ControllerSetup
 
@@ -39,26 +37,11 @@ def broken_at_rest(setup: ControllerSetup) -> AtRest:
     loss = np.zeros((kernels, slices))
     if setup.fleet.certified is None:
         return AtRest(condemned, loss)
-    excess = _excess(setup.fleet.certified, contract)
+    sums = certified_sums(setup.fleet.certified, contract)
+    excess = np.where(sums[..., COUNT] > 0.0, excess_of_sums(sums, contract), 0.0)
     condemned |= (excess > 0.0) & moves_traffic(contract)
     condemned[setup.fleet.home, np.arange(slices)] = False
     at = np.nonzero(some_within(condemned))
     loss[at] = lost_of(np.where(condemned[at], excess[at], 0.0), contract)
     hard = (condemned & contract.hard).any(axis=2)
     return AtRest(condemned, np.where(hard, np.maximum(loss, WHOLE), loss))
-
-
-def _excess(certified: CertifiedValues, contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [K, S, C] >= 0, how far the values of a slice's prompts lie beyond each clause on probes."""
-    slices, clauses = applies(contract).shape
-    sums = np.zeros((certified.values.shape[0], slices, clauses, 4))
-    for s, c in np.argwhere(applies(contract) & (contract.source == Source.PROBE)):
-        values = certified.values[..., contract.column[c]][:, certified.slice == s]
-        measured = np.isfinite(values)
-        clipped = np.where(measured, np.minimum(values, contract.clip[c]), 0.0)
-        over = measured & (contract.sense[c] * (values - contract.threshold[c]) > 0.0)
-        sums[:, s, c, COUNT] = measured.sum(axis=(1, 2))
-        sums[:, s, c, TOTAL] = clipped.sum(axis=(1, 2))
-        sums[:, s, c, OVER] = over.sum(axis=(1, 2))
-    known = sums[..., COUNT] > 0.0
-    return np.where(known, excess_of_sums(sums, contract), 0.0)

@@ -14,13 +14,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
 from controller.cells import kernel_count
 from controller.detect.as_certified import Subjects
-from controller.detect.clauses import applies
+from controller.detect.clauses import applies, identity_clauses
 from controller.detect.detector import AlarmState, DetectorState
 from controller.detect.tick import DetectorOutputs
 from controller.judge.departures import Case, Flags
+from controller.judge.quarantine_pass import most_away
 from controller.options import ControllerSetup
 from controller.perceive.identity import ENOUGH
 from controller.state import ControllerState
@@ -31,14 +33,13 @@ def wrong_builds(severe: Flags, case: Case) -> Flags | None:
 
     severe: alarms that move traffic.
     """
-    found = severe & _identity(case.setup)
+    found = severe & _identity(case.setup.contract)
     if not bool(found.any()):
         return None
     away, cap_ratio = case.estimate.state.quarantined, case.setup.contract.ejection_cap_ratio
     gone = case.ready & (away | found.any(axis=(2, 3)))
     present, out = (kernel_count(flags, case.owner, case.kernels) for flags in (case.ready, gone))
-    most = np.minimum(np.maximum(1, np.floor(cap_ratio * present + 1e-9)), present - 1)
-    return np.asarray(found & (out <= most)[:, case.owner, None, None])
+    return np.asarray(found & (out <= most_away(present, cap_ratio))[:, case.owner, None, None])
 
 
 def replicas_restated(case: Case) -> DetectorOutputs:
@@ -46,7 +47,7 @@ def replicas_restated(case: Case) -> DetectorOutputs:
     restated, verdicts = case.estimate.restated, case.verdicts
     if restated is None:
         return verdicts
-    back = restated[:, :, None, None] & _identity(case.setup)
+    back = restated[:, :, None, None] & _identity(case.setup.contract)
     alarms, memory = _without(verdicts.replicas, verdicts.replica_memory, back, case.setup)
     return verdicts._replace(replicas=alarms, replica_memory=memory)
 
@@ -57,9 +58,10 @@ def kernels_restated(
     """The same of the kernels of which nobody in rotation is doubted, be it that who was is out by now;
     ``state`` after quarantine.
     """
-    ill = (judged.alarm | state.condemned) & _identity(case.setup)
-    if not bool(ill.any()):
+    places = identity_clauses(case.setup.contract)
+    if not (bool(judged.alarm[..., places].any()) or bool(state.condemned[..., places].any())):
         return judged, memory
+    ill = (judged.alarm | state.condemned) & _identity(case.setup.contract)
     here = case.ready & ~state.quarantined
     serving, doubted = (
         kernel_count(flags, case.owner, case.kernels)
@@ -69,9 +71,8 @@ def kernels_restated(
     return _without(judged, memory, back, case.setup)
 
 
-def _identity(setup: ControllerSetup) -> NDArray[np.bool_]:
-    """bool [S, C]: clauses on which build a server is."""
-    contract = setup.contract
+def _identity(contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [S, C]: clauses on which build a server is, where they apply."""
     return np.asarray((contract.source == Source.FINGERPRINT) & applies(contract))
 
 

@@ -90,8 +90,7 @@ def judge_kernels(
     judged, memory = kernels_restated(*_pooled(case, state, consume), state, case)
     seen = _joined(_with_spread(judged, apart, case), broken_in_rotation(state, judged.judged, case))
     blame = follow_failures(state, case)
-    alarm, excess, shared = without_shared(seen, state, blame, case)
-    alarm, excess, shared = _without_slowness((alarm, excess), shared, slow_as_others(state, case))
+    alarm, excess, shared = without_shared(seen, state, blame, slow_as_others(state, case), case)
     alarm, excess = _joined((alarm, excess), presumed_failing(state, judged.judged, case))
     state = altered(state, condemned=state.condemned & ~shared, **blame._asdict())
     outages = follow_outages(state, apart.down, case)
@@ -196,18 +195,6 @@ def _joined(
         return found
     alarm, excess = found
     return alarm | more.alarm, np.where(more.alarm, np.maximum(excess, more.excess), excess)
-
-
-def _without_slowness(
-    found: tuple[NDArray[np.bool_], NDArray[np.float64]],
-    shared: NDArray[np.bool_],
-    slowness: NDArray[np.bool_] | None,
-) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.bool_]]:
-    """(alarm, excess, shared): ``found`` without ``slowness`` [B, K, 1, C] that others share (None: none)."""
-    alarm, excess = found
-    if slowness is None:
-        return alarm, excess, shared
-    return alarm & ~slowness, np.where(slowness, 0.0, excess), shared | slowness
 
 
 def _evidence_ratio(

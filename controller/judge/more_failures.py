@@ -102,16 +102,17 @@ def _unknown(attempts: Floats, case: Case) -> Flags:
 
 
 def without_shared(
-    found: tuple[Flags, Floats], state: ControllerState, blame: Blame, case: Case
+    found: tuple[Flags, Floats], state: ControllerState, blame: Blame, slowness: Flags | None, case: Case
 ) -> tuple[Flags, Floats, Flags]:
-    """(alarm, excess, shared) of the kernels: ``found`` alarm and excess [B, K, S, C] without failures that
-    others share, and with those of idle kernels at fault; shared [B, K, 1, C]: clauses that say nothing
-    against a kernel.
+    """(alarm, excess, shared) of the kernels: ``found`` alarm and excess [B, K, S, C] without failures and
+    ``slowness`` (``judge.shared_slowness``) that others share, and with failures of idle kernels at fault;
+    shared [B, K, 1, C]: clauses that say nothing against a kernel.
     """
     alarm, excess = found
     contract = case.setup.contract
     places = np.asarray(contract.source == Source.FAILED)
     shared = np.asarray(places & ~blame.at_fault[:, :, None, None])
+    shared = shared if slowness is None else shared | slowness
     proven = blame.at_fault & (blame.more_failures.max(axis=2) >= SAME)
     idle = proven & (state.table[:, :, :-1].sum(axis=1) == 0.0)
     if bool(idle.any()):

@@ -119,6 +119,15 @@ def _peers_rps(b, own, progress, owner):
     return total_rps / max(serving, 1)
 
 
+def most_away(present: NDArray[np.int64], cap_ratio: float) -> NDArray[np.float64]:
+    """How many of so many ready replicas may be in quarantine: one at least, and never the last."""
+    return np.minimum(np.maximum(1, np.floor(cap_ratio * present + 1e-9)), present - 1)
+
+
+#: ``most_away`` of one number, for compiled code.
+_most_away = compiled(most_away)
+
+
 @compiled
 def admit(bench, wanted, ready, owner, cap_ratio, now_s):
     """Into quarantine up to the cap: hung, failing, departing, slow, of a slow zone, late on the way, failing
@@ -133,7 +142,7 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
                 if owner[r] == k and ready[b, r]:
                     present += 1
                     away += quarantined[b, r]
-            allowance = min(max(1, int(np.floor(cap_ratio * present + 1e-9))), present - 1) - away
+            allowance = int(_most_away(present, cap_ratio)) - away
             for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, RELAPSED):
                 for r in range(len(owner)):
                     asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked

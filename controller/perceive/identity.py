@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
-from contracts.telemetry import FleetTelemetry, Source
+from contracts.telemetry import FleetTelemetry
+from controller.detect.clauses import identity_clauses
 from controller.detect.sums import Sums
 
 Flags = NDArray[np.bool_]
@@ -43,6 +44,5 @@ def forget_wrong(window: Sums, restated: Flags | None, contract: CompiledContrac
     would raise the alarm again.
     """
     if restated is not None:
-        places = np.flatnonzero(contract.source == Source.FINGERPRINT)
         fleet, replica = np.nonzero(restated)
-        window[fleet[:, None], replica[:, None], :, places] = 0.0
+        window[fleet[:, None], replica[:, None], :, identity_clauses(contract)] = 0.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +14,8 @@ Flags = NDArray[np.bool_]
 
 def plain_outages(
     after: ControllerState, down: Flags, failing: Flags, seen: FleetTelemetry, setup: ControllerSetup
-) -> dict[str, NDArray[Any]]:
-    """Arrays [B, K] of the state; ``down`` and ``failing``: bool [B, R], right now and in a row."""
+) -> NDArray[np.float64]:
+    """``down_until_at_s`` [B, K]; ``down`` and ``failing``: bool [B, R], right now and in a row."""
     until_at_s, early = after.down_until_at_s.copy(), after.early_returns.copy()
     answered: dict[tuple[int, int], int] = {}
     wait_s = setup.options.readmit_after_s
@@ -36,8 +34,8 @@ def plain_outages(
         least = setup.options.failing_after * 2 ** min(int(early[b, k]), 3)
         unserved = after.table[b, :, -1].any() or after.table[b, :, :-1][:, still[b]].any()
         if unserved and answered[b, k] >= least:
-            until_at_s[b, k], early[b, k] = after.now_s[b], early[b, k] + 1
-    return {"down_until_at_s": until_at_s, "early_returns": early}
+            until_at_s[b, k] = after.now_s[b]
+    return until_at_s
 
 
 def _attempts(b: int, mine: NDArray[np.int64], seen: FleetTelemetry) -> tuple[int, bool]:

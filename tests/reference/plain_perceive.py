@@ -220,8 +220,7 @@ def plain_judgement(
     excess = np.maximum(kernels.excess, worst)
     condemned = alarm | (before.condemned & ~(kernels.inside & kernels.fresh))
     failing = _failing_in_a_row(after, before, seen, setup)
-    outages = plain_outages(after, down, failing, seen, setup)
-    down_until_at_s = outages["down_until_at_s"]
+    down_until_at_s = plain_outages(after, down, failing, seen, setup)
     sick = (after.now_s[:, None] < down_until_at_s)[:, :, None]
     score, level = health(alarm, excess, contract)
     return {

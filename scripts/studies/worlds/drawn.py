@@ -96,8 +96,7 @@ def _homes(rng: np.random.Generator, kernels: list[Spec]) -> list[Spec]:
 
 
 def _workload(rng: np.random.Generator) -> Spec:
-    shares = np.round(rng.dirichlet([3.0] * len(SLICES)), 3)
-    shares[-1] = round(1.0 - float(shares[:-1].sum()), 3)
+    mix = slice_mix(rng, 3.0)
     prompt, output = (
         float(np.round(rng.choice(means) * rng.uniform(0.8, 1.2)))
         for means in ([128, 256, 512, 1024, 2048], [32, 128, 256, 400])
@@ -106,7 +105,7 @@ def _workload(rng: np.random.Generator) -> Spec:
         "rate_rps": 1.0,
         "arrivals": "gamma",
         "gamma": {"gap_cv": float(np.round(rng.uniform(1.0, 4.0), 1))},
-        "slice_mix": [{"slice": s, "share": float(x)} for s, x in zip(SLICES, shares, strict=True)],
+        "slice_mix": mix,
         "prompt_tokens": lengths(rng, prompt, 4096),
         "output_tokens": lengths(rng, output, 1024),
     }
@@ -114,6 +113,13 @@ def _workload(rng: np.random.Generator) -> Spec:
         wrong = [float(rng.choice([0.5, 2.0])) for _ in range(2)]
         spec["declared"] = {"prompt_tokens": prompt * wrong[0], "output_tokens": output * wrong[1]}
     return spec
+
+
+def slice_mix(rng: np.random.Generator, evenness: float) -> list[Spec]:
+    """Shares of the slices, the nearer to each other the larger ``evenness``."""
+    shares = np.round(rng.dirichlet([evenness] * len(SLICES)), 3)
+    shares[-1] = round(1.0 - float(shares[:-1].sum()), 3)
+    return [{"slice": one, "share": float(share)} for one, share in zip(SLICES, shares, strict=True)]
 
 
 def lengths(rng: np.random.Generator, mean: float, most: int) -> Spec:

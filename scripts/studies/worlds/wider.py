@@ -2,8 +2,8 @@
 
 Loads that rise and fall or surge, lengths that drift, sessions that stick, gateways that try once or thrice
 and queues that overflow, late and rare scrapes, probes that wobble, engines with small limits, capacities
-declared a third or three times of the truth, quantised kernels beside the others, canaries, faults that come
-slowly, end, or strike one slice alone, surges and ordinary change.
+declared far off, quantised kernels beside the others, canaries, faults that come slowly, end, or strike half
+of a build, surges and ordinary change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from contracts.rng import stream
-from scripts.studies.worlds.drawn import HORIZON_S, LIBRARY, SEED, SLICES, Spec, lengths, target
+from scripts.studies.worlds.drawn import HORIZON_S, LIBRARY, SEED, SLICES, Spec, lengths, slice_mix, target
 
 PROFILES = ("bf16", "w8a8", "bf16-compiled", "fp16", "fp32", "fp8", "bf16-kv-e4m3")
 SHARES = (0.3, 0.15, 0.15, 0.1, 0.15, 0.1, 0.05)
@@ -96,13 +96,12 @@ def _homes(rng: np.random.Generator, kernels: list[Spec]) -> list[Spec]:
 
 
 def _workload(rng: np.random.Generator) -> Spec:
-    shares = np.round(rng.dirichlet([1.0] * len(SLICES)), 3)
-    shares[-1] = round(1.0 - float(shares[:-1].sum()), 3)
+    mix = slice_mix(rng, 1.0)
     prompt = float(np.round(2.0 ** rng.uniform(6.0, 11.5)))
     output = float(np.round(2.0 ** rng.uniform(3.0, 9.0)))
     spec: Spec = {
         "rate_rps": 1.0,
-        "slice_mix": [{"slice": s, "share": float(x)} for s, x in zip(SLICES, shares, strict=True)],
+        "slice_mix": mix,
         "prompt_tokens": lengths(rng, prompt, 4096),
         "output_tokens": lengths(rng, output, 1024),
         **_arrivals(rng),

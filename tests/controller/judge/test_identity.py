@@ -52,7 +52,7 @@ def test_a_kernel_is_certified_again_once_everybody_states_the_right_build(confi
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
 def test_who_states_another_build_goes_and_its_kernel_stays(configuration: str) -> None:
-    """One of three, twice: it is out at once, and home is certified throughout, but for that tick."""
+    """One of three, twice: it is out at once, and home is certified throughout."""
 
     def right(now_s: float) -> NDArray[np.float64]:
         wrong = 5.0 <= now_s < UNTIL_S or now_s >= 100.0
@@ -69,7 +69,7 @@ def test_who_states_another_build_goes_and_its_kernel_stays(configuration: str) 
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
 def test_one_that_is_still_wrong_keeps_its_kernel_condemned(configuration: str) -> None:
-    """Two of three are right again, and the cap leaves a wrong one in rotation."""
+    """One of three is right again, and the cap leaves a wrong one in rotation."""
 
     def right(now_s: float) -> NDArray[np.float64]:
         struck = now_s >= 5.0

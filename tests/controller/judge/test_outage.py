@@ -16,7 +16,6 @@ from tests.support.worlds import Edit, Run, run, script
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=3)
 SETUP = replace(make_configuration("threshold", make_fleet(LAYOUT)), hang_timeouts=3)
-KERNELS, PER_KERNEL = 2, 3
 EVERYBODY, HOME = np.arange(6), np.arange(3)
 READMIT_S = SETUP.options.readmit_after_s
 
