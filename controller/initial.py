@@ -15,6 +15,7 @@ from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.perceive.identity import ENOUGH
 from controller.perceive.on_the_way_pass import BLOCK_COLUMNS, BLOCKS
 from controller.perceive.planning import initial_planning
+from controller.perceive.usual_speed import initial_usual
 from controller.shield.load import initial_load
 from controller.state import ControllerState
 from controller.supervise.meta import initial_memory
@@ -74,6 +75,7 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "way_s": np.full((batch, replicas, BLOCKS), np.nan),
         "way_block": np.zeros((batch, replicas, BLOCK_COLUMNS)),
         "engine_speed": np.zeros((batch, replicas, 3)),
+        "usual": initial_usual(setup, batch),
         "replica_rps": told_rps.copy(),
         "least_rps": told_rps.copy(),
         "healthy_rps": told_rps.copy(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.meta import CompiledMeta
@@ -110,7 +111,7 @@ class OwnMoveOptions:
     doublings: int = 10
     #: Load that a kernel gains by one change, over its load then, that explains late answers.
     gain_ratio: float = 0.05
-    #: Capacity over that at the certified speed below which a kernel is slow, which no move explains.
+    #: Capacity over that at certified or usual speed below which a kernel is slow, which no move explains.
     slow_ratio: float = 0.9
 
 
@@ -167,9 +168,9 @@ class ControllerSetup:
     #: Probes in a row without an answer in time after which a replica that holds requests and makes no step
     #: counts as hung, and its open streams are to be reset (0: probes are not asked, no stream is reset).
     hang_timeouts: int = HANG_TIMEOUTS
-    #: Judge clauses on step times. Off where the certified step times are those of another machine than the
-    #: one that serves: there they say nothing of a replica, and unknown is neither bad nor good.
-    own_clocks: bool = True
+    #: What step times are held against: the certified ones, or where those are another machine's, what is
+    #: usual of a replica (``perceive.usual_speed``). Off: clauses on step times are unknown.
+    own_clocks: Literal["certified", "usual", "off"] = "certified"
 
     def __post_init__(self) -> None:
         if self.meta is not None and self.baseline is None:

@@ -41,9 +41,12 @@ class ControllerState:
     way_s: NDArray[np.float64]  # [B, R, 3], time between gateway and server: ``perceive.on_the_way``
     way_block: NDArray[np.float64]  # [B, R, 3], the same under way: least outside, ended, seconds
     engine_speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes: ``perceive.capacity_pass``
+    usual: (
+        PolicyState  # what is usual of a replica's step times, ``perceive.usual_speed``; empty: nobody asks
+    )
     replica_rps: NDArray[np.float64]  # [B, K], requests per second that one replica carries of this traffic
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], the same at the certified speed: slowness excuses nobody
+    healthy_rps: NDArray[np.float64]  # [B, K], the same at certified or usual speed: slowness excuses nobody
     too_many: NDArray[np.float64]  # [B, K], requests in one replica beyond those that it answers in time
     planning: PolicyState  # load and capacity that moves are planned against, ``perceive.planning``
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries

@@ -67,6 +67,7 @@ def route_setup(
         configuration,
         options=replace(configuration.options, limits=ShieldLimits.of(spec.shield)),
         hang_timeouts=spec.hang_timeouts,
+        own_clocks=spec.own_clocks or "certified",
     )
     setup = under(compile_meta(meta), limited)
     return setup if spec.mode != "enforce" else _covered(setup, document, file, load_ratio)

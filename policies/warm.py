@@ -23,6 +23,7 @@ from controller.initial import initial_state
 from controller.loop import perceive, tick
 from controller.options import ControllerSetup, ShieldLimits
 from controller.perceive.queue_pass import count_waiting
+from controller.perceive.usual_speed_pass import COLUMNS, divide, follow, of_kernels
 from controller.ports import Observation, PolicyState, Proposal
 from controller.shield.gate import ShieldView, shield
 from controller.state import ControllerState
@@ -97,6 +98,14 @@ def _warm_capacity() -> None:
     count_waiting(np.zeros((1, 2)), waits, waits, waits > 0.0, np.zeros(4, dtype=np.int64))
 
 
+def _warm_usual(batch: int) -> None:
+    """What is usual of a replica, which simulated fleets do not ask."""
+    ratio, usual = np.ones((batch, 4)), np.zeros((batch, 4, COLUMNS))
+    follow(usual, ratio, ratio > 0.0)
+    divide(ratio, ratio, usual, 1.0)
+    of_kernels(np.zeros((batch, 2)), usual, np.zeros(4, dtype=np.int64))
+
+
 def _warm_return() -> None:
     """Who gives what was certified again, where repeats are exact, or what was seen in health, where nothing
     is certified; no alarm of two ticks is asked.
@@ -108,6 +117,7 @@ def _warm_return() -> None:
     assert setup.drift is not None
     assert setup.drift.runs is not None
     for batch in BATCHES:
+        _warm_usual(batch)
         _run_ticks(setup, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
         _run_ticks(bounded, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
         runs = initial_state(setup, batch).drift["runs"]

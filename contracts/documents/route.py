@@ -114,6 +114,9 @@ class RoutePolicySpec(Strict):
     hang_timeouts: Annotated[int, Field(ge=0, le=100)] = HANG_TIMEOUTS
     """Probes in a row without an answer in time after which a replica that holds requests and makes no step
     hangs: it is quarantined and its open streams are reset (a count; 0: probes are not asked)."""
+    own_clocks: Literal["certified", "usual", "off"] | None = None
+    """What a replica's step times are held against. certified: its profile's, measured on such a machine with
+    nobody beside; usual: its own past; off: nothing. Absent: certified in the simulator, usual elsewhere."""
     route: OwnedRoute
     freeze: Freeze | None = None
     """Break-glass of a cluster; worlds without an operator ignore it."""

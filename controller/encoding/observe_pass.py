@@ -53,7 +53,7 @@ class Routing(NamedTuple):
 
     replica_rps: NDArray[np.float64]  # [B, K], what one replica carries, best estimate
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], the same at the certified speed
+    healthy_rps: NDArray[np.float64]  # [B, K], the same at certified or usual speed
     table: NDArray[np.float64]  # [B, S, K + 1]
     offered_rps: NDArray[np.float64]  # [B, S]
     now_s: NDArray[np.float64]  # [B]

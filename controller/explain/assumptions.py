@@ -7,6 +7,7 @@ import numpy as np
 from controller.decision import Decision
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import OUTPUTS, PROMPTS, SCRAPES, UNBOUNDED_RPS
+from controller.perceive.usual_speed import usual_of_kernels, usual_ratios
 from controller.shield.load import proven_ratio
 from controller.state import ControllerState
 
@@ -17,11 +18,12 @@ LEAST_MORE = 0.05
 def assumptions(
     after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
 ) -> tuple[str, ...]:
-    """Capacities that nobody measured, counters that do not come, loads that are let be, slices with nowhere
-    else to go.
+    """Capacities that nobody measured, counters that do not come, speeds that are not the certified ones,
+    loads that are let be, slices with nowhere else to go.
     """
     capacity, load = _of_capacity(after, setup, fleet), _of_load(after, setup, fleet)
-    return (*capacity, *load, *_of_targets(decision, setup, fleet))
+    clocks = _of_clocks(after, setup, fleet) if after.usual else []
+    return (*capacity, *clocks, *load, *_of_targets(decision, setup, fleet))
 
 
 def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
@@ -37,6 +39,19 @@ def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> 
     silent = [name for k, name in enumerate(kernels) if not bool(counted[owner == k].any())]
     if silent:
         found.append(f"speed of {', '.join(silent)}: as certified, no server counts its steps")
+    return found
+
+
+def _of_clocks(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
+    """What step times are held against, and of whom that is not known."""
+    factors = np.exp(usual_of_kernels(after, setup.layout.replica_kernel)[fleet])
+    names = setup.layout.kernels
+    usual = [f"{name} {factor:.2g}" for name, factor in zip(names, factors, strict=True) if factor != 1.0]
+    known = np.isfinite(usual_ratios(after)[fleet])
+    unknown = [name for name, told in zip(setup.layout.replicas, known, strict=True) if not told]
+    found = [f"steps as long as usual, in times of the certified ones: {', '.join(usual)}"] if usual else []
+    if unknown:
+        found.append(f"own clock of {', '.join(unknown)}: not judged, nobody knows what is usual of it")
     return found
 
 

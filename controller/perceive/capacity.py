@@ -24,10 +24,11 @@ from controller.options import CapacityOptions, ControllerSetup
 from controller.perceive.capacity_pass import CarriedCounts, Certified, Learned, learn
 from controller.perceive.queue_pass import count_waiting
 from controller.perceive.reception import Clocks, Rates
+from controller.perceive.usual_speed import usual_of_kernels
 from controller.state import ControllerState
 
 #: A plain integer: comparing with an enumeration takes longer.
-_READY = int(ReplicaState.READY)
+READY = int(ReplicaState.READY)
 
 
 def learn_capacity(
@@ -85,7 +86,7 @@ def _requests(
 
 def _serving(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
     """bool [B, R]: ready, and neither in quarantine nor ejected."""
-    ready = telemetry.replica_state == _READY
+    ready = telemetry.replica_state == READY
     return np.asarray(ready & ~state.quarantined & ~state.ejected, dtype=np.bool_)
 
 
@@ -109,6 +110,7 @@ def _counted(
         answered_rps=rates.answered_rps,
         serving=_serving(state, telemetry),
         early=state.ticks * setup.fleet.tick_s < options.patience_s,
+        usual=usual_of_kernels(state, setup.layout.replica_kernel),
         forget=np.exp(-np.maximum(clocks.since_s, 0.0) / options.forget_s),
     )
     return tuple(counted)

@@ -32,7 +32,7 @@ class Learned(NamedTuple):
     speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes of a replica
     replica_rps: NDArray[np.float64]  # [B, K], filled: what one replica carries, best estimate
     least_rps: NDArray[np.float64]  # [B, K], filled: lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry at the certified speed
+    healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry at certified or usual speed
     too_many: NDArray[np.float64]  # [B, K], filled: requests in a replica beyond those that come in time
 
 
@@ -53,6 +53,7 @@ class CarriedCounts(NamedTuple):
     answered_rps: NDArray[np.float64]  # [B, R], smoothed
     serving: NDArray[np.bool_]  # [B, R], ready and in rotation
     early: NDArray[np.bool_]  # [B], counters may still come
+    usual: NDArray[np.float64]  # [B, K], log of usual over certified step time of a kernel
     forget: NDArray[np.float64]  # [B], share of what is known of speed that stays in this tick
 
 
@@ -96,7 +97,7 @@ def learn(learned, counted, certified, owner):
         seen = request_of(request[0], request[1], longest[0], longest[1]), request[2]
         for k in range(learned.replica_rps.shape[1]):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
-            slow = _estimate(learned, known, seen, b, k, slow, scrapes)
+            slow = _estimate(learned, known, seen, b, k, (counted.usual[b, k], slow, scrapes))
             pace = slow, learned.replica_rps[b, k]
             learned.too_many[b, k] = too_many(ratios, counted, known, seen[0], pace, owner, b, k)
             _take_held(learned, counted, known, seen[0], owner, b, k)
@@ -182,17 +183,17 @@ def _slowness(ratios, learned, owner, b, k):
 
 
 @compiled(inline="always")
-def _estimate(learned, known, seen, b, k, slow, scrapes):
-    """Best estimate, its lower limit, and what the certified speed would carry, of the requests ``seen``;
-    log of the slowness that the estimate stands on.
+def _estimate(learned, known, seen, b, k, told):
+    """Best estimate, its lower limit, and what the usual speed would carry, of the requests ``seen``; log of
+    the slowness that the estimate stands on. told: the usual one's log, the newest one's, scrapes behind it.
     """
-    request, variance = seen
+    (request, variance), (usual, slow, scrapes) = seen, told
     prior, data = 1.0 / known.spread**2, scrapes / known.noise**2
-    slow *= data / (prior + data)
+    slow = usual + (slow - usual) * (data / (prior + data))
     reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + variance)
     learned.replica_rps[b, k] = _at_speed_rps(known, request, k, slow, 0.0)
     learned.least_rps[b, k] = _at_speed_rps(known, request, k, slow + reach, 0.0)
-    learned.healthy_rps[b, k] = _at_speed_rps(known, request, k, 0.0, 0.0)
+    learned.healthy_rps[b, k] = _at_speed_rps(known, request, k, usual, 0.0)
     return slow
 
 
@@ -212,7 +213,7 @@ def _take_held(learned, counted, known, request, owner, b, k):
             mine = tokens * (running + HELD_SIGMAS * np.sqrt(max(running, 1.0)))
             held = counted.kv_used_ratio[b, r] * kv_tokens - mine
             if held > 0.0:
-                left_rps = _at_speed_rps(known, request, k, 0.0, held)
+                left_rps = _at_speed_rps(known, request, k, counted.usual[b, k], held)
                 lost += 1.0 - min(left_rps / learned.healthy_rps[b, k], 1.0)
     if lost > 0.0:
         learned.replica_rps[b, k] *= 1.0 - lost / serving

@@ -51,7 +51,7 @@ def observed_step_times(state: ControllerState, telemetry: FleetTelemetry, setup
     engine = setup.fleet.engine
     if not clock_clauses(setup.contract).size:
         return _NOBODY_ASKS
-    if engine is None or not setup.own_clocks:
+    if engine is None or setup.own_clocks == "off":
         return np.full(telemetry.running.shape, np.nan)
     request = mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
     return step_time_ratio(telemetry.engine, engine, setup.layout.replica_kernel, request)

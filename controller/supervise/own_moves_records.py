@@ -73,7 +73,7 @@ class Standing(NamedTuple):
     open_cells: Flags  # [B, S, K], where the row may be served: certified, no hard clause violated, ready
     ready: Ints  # [B, K], replicas in rotation
     replica_rps: Floats  # [B, K], requests per second that one carries, best estimate
-    healthy_rps: Floats  # [B, K], the same at the certified speed
+    healthy_rps: Floats  # [B, K], the same at certified or usual speed
     offered_rps: Floats  # [B, S]
     known: Flags  # [B], moves are judged and held
 

@@ -15,6 +15,7 @@ from contracts.telemetry import ProbeOutcome
 from contracts.units import MS_PER_S
 from controller.decision import Decision
 from controller.options import ControllerSetup
+from controller.perceive.usual_speed import usual_ratios
 from live.control.loop import Turn
 from live.errors import LiveError
 
@@ -47,6 +48,8 @@ class ControllerMetrics:
         self._weight = self._gauge("selvage_weight_ratio", "Share of a slice that was decided", cell)
         self._shed = self._gauge("selvage_shed_ratio", "Share of a slice that is to be shed", row)
         self._quarantined = self._gauge("selvage_quarantined_bool", "Out of rotation", ("replica",))
+        usual = "Steps as long as usual, in times of the certified ones"
+        self._usual = self._gauge("selvage_usual_step_time_ratio", usual, ("replica",))
         self._age = self._gauge("selvage_telemetry_age_seconds", "Since any scrape or probe arrived")
         self._held = self._gauge("selvage_held_bool", "Telemetry is silent, the last table stands")
         self._demoted = self._gauge("selvage_demoted_bool", "The baseline drives in place of the policy")
@@ -116,8 +119,10 @@ class ControllerMetrics:
             self._shed.labels(name).set(decision.table[0, s, -1])
             if moved[s]:
                 self._moves.labels(name, str(turn.executed).lower()).inc()
+        usual = usual_ratios(turn.after)[0]
         for r, replica in enumerate(layout.replicas):
             self._quarantined.labels(replica).set(float(decision.quarantined[0, r]))
+            self._usual.labels(replica).set(usual[r])
         self._held.set(float(decision.held[0]))
         self._demoted.set(float(decision.demoted[0]))
         self._note_probes(turn)

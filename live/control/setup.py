@@ -89,8 +89,9 @@ def live_setup(
     )
     file = str(documents.policy_file)
     observes = documents.policy.spec.mode == "observe"
-    # A profile's step times are those of the machine that measured it, with nobody beside.
-    setup = replace(route_setup(documents.policy, file, fleet), own_clocks=False)
+    setup = route_setup(documents.policy, file, fleet)
+    if documents.policy.spec.own_clocks is None:  # step times of the machine that measured the profiles
+        setup = replace(setup, own_clocks="usual")
     lacking = uncertified(documents.policy, file) if observes else _uncovered(documents.policy, file, fleet)
     return LiveSetup(setup=setup, told=(*judged.told(), *said, *lacking))
 

@@ -90,6 +90,15 @@ def test_hangs_are_told_by_as_many_probes_as_the_document_says(scenario: Path, a
 
 
 @pytest.mark.usefixtures("meta")
+@pytest.mark.parametrize("asked", [None, "certified", "usual", "off"])
+def test_own_clocks_are_held_against_what_the_document_says(scenario: Path, asked: str | None) -> None:
+    """Without a word against the certified step times, as simulated servers keep them."""
+    file = write(scenario.parent, **({"own_clocks": asked} if asked else {}))
+    setup = route_setup(load_as(RoutePolicy, file), str(file), load_scenario(scenario).setup)
+    assert setup.own_clocks == (asked or "certified")
+
+
+@pytest.mark.usefixtures("meta")
 def test_of_shield_and_meta_contract_the_stricter_holds(scenario: Path) -> None:
     """A document may not loosen what the meta-contract asks for."""
     file = write(scenario.parent, shield={"max_weight_move_per_tick": 0.9, "min_dwell_s": 60.0})

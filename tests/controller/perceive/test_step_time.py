@@ -139,6 +139,6 @@ def test_where_clocks_are_not_asked_nothing_is_known() -> None:
     layout = make_layout(kernels=2, slices=2, per_kernel=1)
     asked = make_configuration("fixed", clocked_fleet(layout))
     seen = clocks([1.0, 4.0])(quiet_telemetry(layout, 5.0), 5.0)
-    for setup in (asked, replace(asked, own_clocks=False)):
+    for setup in (asked, replace(asked, own_clocks="off")):
         found = observed_step_times(initial_state(setup, 1), seen, setup)
-        assert bool(np.isnan(found).all()) is not setup.own_clocks
+        assert bool(np.isnan(found).all()) is (setup.own_clocks == "off")

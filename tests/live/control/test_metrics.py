@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import httpx
+import numpy as np
 import pytest
 import yaml
 from prometheus_client import generate_latest
@@ -14,6 +16,7 @@ from live.control.metrics import ControllerMetrics
 from live.errors import LiveError
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout
+from tests.support.clocks import clocked_fleet, clocks
 from tests.support.fakes import ManualClock, ScriptedTelemetry
 from tests.support.paths import ROOT
 from tests.support.worlds import drift, script
@@ -51,6 +54,26 @@ def test_before_anything_is_known_nothing_is_said_to_be_good() -> None:
     age = read("selvage_telemetry_age_seconds")
     assert age is not None
     assert age != age
+
+
+def test_what_is_usual_of_a_clock_is_unknown_until_it_has_told() -> None:
+    """A replica's usual step time, in times of the certified one; NaN before."""
+    setup = replace(make_configuration("fixed", clocked_fleet(LAYOUT)), own_clocks="usual")
+    metrics = ControllerMetrics(setup, observes=True, sent_tokens=dict)
+    source = ScriptedTelemetry(script(LAYOUT, 90, clocks([3.0] * 5 + [np.nan])))
+    clock = ManualClock()
+    one = LiveController(setup, ControlPorts(source=source, clock=clock, watchers=(metrics,)))
+    name, told = "selvage_usual_step_time_ratio", {"replica": LAYOUT.replicas[0]}
+    for at in range(90):
+        one.step()
+        clock.advance(1000.0)
+        if at == 20:
+            early = metrics.registry.get_sample_value(name, told)
+    late = metrics.registry.get_sample_value(name, told)
+    silent = metrics.registry.get_sample_value(name, {"replica": LAYOUT.replicas[-1]})
+    assert early != early
+    assert late == pytest.approx(3.0, rel=0.1)
+    assert silent != silent
 
 
 def test_what_would_have_moved_is_counted_with_its_cause_and_its_cost() -> None:

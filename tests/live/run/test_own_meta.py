@@ -165,3 +165,10 @@ def test_logs_of_earlier_versions_have_none(tmp_path: Path) -> None:
     found = setup_again(told).setup.meta
     assert found is not None
     assert found.sha256 == meta_sha256(SHIPPED_META)
+
+
+@pytest.mark.parametrize("asked", [None, "certified", "off"])
+def test_clocks_of_running_servers_are_held_against_their_own_past(tmp_path: Path, asked: str | None) -> None:
+    """Profiles were measured on other machines, unless the document says that they were not."""
+    policy = route(tmp_path, **({"own_clocks": asked} if asked else {}))
+    assert set_up(RunOptions(policy=str(policy))).setup.own_clocks == (asked or "usual")

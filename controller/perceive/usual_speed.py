@@ -1,0 +1,111 @@
+"""What is usual of a replica: its step times over the certified ones, as it showed them while all was well.
+
+Certified step times are those of the machine that measured the profile, with nobody beside. Where servers run
+on other machines, or share one, each takes so many times as long that a clause on its own clock would condemn
+them all. Its own past is what such a server can be held against (``ControllerSetup.own_clocks`` is
+``usual``): a clock counts in multiples of what it usually shows, and a kernel carries well what it carries at
+its usual speed. Until that is known, and where it differs too much from scrape to scrape to be told from
+noise, the clock is unknown, so neither bad nor good.
+
+Who has always been slow is not found so: that needs step times certified on these machines.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from controller.detect.clauses import clock_clauses
+from controller.options import ControllerSetup
+from controller.perceive.capacity_pass import MEASURED_S, PREDICTED_S
+from controller.perceive.usual_speed_pass import (
+    COLUMNS,
+    LEAST_SCRAPES,
+    MEAN,
+    MOST_SPREAD,
+    SCRAPES,
+    VARIANCE,
+    divide,
+    follow,
+    of_kernels,
+)
+from controller.ports import PolicyState
+from controller.state import ControllerState, speaks_for_nobody
+
+Floats = NDArray[np.float64]
+
+
+class Held(NamedTuple):
+    """Step times as they are judged, and what is remembered of the usual ones."""
+
+    ratio: Floats  # [B, R], measured over usual; NaN: unknown
+    memory: PolicyState
+
+
+def initial_usual(setup: ControllerSetup, batch: int) -> PolicyState:
+    """Nothing known; empty where clocks are not held against their own past."""
+    if setup.own_clocks != "usual" or setup.fleet.engine is None:
+        return {}
+    shape = batch, len(setup.layout.replicas), COLUMNS
+    return {"clock": np.zeros(shape), "speed": np.zeros(shape)}
+
+
+def against_usual(
+    state: ControllerState, ratio: Floats, ready: NDArray[np.bool_], contract: CompiledContract
+) -> Held:
+    """Hold ``ratio`` [B, R], measured over certified step times, against what is usual, and learn from it.
+
+    ready: bool [B, R]. Replicas in quarantine, those in alarm on any slice and those that are slow by what is
+    known of them teach nothing.
+    """
+    if not state.usual or not ratio.size:
+        return Held(ratio, state.usual)
+    limit = float(contract.threshold[clock_clauses(contract)].min())
+    clock = np.array(state.usual["clock"])
+    found = np.empty_like(ratio)
+    divide(found, ratio, clock, limit)
+    follow(clock, np.ascontiguousarray(ratio), _teaches(state, ready))
+    return Held(found, {**state.usual, "clock": clock})
+
+
+def learn_usual(
+    state: ControllerState, memory: PolicyState, speed: Floats, told: NDArray[np.bool_]
+) -> PolicyState:
+    """``memory`` with how long steps took by what capacity is learned from.
+
+    speed: float64 [B, R, 3], ``ControllerState.engine_speed`` of now; told: bool [B, R], a scrape arrived of
+    a replica that is ready.
+    """
+    usual = np.array(memory["speed"])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        follow(usual, speed[..., MEASURED_S] / speed[..., PREDICTED_S], _teaches(state, told))
+    return {**memory, "speed": usual}
+
+
+def usual_of_kernels(state: ControllerState, owner: NDArray[np.int64]) -> Floats:
+    """float64 [B, K]: log of usual over certified step time of a kernel's middle replica.
+
+    A kernel that has not told is taken to be as slow as the middle one of those that have, and never faster
+    than certified: one machine that is slow for some is slow for others. 0 where nobody has told.
+    """
+    found = np.zeros_like(state.replica_rps)
+    if state.usual:
+        of_kernels(found, state.usual["speed"], owner)
+    return found
+
+
+def usual_ratios(state: ControllerState) -> Floats:
+    """float64 [B, R]: usual over certified step time of each replica; NaN: its clock is not judged."""
+    if not state.usual:
+        return np.full(state.quarantined.shape, np.nan)
+    clock: Floats = np.asarray(state.usual["clock"], dtype=np.float64)
+    known = (clock[..., SCRAPES] >= LEAST_SCRAPES) & (clock[..., VARIANCE] <= MOST_SPREAD**2)
+    return np.where(known, np.exp(clock[..., MEAN]), np.nan)
+
+
+def _teaches(state: ControllerState, ready: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    ill = state.replica_condemned.any(axis=(2, 3)) | speaks_for_nobody(state) | state.ejected
+    return np.asarray(ready & ~ill)

@@ -1,0 +1,89 @@
+"""Own clocks of servers in a decision log: ``python -m scripts.studies.detection.live_clocks LOG``.
+
+What each replica's steps took, in times of the certified ones, minute by minute as the log of ``selvage run``
+or of a drill recorded it, and whom the same telemetry takes out of rotation, and when, with own clocks judged
+and without. After the first such moment recording and decision part, so only the first is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from contracts.telemetry import FleetTelemetry
+from contracts.units import MS_PER_S
+from controller.initial import initial_state
+from controller.judge.quarantine import QuarantineReason
+from controller.loop import tick
+from controller.options import ControllerSetup
+from controller.perceive.step_time import observed_step_times
+from live.control.journal import read_log
+from live.control.telemetry_json import telemetry_from_json
+from live.run.options import OtherDocuments, setup_again
+
+MINUTE_S = 60.0
+Floats = NDArray[np.float64]
+
+
+def recorded(log: Path) -> tuple[ControllerSetup, list[FleetTelemetry]]:
+    """The set-up of a log's first start, and its telemetry."""
+    rows: list[dict[str, Any]] = read_log(log)
+    start = next(row for row in rows if row.get("kind") == "start")
+    setup = setup_again(start["documents"], OtherDocuments(policy="", contract="", meta="")).setup
+    return setup, [telemetry_from_json(row["telemetry"]) for row in rows if "telemetry" in row]
+
+
+def ratios(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> Floats:
+    """Measured over certified step times, float64 [T, R]; NaN: unknown."""
+    state, found = initial_state(setup, 1), []
+    for telemetry in seen:
+        found.append(observed_step_times(state, telemetry, setup)[0])
+        state, _ = tick(state, telemetry, setup)
+    return np.array(found)
+
+
+def first_out(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> str:
+    """Who goes first, for which reason and when, in seconds of the log."""
+    state = initial_state(setup, 1)
+    for telemetry in seen:
+        state, _ = tick(state, telemetry, setup)
+        gone = np.flatnonzero(state.quarantined[0])
+        if gone.size:
+            at_s = (telemetry.now_ms[0] - seen[0].now_ms[0]) / MS_PER_S
+            reason = QuarantineReason(int(state.quarantine_reason[0, gone[0]])).name.lower()
+            return f"{setup.layout.replicas[gone[0]]} at {at_s:.0f} s ({reason})"
+    return "nobody"
+
+
+def by_minute(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> Iterator[str]:
+    """Rows: geometric mean, standard deviation of the log and number of a minute's scrapes, by replica."""
+    found = np.log(ratios(setup, seen))
+    at_s = np.array([one.now_ms[0] - seen[0].now_ms[0] for one in seen]) / MS_PER_S
+    for begin_s in np.arange(0.0, at_s[-1], MINUTE_S):
+        rows = found[(at_s >= begin_s) & (at_s < begin_s + MINUTE_S)]
+        yield f"| {begin_s:.0f} | {' | '.join(_told(column[np.isfinite(column)]) for column in rows.T)} |"
+
+
+def _told(logs: Floats) -> str:
+    return f"{np.exp(logs.mean()):.2f} ± {logs.std():.2f} ({logs.size})" if logs.size else "–"
+
+
+def main(log: Path) -> None:
+    """Print both tables."""
+    setup, seen = recorded(log)
+    print(f"| from, s | {' | '.join(setup.layout.replicas)} |")
+    print(f"|---:|{'---:|' * len(setup.layout.replicas)}")
+    for row in by_minute(setup, seen):
+        print(row)
+    for held in ("off", "usual"):
+        print(f"first out of rotation, own clocks {held}: {first_out(replace(setup, own_clocks=held), seen)}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

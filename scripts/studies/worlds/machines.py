@@ -1,0 +1,93 @@
+"""Servers on other machines than those of their profiles: ``python -m scripts.studies.worlds.machines``.
+
+E5's faults that make servers slow, and three of its controls, begin ten minutes later, so that it is known
+what is usual of a replica. The controller believes in step times that are a quarter of the true ones, or four
+times as long. A row per scenario and belief: MTTR and useful tokens of ``sequential`` by what own clocks are
+held against, beside a controller that believes what is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import typer
+
+from contracts.loading.uris import resolve_uri
+from contracts.scoring.incident_measures import measure_incident
+from contracts.scoring.measures import measure_service
+from controller.options import ControllerSetup
+from policies.registry import make_configuration
+from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
+from simulator.drive import ControllerDriver
+from simulator.fleet import run_episodes
+from simulator.world.compiled_scenario import CompiledScenario
+from simulator.world.scenario import compile_scenario
+
+SUITE = "package:contracts/library/suites/e5.yaml"
+SCENARIOS = (
+    *("slow-replica", "slow-zone", "slow-build-load", "throttling", "kv-pressure"),
+    *("quiet", "rolling-restart", "surge"),
+)
+LATER_S = 600.0
+#: Certified step times over the true ones.
+BELIEFS = (0.25, 4.0)
+Held = Literal["certified", "usual", "off"]
+HELD: tuple[Held, ...] = ("off", "certified", "usual")
+
+
+def later(entry: SuiteEntry, by_s: float = LATER_S) -> CompiledScenario:
+    """The scenario of ``entry``, whose faults begin ``by_s`` later."""
+    document = entry.scenario()
+    spec = document.spec
+    faults = tuple(one.model_copy(update={"onset_s": one.onset_s + by_s}) for one in spec.faults)
+    changed = spec.model_copy(update={"faults": faults, "horizon_s": spec.horizon_s + by_s})
+    return compile_scenario(document.model_copy(update={"spec": changed}), entry.file)
+
+
+def on_other_machines(
+    world: CompiledScenario, belief: float, held: Held, policy: str = "sequential"
+) -> ControllerSetup:
+    """``policy`` in ``world`` with certified step times of ``belief`` times the true ones."""
+    setup = make_configuration(policy, world.setup)
+    engine = setup.fleet.engine
+    if engine is None:
+        raise ValueError("world: expected kernels with step times, got none; give their profiles")
+    believed = replace(engine, step_s=belief * engine.step_s)
+    return replace(setup, fleet=replace(setup.fleet, engine=believed), own_clocks=held)
+
+
+def measured(world: CompiledScenario, setup: ControllerSetup, seeds: int) -> str:
+    """Mean MTTR (s; - where nothing happens) and useful tokens (percent) over seeds from 1 on."""
+    records = run_episodes(world, ControllerDriver(setup), list(range(1, seeds + 1)))
+    found = [measure_incident(record) for record in records]
+    mttr_s = [one.mttr_s for one in found if one is not None]
+    useful = 100.0 * np.mean([measure_service(record).useful_ratio for record in records])
+    return f"{np.mean(mttr_s):.0f} s, {useful:.2f}" if mttr_s else f"–, {useful:.2f}"
+
+
+def rows(names: tuple[str, ...], seeds: int) -> Iterator[str]:
+    """Rows of the table."""
+    suite, file = load_suite(resolve_uri(SUITE, Path.cwd() / "machines"))
+    for entry in expand_suite(suite, file):
+        if entry.name in names:
+            world = later(entry)
+            true = measured(world, on_other_machines(world, 1.0, "certified"), seeds)
+            for belief in BELIEFS:
+                found = [measured(world, on_other_machines(world, belief, held), seeds) for held in HELD]
+                yield f"| {entry.name} | {belief:g} | {true} | {' | '.join(found)} |"
+
+
+def main(scenarios: str = ",".join(SCENARIOS), seeds: int = 3) -> None:
+    """Print the table."""
+    print("| scenario | certified over true step times | as certified | clocks off | certified | usual |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for row in rows(tuple(scenarios.split(",")), seeds):
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)
