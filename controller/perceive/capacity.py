@@ -18,17 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.steady_state import EngineModel
-from contracts.telemetry import FleetTelemetry, ReplicaState
+from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.options import CapacityOptions, ControllerSetup
 from controller.perceive.capacity_pass import CarriedCounts, Certified, Learned, learn
 from controller.perceive.queue_pass import count_waiting
-from controller.perceive.reception import Clocks, Rates
+from controller.perceive.reception import READY, Clocks, Rates
 from controller.perceive.usual_speed import usual_of_kernels
 from controller.state import ControllerState
-
-#: A plain integer: comparing with an enumeration takes longer.
-READY = int(ReplicaState.READY)
 
 
 def learn_capacity(

@@ -27,15 +27,14 @@ from controller.options import ControllerSetup
 from controller.perceive.accumulate import (
     Sinks,
 )
-from controller.perceive.capacity import READY, learn_capacity
+from controller.perceive.capacity import learn_capacity
 from controller.perceive.excuse_pass import Overload, excuse_failing
 from controller.perceive.identity import follow_statements, forget_wrong
 from controller.perceive.on_the_way import Way, as_clients_saw, follow_the_way
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import add_observations, plain, pool_replicas, sinks_for
 from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
-from controller.perceive.step_time import observed_step_times
-from controller.perceive.usual_speed import against_usual, learn_usual
+from controller.perceive.usual_speed import StepTimes, held_step_times, learn_usual
 from controller.state import ControllerState, altered
 
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
@@ -82,9 +81,7 @@ def accumulate(
     if bool(rates.failing_now.any()):
         ended = plain(telemetry.gateway.failed), plain(telemetry.gateway.timed_out)
         excuse_failing(rates.failing_now, *ended, tuple(overload))
-    ready = telemetry.replica_state == READY
-    ratio = observed_step_times(state, telemetry, setup)
-    held = against_usual(state, ratio, ready, setup.contract)
+    held = held_step_times(state, telemetry, setup)
     way = follow_the_way(state, telemetry, clocks.fresh)
     seen = as_clients_saw(telemetry, way.late_s)
     add_observations(sinks, seen, clocks, overload, state, setup.contract, held.ratio)
@@ -93,9 +90,7 @@ def accumulate(
     silent_s = now_s - clocks.received_at_s
     said = follow_statements(state.right_in_a_row, telemetry, clocks.fresh)
     forget_wrong(sinks.window, said.restated, setup.contract)
-    more = _learn(state, telemetry, clocks, rates, setup) | {"right_in_a_row": said.right_in_a_row}
-    if held.memory:
-        more["usual"] = learn_usual(state, held.memory, more["engine_speed"], ready & clocks.fresh)
+    more = _learn(state, telemetry, clocks, rates, held, setup) | {"right_in_a_row": said.right_in_a_row}
     return Estimate(
         state=_moved_on(state, now_s, clocks, rates, sinks, way, more),
         closed=clocks.closed,
@@ -117,14 +112,19 @@ def accumulate(
 
 
 def _learn(
-    state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
+    state: ControllerState,
+    telemetry: FleetTelemetry,
+    clocks: Clocks,
+    rates: Rates,
+    held: StepTimes,
+    setup: ControllerSetup,
 ) -> dict[str, Any]:
-    """What of the state changes by what kernels carry, and what moves are planned against."""
+    """What of the state changes by what kernels carry, what is usual, and what moves are planned against."""
     learned = learn_capacity(state, telemetry, clocks, rates, setup)
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
     passed_s = np.maximum(clocks.since_s, _LEAST_S)
     planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
-    return {**learned, "planning": planning}
+    return {**learned, **learn_usual(held, learned, clocks.fresh), "planning": planning}
 
 
 def _overload(

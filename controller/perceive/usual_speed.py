@@ -12,15 +12,18 @@ Who has always been slow is not found so: that needs step times certified on the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import FleetTelemetry
 from controller.detect.clauses import clock_clauses
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import MEASURED_S, PREDICTED_S
+from controller.perceive.reception import READY
+from controller.perceive.step_time import observed_step_times
 from controller.perceive.usual_speed_pass import (
     COLUMNS,
     LEAST_SCRAPES,
@@ -38,10 +41,11 @@ from controller.state import ControllerState, speaks_for_nobody
 Floats = NDArray[np.float64]
 
 
-class Held(NamedTuple):
+class StepTimes(NamedTuple):
     """Step times as they are judged, and what is remembered of the usual ones."""
 
     ratio: Floats  # [B, R], measured over usual; NaN: unknown
+    teaches: NDArray[np.bool_]  # [B, R], the replica is well; nobody where nothing is remembered
     memory: PolicyState
 
 
@@ -53,36 +57,39 @@ def initial_usual(setup: ControllerSetup, batch: int) -> PolicyState:
     return {"clock": np.zeros(shape), "speed": np.zeros(shape)}
 
 
-def against_usual(
-    state: ControllerState, ratio: Floats, ready: NDArray[np.bool_], contract: CompiledContract
-) -> Held:
-    """Hold ``ratio`` [B, R], measured over certified step times, against what is usual, and learn from it.
+def held_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> StepTimes:
+    """Step times over the certified ones, held against what is usual where that is asked, and learned from.
 
-    ready: bool [B, R]. Replicas in quarantine, those in alarm on any slice and those that are slow by what is
-    known of them teach nothing.
+    Replicas in quarantine, those in alarm on any slice and those that are slow by what is known of them teach
+    nothing.
     """
-    if not state.usual or not ratio.size:
-        return Held(ratio, state.usual)
-    limit = float(contract.threshold[clock_clauses(contract)].min())
-    clock = np.array(state.usual["clock"])
-    found = np.empty_like(ratio)
+    ratio = observed_step_times(state, telemetry, setup)
+    if not state.usual:
+        return StepTimes(ratio, np.zeros_like(state.quarantined), state.usual)
+    teaches = _teaches(state, telemetry)
+    if not ratio.size:
+        return StepTimes(ratio, teaches, state.usual)
+    limit = float(setup.contract.threshold[clock_clauses(setup.contract)].min())
+    clock, found = np.array(state.usual["clock"]), np.empty_like(ratio)
     divide(found, ratio, clock, limit)
-    follow(clock, np.ascontiguousarray(ratio), _teaches(state, ready))
-    return Held(found, {**state.usual, "clock": clock})
+    follow(clock, ratio, teaches)
+    return StepTimes(found, teaches, {**state.usual, "clock": clock})
 
 
 def learn_usual(
-    state: ControllerState, memory: PolicyState, speed: Floats, told: NDArray[np.bool_]
-) -> PolicyState:
-    """``memory`` with how long steps took by what capacity is learned from.
+    held: StepTimes, learned: Mapping[str, Any], fresh: NDArray[np.bool_]
+) -> dict[str, PolicyState]:
+    """What of the state changes: the memory with how long steps took by what capacity is ``learned`` from.
 
-    speed: float64 [B, R, 3], ``ControllerState.engine_speed`` of now; told: bool [B, R], a scrape arrived of
-    a replica that is ready.
+    learned: the ``engine_speed`` of now, [B, R, 3], among others; fresh: bool [B, R], a scrape arrived.
     """
-    usual = np.array(memory["speed"])
+    if not held.memory:
+        return {}
+    speed = learned["engine_speed"]
+    usual = np.array(held.memory["speed"])
     with np.errstate(divide="ignore", invalid="ignore"):
-        follow(usual, speed[..., MEASURED_S] / speed[..., PREDICTED_S], _teaches(state, told))
-    return {**memory, "speed": usual}
+        follow(usual, speed[..., MEASURED_S] / speed[..., PREDICTED_S], held.teaches & fresh)
+    return {"usual": {**held.memory, "speed": usual}}
 
 
 def usual_of_kernels(state: ControllerState, owner: NDArray[np.int64]) -> Floats:
@@ -106,6 +113,6 @@ def usual_ratios(state: ControllerState) -> Floats:
     return np.where(known, np.exp(clock[..., MEAN]), np.nan)
 
 
-def _teaches(state: ControllerState, ready: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _teaches(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
     ill = state.replica_condemned.any(axis=(2, 3)) | speaks_for_nobody(state) | state.ejected
-    return np.asarray(ready & ~ill)
+    return np.asarray((telemetry.replica_state == READY) & ~ill)
