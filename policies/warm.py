@@ -101,8 +101,8 @@ def _warm_capacity() -> None:
 def _warm_usual(batch: int) -> None:
     """What is usual of a replica, which simulated fleets do not ask."""
     ratio, usual = np.ones((batch, 4)), np.zeros((batch, 4, COLUMNS))
-    follow(usual, ratio, ratio > 0.0)
-    divide(ratio, ratio, usual, 1.0)
+    follow(usual, ratio, ratio, ratio > 0.0)
+    divide(np.empty_like(ratio), ratio, ratio, usual, 1.0)
     of_kernels(np.zeros((batch, 2)), usual, np.zeros(4, dtype=np.int64))
 
 

@@ -4,8 +4,8 @@ Certified step times are those of the machine that measured the profile, with no
 on other machines, or share one, each takes so many times as long that a clause on its own clock would condemn
 them all. Its own past is what such a server can be held against (``ControllerSetup.own_clocks`` is
 ``usual``): a clock counts in multiples of what it usually shows, and a kernel carries well what it carries at
-its usual speed. Until that is known, and where it differs too much from scrape to scrape to be told from
-noise, the clock is unknown, so neither bad nor good.
+its usual speed. Until that is known, where it differs too much from scrape to scrape to be told from noise,
+and at loads that it has not seen, the clock is unknown, so neither bad nor good.
 
 Who has always been slow is not found so: that needs step times certified on these machines.
 """
@@ -71,8 +71,9 @@ def held_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: Co
         return StepTimes(ratio, teaches, state.usual)
     limit = float(setup.contract.threshold[clock_clauses(setup.contract)].min())
     clock, found = np.array(state.usual["clock"]), np.empty_like(ratio)
-    divide(found, ratio, clock, limit)
-    follow(clock, ratio, teaches)
+    load = _tokens_per_s(telemetry)
+    divide(found, ratio, load, clock, limit)
+    follow(clock, ratio, load, teaches)
     return StepTimes(found, teaches, {**state.usual, "clock": clock})
 
 
@@ -88,7 +89,8 @@ def learn_usual(
     speed = learned["engine_speed"]
     usual = np.array(held.memory["speed"])
     with np.errstate(divide="ignore", invalid="ignore"):
-        follow(usual, speed[..., MEASURED_S] / speed[..., PREDICTED_S], held.teaches & fresh)
+        ratio = speed[..., MEASURED_S] / speed[..., PREDICTED_S]
+    follow(usual, ratio, np.ones_like(ratio), held.teaches & fresh)
     return {"usual": {**held.memory, "speed": usual}}
 
 
@@ -111,6 +113,15 @@ def usual_ratios(state: ControllerState) -> Floats:
     clock: Floats = np.asarray(state.usual["clock"], dtype=np.float64)
     known = (clock[..., SCRAPES] >= LEAST_SCRAPES) & (clock[..., VARIANCE] <= MOST_SPREAD**2)
     return np.where(known, np.exp(clock[..., MEAN]), np.nan)
+
+
+def _tokens_per_s(telemetry: FleetTelemetry) -> Floats:
+    """float64 [B, R]: tokens between two scrapes; not positive and finite: unknown. Slow servers give no more
+    than usual, so a load that nobody has seen yet is no slowness.
+    """
+    counted = telemetry.engine
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.ascontiguousarray(counted.inter_tokens / counted.span_s)
 
 
 def _teaches(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:

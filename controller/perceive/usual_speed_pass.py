@@ -1,4 +1,9 @@
-"""Compiled: what is usual of a replica, mean and variance of the log of a ratio, with a long memory."""
+"""Compiled: what is usual of a replica, mean and variance of the log of a ratio, and of the loads it saw.
+
+A model that was measured elsewhere may be wrong in how steps grow with load, so what is usual at night need
+not be so at noon. So a load that nobody has seen yet tells nothing, and one that is less than usual little.
+A line over the load would explain slowness away: who is slow under a fixed number of users gives less.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +13,49 @@ from contracts.jit import compiled
 from controller.detect.step_time import NOISE
 from controller.perceive.queue_pass import insert, middle_of
 
-#: Columns of what is remembered of a replica: scrapes that it stands on, mean and variance of their logs.
-SCRAPES, MEAN, VARIANCE = range(3)
-COLUMNS = 3
+#: Columns of what is remembered of a replica: scrapes that it stands on, mean and variance of the log of the
+#: ratio, mean and variance of the log of the load.
+SCRAPES, MEAN, VARIANCE, LOAD, LOADS = range(5)
+COLUMNS = 5
 #: Scrapes after which it is known what is usual.
 LEAST_SCRAPES = 60.0
 #: Scrapes that are remembered: what is usual may change over an hour, and a fault does not become usual.
 MEMORY_SCRAPES = 3600.0
-#: Standard deviations above the usual from which a scrape teaches nothing.
-MOST_SIGMAS = 3.0
+#: Times the usual beyond which a scrape teaches nothing, where it lies a standard deviation above that too.
+MOST_RATIO = 1.4
 #: Largest standard deviation, of the log, of which anything can be told.
 MOST_SPREAD = 0.5
+#: Standard deviation of how the log of the ratio grows with that of the load: ten times the load makes it 1.4
+#: times what it was, or as much less.
+SLOPE = 0.15
+#: A load beyond so many standard deviations of those seen, and a quarter more, tells nothing yet.
+LOAD_SIGMAS, LOAD_MARGIN = 2.0, 0.25
 
 
 @compiled
-def follow(usual, ratio, teaches):
-    """Add the scrapes of who ``teaches`` [B, R] to ``usual`` [B, R, 3]; ``ratio`` [B, R], NaN: none."""
+def follow(usual, ratio, load, teaches):
+    """Add the scrapes of who ``teaches`` [B, R] to ``usual`` [B, R, COLUMNS].
+
+    ratio: [B, R], of step times, NaN: none; load: [B, R], tokens per second.
+    """
     for b in range(ratio.shape[0]):
         for r in range(ratio.shape[1]):
-            if teaches[b, r] and 0.0 < ratio[b, r] < np.inf:
-                _add(usual[b, r], np.log(ratio[b, r]))
+            if teaches[b, r] and 0.0 < ratio[b, r] < np.inf and 0.0 < load[b, r] < np.inf:
+                _add(usual[b, r], np.log(load[b, r]), np.log(ratio[b, r]))
 
 
 @compiled(inline="always")
-def _add(known, value):
+def _add(known, load, value):
     """Welford's recursion, with weights that end at those of the memory."""
     off = value - known[MEAN]
-    if not (_is_usual(known) and off > MOST_SIGMAS * _spread(known)):
+    most = np.log(MOST_RATIO) + np.sqrt(max(known[VARIANCE], NOISE * NOISE))
+    if not (_is_usual(known) and _was_seen(known, load) and off > most):
         known[SCRAPES] = min(known[SCRAPES] + 1.0, MEMORY_SCRAPES)
-        weight = 1.0 / known[SCRAPES]
+        weight, more = 1.0 / known[SCRAPES], load - known[LOAD]
         known[MEAN] += weight * off
         known[VARIANCE] = (1.0 - weight) * (known[VARIANCE] + weight * off * off)
+        known[LOAD] += weight * more
+        known[LOADS] = (1.0 - weight) * (known[LOADS] + weight * more * more)
 
 
 @compiled(inline="always")
@@ -48,25 +65,37 @@ def _is_usual(known):
 
 
 @compiled(inline="always")
-def _spread(known):
-    """Standard deviation of the log from scrape to scrape, ``NOISE`` at least."""
-    return max(np.sqrt(known[VARIANCE]), NOISE)
+def _was_seen(known, load):
+    """Whether the log ``load`` is none that nobody has seen yet. A slow server gives no more than usual."""
+    return load <= known[LOAD] + LOAD_SIGMAS * np.sqrt(known[LOADS]) + LOAD_MARGIN
+
+
+@compiled(inline="always")
+def _spread(known, load):
+    """Standard deviation of the log of the ratio: from scrape to scrape, and by an error of the model."""
+    less = load - known[LOAD]
+    return np.sqrt(max(known[VARIANCE], NOISE * NOISE) + SLOPE * SLOPE * less * less)
 
 
 @compiled
-def divide(found, ratio, usual, threshold):
-    """Fill in ``ratio`` [B, R] over what is usual; NaN where that is not known.
+def divide(found, ratio, load, usual, threshold):
+    """Fill in ``ratio`` [B, R] over what is usual at that ``load``; NaN where that is not known.
 
     What is judged takes its logarithm beyond ``threshold`` to have a standard deviation of ``NOISE``: where
     it has more, it is shrunk until it has.
     """
     for b in range(ratio.shape[0]):
         for r in range(ratio.shape[1]):
-            known = usual[b, r]
             found[b, r] = np.nan
-            if _is_usual(known):
-                beyond = ratio[b, r] / np.exp(known[MEAN]) / threshold
-                found[b, r] = threshold * beyond ** (NOISE / _spread(known))
+            if _is_usual(usual[b, r]) and 0.0 < ratio[b, r] < np.inf and 0.0 < load[b, r] < np.inf:
+                _judge(found, ratio, np.log(load[b, r]), usual[b, r], threshold, b, r)
+
+
+@compiled(inline="always")
+def _judge(found, ratio, load, known, threshold, b, r):
+    if _was_seen(known, load):
+        beyond = ratio[b, r] / np.exp(known[MEAN]) / threshold
+        found[b, r] = threshold * beyond ** (NOISE / _spread(known, load))
 
 
 @compiled

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from contracts.assess.gate import GateOutcome
 from contracts.units import MS_PER_S
+from controller.perceive.usual_speed import usual_ratios
 from controller.promotion.records import PromotionStage, most_ratio
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.outcomes import Tally
@@ -74,6 +75,7 @@ class OperatorCollector:
         loops = dict(operator.loops)
         yield from _of_policies(loops)
         yield from evidence_metrics(loops)
+        yield from clock_metrics(loops)
         yield from tally_metrics(dict(operator.tallies))
         yield from promotion_metrics(dict(operator.promotions.attempts))
 
@@ -193,3 +195,23 @@ def evidence_metrics(loops: Mapping[str, RouteLoop]) -> Iterable[Metric]:
             ratio.add_metric(place, float(judgement.evidence_ratio[0, k, s]))
             behind.add_metric(place, float(judgement.evidence_count[0, k, s]))
     return (ratio, behind)
+
+
+def clock_metrics(loops: Mapping[str, RouteLoop]) -> Iterable[Metric]:
+    """Against which step times the replicas of every kernel are held, and how many are."""
+    labels = ["policy", "kernel"]
+    usual = GaugeMetricFamily(
+        "selvage_usual_step_time_ratio",
+        "Steps as long as usual, in times of the certified ones, of the middle replica that is judged.",
+        labels=labels,
+    )
+    judged = GaugeMetricFamily(
+        "selvage_judged_clocks_replicas", "Replicas of which it is known what is usual.", labels=labels
+    )
+    for name, loop in loops.items():
+        layout, ratios = loop.setup.layout, usual_ratios(loop.controller.state)[0]
+        for k, kernel in enumerate(layout.kernels):
+            known = ratios[(layout.replica_kernel == k) & np.isfinite(ratios)]
+            judged.add_metric([name, kernel], known.size)
+            usual.add_metric([name, kernel], float(np.median(known)) if known.size else np.nan)
+    return (usual, judged)

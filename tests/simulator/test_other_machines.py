@@ -10,7 +10,7 @@ from contracts.loading.uris import resolve_uri
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.switches import measure_switches
 from scripts.e5.suite import expand_suite, load_suite
-from scripts.studies.worlds.machines import SUITE, Held, later, on_other_machines
+from scripts.studies.worlds.machines import SUITE, Belief, Held, later, on_other_machines
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
@@ -25,8 +25,8 @@ def scenario(name: str) -> CompiledScenario:
     return later(next(one for one in expand_suite(suite, file) if one.name == name), LATER_S)
 
 
-@pytest.mark.parametrize("belief", [0.25, 4.0])
-def test_slow_zone_is_left_on_machines_that_nobody_certified(belief: float) -> None:
+@pytest.mark.parametrize("belief", [(0.25, 0.25), (4.0, 4.0)])
+def test_slow_zone_is_left_on_machines_that_nobody_certified(belief: Belief) -> None:
     """Every step takes four times as long as certified, or a quarter: recovered in a minute, if held against
     its own past.
     """
@@ -46,5 +46,5 @@ def test_slow_zone_is_left_on_machines_that_nobody_certified(belief: float) -> N
 def test_ordinary_change_on_such_machines_moves_nobody(name: str) -> None:
     """No false switch, no quarantine, where nothing is wrong but the certified step times."""
     world = scenario(name)
-    record = run_episodes(world, ControllerDriver(on_other_machines(world, 0.25, "usual")), [1])[0]
+    record = run_episodes(world, ControllerDriver(on_other_machines(world, (0.5, 2.0), "usual")), [1])[0]
     assert measure_switches(record).false_switches == 0

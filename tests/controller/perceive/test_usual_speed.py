@@ -42,18 +42,21 @@ Held = Literal["certified", "usual", "off"]
 Factors = Callable[[float], list[float]]
 
 
-def learned(ratio: np.ndarray) -> np.ndarray:
-    """[R, 3] after the scrapes ``ratio`` [T, R], one fleet."""
+def learned(ratio: np.ndarray, load: np.ndarray | None = None) -> np.ndarray:
+    """[R, COLUMNS] after the scrapes ``ratio`` [T, R] at that ``load``, one fleet."""
+    load = np.ones_like(ratio) if load is None else load
     usual: np.ndarray = np.zeros((1, ratio.shape[1], COLUMNS))
-    for row in ratio:
-        follow(usual, row[None], np.ones((1, ratio.shape[1]), dtype=np.bool_))
+    for row, tokens in zip(ratio, load, strict=True):
+        follow(usual, row[None], tokens[None], np.ones((1, row.size), dtype=np.bool_))
     return np.asarray(usual[0])
 
 
-def judged(ratio: np.ndarray, usual: np.ndarray) -> np.ndarray:
-    """What the clause reads of the scrapes ``ratio`` [T, R]."""
+def judged(ratio: np.ndarray, usual: np.ndarray, load: np.ndarray | None = None) -> np.ndarray:
+    """What the clause reads of the scrapes ``ratio`` [T, R] at that ``load``."""
     found = np.empty_like(ratio)
-    divide(found, ratio, np.tile(usual, (len(ratio), 1, 1)), LIMIT)
+    divide(
+        found, ratio, np.ones_like(ratio) if load is None else load, np.tile(usual, (len(ratio), 1, 1)), LIMIT
+    )
     return found
 
 
@@ -84,10 +87,10 @@ def test_what_is_usual_is_no_evidence_and_a_multiple_of_it_is(
     """Whatever the machine: the judged log ratio lies about 0 with the noise that the null allows."""
     noise = np.exp(spread * stream(seed, "clock").normal(size=(400, 3)))
     usual = learned(factor * noise)
-    assert (usual[:, SCRAPES] > 390.0).all()
+    assert (usual[:, SCRAPES] > 360.0).all()
     fresh = np.log(judged(factor * noise, usual) / LIMIT)
     assert (fresh.mean(axis=0) < 0.0).all()
-    assert (fresh.std(axis=0) < 1.1 * NOISE + 1e-9).all()
+    assert (fresh.std(axis=0) < 1.2 * NOISE + 1e-9).all()
     slow = judged(8.0 * factor * noise, usual)
     assert (np.exp(np.log(slow).mean(axis=0)) > LIMIT).all()
 
@@ -111,6 +114,34 @@ def test_who_is_slow_by_what_is_known_teaches_nothing() -> None:
     assert learned(np.vstack([calm, np.full((1000, 1), 1.5)]))[0, MEAN] < usual[0, MEAN] - 0.3
     nothing = np.vstack([calm, np.full((9, 1), np.nan), np.zeros((9, 1)), np.full((9, 1), np.inf)])
     assert learned(nothing)[0].tolist() == usual[0].tolist()
+
+
+@given(slope=st.floats(-0.5, 0.5), seed=st.integers(0, 1000))
+def test_a_model_that_is_wrong_in_the_load_makes_nobody_slow(slope: float, seed: int) -> None:
+    """Steps that grow otherwise with load than certified are no evidence at loads that come and go."""
+    rng = stream(seed, "load")
+    load = np.exp(rng.normal(scale=0.8, size=(600, 1)))
+    ratio = 3.0 * load**slope * np.exp(0.1 * rng.normal(size=(600, 1)))
+    usual = learned(ratio, load)
+    found = np.log(judged(ratio, usual, load) / LIMIT) / NOISE
+    worth = np.exp(2.0 * found[np.isfinite(found)] - 2.0)
+    assert worth.mean() < 1.0
+    slow = judged(8.0 * ratio, usual, load)
+    assert np.log(slow[np.isfinite(slow)] / LIMIT).mean() > 0.0
+    assert np.isfinite(slow).mean() > 0.9
+
+
+def test_a_load_that_nobody_has_seen_is_unknown_and_teaches() -> None:
+    """Twice the load and steps twice as long may be the model's error; half the load was seen."""
+    calm = np.full((200, 1), 3.0)
+    usual = learned(calm)
+    twice = 2.0 * np.ones((200, 1))
+    assert np.isnan(judged(2.0 * calm, usual, twice)).all()
+    more = learned(np.vstack([calm, 1.5 * calm]), np.vstack([np.ones_like(calm), twice]))
+    known = judged(1.5 * calm, more, twice)
+    assert (known < LIMIT).all()
+    assert (judged(6.0 * calm, more, twice) > LIMIT).all()
+    assert (judged(4.0 * calm, usual, 0.5 * np.ones((200, 1))) > LIMIT).all()
 
 
 def test_nobody_goes_on_a_slower_machine_than_the_certified_one() -> None:
