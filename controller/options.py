@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.meta import CompiledMeta
-from contracts.documents.route import HANG_TIMEOUTS, ShieldSettings
+from contracts.documents.route import HANG_TIMEOUTS, HeldAgainst, ShieldSettings
 from controller.detect.bounds import BoundsPlan
 from controller.detect.certified_drift import DriftPlan
 from controller.detect.detector import Detector
@@ -170,7 +169,7 @@ class ControllerSetup:
     hang_timeouts: int = HANG_TIMEOUTS
     #: What step times are held against: the certified ones, or where those are another machine's, what is
     #: usual of a replica (``perceive.usual_speed``). Off: clauses on step times are unknown.
-    own_clocks: Literal["certified", "usual", "off"] = "certified"
+    own_clocks: HeldAgainst = "certified"
 
     def __post_init__(self) -> None:
         if self.meta is not None and self.baseline is None:

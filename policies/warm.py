@@ -23,7 +23,7 @@ from controller.initial import initial_state
 from controller.loop import perceive, tick
 from controller.options import ControllerSetup, ShieldLimits
 from controller.perceive.queue_pass import count_waiting
-from controller.perceive.usual_speed_pass import COLUMNS, divide, follow, of_kernels
+from controller.perceive.usual_speed_pass import COLUMNS, divide, follow, of_kernels, usual_ratio
 from controller.ports import Observation, PolicyState, Proposal
 from controller.shield.gate import ShieldView, shield
 from controller.state import ControllerState
@@ -103,6 +103,7 @@ def _warm_usual(batch: int) -> None:
     ratio, usual = np.ones((batch, 4)), np.zeros((batch, 4, COLUMNS))
     follow(usual, ratio, ratio, ratio > 0.0)
     divide(np.empty_like(ratio), ratio, ratio, usual, 1.0)
+    usual_ratio(np.empty_like(ratio), usual)
     of_kernels(np.zeros((batch, 2)), usual, np.zeros(4, dtype=np.int64))
 
 

@@ -23,6 +23,8 @@ from contracts.documents.envelope import (
 
 #: Probes in a row without an answer in time that tell a hang: one may be lost, two may share a stall.
 HANG_TIMEOUTS = 3
+#: What a replica's step times are held against.
+HeldAgainst = Literal["certified", "usual", "off"]
 
 
 class ShieldSettings(Strict):
@@ -114,7 +116,7 @@ class RoutePolicySpec(Strict):
     hang_timeouts: Annotated[int, Field(ge=0, le=100)] = HANG_TIMEOUTS
     """Probes in a row without an answer in time after which a replica that holds requests and makes no step
     hangs: it is quarantined and its open streams are reset (a count; 0: probes are not asked)."""
-    own_clocks: Literal["certified", "usual", "off"] | None = None
+    own_clocks: HeldAgainst | None = None
     """What a replica's step times are held against. certified: its profile's, measured on such a machine with
     nobody beside; usual: its own past; off: nothing. Absent: certified in the simulator, usual elsewhere."""
     route: OwnedRoute

@@ -24,17 +24,7 @@ from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import MEASURED_S, PREDICTED_S
 from controller.perceive.reception import READY
 from controller.perceive.step_time import observed_step_times
-from controller.perceive.usual_speed_pass import (
-    COLUMNS,
-    LEAST_SCRAPES,
-    MEAN,
-    MOST_SPREAD,
-    SCRAPES,
-    VARIANCE,
-    divide,
-    follow,
-    of_kernels,
-)
+from controller.perceive.usual_speed_pass import COLUMNS, divide, follow, of_kernels, usual_ratio
 from controller.ports import PolicyState
 from controller.state import ControllerState, speaks_for_nobody
 
@@ -108,11 +98,10 @@ def usual_of_kernels(state: ControllerState, owner: NDArray[np.int64]) -> Floats
 
 def usual_ratios(state: ControllerState) -> Floats:
     """float64 [B, R]: usual over certified step time of each replica; NaN: its clock is not judged."""
-    if not state.usual:
-        return np.full(state.quarantined.shape, np.nan)
-    clock: Floats = np.asarray(state.usual["clock"], dtype=np.float64)
-    known = (clock[..., SCRAPES] >= LEAST_SCRAPES) & (clock[..., VARIANCE] <= MOST_SPREAD**2)
-    return np.where(known, np.exp(clock[..., MEAN]), np.nan)
+    found = np.full(state.quarantined.shape, np.nan)
+    if state.usual:
+        usual_ratio(found, state.usual["clock"])
+    return found
 
 
 def _tokens_per_s(telemetry: FleetTelemetry) -> Floats:

@@ -40,22 +40,32 @@ def follow(usual, ratio, load, teaches):
     """
     for b in range(ratio.shape[0]):
         for r in range(ratio.shape[1]):
-            if teaches[b, r] and 0.0 < ratio[b, r] < np.inf and 0.0 < load[b, r] < np.inf:
+            if teaches[b, r] and _tells(ratio[b, r], load[b, r]):
                 _add(usual[b, r], np.log(load[b, r]), np.log(ratio[b, r]))
 
 
 @compiled(inline="always")
+def _tells(ratio, load):
+    """Whether a scrape has told both."""
+    return 0.0 < ratio < np.inf and 0.0 < load < np.inf
+
+
+@compiled(inline="always")
 def _add(known, load, value):
-    """Welford's recursion, with weights that end at those of the memory."""
-    off = value - known[MEAN]
-    most = np.log(MOST_RATIO) + np.sqrt(max(known[VARIANCE], NOISE * NOISE))
-    if not (_is_usual(known) and _was_seen(known, load) and off > most):
+    """Count a scrape, unless it is slow by what is known."""
+    most = known[MEAN] + np.log(MOST_RATIO) + np.sqrt(_noise(known))
+    if not (_is_usual(known) and _was_seen(known, load) and value > most):
         known[SCRAPES] = min(known[SCRAPES] + 1.0, MEMORY_SCRAPES)
-        weight, more = 1.0 / known[SCRAPES], load - known[LOAD]
-        known[MEAN] += weight * off
-        known[VARIANCE] = (1.0 - weight) * (known[VARIANCE] + weight * off * off)
-        known[LOAD] += weight * more
-        known[LOADS] = (1.0 - weight) * (known[LOADS] + weight * more * more)
+        _move(known[MEAN : VARIANCE + 1], value, 1.0 / known[SCRAPES])
+        _move(known[LOAD : LOADS + 1], load, 1.0 / known[SCRAPES])
+
+
+@compiled(inline="always")
+def _move(moments, value, weight):
+    """Welford's recursion on a mean and a variance, with weights that end at those of the memory."""
+    off = value - moments[0]
+    moments[0] += weight * off
+    moments[1] = (1.0 - weight) * (moments[1] + weight * off * off)
 
 
 @compiled(inline="always")
@@ -71,10 +81,17 @@ def _was_seen(known, load):
 
 
 @compiled(inline="always")
-def _spread(known, load):
-    """Standard deviation of the log of the ratio: from scrape to scrape, and by an error of the model."""
-    less = load - known[LOAD]
-    return np.sqrt(max(known[VARIANCE], NOISE * NOISE) + SLOPE * SLOPE * less * less)
+def _noise(known):
+    """Variance of the log of the ratio from scrape to scrape, that of ``NOISE`` at least."""
+    return max(known[VARIANCE], NOISE * NOISE)
+
+
+@compiled
+def usual_ratio(found, usual):
+    """Fill in [B, R] the usual ratio of who has told it; NaN of everybody else."""
+    for b in range(found.shape[0]):
+        for r in range(found.shape[1]):
+            found[b, r] = np.exp(usual[b, r, MEAN]) if _is_usual(usual[b, r]) else np.nan
 
 
 @compiled
@@ -87,15 +104,18 @@ def divide(found, ratio, load, usual, threshold):
     for b in range(ratio.shape[0]):
         for r in range(ratio.shape[1]):
             found[b, r] = np.nan
-            if _is_usual(usual[b, r]) and 0.0 < ratio[b, r] < np.inf and 0.0 < load[b, r] < np.inf:
-                _judge(found, ratio, np.log(load[b, r]), usual[b, r], threshold, b, r)
+            if _is_usual(usual[b, r]) and _tells(ratio[b, r], load[b, r]):
+                found[b, r] = _judged(ratio[b, r], np.log(load[b, r]), usual[b, r], threshold)
 
 
 @compiled(inline="always")
-def _judge(found, ratio, load, known, threshold, b, r):
-    if _was_seen(known, load):
-        beyond = ratio[b, r] / np.exp(known[MEAN]) / threshold
-        found[b, r] = threshold * beyond ** (NOISE / _spread(known, load))
+def _judged(ratio, load, known, threshold):
+    """The ratio over the usual one; an error of the model adds to its noise as the load is another."""
+    if not _was_seen(known, load):
+        return np.nan
+    less = load - known[LOAD]
+    spread = np.sqrt(_noise(known) + SLOPE * SLOPE * less * less)
+    return threshold * (ratio / np.exp(known[MEAN]) / threshold) ** (NOISE / spread)
 
 
 @compiled

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from contracts.documents.route import HeldAgainst
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.switches import measure_switches
 from scripts.e5.suite import expand_suite, load_suite
-from scripts.studies.worlds.machines import SUITE, Belief, Held, later, on_other_machines
+from scripts.studies.worlds.machines import SUITE, Belief, later, on_other_machines
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
@@ -31,8 +32,8 @@ def test_slow_zone_is_left_on_machines_that_nobody_certified(belief: Belief) -> 
     its own past.
     """
     world = scenario("slow-zone")
-    found: dict[Held, float] = {}
-    held: tuple[Held, ...] = ("off", "usual")
+    found: dict[HeldAgainst, float] = {}
+    held: tuple[HeldAgainst, ...] = ("off", "usual")
     for one in held:
         record = run_episodes(world, ControllerDriver(on_other_machines(world, belief, one)), [1])[0]
         incident = measure_incident(record)

@@ -23,9 +23,10 @@ from controller.judge.quarantine import QuarantineReason
 from controller.loop import tick
 from controller.options import ControllerSetup
 from controller.perceive.step_time import observed_step_times
+from controller.state import ControllerState
 from live.control.journal import read_log
 from live.control.telemetry_json import telemetry_from_json
-from live.run.options import OtherDocuments, setup_again
+from live.run.options import setup_again
 
 MINUTE_S = 60.0
 Floats = NDArray[np.float64]
@@ -35,24 +36,29 @@ def recorded(log: Path) -> tuple[ControllerSetup, list[FleetTelemetry]]:
     """The set-up of a log's first start, and its telemetry."""
     rows: list[dict[str, Any]] = read_log(log)
     start = next(row for row in rows if row.get("kind") == "start")
-    setup = setup_again(start["documents"], OtherDocuments(policy="", contract="", meta="")).setup
+    setup = setup_again(start["documents"]).setup
     return setup, [telemetry_from_json(row["telemetry"]) for row in rows if "telemetry" in row]
+
+
+def _decided(
+    setup: ControllerSetup, seen: Sequence[FleetTelemetry]
+) -> Iterator[tuple[FleetTelemetry, ControllerState, ControllerState]]:
+    """Each telemetry, with the state before and after it."""
+    after = initial_state(setup, 1)
+    for telemetry in seen:
+        before = after
+        after, _ = tick(before, telemetry, setup)
+        yield telemetry, before, after
 
 
 def ratios(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> Floats:
     """Measured over certified step times, float64 [T, R]; NaN: unknown."""
-    state, found = initial_state(setup, 1), []
-    for telemetry in seen:
-        found.append(observed_step_times(state, telemetry, setup)[0])
-        state, _ = tick(state, telemetry, setup)
-    return np.array(found)
+    return np.array([observed_step_times(state, one, setup)[0] for one, state, _ in _decided(setup, seen)])
 
 
 def first_out(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> str:
     """Who goes first, for which reason and when, in seconds of the log."""
-    state = initial_state(setup, 1)
-    for telemetry in seen:
-        state, _ = tick(state, telemetry, setup)
+    for telemetry, _, state in _decided(setup, seen):
         gone = np.flatnonzero(state.quarantined[0])
         if gone.size:
             at_s = (telemetry.now_ms[0] - seen[0].now_ms[0]) / MS_PER_S

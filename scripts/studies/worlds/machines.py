@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import typer
 
+from contracts.documents.route import HeldAgainst
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.measures import measure_service
@@ -38,8 +38,7 @@ LATER_S = 600.0
 Belief = tuple[float, float]
 BELIEFS = "0.25,0.25 4,4 0.5,2 2,0.5"
 AS_TRUE: Belief = (1.0, 1.0)
-Held = Literal["certified", "usual", "off"]
-HELD: tuple[Held, ...] = ("off", "certified", "usual")
+HELD: tuple[HeldAgainst, ...] = ("off", "certified", "usual")
 
 
 def later(entry: SuiteEntry, by_s: float = LATER_S) -> CompiledScenario:
@@ -53,7 +52,7 @@ def later(entry: SuiteEntry, by_s: float = LATER_S) -> CompiledScenario:
 
 
 def on_other_machines(
-    world: CompiledScenario, belief: Belief, held: Held, policy: str = "sequential"
+    world: CompiledScenario, belief: Belief, held: HeldAgainst, policy: str = "sequential"
 ) -> ControllerSetup:
     """``policy`` in ``world`` with certified step times of ``belief`` times the true ones."""
     setup = make_configuration(policy, world.setup)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.documents.route import HeldAgainst
 from contracts.rng import stream
 from contracts.telemetry import FleetTelemetry
 from controller.detect.step_time import NOISE
@@ -38,7 +38,6 @@ LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
 LIMIT = 1.4
 KNOWN = int(LEAST_SCRAPES)
 ONSET_S = KNOWN + 40.0
-Held = Literal["certified", "usual", "off"]
 Factors = Callable[[float], list[float]]
 
 
@@ -61,7 +60,7 @@ def judged(ratio: np.ndarray, usual: np.ndarray, load: np.ndarray | None = None)
 
 
 def driven(
-    own_clocks: Held, factors: Factors, ticks: int, spread: float = 0.0
+    own_clocks: HeldAgainst, factors: Factors, ticks: int, spread: float = 0.0
 ) -> tuple[Run, ControllerSetup]:
     """Steps take so many times as long as certified, and differ by ``spread`` on the log scale."""
     rng = stream(11, "usual speed")
