@@ -37,6 +37,8 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         received_at_s=np.full(batch, np.nan),
         scraped_at_s=np.full((batch, replicas), np.nan),
         progressed_at_s=np.full((batch, replicas), np.nan),
+        counted_at_s=np.full((batch, replicas), np.nan),
+        stepped_at_s=np.full((batch, replicas), np.nan),
         probed_at_s=np.full((batch, replicas, slices), -np.inf),
         overloaded_at_s=np.full((batch, kernels), -np.inf),
         behind=np.zeros((batch, kernels)),

@@ -125,8 +125,7 @@ class ControllerOptions:
     limits: ShieldLimits = field(default_factory=ShieldLimits)
     #: Failed answers in a row before a replica is failing (Envoy's own default is 5).
     failing_after: int = 5
-    #: Requests running and none answered for so long means hung; longer than a healthy answer takes, because
-    #: a replica with one long request answers nothing else.
+    #: Requests held and no engine step for so long means hung, whatever its peers do meanwhile.
     hung_after_s: float = 30.0
     #: So many answers of the average peer in the meantime mean hung as well, after ``hung_least_s``; if both
     #: answered alike, none out of twenty has a chance of 2e-9.

@@ -32,7 +32,9 @@ class ControllerState:
     kernel_window: Sums  # [B, K, S, C, 4], the same of traffic alone, as the gateway counts it
     received_at_s: NDArray[np.float64]  # [B], when anything (scrape or probe) last arrived
     scraped_at_s: NDArray[np.float64]  # [B, R], newest scrape
-    progressed_at_s: NDArray[np.float64]  # [B, R], last sign of progress
+    progressed_at_s: NDArray[np.float64]  # [B, R], last answer, or instant without anything to answer
+    counted_at_s: NDArray[np.float64]  # [B, R], the engine's counters were last read
+    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped or answered a probe
     probed_at_s: NDArray[np.float64]  # [B, R, S], newest probe
     offered_rps: NDArray[np.float64]  # [B, S], requests per second, smoothed
     answered_rps: NDArray[np.float64]  # [B, R], smoothed

@@ -5,6 +5,9 @@ and since the first of these probes was sent nothing moved: it answered no reque
 no scrape of that time shows an engine step. Each alone may be harmless: a long queue makes probes late while
 steps go on, a quiet replica answers nothing because nobody asks, and a prober with a broken network sees
 timeouts where answers keep coming. What is not known (no scrape, no counters, no prober) is no evidence.
+
+Where nobody probes, a long silence of the engine says the same (``quarantine_pass.find_hung``), as long as
+its counters are read (``perceive.engine_steps``).
 """
 
 from __future__ import annotations

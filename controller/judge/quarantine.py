@@ -3,7 +3,7 @@
 A fault of hardware hits one replica, a fault of a build hits them all. A replica is quarantined when it
 departs from its peers (``controller.judge.departures``), when it or its zone is slow
 (``controller.judge.own_clock``), when the gateway counts failures in a row on it, or
-when requests run on it and none is answered (``controller.judge.hang`` for the quick way).
+when it holds requests and its engine makes no step (``controller.judge.hang`` for the quick way).
 
 Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
 in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
@@ -184,7 +184,7 @@ def _by_slice(contract: CompiledContract) -> Flags:
 
 
 def _hung(case: Case, timeouts: HangMemory) -> Flags:
-    """Bool [B, R]: requests run or wait, scrapes arrive, and no answer has come for long; or see ``hang``."""
+    """Bool [B, R]: holds requests, and counters that are read show no step for long; or see ``hang``."""
     state, options = case.estimate.state, case.setup.options
     hung = np.zeros(case.ready.shape, dtype=np.bool_)
     progress = Progress(
@@ -193,6 +193,8 @@ def _hung(case: Case, timeouts: HangMemory) -> Flags:
         np.ascontiguousarray(case.telemetry.waiting),
         state.scraped_at_s,
         state.progressed_at_s,
+        state.counted_at_s,
+        state.stepped_at_s,
         state.answered_rps,
         state.quarantined,
     )

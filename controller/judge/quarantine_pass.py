@@ -35,8 +35,10 @@ class Progress(NamedTuple):
     ready: NDArray[np.bool_]  # [B, R], says discovery
     running: NDArray[np.float64]  # [B, R], requests in the newest scrape
     waiting: NDArray[np.float64]  # [B, R]
-    scraped_at_s: NDArray[np.float64]  # [B, R]
-    progressed_at_s: NDArray[np.float64]  # [B, R]
+    scraped_at_s: NDArray[np.float64]  # [B, R], newest scrape
+    progressed_at_s: NDArray[np.float64]  # [B, R], last answer of a request, or nothing to answer
+    counted_at_s: NDArray[np.float64]  # [B, R], the engine's counters were last read (NaN: never)
+    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped or answered a probe (NaN: never)
     answered_rps: NDArray[np.float64]  # [B, R]
     quarantined: NDArray[np.bool_]  # [B, R]
 
@@ -45,7 +47,7 @@ class HungLimits(NamedTuple):
     """When a replica counts as hung; ``ControllerOptions`` gives the reasons."""
 
     stale_after_s: float  # a scrape older than this says nothing
-    after_s: float  # so long without an answer
+    after_s: float  # so long without a step
     answers: float  # or so many answers of the average peer
     least_s: float  # but never sooner
 
@@ -90,15 +92,20 @@ def recertify(condemned, severe, alarm, inside, fresh, moves):
 
 @compiled
 def find_hung(hung, progress, now_s, owner, limits):
-    """Requests run or wait, scrapes arrive, and no answer has come for too long, or while peers gave many."""
+    """Requests run or wait, the engine's counters are read, and neither a step nor an answer has come for too
+    long, or while peers gave many answers. One long answer takes steps; who exports no counters is judged by
+    its probes alone (``judge.hang``).
+    """
     progress, limits = borrowed(Progress(*progress)), HungLimits(*limits)
     for b in range(hung.shape[0]):
         for r in range(hung.shape[1]):
-            known = now_s[b] - progress.scraped_at_s[b, r] <= limits.stale_after_s
+            known = now_s[b] - progress.counted_at_s[b, r] <= limits.stale_after_s
             holds = progress.running[b, r] > 0.0 or progress.waiting[b, r] > 0.0
             if not (progress.ready[b, r] and known and holds):
                 continue
-            quiet_s = min(now_s[b], progress.scraped_at_s[b, r]) - progress.progressed_at_s[b, r]
+            seen_until_s = min(progress.counted_at_s[b, r], progress.scraped_at_s[b, r])
+            moved_at_s = max(progress.progressed_at_s[b, r], progress.stepped_at_s[b, r])
+            quiet_s = seen_until_s - moved_at_s
             if not quiet_s >= limits.least_s:
                 continue
             peers_rps = _peers_rps(b, r, progress, owner)

@@ -28,6 +28,7 @@ from controller.perceive.accumulate import (
     Sinks,
 )
 from controller.perceive.capacity import learn_capacity
+from controller.perceive.engine_steps import follow_engine_steps
 from controller.perceive.excuse_pass import Overload, excuse_failing
 from controller.perceive.identity import follow_statements, forget_wrong
 from controller.perceive.on_the_way import Way, as_clients_saw, follow_the_way
@@ -124,7 +125,8 @@ def _learn(
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
     passed_s = np.maximum(clocks.since_s, _LEAST_S)
     planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
-    return {**learned, **learn_usual(held, learned, clocks.fresh), "planning": planning}
+    steps = follow_engine_steps(state, telemetry, clocks.fresh, setup.contract.stale_after_s)
+    return {**learned, **learn_usual(held, learned, clocks.fresh), **steps, "planning": planning}
 
 
 def _overload(

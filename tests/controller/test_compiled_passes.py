@@ -22,11 +22,11 @@ from controller.loop import perceive, tick
 from controller.options import ControllerOptions, ControllerSetup, OwnMoveOptions
 from controller.state import ControllerState
 from policies.registry import make_configuration
+from tests.reference.plain_hang import plain_hung, plain_steps
 from tests.reference.plain_observation import plain_observation
 from tests.reference.plain_perceive import (
     over_kernels,
     plain_estimate,
-    plain_hung,
     plain_judgement,
     plain_release,
 )
@@ -38,6 +38,7 @@ from tests.support.builders import (
     make_layout,
     quiet_telemetry,
     with_probes,
+    with_steps,
     with_traffic,
 )
 
@@ -70,6 +71,8 @@ def storm(seed: int) -> list[FleetTelemetry]:
         values[rng.random(values.shape) < 0.1] = np.nan
         seen = with_probes(quiet_telemetry(LAYOUT, float(now), BATCH), LAYOUT, values)
         seen.probes.valid[:] &= rng.random(seen.probes.valid.shape) < 0.5
+        seen = with_steps(seen, hung)
+        seen.engine.iterations[rng.random(shape) < 0.1] = np.nan
         answered = rng.integers(0, 6, (*shape, 2)) * ~hung[:, :, None]
         late = rng.integers(0, 2, (*shape, 2, *seen.latency_le.shape[2:]))
         failed = rng.integers(0, 3, answered.shape) * failing[:, :, None]
@@ -98,6 +101,7 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
     """One tick against its definitions, stage by stage."""
     estimate, plain, contract = known.estimate, PlainWindows(), setup.contract
     estimated = plain_estimate(state, seen, setup)
+    estimated |= plain_steps(state, seen, estimated["fresh"], contract.stale_after_s)
     of_estimate = ("closed", "fresh", "received", "silent_s", "stale", "failing_now")
     same(estimate, {name: estimated.pop(name) for name in of_estimate}, "estimate")
     same(estimate.state, estimated, "estimated")

@@ -82,12 +82,13 @@ def plain_estimate(state: ControllerState, seen: FleetTelemetry, setup: Controll
 
 def _progressed_s(state: ControllerState, seen: FleetTelemetry, now_s: Floats, fresh: Flags) -> Floats:
     """When each replica [B, R] last answered, had nothing to do, or was not ready."""
-    idle = (fresh & ~_holds(seen)) | (seen.replica_state != ReplicaState.READY)
+    idle = (fresh & ~holds(seen)) | (seen.replica_state != ReplicaState.READY)
     known = np.where(np.isnan(state.progressed_at_s), now_s[:, None], state.progressed_at_s)
     return np.where(idle | (seen.answered > 0), now_s[:, None], known)
 
 
-def _holds(seen: FleetTelemetry) -> Flags:
+def holds(seen: FleetTelemetry) -> Flags:
+    """bool [B, R], requests run or wait."""
     return (seen.running > 0.0) | (seen.waiting > 0.0)
 
 
@@ -137,22 +138,6 @@ def _overloaded_s(
     limit_rps = options.overload_ratio * carried_rps
     over = (load_rps(state, offered_rps) > limit_rps) | (behind > options.behind_s * limit_rps)
     return np.where(over, now_s[:, None], state.overloaded_at_s), behind
-
-
-def plain_hung(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> Flags:
-    """Bool [B, R], before quarantine acts."""
-    options, owner, (kernels, _, _) = setup.options, setup.layout.replica_kernel, setup.layout.shape
-    ready = seen.replica_state == ReplicaState.READY
-    known = state.now_s[:, None] - state.scraped_at_s <= setup.contract.stale_after_s
-    quiet_s = np.fmin(state.now_s[:, None], state.scraped_at_s) - state.progressed_at_s
-    serving = ready & ~state.quarantined
-    own_rps = np.where(serving, state.answered_rps, 0.0)
-    others = over_kernels(serving, owner, kernels, np.add)[:, owner] - serving
-    total_rps = over_kernels(own_rps, owner, kernels, np.add)[:, owner] - own_rps
-    missed = quiet_s * (total_rps / np.maximum(others, 1))
-    outpaced = (quiet_s >= options.hung_least_s) & (missed >= options.hung_answers)
-    busy = ready & known & _holds(seen)
-    return np.asarray(busy & ((quiet_s >= options.hung_after_s) | outpaced))
 
 
 def plain_release(

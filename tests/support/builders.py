@@ -13,6 +13,7 @@ from contracts.telemetry import (
     EngineCounters,
     FleetTelemetry,
     GatewayCounts,
+    ProbeOutcome,
     ProbeSamples,
     ReplicaState,
     Source,
@@ -153,6 +154,16 @@ def with_traffic(
             latency_le=np.einsum("brsfe,rk->bskfe", latency_le, of_kernel),
         ),
     )
+
+
+def with_steps(seen: FleetTelemetry, stuck: NDArray[np.bool_]) -> FleetTelemetry:
+    """``seen`` with counters of engines that step, but for the ``stuck`` [B, R]: these answer no probe."""
+    counted = EngineCounters.unknown(*stuck.shape)
+    counted.span_s[:], counted.iterations[:] = 1.0, np.where(stuck, 0.0, 40.0)
+    answered = ~np.take_along_axis(stuck, seen.probes.replica, axis=1)
+    outcome = np.where(answered, seen.probes.outcome, int(ProbeOutcome.NONE)).astype(np.int8)
+    probes = replace(seen.probes, valid=seen.probes.valid & answered, outcome=outcome)
+    return replace(seen, engine=counted, probes=probes)
 
 
 def with_probes(

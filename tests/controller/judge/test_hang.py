@@ -15,15 +15,22 @@ from hypothesis import strategies as st
 from contracts.telemetry import EngineCounters, FleetTelemetry, ProbeOutcome
 from controller.judge.hang import never_frees
 from controller.judge.quarantine import QuarantineReason
-from controller.options import ControllerSetup
+from controller.options import ControllerOptions, ControllerSetup
 from controller.state_json import state_from_json, state_to_json
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout, with_probes
+from tests.support.builders import make_fleet, make_layout, with_probes, with_steps
 from tests.support.worlds import run, script
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=3)
-SETUP = replace(make_configuration("fixed", make_fleet(LAYOUT)), hang_timeouts=3)
+FLEET = make_fleet(LAYOUT)
+SETUP = replace(make_configuration("fixed", FLEET), hang_timeouts=3)
 FROM_S = 5.0
+QUICK = ControllerOptions(readmit_after_s=20.0, readmit_every_s=5.0, hung_after_s=5.0)
+
+
+def standing(seen: FleetTelemetry, *replicas: int) -> FleetTelemetry:
+    """The engines of these replicas make no step, those of all others do."""
+    return with_steps(seen, np.isin(np.arange(len(LAYOUT.replicas)), replicas)[None])
 
 
 def hanging(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
@@ -118,3 +125,49 @@ def test_who_holds_no_more_than_half_of_those_that_serve_use_may_come_back(
     assert kept[0, 0] == (np.median(used) < held)
     assert never_frees(seen, known, ~known)[0, 0]
     assert not kept[0, 1:].any()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_replica_that_writes_one_long_answer_is_not_hung(known: bool) -> None:
+    """Nothing ends on it for a minute while peers answer: counters show steps, or nobody knows of any."""
+
+    def long(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
+        answered = seen.answered.copy()
+        answered[:, 0] = 0
+        told = with_steps(seen, np.zeros(answered.shape, dtype=np.bool_)) if known else standing(seen, 0)
+        if not known:
+            told.engine.iterations[:] = np.nan
+        return replace(told, answered=answered)
+
+    assert not run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 60, long)).quarantined().any()
+
+
+def test_time_that_nobody_counted_is_no_silence() -> None:
+    """Counters that come back after a minute count from then on, and a probe answered meanwhile is a step."""
+
+    def gap(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered = seen.answered.copy()
+        answered[:, 0] = 0
+        stuck = now_s >= 70.0 or now_s % 4.0 > 0.0
+        told = standing(seen, *[0] * stuck)
+        told.engine.iterations[:, 0] = 0.0 if now_s < 5.0 or now_s >= 66.0 else np.nan
+        return replace(told, answered=answered)
+
+    result = run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 90, gap))
+    out = result.quarantined()[:, 0]
+    assert out.any()
+    assert 68 + QUICK.hung_least_s <= int(np.argmax(out)) + 1 <= 69 + QUICK.hung_least_s
+
+
+def test_a_replica_that_its_peers_outpace_is_hung_sooner() -> None:
+    """No step while the average peer answered twenty: hung, long before ``hung_after_s``."""
+
+    def stuck(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        answered = seen.answered.copy()
+        answered[:, 0] = 0 if now_s > 5.0 else answered[:, 0]
+        return replace(standing(seen, *[0] * (now_s > 5.0)), answered=answered // 10)
+
+    options = replace(QUICK, hung_after_s=60.0)
+    out = run(make_configuration("fixed", FLEET, options), script(LAYOUT, 40, stuck)).quarantined()[:, 0]
+    assert 15 <= int(np.argmax(out)) + 1 <= 16  # two answers per second: ten seconds are enough
+    assert not run(make_configuration("fixed", FLEET, options), script(LAYOUT, 40)).quarantined().any()

@@ -23,7 +23,7 @@ from controller.judge.quarantine_pass import Bench
 from controller.judge.returns import CAUTION, PATIENCE, TRUST, renew, who_waits
 from controller.options import ControllerOptions
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
+from tests.support.builders import make_fleet, make_layout, with_steps
 from tests.support.worlds import Edit, Run, drift, run, script
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=3)
@@ -48,9 +48,9 @@ def hangs(period_s: float, ill_s: float, times: int) -> list[Edit]:
         since_s = now_s - FIRST_S
         if not 0.0 < since_s <= period_s * times or since_s % period_s > ill_s:
             return seen
-        answered, valid = seen.answered.copy(), seen.probes.valid & (seen.probes.replica != 1)
+        answered = seen.answered.copy()
         answered[:, 1] = 0
-        return replace(seen, answered=answered, probes=replace(seen.probes, valid=valid))
+        return replace(with_steps(seen, np.arange(answered.shape[1])[None] == 1), answered=answered)
 
     return [hang]
 

@@ -22,7 +22,7 @@ from live.control.clocks import CpuClock, SteadyClock, run_on_the_beat, stopped_
 from live.control.loop import REASSERT_S, ControlPorts, LiveController, Turn
 from live.errors import LiveError
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
+from tests.support.builders import make_fleet, make_layout, with_steps
 from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 from tests.support.port_suite import ClockSuite
 from tests.support.worlds import drift, script, silence
@@ -169,11 +169,11 @@ def test_an_observer_says_what_it_would_do_and_does_nothing() -> None:
 
 
 def hung(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """The first replica runs requests and answers none."""
+    """The first replica runs requests, makes no step and answers none."""
     del now_s
     answered = seen.answered.copy()
     answered[0, 0] = 0
-    return replace(seen, answered=answered)
+    return replace(with_steps(seen, np.arange(answered.shape[1])[None] == 0), answered=answered)
 
 
 def test_a_hung_replica_is_cut_loose_once_it_is_out_of_rotation() -> None:

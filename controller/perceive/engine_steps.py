@@ -1,0 +1,82 @@
+"""When the engine of each replica was last seen to step: what tells a hang from one long answer.
+
+A replica that writes one long answer ends no request for minutes, and its engine steps all the time. So a
+hang is silence of the engine, not of requests, and silence is known only while its counters are read: between
+two scrapes they say whether it stepped, and an answered probe says the same. A replica that exports none has
+no silence here; ``controller.judge.hang`` judges it by its probes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+from contracts.telemetry import FleetTelemetry
+from contracts.units import MS_PER_S
+from controller.perceive.reading import plain
+from controller.state import ControllerState
+
+
+class Steps(NamedTuple):
+    """When engines were seen to step; written to."""
+
+    counted_at_s: NDArray[np.float64]  # [B, R], the engine's counters were last read (NaN: never)
+    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped or answered a probe, at the latest
+
+
+class EngineCounts(NamedTuple):
+    """What one telemetry says of engines."""
+
+    fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
+    span_s: NDArray[np.float64]  # [B, R], time that the counts are of
+    iterations: NDArray[np.float64]  # [B, R], engine steps in it (NaN: not exported, or not known)
+    generated: NDArray[np.float64]  # [B, R], tokens in it, likewise
+    probed: NDArray[np.int64]  # [B, P], replica of each probe
+    replied: NDArray[np.bool_]  # [B, P], it got an answer
+
+
+def follow_engine_steps(
+    state: ControllerState, telemetry: FleetTelemetry, fresh: NDArray[np.bool_], stale_after_s: float
+) -> dict[str, NDArray[np.float64]]:
+    """``Steps`` by name, after one telemetry. fresh: bool [B, R], a new scrape arrived."""
+    steps, engine = Steps(state.counted_at_s.copy(), state.stepped_at_s.copy()), telemetry.engine
+    counted = EngineCounts(
+        fresh=fresh,
+        span_s=plain(engine.span_s),
+        iterations=plain(engine.iterations),
+        generated=plain(engine.generation_tokens),
+        probed=plain(telemetry.probes.replica),
+        replied=plain(telemetry.probes.valid),
+    )
+    _note_steps(tuple(steps), tuple(counted), telemetry.now_ms / MS_PER_S, stale_after_s)
+    return steps._asdict()
+
+
+@compiled
+def _note_steps(steps, counted, now_s, stale_after_s):
+    """Bring up to date when the engines' counters were read and when they showed a step.
+
+    What nobody read is no silence: after a gap longer than ``stale_after_s`` it begins anew with the first
+    counts that are known again.
+    """
+    (counted_at_s, stepped_at_s), counted = borrowed(Steps(*steps)), borrowed(EngineCounts(*counted))
+    for b in range(len(now_s)):
+        for r in range(counted_at_s.shape[1]):
+            iterations, generated = counted.iterations[b, r], counted.generated[b, r]
+            known = not (np.isnan(iterations) and np.isnan(generated))
+            if not (counted.fresh[b, r] and known):
+                continue
+            span_s = counted.span_s[b, r]
+            began_at_s = now_s[b] - (0.0 if np.isnan(span_s) else span_s)
+            if not began_at_s - counted_at_s[b, r] <= stale_after_s:
+                silent = not stepped_at_s[b, r] >= began_at_s  # NaN: never stepped
+                stepped_at_s[b, r] = began_at_s if silent else stepped_at_s[b, r]
+            if iterations > 0.0 or generated > 0.0:
+                stepped_at_s[b, r] = now_s[b]
+            counted_at_s[b, r] = now_s[b]
+        for p in range(counted.replied.shape[1]):
+            if counted.replied[b, p]:
+                stepped_at_s[b, counted.probed[b, p]] = now_s[b]
