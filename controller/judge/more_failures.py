@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import Source
 from controller.cells import kernel_count, some_within
 from controller.detect.clauses import applies, failing_clauses, moves_traffic
-from controller.detect.sums import COUNT, OVER, excess_of_sums
+from controller.detect.sums import COUNT, excess_of_sums
 from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
 from controller.judge.more_failures_pass import AT_FAULT, SAME, Sides, Tried, count_attempts, follow_evidence
@@ -128,5 +128,6 @@ def _by_probes(blame: Blame, case: Case) -> Floats:
     """float64 [B, K, 1, C], how far the attempts of late are beyond the limits, of failures."""
     contract = case.setup.contract
     sums = np.zeros((*blame.attempts.shape[:2], len(contract.clause_ids), 4))
-    sums[..., COUNT], sums[..., OVER] = blame.attempts[:, :, :1], blame.attempts[:, :, 1:]
+    sums[..., COUNT] = blame.attempts[:, :, :1]
+    sums[..., COUNT + 1 :] = blame.attempts[:, :, 1:, None]  # of 0 and 1: clauses on means and on rates alike
     return excess_of_sums(sums, contract)[:, :, None]

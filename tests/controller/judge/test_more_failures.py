@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contracts.rng import stream
-from contracts.telemetry import FleetTelemetry, ProbeOutcome
+from contracts.telemetry import FleetTelemetry, ProbeOutcome, Source
 from controller.judge.more_failures_pass import (
     AT_FAULT,
     MOST,
@@ -24,7 +24,14 @@ from controller.judge.more_failures_pass import (
     odds_ratio,
 )
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout, with_traffic
+from tests.support.builders import (
+    DEFAULT_CLAUSES,
+    Clause,
+    make_contract,
+    make_fleet,
+    make_layout,
+    with_traffic,
+)
 from tests.support.worlds import run, script
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
@@ -104,9 +111,19 @@ def failed_probes(seen: FleetTelemetry, replicas: list[int]) -> FleetTelemetry:
     return replace(seen, probes=replace(seen.probes, outcome=outcome, values=values, valid=valid))
 
 
+#: The clause on failures as a rate, and as the shipped contracts have it: as a mean.
+MEAN_FAILURES = tuple(
+    replace(clause, rate_limit=None, threshold=0.02) if clause.source == Source.FAILED else clause
+    for clause in DEFAULT_CLAUSES
+)
+
+
+@pytest.mark.parametrize("clauses", [DEFAULT_CLAUSES, MEAN_FAILURES], ids=["rate", "mean"])
 @pytest.mark.parametrize("name", ["hysteresis", "sequential"])
 @pytest.mark.parametrize("idle_fails", [False, True])
-def test_an_idle_kernel_is_known_by_its_probes(name: str, idle_fails: bool) -> None:
+def test_an_idle_kernel_is_known_by_its_probes(
+    name: str, idle_fails: bool, clauses: tuple[Clause, ...]
+) -> None:
     """Home fails a third. The other kernel is clean: traffic goes there. Half of its probes fail: none."""
     rng = stream(3, "idle")
 
@@ -116,9 +133,10 @@ def test_an_idle_kernel_is_known_by_its_probes(name: str, idle_fails: bool) -> N
         shown = with_traffic(seen, LAYOUT, answered=(10 - failed) * busy, failed=failed * busy)
         return failed_probes(shown, [4, 5, 6, 7]) if idle_fails else shown
 
-    fleet = make_fleet(LAYOUT, capacity_rps=np.full(2, 100.0))
+    fleet = make_fleet(LAYOUT, capacity_rps=np.full(2, 100.0), contract=make_contract(LAYOUT, clauses))
     result = run(make_configuration(name, fleet), script(LAYOUT, 150, edit))
     assert (result.tables()[-1, :, 1] == (0.0 if idle_fails else 1.0)).all()
+    assert bool(result.decisions[-1].judgement.certified[0, 1].all()) is not idle_fails
 
 
 def test_attempts_are_those_of_requests_and_probes_of_whoever_serves() -> None:
