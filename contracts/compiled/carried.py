@@ -15,7 +15,9 @@ what a replica carries is the least of them:
   and m2 the moments of its service and r the load; waiting is taken as exponential beyond that, exact for
   M/M/1 and in heavy traffic (Kingman 1961): P(W > t) = r exp(-t (1 - r) 2 m1 / m2). Half of the 5 % may be
   missed by waiting, half by prompts that take too long by themselves, a bound by Bonferroni.
-- Never less than ``LEAST_RPS``.
+- Both kinds of lateness are held against what load adds: a request that is late with nobody beside it is not
+  made better by shedding others. Where gaps or first tokens are late at ``LEAST_LOAD`` of the steady state
+  already, that much is carried all the same; and never less than ``LEAST_RPS``.
 
 A service is the prefill of a prompt and the rest of one step; all times in seconds.
 """
@@ -41,6 +43,9 @@ _Z, _Z_HALF = 1.6449, 1.9600
 GAP_QUANTILE = 1.8767
 #: What even a kernel that keeps no objective is said to carry, so that shares of it exist; requests/s.
 LEAST_RPS = 1e-3
+#: Share of the steady-state rate below which less load makes answers hardly earlier: at half of it, a prompt
+#: waits no longer on average than another takes (Pollaczek and Khinchine, log-normal services), mostly less.
+LEAST_LOAD = 0.5
 #: Halvings of the rate at which first tokens are in time: to a thousandth.
 _HALVINGS = 10
 
@@ -104,9 +109,10 @@ def carried_rps(
 ) -> float:
     """Requests per second of a replica whose steps have the coefficients ``step`` [4]."""
     rate_rps = HEADROOM_RATIO * steady_rps(step, request, replica, objectives)
+    least_rps = max(LEAST_LOAD * rate_rps, LEAST_RPS)
     rate_rps = min(rate_rps, _gap_rps(step, request, replica, objectives.inter_token_s))
     if _first_in_time(rate_rps, step, request, objectives.first_token_s):
-        return max(rate_rps, LEAST_RPS)
+        return max(rate_rps, least_rps)
     low, high = 0.0, rate_rps
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -114,7 +120,7 @@ def carried_rps(
             low = middle
         else:
             high = middle
-    return max(low, LEAST_RPS)
+    return max(low, least_rps)
 
 
 @compiled
@@ -176,10 +182,10 @@ def _first_in_time(rate_rps: float, step: NDArray[np.float64], request: Request,
     if busy >= 1.0:
         return False
     rest_s = step[0] * (1.0 - rate_rps * prefill_s) / (1.0 - busy)  # of a step, without its prompts
-    wait_s = first_s - step[1] * request.most_prompt - rest_s
+    wait_s = max(first_s - step[1] * request.most_prompt - rest_s, 0.0)
     mean_s = prefill_s + rest_s
     load = rate_rps * mean_s
-    if wait_s <= 0.0 or load >= 1.0:
+    if load >= 1.0:
         return False
     square = step[1] * step[1] * request.prompt_square + rest_s * (2.0 * prefill_s + rest_s)
     kept: bool = math.log(load) - wait_s * (1.0 - load) * 2.0 * mean_s / square <= math.log(0.5 * MISSED)

@@ -15,12 +15,14 @@ move of ours has just brought more traffic to: taking it back answers it (``cont
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import FleetTelemetry
+from contracts.compiled.contract import CompiledContract
+from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import MS_PER_S
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
@@ -31,15 +33,29 @@ from controller.perceive.capacity import learn_capacity
 from controller.perceive.engine_steps import follow_engine_steps
 from controller.perceive.excuse_pass import Overload, excuse_failing
 from controller.perceive.identity import follow_statements, forget_wrong
-from controller.perceive.on_the_way import Way, as_clients_saw, follow_the_way
+from controller.perceive.on_the_way import FROM_REQUEST, Way, as_clients_saw, follow_the_way
 from controller.perceive.planning import Estimates, hold_load
 from controller.perceive.reading import add_observations, plain, pool_replicas, sinks_for
-from controller.perceive.reception import Arrived, Clocks, Pace, Rates, Serving, Traffic, follow, receive
+from controller.perceive.reception import (
+    LEAST_BEHIND,
+    MOST_BEHIND_S,
+    Arrived,
+    Clocks,
+    Pace,
+    Rates,
+    Serving,
+    Traffic,
+    follow,
+    receive,
+)
 from controller.perceive.usual_speed import StepTimes, held_step_times, learn_usual
 from controller.state import ControllerState, altered
 
 #: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
 _CLOCK_SLACK_S = 1e-6
+#: Share of the tightest objective of answers' times that a burst has to make who waits for it late by: a wait
+#: of less explains no late answer, however often bursts come.
+EXPLAINS_RATIO = 0.5
 #: Time that passes in a tick at least, where something is divided by it.
 _LEAST_S = 1e-3
 
@@ -138,6 +154,15 @@ def _overload(
     return Overload(excused_at_s, now_s, setup.layout.replica_kernel, setup.contract.window_s)
 
 
+@lru_cache(maxsize=64)
+def _explaining_s(contract: CompiledContract, behind_s: float) -> float:
+    """Seconds that a kernel is behind from which on a burst explains late answers, ``behind_s`` at least."""
+    judged = (contract.source == Source.LATENCY) & np.isin(contract.column, FROM_REQUEST)
+    tightest_s = float(contract.threshold[judged].min(initial=np.inf)) / MS_PER_S
+    explaining_s = EXPLAINS_RATIO * min(tightest_s, MOST_BEHIND_S) if np.isfinite(tightest_s) else 0.0
+    return max(behind_s, explaining_s)
+
+
 def _moved_on(
     state: ControllerState,
     now_s: NDArray[np.float64],
@@ -227,7 +252,8 @@ def _follow(
         setup.layout.replica_kernel,
         state.healthy_rps,
         setup.options.overload_ratio,
-        setup.options.behind_s,
+        LEAST_BEHIND / (2.0 * setup.options.smoothing_s),
+        _explaining_s(setup.contract, setup.options.behind_s),
     )
     pace = Pace(now_s, passed_s, np.exp(-passed_s / setup.options.smoothing_s), state.ticks == 0)
     follow(tuple(rates), tuple(traffic), tuple(pace), tuple(serving))

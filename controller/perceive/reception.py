@@ -22,6 +22,9 @@ from contracts.units import MS_PER_S
 READY = int(ReplicaState.READY)
 #: Seconds of work that a kernel can be behind at most: gateways give up after that.
 MOST_BEHIND_S = 30.0
+#: Requests beyond what a kernel carries, on average or at once, of which chance is no explanation: at half of
+#: its load it is four behind in one of a hundred arrivals. Where a request takes seconds, each alone is one.
+LEAST_BEHIND = 4.0
 
 
 class Clocks(NamedTuple):
@@ -87,6 +90,7 @@ class Serving(NamedTuple):
     owner: NDArray[np.int64]  # [R], kernel of each replica
     capacity_rps: NDArray[np.float64]  # [B, K], of one replica
     overload_ratio: float  # load over capacity above which a kernel is overloaded
+    beyond_rps: float  # and by how much at least, on average
     behind_s: float  # and how far it is behind where a burst has overloaded it
 
 
@@ -183,7 +187,7 @@ def _follow_rates(rates, traffic, pace):
 def _note_overload(rates, traffic, pace, serving):
     """When each kernel was last offered more than it carries, on average or by a burst that it still works
     off: what came in beyond its capacity (Lindley's recursion). What a needed replica fails is retried on
-    the others, so it carries as much less.
+    the others, so it carries as much less. A few requests overload no kernel that carries any.
     """
     offered_rps, table, owner = rates.offered_rps, serving.table, serving.owner
     fleets, kernels = rates.overloaded_at_s.shape
@@ -203,7 +207,8 @@ def _note_overload(rates, traffic, pace, serving):
             behind = _behind(rates.behind[b, k], came[k], carried_rps, pace.since_s[b])
             rates.behind[b, k] = behind
             limit_rps = serving.overload_ratio * carried_rps
-            if load_rps[k] > limit_rps or behind > serving.behind_s * limit_rps:
+            most_rps = limit_rps + (serving.beyond_rps if carried_rps > 0.0 else 0.0)
+            if load_rps[k] > most_rps or behind > max(serving.behind_s * limit_rps, LEAST_BEHIND):
                 rates.overloaded_at_s[b, k] = pace.now_s[b]
 
 

@@ -15,7 +15,6 @@ from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
-from controller.perceive.reception import MOST_BEHIND_S
 from policies.registry import make_configuration
 from tests.support.builders import (
     Clause,
@@ -170,47 +169,6 @@ def test_overload_alone_ejects_nobody(overloaded: bool, refused: int) -> None:
         state = replace(state, overloaded_at_s=np.full((1, 2), 1.0))
     excused = overloaded and not refused
     assert accumulate(state, seen, config).failing_now[0].tolist() == [not excused, not excused, False, False]
-
-
-@given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.floats(1.0, 50.0))
-def test_who_is_behind_what_came_is_overloaded_until_it_has_caught_up(came: list[int], rps: float) -> None:
-    """Lindley's recursion by hand: a burst overloads from one second of work on, without any smoothing."""
-    config = setup()
-    options = replace(config.options, smoothing_s=1e9)
-    fleet = replace(config.fleet, capacity_rps=np.full(2, rps))
-    config = replace(config, options=options, fleet=fleet)
-    state, behind, carried = initial_state(config, 1), 0.0, 2.0 * rps
-    quiet = replace(quiet_telemetry(LAYOUT, 0.0), offered=np.zeros((1, 2), dtype=np.int64))
-    state = accumulate(state, quiet, config).state
-    for tick, offered in enumerate(came, start=1):
-        seen = replace(quiet, now_ms=np.array([1000.0 * tick]), offered=np.array([[offered, 0]]))
-        state = accumulate(state, seen, config).state
-        behind = min(max(behind + offered * state.table[0, 0, 0] - carried, 0.0), MOST_BEHIND_S * carried)
-        assert state.behind[0, 0] == pytest.approx(behind)
-        assert (state.overloaded_at_s[0, 0] == float(tick)) == (behind > carried)
-
-
-@given(st.integers(0, 20), st.integers(0, 60), st.booleans())
-def test_a_kernel_carries_as_much_less_as_a_needed_member_fails(
-    failed: int, offered: int, needed: bool
-) -> None:
-    """What it fails is retried on its peer: of 20 attempts each; a member that could go changes nothing."""
-    config = replace(setup(), fleet=replace(setup().fleet, capacity_rps=np.full(2, 10.0)))
-    config = replace(config, options=replace(config.options, smoothing_s=1e9))
-    state = initial_state(config, 1)
-    counts = np.array([[20, 20, 0, 0]])
-    first = replace(
-        quiet_telemetry(LAYOUT, 0.0),
-        offered=np.array([[offered, 0]]),
-        answered=counts - np.array([[failed, 0, 0, 0]]),
-        failed=np.array([[failed, 0, 0, 0]]),
-    )
-    state = replace(state, needed=np.array([[needed, False, False, False]]))
-    state = accumulate(state, first, config).state
-    carried = 10.0 * (2.0 - (failed / 20.0 if needed else 0.0))
-    assert state.behind[0, 0] == pytest.approx(max(offered * state.table[0, 0, 0] - carried, 0.0))
-    overloaded = offered * state.table[0, 0, 0] > carried + 1e-9
-    assert overloaded == bool(np.isfinite(state.overloaded_at_s[0, 0])) or offered == carried
 
 
 def _same(sums: np.ndarray, values: np.ndarray, over: np.ndarray, given_values: np.ndarray) -> None:
