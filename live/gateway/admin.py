@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from contracts.loading.untrusted import MALFORMED
+from live.bounded import whole_answer
 from live.errors import LiveError
 from live.gateway.clusters import slice_cluster
 from live.ports import HostCounters
@@ -100,7 +101,7 @@ class EnvoyAdmin:
 
     def _response(self, method: str, path: str, parameters: dict[str, str]) -> httpx.Response:
         try:
-            response = self._client.request(method, path, params=parameters)
+            response = whole_answer(self._client, method, path, _TIMEOUT_S, params=parameters)
         except httpx.HTTPError as error:
             raise LiveError(f"{self.url}{path}: Envoy does not answer ({type(error).__name__})") from None
         if response.status_code != 200:
