@@ -83,7 +83,11 @@ class ClusterCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySample:
-    """All that the gateway reported since the last reading. Rows carry no text of users."""
+    """All that the gateway reported since the last reading. Rows carry no text of users.
+
+    whole: False where the gateway is not there, or was started anew since: what it was about has no answer,
+    and no replica is at fault.
+    """
 
     read_at_s: float  # Unix time
     requests: tuple[GatewayRequest, ...]
@@ -91,6 +95,7 @@ class GatewaySample:
     hosts: tuple[HostCounters, ...]
     unreadable: int  # rows that could not be parsed
     clusters: tuple[ClusterCounts, ...] = ()
+    whole: bool = True
     tells_replicas: bool = True  # False: of single replicas it says nothing
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from live.bounded import whole_answer
 from live.errors import LiveError
 from live.measure.endpoint import listed_models
 
@@ -67,7 +68,7 @@ def _await_health(client: httpx.Client, known: Credentials, stop: threading.Even
     deadline_at_s = time.monotonic() + known.timeout_s
     while not stop.is_set():
         try:
-            if client.get("/health", timeout=_ANSWER_S).status_code == 200:
+            if whole_answer(client, "GET", "/health", _ANSWER_S).status_code == 200:
                 return
         except httpx.HTTPError:
             pass
@@ -103,7 +104,7 @@ def _warm_up(client: httpx.Client, known: Credentials) -> str:
 
 def _answer(client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
     try:
-        response = client.request(method, path, json=body)
+        response = whole_answer(client, method, path, _WARM_UP_S, json=body)
         response.raise_for_status()
         answer: Any = response.json()
     except (httpx.HTTPError, ValueError) as error:

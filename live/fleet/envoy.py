@@ -14,6 +14,7 @@ from live.errors import LiveError
 from live.fleet.children import Children
 from live.fleet.plan import FleetPlan
 from live.fleet.processes import ProcessId, process_id
+from live.fleet.server import RestartRule
 from live.fleet.state import GatewayState
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.clusters import shadow_cluster, slice_cluster
@@ -76,8 +77,13 @@ def write_gateway(
 class Envoy:
     """The process. Instants are those of the supervisor's monotonic clock, in s."""
 
-    def __init__(self, settings: GatewaySettings, files: GatewayFiles, log: Path) -> None:
+    def __init__(
+        self, settings: GatewaySettings, files: GatewayFiles, log: Path, rule: RestartRule | None = None
+    ) -> None:
+        """rule: when it starts again, and when it is given up; None: as servers do."""
         self.settings = settings
+        self._rule = rule or RestartRule()
+        self._failures = 0  # ends in a row, without a steady run between them
         self._files = files
         self._log = log
         self._binary = find_envoy()
@@ -85,7 +91,9 @@ class Envoy:
         self._process: ProcessId | None = None
         self._starts = 0
         self._start_at_s = 0.0
+        self._given_up = False
         self._live = False
+        self._live_at_s = 0.0
         self._rotate_at_s = 0.0
         self._admin = EnvoyAdmin(f"http://127.0.0.1:{settings.admin_port}")
 
@@ -100,20 +108,38 @@ class Envoy:
 
     def advance(self, now_s: float, children: Children) -> bool:
         """Start it when there is none; whether anything changed."""
-        if self._process is None and now_s >= self._start_at_s:
-            command = envoy_command(self._binary, self.settings, self._files)
-            self._process = process_id(children.start(command, self._log, dict(os.environ)))
-            self._starts += 1
+        if self._process is None and now_s >= self._start_at_s and not self._given_up:
+            self._start(now_s, children)
             return True
         if self._process is not None and not self._live and self._admin.is_live():
-            self._live = True
+            self._live, self._live_at_s = True, now_s
             return True
         return False
 
+    def _start(self, now_s: float, children: Children) -> None:
+        command = envoy_command(self._binary, self.settings, self._files)
+        self._starts += 1
+        pid = 0
+        with suppress(OSError):  # no memory, say: an end like any other
+            pid = children.start(command, self._log, dict(os.environ))
+        self._process = process_id(pid) if pid else None
+        if self._process is None:
+            if pid:
+                children.forget(pid)
+            self._again(0.0, now_s)
+
     def ended(self, now_s: float, children: Children) -> None:
-        """It ended: again in half a second, which is as fast as ports come free."""
+        """It ended: it starts again by the rule, and after a steady run as if it had never ended."""
         children.forget(self.pid)
-        self._process, self._live, self._start_at_s = None, False, now_s + 0.5
+        ran_s = now_s - self._live_at_s if self._live else 0.0
+        self._process, self._live = None, False
+        self._again(ran_s, now_s)
+
+    def _again(self, ran_s: float, now_s: float) -> None:
+        self._failures = self._rule.failures(self._failures, ran_s)
+        wait_s = self._rule.wait_s(self._failures)
+        self._given_up = wait_s is None
+        self._start_at_s = now_s + (wait_s or 0.0)
 
     def rotate(self, now_s: float) -> None:
         """Begin logs anew that have grown large; the one before is kept."""
@@ -129,9 +155,9 @@ class Envoy:
                 self._admin.reopen_logs()
 
     def require_start(self) -> None:
-        """LiveError when it does not stay up at all."""
-        if self._starts > 5 and not self._live:
-            raise LiveError(f"Envoy does not come up; see {self._log}")
+        """LiveError when it does not stay up: what ended long ago counts no more."""
+        if self._given_up:
+            raise LiveError(f"Envoy ended {self._failures} times in a row; see {self._log}")
 
     def state(self) -> GatewayState:
         """As the state file says it; no process until it serves."""

@@ -96,7 +96,8 @@ class Supervisor:
             Server(plan=one, options=plan.options, port=port, log=folder.log(one.name))
             for one, port in zip(plan.replicas, ports, strict=False)
         )
-        self._envoy = Envoy(with_ports(options.gateway, ports[-2:]), folder.gateway, folder.log("envoy"))
+        settings = with_ports(options.gateway, ports[-2:])
+        self._envoy = Envoy(settings, folder.gateway, folder.log("envoy"), options.rule)
 
     def stop(self, *_: Any) -> None:
         """End the fleet; also as a signal handler."""

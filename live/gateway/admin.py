@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,17 @@ from typing import Any
 import httpx
 
 from contracts.loading.untrusted import MALFORMED
+from live.bounded import whole_answer
 from live.errors import LiveError
 from live.gateway.clusters import slice_cluster
 from live.ports import HostCounters
 
 _TIMEOUT_S = 2.0
+_UPTIME = r"^server\.uptime$"
+
+
+class GatewayGoneError(LiveError):
+    """Nobody listens where Envoy was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +82,11 @@ class EnvoyAdmin:
                 for host in status.get("host_statuses", [])
             )
 
+    def uptime_s(self) -> float:
+        """For how long this process runs; NaN where it does not say."""
+        with self._told("/stats"):
+            return float(self.statistics(_UPTIME).get("server.uptime", math.nan))
+
     def reopen_logs(self) -> None:
         """Open log files anew, after they were renamed."""
         self._call("POST", "/reopen_logs")
@@ -100,7 +112,9 @@ class EnvoyAdmin:
 
     def _response(self, method: str, path: str, parameters: dict[str, str]) -> httpx.Response:
         try:
-            response = self._client.request(method, path, params=parameters)
+            response = whole_answer(self._client, method, path, _TIMEOUT_S, params=parameters)
+        except httpx.ConnectError:
+            raise GatewayGoneError(f"{self.url}{path}: Envoy does not answer: nobody listens there") from None
         except httpx.HTTPError as error:
             raise LiveError(f"{self.url}{path}: Envoy does not answer ({type(error).__name__})") from None
         if response.status_code != 200:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from live.bounded import whole_answer
 from live.errors import LiveError
 from live.ports import ClusterCounts, GatewaySample
 
@@ -194,7 +195,7 @@ class GatewayMetrics:
         return counted(before, now)
 
     def _read(self, url: str) -> Readings:
-        answer = self._client.get(url, timeout=self._timeout_s)
+        answer = whole_answer(self._client, "GET", url, self._timeout_s)
         if answer.status_code != httpx.codes.OK:
             raise LiveError(f"HTTP {answer.status_code}")
         return read_clusters(answer.text, self._names)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from contracts.loading.untrusted import MALFORMED, json_of
 from live.errors import LiveError
-from live.gateway.admin import EnvoyAdmin
+from live.gateway.admin import EnvoyAdmin, GatewayGoneError
 from live.gateway.clusters import shadow_cluster
 from live.gateway.routes import SERVE, SHED
 from live.gateway.settings import GatewayFiles
@@ -74,29 +74,38 @@ class GatewayLogs:
         self._attempts = LogTail(files.attempts_log)
         self._admin = admin
         self._slices = slices
+        self._uptime_s = math.nan  # of Envoy, when it last said so
 
     def close(self) -> None:
         """Close the connection to Envoy; once is enough."""
         self._admin.close()
 
     def read(self) -> GatewaySample:
-        """Rows since the previous call; no host where Envoy does not answer: unknown, not zero."""
+        """Rows since the previous call; no host where Envoy does not answer: unknown, not zero.
+
+        Envoy is asked after its rows are read, so rows that an end of Envoy left are never taken for others.
+        """
         rows = _Rows()
         requests = rows.parse(self._requests.lines(), request_of)
         attempts = rows.parse(self._attempts.lines(), attempt_of)
+        hosts, whole = self._hosts()
         return GatewaySample(
             read_at_s=time.time(),
             requests=tuple(request for request in requests if request.slice),
             attempts=tuple(attempt for attempt in attempts if attempt.slice),
-            hosts=self._hosts(),
+            hosts=hosts,
             unreadable=rows.unreadable,
+            whole=whole,
         )
 
-    def _hosts(self) -> tuple[HostCounters, ...]:
+    def _hosts(self) -> tuple[tuple[HostCounters, ...], bool]:
+        """Of the replicas, and whether the process of before is there."""
         try:
-            return self._admin.hosts(self._slices)
-        except LiveError:
-            return ()
+            hosts, uptime_s = self._admin.hosts(self._slices), self._admin.uptime_s()
+        except LiveError as error:
+            return (), not isinstance(error, GatewayGoneError)
+        before_s, self._uptime_s = self._uptime_s, uptime_s
+        return hosts, not uptime_s < before_s
 
 
 def request_of(row: dict[str, Any]) -> GatewayRequest:

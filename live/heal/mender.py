@@ -14,6 +14,7 @@ import httpx
 
 from contracts.telemetry import ProbeOutcome
 from controller.healing.records import Flush
+from live.bounded import whole_answer
 from live.probe.answers import Line
 from live.probe.golden_answers import GoldenAnswers
 from live.probe.kinds import Asking, Echo, GenerationPrompt, PairKind
@@ -71,7 +72,7 @@ class ServerMender:
         """By the server's own endpoint, else by a restart, else not at all."""
         try:
             line = self.line()
-            answer = line.client.post(f"{line.url}/reset_prefix_cache", timeout=_FLUSH_WITHIN_S)
+            answer = whole_answer(line.client, "POST", f"{line.url}/reset_prefix_cache", _FLUSH_WITHIN_S)
         except Exception as error:  # gone, or not found any more
             return Flush.FAILED, f"the cache could not be flushed: {type(error).__name__}"
         if answer.status_code == httpx.codes.OK:

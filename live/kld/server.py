@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
+from live.bounded import whole_answer
 from live.kld.inside.orders import COLUMNS, MOST_ROW_VALUES, PREFIX, PROTOCOL, TOKEN_HEADER
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
@@ -43,7 +44,7 @@ class KldServer:
     def offer(self) -> tuple[PluginOffer | None, str]:
         """What it offers; None and why where that is nothing (no plug-in, a wrong token, ...)."""
         try:
-            answer = self._client.get(f"{PREFIX}status")
+            answer = whole_answer(self._client, "GET", f"{PREFIX}status", self._endpoint.timeout_s)
         except httpx.HTTPError as error:
             return None, f"{PREFIX}status: {type(error).__name__}: {error}"
         if answer.status_code != httpx.codes.OK:

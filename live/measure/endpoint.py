@@ -16,8 +16,11 @@ from typing import Any
 import httpx
 
 from contracts.errors import DocumentError, MeasurementError, Problem
+from live.bounded import whole_answer
 
 _CONNECT_S = 10.0
+#: Of an answer: whole rows of a vocabulary are the largest.
+_MOST_BYTES = 512 * 2**20
 _REFUSED = (401, 403)
 
 
@@ -83,7 +86,7 @@ class Endpoint:
     def content(self, client: httpx.Client, method: str, path: str, body: object = None) -> httpx.Response:
         """The server's answer as it is; raises as ``answer`` does for what is none."""
         try:
-            response = client.request(method, path, json=body)
+            response = whole_answer(client, method, path, self.timeout_s, _MOST_BYTES, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
             raise self._unreachable(error) from None
         except httpx.HTTPError as error:

@@ -21,6 +21,7 @@ from contracts.assess.sources import UNKNOWN
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
+from live.bounded import whole_answer
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
 from live.measure.endpoint import Endpoint, listed_models, refused
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
@@ -32,6 +33,7 @@ _TOP_K = 20
 #: Above 0 by as much, a log-probability of 32 bits is still one.
 _ROUNDING = 1e-6
 _TOKEN_PREFIX = "token_id:"
+_SCRAPE_S = 10.0
 
 #: By name of a ``StepPlan``'s clock.
 _Clocks = Mapping[str, Callable[[], float]]
@@ -186,7 +188,7 @@ class OpenaiSession:
     def exported(self) -> str:
         """Its Prometheus text; empty where it exports none."""
         try:
-            answer = self._line.client.get("/metrics")
+            answer = whole_answer(self._line.client, "GET", "/metrics", _SCRAPE_S)
         except httpx.HTTPError:
             return ""
         return answer.text if answer.status_code == 200 else ""

@@ -18,6 +18,8 @@ from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
 
 _DATA, _DONE = b"data:", b"[DONE]"
+#: Of all events of one answer.
+MOST_ANSWER_BYTES = 256_000_000
 #: Bytes of one event: rows of 20 log-probabilities of a few thousand tokens fit.
 MOST_BYTES = 16_000_000
 
@@ -25,10 +27,12 @@ MOST_BYTES = 16_000_000
 def payloads(answer: httpx.Response) -> Iterator[bytes]:
     """What every event of ``answer`` carries, up to the one that says it is done.
 
-    Raises MeasurementError for an event of more than ``MOST_BYTES``, httpx.HTTPError where the line breaks.
+    Raises MeasurementError for an event of more than ``MOST_BYTES`` or more than ``MOST_ANSWER_BYTES``,
+    httpx.HTTPError where the line breaks.
     """
-    rest = b""
+    rest, size = b"", 0
     for part in answer.iter_bytes():
+        size += len(part)
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
             data = line.removeprefix(_DATA).strip()
@@ -38,6 +42,8 @@ def payloads(answer: httpx.Response) -> Iterator[bytes]:
                 yield data
         if len(rest) > MOST_BYTES:
             raise MeasurementError(f"an event of the stream has more than {MOST_BYTES} bytes")
+        if size > MOST_ANSWER_BYTES:
+            raise MeasurementError(f"a stream has more than {MOST_ANSWER_BYTES} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ to nobody but the URL that was named.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import httpx
 
 from contracts.errors import DocumentError
 from contracts.loading.untrusted import MALFORMED, json_of
+from live.bounded import OversizedAnswerError, whole_answer
 from live.errors import LiveError
 
 #: To the end of an answer.
@@ -70,25 +70,19 @@ class PrometheusApi:
 
     def _post(self, text: str, token: str, within_s: float) -> tuple[int, bytes]:
         """Status and body."""
-        ends_s, parts, size = time.monotonic() + within_s, [], 0
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         form = {"query": text, "timeout": f"{within_s:g}s"}
         url = f"{self.url}/api/v1/query"
         try:
-            with self._client.stream("POST", url, data=form, headers=headers, timeout=within_s) as answer:
-                for part in answer.iter_bytes():
-                    parts.append(part)
-                    size += len(part)
-                    if size > MOST_BYTES or time.monotonic() > ends_s:
-                        break
-                else:
-                    return answer.status_code, b"".join(parts)
+            answer = whole_answer(self._client, "POST", url, within_s, MOST_BYTES, data=form, headers=headers)
+        except (httpx.ReadTimeout, OversizedAnswerError) as error:
+            limit = f"{within_s:g} s" if isinstance(error, httpx.TimeoutException) else f"{MOST_BYTES} bytes"
+            raise PrometheusError("PartialAnswer", f"{self.url}: no whole answer within {limit}") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             told = f"{self.url} does not answer: {type(error).__name__}"
             step = "is it up, and does the NetworkPolicy let the operator reach it?"
             raise PrometheusError("PrometheusUnreachable", f"{told}; {step}") from None
-        limit = f"{MOST_BYTES} bytes" if size > MOST_BYTES else f"{within_s:g} s"
-        raise PrometheusError("PartialAnswer", f"{self.url}: no whole answer within {limit}")
+        return answer.status_code, answer.content
 
 
 def _parsed(body: bytes) -> dict[str, Any]:

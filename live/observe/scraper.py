@@ -22,6 +22,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from live.bounded import whole_answer
 from live.errors import LiveError
 from live.exposition import read_samples
 from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
@@ -187,7 +188,7 @@ class Scraper:
 
     def _read(self, url: str) -> EngineReading | None:
         try:
-            answer = self._http.get(f"{url}/metrics", timeout=self._timeout_s)
+            answer = whole_answer(self._http, "GET", f"{url}/metrics", self._timeout_s)
             if answer.status_code != httpx.codes.OK:
                 return None
             return self._reader.read(url, answer.text, time.time())

@@ -13,10 +13,12 @@ from contracts.units import MS_PER_S
 from live.observe.increments import on_record_edges
 from live.ports import ClusterCounts, GatewayAttempt, GatewaySample
 
-_OK, _REDIRECT, _SERVER_ERROR, _GATEWAY_TIMEOUT = 200, 300, 500, 504
+_NO_ANSWER, _OK, _REDIRECT, _SERVER_ERROR, _GATEWAY_TIMEOUT = 0, 200, 300, 500, 504
 #: A whole answer in one piece comes within this of its first byte (ms): it shows no first token.
 _ONE_PIECE_MS = 2.0
 _LATENCY, _TTFT = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("ttft_ms")
+#: Samples without a word that leave open what was: longer, and nobody knows whether a replica was asked.
+_KEPT_SAMPLES = 3
 _EDGES_MS = np.array([*HISTOGRAM_EDGES_MS, np.inf])
 
 
@@ -43,13 +45,17 @@ class TrafficCounter:
         self._under_way = np.zeros(len(layout.slices), dtype=np.int64)
         #: float64 [R], requests that the gateway last had under way at each replica; 0 where it tells none.
         self.open = np.zeros(len(layout.replicas))
+        self._untold = 0  # samples since one told
         #: Whether the newest sample told.
         self.told = False
         #: int64 [R], failures since the last answer of each replica.
         self.consecutive_failed = np.zeros(len(layout.replicas), dtype=np.int64)
 
     def count(self, sample: GatewaySample) -> GatewayTraffic:
-        """Counts of ``sample``; rows of unknown slices and replicas, and mirrored copies, are left out."""
+        """Counts of ``sample``; rows of unknown slices and replicas, and mirrored copies, are left out.
+
+        So are tries without an answer of a sample that is not whole: the gateway's end, not a replica's.
+        """
         kernels, slices, replicas = self._layout.shape
         families = (len(LATENCY_FAMILIES), len(_EDGES_MS))
         found = GatewayTraffic(
@@ -61,7 +67,8 @@ class TrafficCounter:
             replica_answered=np.zeros(replicas, dtype=np.int64),
             replica_failed=np.zeros(replicas, dtype=np.int64),
         )
-        for attempt in sorted(sample.attempts, key=lambda one: one.started_at_s + one.duration_ms / 1000.0):
+        told = [one for one in sample.attempts if sample.whole or one.code != _NO_ANSWER]
+        for attempt in sorted(told, key=lambda one: one.started_at_s + one.duration_ms / 1000.0):
             if attempt.slice in self._slice and attempt.replica in self._replica and not attempt.shadow:
                 self._add(found, attempt)
         for cluster in sample.clusters:
@@ -79,10 +86,14 @@ class TrafficCounter:
             if request.slice in self._slice:
                 ended[self._slice[request.slice]] += 1
         self.told = bool(sample.hosts)
+        self._untold = 0 if self.told else self._untold + 1
+        if not sample.whole:  # what was under way in another process is nowhere
+            self._under_way[:] = 0
+        if self.told or not sample.whole or self._untold > _KEPT_SAMPLES:
+            self.open[:] = 0.0
         if not self.told:
             return ended
         under_way = np.zeros_like(ended)
-        self.open[:] = 0.0
         for host in sample.hosts:
             if host.slice in self._slice:
                 under_way[self._slice[host.slice]] += host.active
@@ -118,7 +129,7 @@ class TrafficCounter:
             first_ms = attempt.first_byte_ms
             if first_ms is not None and attempt.duration_ms - first_ms > _ONE_PIECE_MS:
                 found.latency_le[s, k, _TTFT] += first_ms <= _EDGES_MS
-        elif attempt.code == 0 or attempt.code >= _SERVER_ERROR:
+        elif attempt.code == _NO_ANSWER or attempt.code >= _SERVER_ERROR:
             found.failed[s, k] += 1
             found.timed_out[s, k] += attempt.code == _GATEWAY_TIMEOUT
             found.replica_failed[r] += 1

@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import httpx
 
 from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
+from live.bounded import whole_answer, within
 from live.load import SLICE_HEADER
 from live.measure.streamed_answers import payloads
 from live.probe.prefill import TOP_K
@@ -43,11 +44,13 @@ class Line:
 
     def post(self, body: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """The JSON object that answers ``body``; MeasurementError for anything else, httpx's own errors."""
-        answer = self.client.post(
+        answer = whole_answer(
+            self.client,
+            "POST",
             f"{self.url}/v1/completions",
+            limit_s,
             json={"model": self.model, **body},
             headers=self.headers,
-            timeout=limit_s,
         )
         if answer.status_code != httpx.codes.OK:
             raise MeasurementError(f"HTTP {answer.status_code}")
@@ -59,17 +62,16 @@ class Line:
             raise MeasurementError("the answer is no JSON object")
         return found
 
-    def stream(
-        self, question: Question, nonce: str, limit_s: float
-    ) -> AbstractContextManager[httpx.Response]:
-        """The answer to ``question`` as it comes."""
-        return self.client.stream(
-            "POST",
-            f"{self.url}/v1/completions",
-            json={"model": self.model, **question.body(nonce)},
-            headers=self.headers,
-            timeout=limit_s,
-        )
+    @contextmanager
+    def stream(self, question: Question, nonce: str, limit_s: float) -> Iterator[httpx.Response]:
+        """The answer to ``question`` as it comes, for ``limit_s``."""
+        body = {"model": self.model, **question.body(nonce)}
+        where = f"{self.url}/v1/completions"
+        with (
+            within(limit_s, self.client),
+            self.client.stream("POST", where, json=body, headers=self.headers, timeout=limit_s) as answer,
+        ):
+            yield answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeOutcome
+from live.bounded import whole_answer
 from live.load import SLICE_HEADER
 from live.measure.backend import TopScores, top_values
 from live.measure.openai_backend import prompt_rows, top_scores
@@ -84,11 +85,13 @@ def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
 def _measured(
     client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
 ) -> ProbeResult:
-    answer = client.post(
+    answer = whole_answer(
+        client,
+        "POST",
         f"{url}/v1/completions",
+        limit_s,
         json=_body(model, prompt),
         headers={SLICE_HEADER: prompt.slice},
-        timeout=limit_s,
     )
     content = _content(answer)
     rows = prompt_positions(content, prompt.positions)

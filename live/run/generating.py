@@ -11,6 +11,7 @@ import httpx
 from contracts.documents import KernelContract
 from contracts.errors import MeasurementError
 from contracts.metrics import GENERATION_COLUMNS, metric
+from live.bounded import whole_answer
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
 from live.probe.answers import Line
@@ -22,6 +23,7 @@ from live.run.options import ProbeOptions
 
 #: vLLM's block of prefix cache on GPUs, and a context, where a server does not say.
 _BLOCK, _CONTEXT = 16, 2048
+_SAYS_S = 10.0
 _BLOCK_SIZE = re.compile(r'^vllm:cache_config_info\{[^}]*\bblock_size="(\d+)"', re.MULTILINE)
 
 
@@ -88,7 +90,7 @@ def server_lengths(line: Line, options: ProbeOptions) -> Lengths:
 def _text(line: Line, path: str) -> str:
     """What the server says there; nothing where it says nothing."""
     try:
-        answer = line.client.get(f"{line.url}{path}")
+        answer = whole_answer(line.client, "GET", f"{line.url}{path}", _SAYS_S)
     except httpx.HTTPError:
         return ""
     return answer.text if answer.status_code == httpx.codes.OK else ""

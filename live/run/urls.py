@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import httpx
 
 from contracts.telemetry import ReplicaState
+from live.bounded import whole_answer
 from live.ports import LiveReplica
 
 _AT_ONCE = 16
@@ -72,7 +73,8 @@ class UrlDiscovery:
     def _seen(self, last: LiveReplica) -> LiveReplica:
         state, fingerprint = ReplicaState.DEAD, ""
         try:
-            if self._client.get(f"{last.url}/health", timeout=self._timeout_s).status_code == httpx.codes.OK:
+            answer = whole_answer(self._client, "GET", f"{last.url}/health", self._timeout_s)
+            if answer.status_code == httpx.codes.OK:
                 state = ReplicaState.READY
                 known = last.state == ReplicaState.READY
                 fingerprint = last.fingerprint if known else self._fingerprint(last.url)
@@ -89,7 +91,8 @@ class UrlDiscovery:
         """What the server states of itself; "" where it does not."""
         body = {"model": self._model, "prompt": [1, 2], "max_tokens": 1, "temperature": 0.0}
         try:
-            answer = self._client.post(f"{url}/v1/completions", json=body, timeout=self._timeout_s)
+            where = f"{url}/v1/completions"
+            answer = whole_answer(self._client, "POST", where, self._timeout_s, json=body)
             stated = answer.json().get("system_fingerprint")
         except (httpx.HTTPError, ValueError, AttributeError):
             return ""

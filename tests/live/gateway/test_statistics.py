@@ -140,3 +140,24 @@ def test_closed_statistics_leave_no_connection_open(tmp_path: Path) -> None:
     logs.close()
     logs.close()
     assert admin.closed
+
+
+def test_a_gateway_that_began_anew_is_told(tmp_path: Path) -> None:
+    """Whoever is not there, or runs for less long than it did, has ended since the reading before."""
+    uptimes: list[int | None] = [7, 8, None, 2, 3]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        now = uptimes[0]
+        if now is None:
+            raise httpx.ConnectError("refused")
+        stats = [{"name": "server.uptime", "value": now}]
+        return httpx.Response(200, json={"stats": stats} if request.url.path == "/stats" else {})
+
+    logs = GatewayLogs(
+        GatewayFiles(folder=tmp_path), EnvoyAdmin("http://envoy", httpx.MockTransport(answer)), ("prose",)
+    )
+    found: list[bool] = []
+    while uptimes:
+        found.append(logs.read().whole)
+        uptimes.pop(0)
+    assert found == [True, True, False, False, True]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,7 +115,16 @@ def test_an_answer_in_one_piece_shows_no_first_token() -> None:
 def test_failures_in_a_row_end_with_an_answer() -> None:
     """In the order in which attempts ended."""
     counter = TrafficCounter(LAYOUT)
-    rows = [
+    rows = _tries((503, 0, 200, 500))
+    counter.count(sample(rows[:2]))
+    assert counter.consecutive_failed.tolist() == [2, 0, 0]
+    counter.count(sample(rows[2:]))
+    assert counter.consecutive_failed.tolist() == [1, 0, 0]
+
+
+def _tries(codes: Sequence[int]) -> list[GatewayAttempt]:
+    """Tries at a replica that ended one after the other."""
+    return [
         GatewayAttempt(
             started_at_s=float(at),
             slice="prose",
@@ -123,9 +135,40 @@ def test_failures_in_a_row_end_with_an_answer() -> None:
             flags="",
             shadow=False,
         )
-        for at, code in enumerate((503, 0, 200, 500))
+        for at, code in enumerate(codes)
     ]
-    counter.count(sample(rows[:2]))
-    assert counter.consecutive_failed.tolist() == [2, 0, 0]
-    counter.count(sample(rows[2:]))
+
+
+def test_what_the_gateways_own_end_cut_off_is_no_failure_of_a_replica() -> None:
+    """While the gateway is not there, and when it has begun anew, tries without an answer count nowhere;
+    errors that replicas answered do.
+    """
+    counter = TrafficCounter(LAYOUT)
+    down = replace(sample(_tries((0, 0, 503))), whole=False)
+    assert counter.count(down).replica_failed.tolist() == [1, 0, 0]
+    anew = replace(sample(_tries((0, 0)), active=0), whole=False)
+    assert counter.count(anew).failed.sum() == 0
     assert counter.consecutive_failed.tolist() == [1, 0, 0]
+    assert counter.count(sample(_tries((0,)))).replica_failed.tolist() == [1, 0, 0]
+
+
+def test_nothing_waits_at_replicas_while_there_is_no_gateway() -> None:
+    """What was under way at its end is neither waiting at a replica nor counted against what comes after."""
+    counter = TrafficCounter(LAYOUT)
+    counter.count(sample(active=5))
+    assert counter.open.tolist() == [5.0, 0.0, 0.0]
+    counter.count(replace(sample(), whole=False))
+    assert counter.open.tolist() == [0.0, 0.0, 0.0]
+    assert not counter.told
+    assert counter.count(replace(sample(active=2), whole=False)).offered[0] == 2
+    assert counter.count(sample(ended=2, active=0)).offered[0] == 0
+
+
+def test_a_gateway_that_says_nothing_for_long_has_nothing_open() -> None:
+    """What it had open stands for a few samples, then nobody knows."""
+    counter = TrafficCounter(LAYOUT)
+    seen = []
+    for active in (5, None, None, None, None):
+        counter.count(sample(active=active))
+        seen.append(counter.open[0])
+    assert seen == [5.0, 5.0, 5.0, 5.0, 0.0]

@@ -1,0 +1,172 @@
+"""Answers within limits: a whole one has so long and so many bytes, however slowly or richly it comes.
+
+Time limits of HTTP clients count anew with every read, so whoever sends a byte a second is never late. Here
+the time that is left is what each connect, write and read may take, of status line and headers too.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpcore
+import httpx
+
+#: Of an answer, unless more is said: a server with hundreds of series exports less than one.
+MOST_BYTES = 32 * 2**20
+#: A limit of no time would mean none at all to a socket.
+_LEAST_S = 1e-3
+
+
+class OversizedAnswerError(httpx.RequestError):
+    """An answer has more bytes than were allowed; the rest was not read."""
+
+
+class _Deadline(threading.local):
+    """When requests of this thread end; monotonic clock, s."""
+
+    at_s: float = math.inf
+
+
+_deadline = _Deadline()
+
+
+@contextmanager
+def within(limit_s: float, *clients: httpx.Client) -> Iterator[None]:
+    """What this thread asks of ``clients`` in this block ends after ``limit_s``: httpx.TimeoutException."""
+    for client in clients:
+        _hold(client)
+    before = _deadline.at_s
+    _deadline.at_s = min(before, time.monotonic() + limit_s)
+    try:
+        yield
+    finally:
+        _deadline.at_s = before
+
+
+def whole_answer(
+    client: httpx.Client,
+    method: str,
+    url: str,
+    limit_s: float,
+    most_bytes: int = MOST_BYTES,
+    **parts: Any,
+) -> httpx.Response:
+    """The answer, read to its end within ``limit_s``; ``parts`` of the request as httpx takes them.
+
+    Raises httpx.TimeoutException where time is up, OversizedAnswerError beyond ``most_bytes``, and else as
+    httpx does; all are httpx.HTTPError.
+    """
+    ends_at_s, read, size = time.monotonic() + limit_s, [], 0
+    with within(limit_s, client), client.stream(method, url, timeout=limit_s, **parts) as answer:
+        for part in answer.iter_bytes():
+            read.append(part)
+            size += len(part)
+            if size > most_bytes:
+                raise OversizedAnswerError(f"more than {most_bytes} bytes", request=answer.request)
+            if time.monotonic() > ends_at_s:
+                raise httpx.ReadTimeout(f"no whole answer within {limit_s:g} s", request=answer.request)
+    kept = [(name, value) for name, value in answer.headers.multi_items() if name not in _OF_THE_WAY]
+    return httpx.Response(answer.status_code, headers=kept, content=b"".join(read), request=answer.request)
+
+
+#: Headers of how bytes came, which were decoded.
+_OF_THE_WAY = ("content-encoding", "content-length", "transfer-encoding")
+
+
+def _hold(client: httpx.Client) -> None:
+    """Let connections that ``client`` opens from now on keep to the deadline."""
+    for transport in (client._transport, *client._mounts.values()):
+        pool = getattr(transport, "_pool", None)
+        backend = getattr(pool, "_network_backend", None)
+        if isinstance(backend, httpcore.NetworkBackend) and not isinstance(backend, _TimedBackend):
+            pool._network_backend = _TimedBackend(backend)
+
+
+def _left_s(timeout: float | None, error: type[Exception]) -> float | None:
+    """The lesser of ``timeout`` and the time that is left, in s; raises ``error`` where none is."""
+    if math.isinf(_deadline.at_s):
+        return timeout
+    left_s = _deadline.at_s - time.monotonic()
+    if left_s <= 0.0:
+        raise error("no whole answer in time")
+    return max(_LEAST_S, left_s if timeout is None else min(timeout, left_s))
+
+
+def addresses(host: str, port: int) -> list[str]:
+    """Numeric addresses of ``host``, IPv4 first: servers listen there by default, IPv6 may lead nowhere.
+
+    Raises OSError where the name is not known.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ordered = sorted(found, key=lambda one: one[0] != socket.AF_INET)
+    return list(dict.fromkeys(str(one[4][0]) for one in ordered))
+
+
+class _TimedBackend(httpcore.NetworkBackend):
+    """Connections that keep to the deadline, to whichever address of a name answers."""
+
+    def __init__(self, inner: httpcore.NetworkBackend) -> None:
+        self._inner = inner
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        try:
+            found = addresses(host, port)
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError(str(error)) from error
+        first: Exception | None = None
+        for at, address in enumerate(found):
+            left_s = _left_s(timeout, httpcore.ConnectTimeout)
+            share_s = None if left_s is None else left_s / (len(found) - at)
+            try:
+                stream = self._inner.connect_tcp(address, port, share_s, local_address, socket_options)
+                return _TimedStream(stream)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                first = first or error
+        raise first or httpcore.ConnectError(f"{host} has no address")
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+    ) -> httpcore.NetworkStream:
+        left_s = _left_s(timeout, httpcore.ConnectTimeout)
+        return _TimedStream(self._inner.connect_unix_socket(path, left_s, socket_options))
+
+    def sleep(self, seconds: float) -> None:
+        self._inner.sleep(seconds)
+
+
+class _TimedStream(httpcore.NetworkStream):
+    """One connection, of whose reads and writes each has the time that is left."""
+
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _left_s(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, _left_s(timeout, httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        left_s = _left_s(timeout, httpcore.ConnectTimeout)
+        return _TimedStream(self._inner.start_tls(ssl_context, server_hostname, left_s))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
