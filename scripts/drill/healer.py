@@ -74,15 +74,22 @@ class RunningController:
         self._process = None
 
     def document(self) -> Path:
-        """The shipped RoutePolicy of live fleets with this policy and its meta-contract in it, pinned."""
-        shipped = load_as(RoutePolicy, resolve_uri(f"{_LIBRARY}live-route-policy.yaml", Path("drill")))
-        names = {"pool": self.pool, "contract": load_as(KernelContract, self.contract).metadata.name}
-        own = names | policy_fields(self.policy) | meta_fields(self.meta or own_meta(self.policy))
-        spec = shipped.spec.model_copy(update=own)
+        """``driving_document`` of this policy as a file."""
         path = self.folder.drills / "route-policy.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_pinned(path, dump_text(shipped.model_copy(update={"spec": spec})).encode())
+        document = driving_document(self.pool, self.policy, self.meta, self.contract)
+        write_pinned(path, dump_text(document).encode())
         return path
+
+
+def driving_document(pool: str, policy: str, meta: str, contract: Path) -> RoutePolicy:
+    """The shipped RoutePolicy of live fleets with ``policy`` and the meta-contract at ``meta`` in it ("":
+    that of its artefact, else the shipped one), pinned, for ``pool`` and the contract in the file.
+    """
+    shipped = load_as(RoutePolicy, resolve_uri(f"{_LIBRARY}live-route-policy.yaml", Path("drill")))
+    names = {"pool": pool, "contract": load_as(KernelContract, contract).metadata.name}
+    own = names | policy_fields(policy) | meta_fields(meta or own_meta(policy))
+    return shipped.model_copy(update={"spec": shipped.spec.model_copy(update=own)})
 
 
 def policy_fields(policy: str) -> dict[str, object]:

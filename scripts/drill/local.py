@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from contracts.documents import KernelContract
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, MissingPartError, Problem
 from contracts.loading.loader import load_as
+from contracts.telemetry import SampleRates
 from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
 from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
 from faults.inside.gate import CallRefusedError
+from live.control.setup import LiveDocuments, live_setup
 from live.drill.fleet import LocalFleet
 from live.drill.servers import open_for_drills
 from live.drill.target import LiveTarget, Nobody, frame_of
@@ -22,10 +25,15 @@ from live.fleet.background import running_fleet
 from live.fleet.plan import FleetPlan, ServerOptions, plan_fleet
 from live.fleet.state import FleetFolder, is_up, read_state
 from live.fleet.supervisor import SupervisorOptions
+from live.gateway.process import find_envoy
 from live.load import LoadRecord
+from policies.route import coverage_gaps
 from scripts.drill.documents import ReadDrill, check_live
-from scripts.drill.healer import RunningController
+from scripts.drill.healer import RunningController, driving_document
 from scripts.drill.inputs import NOBODY, contract_file
+
+#: What a controller is tried with: what is asked of replicas changes no judgement of what fits.
+_RATES = SampleRates(probes_per_s=1.0, scrape_interval_s=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +68,99 @@ class DrilledPolicy:
 def drill_local(read: ReadDrill, folder: FleetFolder, driver: DrilledPolicy, say: Say) -> LocalRun:
     """Run and judge ``read`` on the fleet in ``folder``, which is started for the drill where none runs.
 
-    Raises DocumentError for a fault that cannot be injected, LiveError and DrillError for a fleet that does
-    not take part or that somebody else drills.
+    Raises DocumentError for a fault that cannot be injected and for what ``refuse_unfit`` finds, LiveError
+    and DrillError for a fleet that does not take part or that somebody else drills.
     """
     drill = local_drill(read, folder)
+    refuse_unfit((drill,), folder, (driver,))
     with drilled_fleet(drill.fleet, folder, say):
         return run_on(drill, folder, driver, say)
+
+
+def refuse_unfit(drills: Iterable[LocalDrill], folder: FleetFolder, drivers: Iterable[DrilledPolicy]) -> None:
+    """DocumentError with everything that keeps ``drills`` from running in ``folder`` under ``drivers``: a
+    policy that does not fit the fleet or its contract, or whose certificate does not speak of it; a load of
+    slices that are not there; another fleet in the folder; a part that is not installed.
+
+    No port is among it: fleets of drills take free ones.
+    """
+    asked, healers = tuple(drills), tuple({(one.policy, one.meta): one for one in drivers}.values())
+    found = [*_fleets(asked, folder), *_loads(asked)]
+    judged = {(one.fleet.pool, one.contract_file): one for one in asked}
+    found += [problem for one in judged.values() for healer in healers for problem in _policy(one, healer)]
+    if found:
+        raise DocumentError(found)
+
+
+def _fleets(drills: tuple[LocalDrill, ...], folder: FleetFolder) -> Iterator[Problem]:
+    """What is wrong with the fleet in ``folder``, or with what it would be brought up from."""
+    state = read_state(folder)
+    if state is None or not is_up(state):
+        yield from _missing_parts()
+        return
+    end = "name another --folder, or end that fleet with `selvage fleet down`"
+    here = {server.name for server in state.servers}
+    for one in {one.fleet.pool: one.fleet for one in drills}.values():
+        lacking = [replica.name for replica in one.replicas if replica.name not in here]
+        if state.pool != one.pool:
+            yield Problem(str(folder.path), 0, "pool", one.pool, f"a fleet of {state.pool} runs", end)
+        elif lacking:
+            actual = f"a fleet without {', '.join(lacking)}"
+            yield Problem(str(folder.path), 0, "replicas", f"those of {one.pool}", actual, end)
+
+
+def _missing_parts() -> Iterator[Problem]:
+    """Parts that a fleet needs and that are not installed."""
+    try:
+        find_envoy()
+    except MissingPartError as error:
+        yield Problem("this machine", 0, "Envoy", "installed", str(error), "install it")
+    if find_spec("vllm") is None:
+        step = "run `make setup-test`, or `pip install 'selvage-fleet[live]'` and vllm"
+        yield Problem("this machine", 0, "vLLM", "installed", "no module vllm", step)
+
+
+def _loads(drills: tuple[LocalDrill, ...]) -> Iterator[Problem]:
+    """Loads that name slices which the fleet has not."""
+    for one in drills:
+        unknown = [part.slice for part in one.read.plan.slices if part.slice not in one.fleet.slices]
+        if unknown:
+            expected = f"slices of {', '.join(one.fleet.slices)}"
+            step = "name slices that have a home in the pool"
+            yield Problem(str(one.read.file), 0, "spec.load.slice_mix", expected, ", ".join(unknown), step)
+
+
+def _policy(drill: LocalDrill, driver: DrilledPolicy) -> Iterator[Problem]:
+    """Why ``driver`` cannot drive the fleet of ``drill``: its document is compiled as `selvage run` does."""
+    if driver.policy == NOBODY:
+        return
+    try:
+        documents = _documents(drill, driver)
+        setup = live_setup(documents, _by_kernel(drill), _RATES).setup
+    except DocumentError as error:
+        yield from error.problems
+        return
+    for gap in coverage_gaps(documents.policy, str(documents.policy_file), setup.fleet).policy:
+        expected = f"a certificate that speaks of the fleet of {drill.fleet.pool}, else a fallback drives"
+        step = "leave the policy out, or certify it: selvage policy certify --help"
+        yield Problem("--policy", 0, driver.policy, expected, gap, step)
+
+
+def _documents(drill: LocalDrill, driver: DrilledPolicy) -> LiveDocuments:
+    read, contract = drill.read, drill.contract_file
+    return LiveDocuments(
+        pool=read.pool,
+        pool_file=read.pool_file,
+        contract=load_as(KernelContract, contract),
+        policy=driving_document(drill.fleet.pool, driver.policy, driver.meta, contract),
+        policy_file=read.file,
+    )
+
+
+def _by_kernel(drill: LocalDrill) -> dict[str, tuple[str, ...]]:
+    replicas = drill.fleet.replicas
+    kernels = dict.fromkeys(one.kernel for one in replicas)
+    return {name: tuple(one.name for one in replicas if one.kernel == name) for name in kernels}
 
 
 def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:

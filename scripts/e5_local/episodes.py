@@ -36,15 +36,12 @@ class EpisodeFleet:
         shutil.rmtree(place, ignore_errors=True)
         ready_folder(place)
         told: list[str] = []
-        drill, policy = self._drills[episode.entry.name], episode.configuration.name
-        meta = episode.configuration.meta
-        inputs = input_hashes(drill.read, episode.configuration.spec, meta)
+        drill, own = self._drills[episode.entry.name], episode.configuration
+        inputs = input_hashes(drill.read, own.spec, own.meta)
         come_to_rest(self._folder, drill.fleet, told.append)
         keep_decisions(self._folder.path / CONTROL, self._out / "episodes" / "before")
-        healer = NOBODY if policy == BASELINE_CONFIGURATION else policy
-        driver = DrilledPolicy(policy=healer, seed=episode.seed, name=policy, meta=meta)
         try:
-            done = run_on(drill, self._folder, driver, told.append)
+            done = run_on(drill, self._folder, driver_of(episode), told.append)
         finally:
             keep_decisions(self._folder.path / CONTROL, place)
             write_whole(place / "told.txt", "".join(f"{line}\n" for line in told))
@@ -62,6 +59,13 @@ class EpisodeFleet:
         state = require_up(self._folder)
         servers = sorted({f"vLLM {one.version}" for one in state.servers if one.version})
         return (*servers, *([state.gateway.version] if state.gateway.version else []))
+
+
+def driver_of(episode: DrillEpisode) -> DrilledPolicy:
+    """Who heals in ``episode``; without a controller nobody."""
+    own = episode.configuration
+    healer = NOBODY if own.name == BASELINE_CONFIGURATION else own.name
+    return DrilledPolicy(policy=healer, seed=episode.seed, name=own.name, meta=own.meta)
 
 
 def result_of(episode: DrillEpisode, done: LocalRun, served_by: tuple[str, ...] = ()) -> EpisodeResult:

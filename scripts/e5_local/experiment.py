@@ -6,12 +6,12 @@ from contextlib import ExitStack
 
 import typer
 
-from scripts.drill.local import drilled_fleet
+from scripts.drill.local import drilled_fleet, refuse_unfit
 from scripts.e5.experiment import write_results
 from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, announced, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, show, summary
-from scripts.e5_local.episodes import EpisodeFleet
+from scripts.e5_local.episodes import EpisodeFleet, driver_of
 from scripts.e5_local.plan import LocalOptions, LocalSuite, plan_local
 from scripts.output import ready_folder
 from scripts.progress import told
@@ -22,13 +22,15 @@ from scripts.setup.warm import warm
 def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
     """Run what ``options`` ask for on one fleet, write ``e5.json`` and the report, print the tables or JSON.
 
-    Raises DocumentError for bad input, LiveError and DrillError where the fleet does not take part; what was
-    finished until then is kept, and the same command goes on from it.
+    Raises DocumentError for bad input and, before anything is started, for what keeps an episode from running
+    (``refuse_unfit``); LiveError and DrillError where the fleet does not take part. What was finished until
+    then is kept, and the same command goes on from it.
     """
     suite = plan_local(options)
-    ready_folder(options.out)
     kept = KeptEpisodes(options.out, sources_sha256("live"), cpu_model(), cores())
     todo = [one for one in suite.episodes if kept.load(one) is None]
+    refuse_unfit([suite.drills[one.entry.name] for one in todo], options.folder, map(driver_of, todo))
+    ready_folder(options.out)
     _say(f"{len(suite.episodes)} episodes, {len(suite.episodes) - len(todo)} kept from before")
     _say(
         f"this will take about {suite.expected_s(len(todo)) / 60.0:.0f} minutes, one episode after the other"

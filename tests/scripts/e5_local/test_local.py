@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,82 +14,23 @@ from faults.drill.runner import Say, run_drill
 from live.drill.between import home_plan, keep_decisions
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
+from policies.route import CoverageGaps
 from policies.supervised import meta_sha256
 from scripts.cli.main import app
-from scripts.drill.local import DrilledPolicy, LocalDrill, LocalRun
+from scripts.drill import local
+from scripts.drill.local import DrilledPolicy, LocalDrill, LocalRun, refuse_unfit
 from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, summary
 from scripts.e5_local import episodes
-from scripts.e5_local.episodes import result_of
-from scripts.e5_local.plan import LocalOptions, LocalSuite, plan_local
+from scripts.e5_local.episodes import driver_of
+from scripts.e5_local.plan import LocalOptions, plan_local
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.drill_runs import NotedLedger, ScriptedTarget
-from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
+from tests.support.episodes import move_at, quiet_record
 from tests.support.live_fleets import POOL
+from tests.support.local_suites import HOLD_S, SPEC, planned, played
 from tests.support.own_meta import write_own_meta
-
-HOLD_S = 80.0
-SPEC = {
-    "description": "one fault on one replica",
-    "pool": "test-pool",
-    "pool_uri": "pool.yaml",
-    "faults": [
-        {
-            "name": "bad",
-            "kind": "requantise",
-            "condition": "requantise-w3",
-            "live": {"bits": 3},
-            "target": {"kernel": "fp16", "replica": 0},
-            "onset_s": 20.0,
-            "duration_s": 5.0,
-        }
-    ],
-    "steady_state": [{"name": "answers", "metric": "failure_rate", "threshold": 0.05}],
-    "undo": {"verify_probes": 2, "readmit_over_s": 2.0},
-    "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5}],
-    "time_to_live_s": 60.0,
-}
-
-
-def planned(
-    place: Path,
-    *,
-    drills: tuple[str, ...] = (),
-    seeds: int = 2,
-    policies: tuple[str, ...] = ("fixed", "sequential"),
-    meta: str = "",
-) -> LocalSuite:
-    """A run of ``fixed`` and ``sequential`` on drills of a pool of two slices, three replicas."""
-    (place / "pool.yaml").write_text(POOL)
-    file = write_yaml(place / "drill.yaml", envelope("FaultDrill", "bits", SPEC))
-    return plan_local(
-        LocalOptions(
-            out=place / "out",
-            folder=FleetFolder(path=place / "fleet"),
-            policies=policies,
-            drills=drills or (str(file),),
-            seeds=seeds,
-            hold_s=HOLD_S,
-            meta=meta,
-        )
-    )
-
-
-def record_of(episode: DrillEpisode) -> EpisodeRecord:
-    """Nobody moves under ``fixed``; ``sequential`` leaves ten seconds after the onset."""
-    plan = episode.entry.plan
-    rows = int(plan.total_s)
-    record = replace(broken_record(rows, 20), incident=step_fault(20.0, rows))
-    moved = record if episode.configuration.name == "fixed" else move_at(record, 30)
-    return replace(moved, policy=episode.configuration.name, seed=episode.seed)
-
-
-def played(episode: DrillEpisode, *, shows: bool = True) -> EpisodeResult:
-    """The episode on a scripted target."""
-    plan, target = episode.entry.plan, ScriptedTarget(episode=record_of(episode), shows_after=shows)
-    run = run_drill(plan, target, NotedLedger(target.told), lambda _: None)
-    return result_of(episode, LocalRun(outcome=judge(plan, run), requests=[]), ("vLLM 0",))
 
 
 def test_every_drill_gets_the_same_window_and_its_group(tmp_path: Path) -> None:
@@ -247,3 +187,36 @@ def test_options_of_the_other_target_are_refused(tmp_path: Path, words: list[str
     assert done.exit_code == 2
     assert message in done.output
     assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_run_is_refused_whole_before_a_server_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network of five slices on a fleet of two, a load of a slice that is not there, no Envoy: all said at
+    once, exit code 2, nothing left behind.
+    """
+    monkeypatch.setenv("SELVAGE_ENVOY", str(tmp_path / "no-envoy"))
+    (tmp_path / "pool.yaml").write_text(POOL)
+    load = {"rate_rps": 4.0, "slice_mix": [{"slice": "poetry", "share": 1.0}]}
+    file = write_yaml(tmp_path / "drill.yaml", envelope("FaultDrill", "bits", {**SPEC, "load": load}))
+    words = ["--drills", str(file), "--policies", "sequential,learned", "--folder", str(tmp_path / "fleet")]
+    done = CliRunner().invoke(app, ["e5", "--target", "local", *words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "poetry" in done.output
+    assert "Envoy" in done.output
+    assert "learned" in done.output or "slices in the fleet" in done.output
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "fleet").exists()
+
+
+def test_who_would_be_replaced_by_a_fallback_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result under the name of a policy that did not drive is none; whoever fits is let through."""
+    monkeypatch.setattr(local, "_missing_parts", lambda: ())
+    plan = planned(tmp_path, seeds=1)
+    drills, drivers = list(plan.drills.values()), [driver_of(one) for one in plan.episodes]
+    refuse_unfit(drills, FleetFolder(path=tmp_path / "fleet"), drivers)
+    monkeypatch.setattr(local, "coverage_gaps", lambda *_: CoverageGaps(policy=("prompt tokens: 9 here",)))
+    with pytest.raises(DocumentError, match=r"sequential.*a fallback drives.*prompt tokens: 9 here"):
+        refuse_unfit(drills, FleetFolder(path=tmp_path / "fleet"), drivers)
