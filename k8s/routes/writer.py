@@ -98,7 +98,7 @@ def _holds(found: Manifest, rules: list[Rule]) -> bool:
 
 
 def _check_mirrors(routes: Routes, wanted: Manifest, rules: list[Rule]) -> None:
-    """RouteError where a definition would drop the share of a mirror: without it all requests are mirrored."""
+    """RouteError where a definition drops the share of a mirror: without it all requests are mirrored."""
     if not any(rule.get("filters") for rule in rules):
         return
     stored = routes.replace(wanted, trial=True)["spec"].get("rules", [])
