@@ -38,9 +38,9 @@ class _GuardedRoutes:
         with answers("HTTPRoute"):
             return self._inner.create(route)
 
-    def replace(self, route: Manifest) -> Manifest:
+    def replace(self, route: Manifest, *, trial: bool = False) -> Manifest:
         with answers("HTTPRoute"):
-            return self._inner.replace(route)
+            return self._inner.replace(route, trial=trial)
 
 
 class ApiCluster:

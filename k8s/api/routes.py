@@ -38,13 +38,11 @@ class ApiRoutes:
         with _conflicts():
             return self._call("create_namespaced_custom_object", body=route, field_manager=FIELD_MANAGER)
 
-    def replace(self, route: Manifest) -> Manifest:
-        """Replace by resourceVersion; ``Conflict`` where it is not the newest."""
-        name = route["metadata"]["name"]
+    def replace(self, route: Manifest, *, trial: bool = False) -> Manifest:
+        """Replace by resourceVersion; ``Conflict`` where it is not the newest. trial: as a dry run."""
+        asked = {"body": route, "field_manager": FIELD_MANAGER, **({"dry_run": "All"} if trial else {})}
         with _conflicts():
-            return self._call(
-                "replace_namespaced_custom_object", name=name, body=route, field_manager=FIELD_MANAGER
-            )
+            return self._call("replace_namespaced_custom_object", name=route["metadata"]["name"], **asked)
 
     def _call(self, method: str, **arguments: Any) -> Manifest:
         found: Manifest = getattr(self._objects, method)(

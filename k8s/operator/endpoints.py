@@ -1,7 +1,8 @@
 """The servers behind one backend: EndpointSlices of a Service, or the pods that an InferencePool selects.
 
 A pod that was taken out of rotation has left what the gateway selects; it is found by its other labels, is
-not ready for traffic, and is still scraped and probed.
+not ready for traffic, and is still scraped and probed. A pod that has ended (evicted, failed) or is being
+deleted is nobody's replica any more: its place is free for the next one.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndp
     """
     if backend.kind == "InferencePool":
         return _behind_pool(cluster, backend.name)
-    return _behind_service(cluster, backend.name, port)
+    return _behind_service(cluster, backend, port)
 
 
 def ready_url(cluster: Cluster, backend: BackendRef) -> str:
@@ -90,14 +91,20 @@ def selector_of(cluster: Cluster, backend: BackendRef) -> dict[str, str]:
     return dict(((cluster.service(backend.name) or {}).get("spec") or {}).get("selector") or {})
 
 
-def _behind_service(cluster: Cluster, name: str, port: int | None) -> FoundEndpoints:
-    service = cluster.service(name)
-    selector = dict((service or {}).get("spec", {}).get("selector") or {})
+def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
+    name = backend.name
+    spec = (cluster.service(name) or {}).get("spec") or {}
+    selector, ports = dict(spec.get("selector") or {}), list(spec.get("ports") or [])
+    told = _port_of(ports, backend.port)
+    if ports and told is None:
+        return _without_port(backend, ports, selector)
     own, movable, value = own_labels(selector), IN_ROTATION in selector, selector.get(IN_ROTATION, IN)
     reason, message = _selector_problem(f"Service {name}", selector) if own else ("", "")
-    endpoints = _listed(cluster.endpoint_slices(name))
-    port = endpoints[0].port if endpoints else port
     pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
+    gone = {name for name, pod in pods.items() if _ended(pod)}
+    listed = _listed(cluster.endpoint_slices(name), None if told is None else str(told.get("name") or ""))
+    endpoints = [one for one in listed if one.pod not in gone]
+    port = next((one.port for one in listed), _target_port(told) if port is None else port)
     found = [
         replace(
             one,
@@ -108,7 +115,7 @@ def _behind_service(cluster: Cluster, name: str, port: int | None) -> FoundEndpo
         )
         for one in endpoints
     ]
-    known = {one.key for one in found}
+    known = {one.key for one in found} | gone
     if port is not None:
         apart = [pod for name, pod in pods.items() if name not in known and _label(pod) == OUT]
         out = [_of_pod(pod, port, in_rotation=False, movable=movable) for pod in apart]
@@ -165,12 +172,40 @@ def own_labels(selector: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in selector.items() if key != IN_ROTATION}
 
 
-def _listed(slices: Sequence[Manifest]) -> list[BackendEndpoint]:
+def _port_of(ports: Sequence[Manifest], number: int | None) -> Manifest | None:
+    """The port of a Service that a backend names; None where it has none of that number."""
+    return next((one for one in ports if one.get("port") == number), None)
+
+
+def _without_port(
+    backend: BackendRef, ports: Sequence[Manifest], selector: Mapping[str, str]
+) -> FoundEndpoints:
+    """Nobody: a gateway finds no server either."""
+    told = (
+        f"Service {backend.name}: expected port {backend.port}, as the pool's backend names it, got "
+        f"{sorted(one['port'] for one in ports)}; name a port of the Service, not of its pods"
+    )
+    return FoundEndpoints(endpoints=(), port=None, reason="PortNotFound", message=told, selector=selector)
+
+
+def _target_port(told: Manifest | None) -> int | None:
+    """Where servers listen by what a Service says; None for a port that pods know by name."""
+    target = None if told is None else told.get("targetPort", told.get("port"))
+    return target if isinstance(target, int) else None
+
+
+def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoint]:
+    """Servers of EndpointSlices, at the port that they list under the Service's name for it: of a Service
+    with several ports any may come first. named None: nobody knows the name, and the first one is taken.
+    """
     found = []
     for one in slices:
-        ports = [port["port"] for port in one.get("ports") or [] if port.get("port")]
+        ports = [port for port in one.get("ports") or [] if port.get("port")]
+        ports = ports if named is None else [port for port in ports if (port.get("name") or "") == named]
         listed = one.get("endpoints") or [] if ports else []
-        found += [_of_slice(endpoint, int(ports[0])) for endpoint in listed]
+        leaving = [(each.get("conditions") or {}).get("terminating") for each in listed]
+        stay = [each for each, leaves in zip(listed, leaving, strict=True) if not leaves]
+        found += [_of_slice(endpoint, int(ports[0]["port"])) for endpoint in stay]
     return found
 
 
@@ -178,8 +213,6 @@ def _of_slice(endpoint: Mapping[str, Any], port: int) -> BackendEndpoint:
     said = endpoint.get("conditions") or {}
     ready = said.get("ready", True)
     state = ReplicaState.READY if ready is not False else ReplicaState.STARTING
-    if said.get("terminating"):
-        state = ReplicaState.DRAINING
     pod = str((endpoint.get("targetRef") or {}).get("name", ""))
     address = str(endpoint["addresses"][0])
     key = pod or f"{address}:{port}"
@@ -191,8 +224,6 @@ def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> Ba
     status = pod.get("status") or {}
     conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
     state = ReplicaState.READY if conditions.get("Ready") == "True" else ReplicaState.STARTING
-    if pod["metadata"].get("deletionTimestamp"):
-        state = ReplicaState.DRAINING
     name = str(pod["metadata"]["name"])
     return BackendEndpoint(
         key=name,
@@ -213,8 +244,13 @@ def _selected(pod: Manifest, selector: Mapping[str, str]) -> bool:
 
 def _serves(pod: Manifest) -> bool:
     """Whether it has an address and has not ended, as the cluster's own endpoints ask."""
-    status = pod.get("status") or {}
-    return bool(status.get("podIP")) and status.get("phase") not in _ENDED
+    return bool((pod.get("status") or {}).get("podIP")) and not _ended(pod)
+
+
+def _ended(pod: Manifest) -> bool:
+    """Whether it will not serve again: evicted, failed, through, or being deleted."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in _ENDED or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _may_be(pod: Manifest, value: str) -> bool:

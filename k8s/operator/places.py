@@ -112,7 +112,11 @@ def _read(kind: str, found: Mapping[str, Any]) -> Manifest:
     metadata = found["metadata"]
     kept = {key: metadata[key] for key in ("name", "labels", "deletionTimestamp") if metadata.get(key)}
     if kind == SERVICES:
-        return {"metadata": kept, "spec": {"selector": dict(found.get("spec", {}).get("selector") or {})}}
+        spec = found.get("spec") or {}
+        named = [
+            {key: one.get(key) for key in ("name", "port", "targetPort")} for one in spec.get("ports") or []
+        ]
+        return {"metadata": kept, "spec": {"selector": dict(spec.get("selector") or {}), "ports": named}}
     if kind == POOLS:
         spec = found.get("spec") or {}
         return {"metadata": kept, "spec": {key: spec.get(key) for key in ("selector", "targetPorts")}}

@@ -50,10 +50,15 @@ class Publisher:
         self.writes = 0
         """Statuses written."""
         self.problem = ""
-        """What the server said against the last write, "" for nothing."""
+        """What the server said against the last status, "" for nothing."""
+        self.events_problem = ""
+        """What the server said against the last Event, "" for nothing."""
 
     def say(self, found: Publication, now_s: float) -> bool:
-        """Write the status of ``found`` where that is due; whether it was. The server's refusal is kept."""
+        """Write the status of ``found`` where that is due; whether it was. The server's refusal is kept.
+
+        A status that was written is written, whatever comes of its Events: they are told once, or lost.
+        """
         metadata = found.about["metadata"]
         uid = str(metadata.get("uid", "")) or f"{found.about['kind']}/{metadata['name']}"
         last = self._last.get(uid)
@@ -66,13 +71,13 @@ class Publisher:
             return False
         try:
             self._cluster.write_status(found.about, status)
-            self._tell(found, old)
         except ClusterError as error:
-            self.problem = str(error)
+            self.problem = _said_once(self.problem, str(error), "status")
             return False
         self.problem = ""
         self.writes += 1
         self._last[uid] = _Last(status=status, change=change, written_at_s=now_s)
+        self._tell(found, old)
         return True
 
     def forget(self, uids: Sequence[str]) -> None:
@@ -89,6 +94,8 @@ class Publisher:
         return status != last.status and passed_s >= REST_S
 
     def _tell(self, found: Publication, old: Sequence[dict[str, Any]]) -> None:
+        """Transitions as log lines and Events; after a refusal no more Events of this status are tried."""
+        refused = False
         for one in transitions(found.conditions, old):
             each = one.condition
             reason = f"{each.type}{each.reason}" if each.status == "True" else f"Not{each.type}{each.reason}"
@@ -96,9 +103,24 @@ class Publisher:
             kind, name = found.about["kind"], found.about["metadata"]["name"]
             about = fields(kind=kind, name=name, condition=each.type, status=each.status, reason=each.reason)
             _LOG.log(_LEVELS[each.bad], "%s %s: %s", kind, name, told[:1024], extra=about)
-            self._cluster.note(
-                EventNote(about=found.about, reason=reason[:128], message=told[:1024], warning=each.bad)
-            )
+            note = EventNote(about=found.about, reason=reason[:128], message=told[:1024], warning=each.bad)
+            refused = refused or not self._noted(note)
+
+    def _noted(self, event: EventNote) -> bool:
+        try:
+            self._cluster.note(event)
+        except ClusterError as error:
+            self.events_problem = _said_once(self.events_problem, str(error), "Events")
+            return False
+        self.events_problem = ""
+        return True
+
+
+def _said_once(before: str, problem: str, what: str) -> str:
+    """``problem``, as a log line too where it is another one than ``before``."""
+    if problem != before:
+        _LOG.warning("%s not written: %s", what, problem)
+    return problem
 
 
 def _list(last: _Last) -> list[dict[str, Any]]:

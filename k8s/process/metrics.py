@@ -89,7 +89,7 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
     age = GaugeMetricFamily("selvage_telemetry_age_seconds", aged, labels=policy)
     weight = GaugeMetricFamily("selvage_weight_ratio", "Share of a slice.", labels=cell)
     health = GaugeMetricFamily("selvage_health_ratio", "Contract health H; 0 is without excess.", labels=cell)
-    away = "Replicas out of rotation."
+    away = "Pods out of rotation."
     quarantined = GaugeMetricFamily("selvage_quarantined_replicas", away, labels=kernel)
     tokens = CounterMetricFamily("selvage_probe_tokens", "Prompt tokens that probes sent.", labels=kernel)
     blind = "1: something that should be seen is not; see TelemetryFresh."
@@ -103,8 +103,9 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
             weight.add_metric(labels, float(loop.controller.state.table[0, s, k]))
             if turn is not None and turn.decision is not None:
                 health.add_metric(labels, float(turn.decision.judgement.health[0, k, s]))
+        there = np.isin(layout.replicas, [pod.slot for pod in loop.discovery.pods])
         for k, one in enumerate(layout.kernels):
-            out = loop.controller.state.quarantined[0] & (layout.replica_kernel == k)
+            out = loop.controller.state.quarantined[0] & (layout.replica_kernel == k) & there
             quarantined.add_metric([name, one], int(out.sum()))
         if turn is not None and turn.decision is not None and turn.telemetry is not None:
             demoted.add_metric([name], float(turn.decision.demoted[0]))

@@ -5,16 +5,35 @@ Keys are camel case, as Kubernetes writes status; specs keep the words of the fi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import Any
 
 from contracts.assess.gate import GateOutcome
 from controller.promotion.records import PromotionStage
+from faults.drill.outcome import DrillVerdict
 
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer", "format": "int64", "minimum": 0}
 _NUMBER: Schema = {"type": "number", "format": "double"}
+
+
+class DrillPhase(StrEnum):
+    """How far a FaultDrill is, as its status says: who writes a phase takes it from here."""
+
+    PENDING = "Pending"  # cannot run as things stand
+    STEADY = "Steady"  # measured before anything is injected
+    INJECTING = "Injecting"
+    UNDOING = "Undoing"
+    HEALING = "Healing"  # what was undone is watched until it is as before
+    DONE = "Done"
+
+
+def drill_verdict_told(verdict: DrillVerdict) -> str:
+    """``verdict`` as status and conditions say it."""
+    return str(verdict).capitalize()
 
 
 def _object(description: str, required: tuple[str, ...], **properties: Schema) -> Schema:
@@ -24,6 +43,10 @@ def _object(description: str, required: tuple[str, ...], **properties: Schema) -
 
 def _described(schema: Schema, description: str) -> Schema:
     return {**schema, "description": description}
+
+
+def _one_of(values: Iterable[str], description: str) -> Schema:
+    return {**_TEXT, "enum": [str(one) for one in values], "description": description}
 
 
 def _listed(item: Schema, description: str) -> Schema:
@@ -85,10 +108,8 @@ _ROUTE_SLICE = _object(
 
 #: A promotion as it is kept: a restarted operator goes on from it (``controller.promotion.kept``).
 _PROMOTION: dict[str, Schema] = {
-    "stage": _described({**_TEXT, "enum": [str(one) for one in PromotionStage]}, "How far it was let in."),
-    "verdict": _described(
-        {**_TEXT, "enum": [str(one) for one in GateOutcome]}, "How it ended; absent: not decided yet."
-    ),
+    "stage": _one_of(PromotionStage, "How far it was let in."),
+    "verdict": _one_of(GateOutcome, "How it ended; absent: not decided yet."),
     "reason": _described(_TEXT, "Why it stands there, in one word."),
     "message": _described(_TEXT, "Why it stands there, and what to do, for people."),
     "mostWeight": _described(_NUMBER, "Largest share of a slice that it may take now, 0 to 1."),
@@ -133,12 +154,8 @@ _OWN: dict[str, dict[str, Schema]] = {
         ),
     },
     "FaultDrill": {
-        "phase": _described(
-            {**_TEXT, "enum": ["Pending", "Steady", "Injecting", "Undoing", "Done"]}, "How far it is."
-        ),
-        "verdict": _described(
-            {**_TEXT, "enum": ["Passed", "Failed", "Inconclusive", "Invalid"]}, "How it ended."
-        ),
+        "phase": _one_of(DrillPhase, "How far it is."),
+        "verdict": _one_of((drill_verdict_told(one) for one in DrillVerdict), "How it ended."),
         "report": _described(_TEXT, "Where the report lies."),
     },
     "KernelPromotion": _PROMOTION,

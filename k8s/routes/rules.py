@@ -1,7 +1,7 @@
 """A routing table as rules of an HTTPRoute: one rule per slice, one backend per kernel.
 
-Every field that the API server would fill in is written out, so that what is read back is what was written
-and a foreign edit shows. Source: Gateway API v1, HTTPRouteRule and HTTPBackendRef.
+What the API server fills in or leaves out depends on the version of its definition, so rules are compared by
+``plain_rules``, and a foreign edit shows. Source: Gateway API v1, HTTPRouteRule and HTTPBackendRef.
 """
 
 from __future__ import annotations
@@ -19,6 +19,18 @@ WHOLE = 10_000
 MOST_BACKENDS, MOST_RULES = 16, 16
 
 Rule = dict[str, Any]
+
+#: What definitions of the Gateway API fill in, by the field whose value or items they stand in.
+_FILLED: dict[str, Rule] = {
+    "backendRef": {"group": "", "kind": "Service"},
+    "backendRefs": {"group": "", "kind": "Service", "weight": 1},
+    "fraction": {"denominator": 100},
+    "headers": {"type": "Exact"},
+    "matches": {"path": {"type": "PathPrefix", "value": "/"}},
+    "path": {"type": "PathPrefix", "value": "/"},
+}
+#: What a rule without matches stands for.
+_ALL = [_FILLED["matches"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +121,9 @@ def backend_places(shape: RouteShape) -> dict[str, int]:
 def table_of(rules: Sequence[Rule], shape: RouteShape) -> NDArray[np.float64] | None:
     """The table [S, K + 1] that ``rules`` carry out; None where they are not rules of ``shape``."""
     found = np.zeros((len(shape.slices), len(shape.kernels) + 1))
-    by_name = {rule.get("name"): rule for rule in rules}
+    by_slice = {_slice_of(rule, shape): rule for rule in rules}
     for at, name in enumerate(shape.slices):
-        rule = by_name.get(_rule_name(name))
+        rule = by_slice.get(name)
         written = (rule or {}).get("backendRefs") or []
         weights = [one.get("weight", 1) for one in written]
         keys = [(one.get("group", ""), one.get("kind", "Service"), one.get("name")) for one in written]
@@ -119,6 +131,47 @@ def table_of(rules: Sequence[Rule], shape: RouteShape) -> NDArray[np.float64] | 
             return None
         found[at] = np.array(weights) / sum(weights)
     return found if len(rules) == len(shape.slices) else None
+
+
+def plain_rules(rules: Sequence[Rule]) -> list[Rule]:
+    """``rules`` as every version of the definition stores them alike, for comparisons.
+
+    Names of rules are left out: before Gateway API 1.4 the standard definitions drop them. What definitions
+    fill in is there, and lists that are empty are not; whatever else somebody wrote stays.
+    """
+    bare = [{key: value for key, value in rule.items() if key != "name"} for rule in rules]
+    return [{"matches": _ALL, **_filled(rule, "rules")} for rule in bare]
+
+
+def dropped_fields(sent: Any, stored: Any, where: str = "") -> list[str]:
+    """Paths of what is in ``sent`` and not in ``stored``."""
+    if isinstance(sent, dict) and isinstance(stored, dict):
+        inner = [dropped_fields(one, stored.get(key), f"{where}.{key}") for key, one in sent.items()]
+    elif isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        inner = [dropped_fields(one, kept, where) for one, kept in zip(sent, stored, strict=True)]
+    else:
+        return [] if sent == stored else [where.lstrip(".")]
+    return sorted({path for paths in inner for path in paths})
+
+
+def _filled(found: Any, where: str) -> Any:
+    """``found``, which stands in field ``where``, with what definitions fill in and without empty lists."""
+    if isinstance(found, list):
+        return [_filled(one, where) for one in found]
+    if not isinstance(found, dict):
+        return found
+    inner = {key: _filled(one, key) for key, one in found.items() if one not in ([], None)}
+    return {**_FILLED.get(where, {}), **inner}
+
+
+def _slice_of(rule: Rule, shape: RouteShape) -> str:
+    """Slice of ``rule`` by the header that it matches, "" where it matches by anything else."""
+    matches = rule.get("matches") or [{}]
+    headers = [one for match in matches for one in match.get("headers") or []]
+    if not headers:
+        return shape.default_slice
+    named = len(headers) == 1 and str(headers[0].get("name", "")).lower() == shape.slice_header.lower()
+    return str(headers[0].get("value", "")) if named else ""
 
 
 def integer_weights(row: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -1,8 +1,9 @@
 """Write the rules of a route that is ours, and never fight anybody for them.
 
 ``spec.rules`` is an atomic list: nobody can own one weight of it, so the list is ours whole or not at all.
-An annotation names the RoutePolicy that owns the route, another the hash of the rules that it wrote last. A
-route of another owner, or one whose rules are not what was written last, is reported and left alone.
+An annotation names the RoutePolicy that owns the route, another the hash of the rules that it wrote last,
+as the server stored them. A route of another owner, or one whose rules are not what was written last, is
+reported and left alone.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from contracts.loading.files import canonical_sha256
-from k8s.routes.rules import Rule
+from k8s.routes.rules import Rule, dropped_fields, plain_rules
 
 OWNER = "selvage.dev/route-policy"
 WRITTEN = "selvage.dev/rules-sha256"
+#: Hash of the rules that were asked for, where the server stored others.
+ASKED = "selvage.dev/asked-sha256"
 #: Reads and writes of one call before it gives up for this tick.
 ATTEMPTS = 5
 
@@ -42,8 +45,11 @@ class Routes(Protocol):
     def create(self, route: Manifest) -> Manifest:
         """Create; ``Conflict`` where it exists meanwhile."""
 
-    def replace(self, route: Manifest) -> Manifest:
-        """Replace by resourceVersion; ``Conflict`` where it is not the newest."""
+    def replace(self, route: Manifest, *, trial: bool = False) -> Manifest:
+        """Replace by resourceVersion; what is stored now. ``Conflict`` where it is not the newest.
+
+        trial: nothing is stored, and what would be is returned.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,23 +67,69 @@ class WrittenRoute:
 def write_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> bool:
     """Put ``rules`` in force; whether anything was written.
 
-    RouteError (reason ``RouteMissing``, ``RouteOwnedByOther``, ``ForeignEdit``, ``WriteConflict``) where not:
-    the rules that stand stay in force.
+    RouteError (reason ``RouteMissing``, ``RouteOwnedByOther``, ``ForeignEdit``, ``FieldsDropped``,
+    ``WriteConflict``) where not: the rules that stand stay in force.
     """
     for _ in range(ATTEMPTS):
         found = routes.read(route.name)
         try:
             if found is None:
-                routes.create(_fresh(route, rules))
-                return True
-            check_owned(found, route)
-            if found["spec"].get("rules") == rules and _annotations(found).get(WRITTEN) == _digest(rules):
-                return False
-            routes.replace(_with_rules(found, route, rules))
-            return True
+                stored = routes.create(_fresh(route, rules))
+            else:
+                check_owned(found, route)
+                if _holds(found, rules):
+                    return False
+                wanted = _with_rules(found, route, rules)
+                _check_mirrors(routes, wanted, rules)
+                stored = routes.replace(wanted)
         except Conflict:
             continue
-    raise RouteError("WriteConflict", f"HTTPRoute {route.name} changed {ATTEMPTS} times while it was written")
+        _note_stored(routes, stored, rules)
+        return True
+    raise _beaten(route.name)
+
+
+def _holds(found: Manifest, rules: list[Rule]) -> bool:
+    """Whether ``found``, which is ours, has ``rules``, or what the server made of them."""
+    said, stored = _annotations(found), found["spec"].get("rules", [])
+    if said.get(WRITTEN) != _digest(stored):
+        return False
+    return plain_rules(stored) == plain_rules(rules) or said.get(ASKED) == _digest(rules)
+
+
+def _check_mirrors(routes: Routes, wanted: Manifest, rules: list[Rule]) -> None:
+    """RouteError where a definition drops the share of a mirror: without it all requests are mirrored."""
+    if not any(rule.get("filters") for rule in rules):
+        return
+    stored = routes.replace(wanted, trial=True)["spec"].get("rules", [])
+    if paths := dropped_fields(plain_rules(rules), plain_rules(stored)):
+        message = (
+            f"the definition of HTTPRoute in this cluster drops {', '.join(paths)}, so nothing is written; "
+            "install Gateway API 1.3 or newer, or take the promotion back"
+        )
+        raise RouteError("FieldsDropped", message)
+
+
+def _note_stored(routes: Routes, stored: Manifest, rules: list[Rule]) -> None:
+    """Write down what the server made of ``rules`` where it is not the same: it is no edit of others."""
+    kept, name = stored["spec"].get("rules", []), stored["metadata"]["name"]
+    for _ in range(ATTEMPTS):
+        if _annotations(stored).get(WRITTEN) == _digest(kept):
+            return
+        annotations = {**_annotations(stored), WRITTEN: _digest(kept), ASKED: _digest(rules)}
+        try:
+            routes.replace({**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
+            return
+        except Conflict:  # as a gateway's status is: what was stored is read again
+            found = routes.read(name)
+            if found is None or found["spec"].get("rules", []) != kept:
+                return
+            stored = found
+    raise _beaten(name)
+
+
+def _beaten(name: str) -> RouteError:
+    return RouteError("WriteConflict", f"HTTPRoute {name} changed {ATTEMPTS} times while it was written")
 
 
 def check_owned(found: Manifest, route: WrittenRoute) -> None:
@@ -89,7 +141,12 @@ def check_owned(found: Manifest, route: WrittenRoute) -> None:
             f"annotate it with {OWNER}={route.owner} to hand it over, or name another route"
         )
         raise RouteError("RouteOwnedByOther", message)
-    if written is not None and written != _digest(found["spec"].get("rules", [])):
+    rules = found["spec"].get("rules", [])
+    if written not in (
+        None,
+        _digest(rules),
+        canonical_sha256(rules),
+    ):  # the last: of older versions
         message = (
             f"the rules of HTTPRoute {route.name} were edited by somebody else and are left as they are; "
             f"remove its annotation {WRITTEN} to let {route.owner} write them again"
@@ -117,7 +174,8 @@ def _fresh(route: WrittenRoute, rules: list[Rule]) -> Manifest:
 
 
 def _with_rules(found: Manifest, route: WrittenRoute, rules: list[Rule]) -> Manifest:
-    annotations = {**_annotations(found), OWNER: route.owner, WRITTEN: _digest(rules)}
+    kept = {key: one for key, one in _annotations(found).items() if key != ASKED}
+    annotations = {**kept, OWNER: route.owner, WRITTEN: _digest(rules)}
     metadata = {**found["metadata"], "annotations": annotations}
     return {**found, "metadata": metadata, "spec": {**found["spec"], "rules": rules}}
 
@@ -127,4 +185,4 @@ def _annotations(found: Manifest) -> dict[str, str]:
 
 
 def _digest(rules: list[Rule]) -> str:
-    return canonical_sha256(rules)
+    return canonical_sha256(plain_rules(rules))

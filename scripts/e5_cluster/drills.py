@@ -15,6 +15,7 @@ from faults.drill.outcome import DrillVerdict
 from faults.drill.plan import DrillPlan
 from k8s.operator.drills.ledger import LINE, REPORT, ledger_name, read_note
 from k8s.operator.objects import Manifest
+from k8s.resources.status import DrillPhase
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
 from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult
@@ -23,7 +24,6 @@ from scripts.e5_drills.results import EpisodeResult
 OF_POLICY = "selvage.dev/e5-policy"
 #: Until a runner has looked at a drill, what it lacks has come, beside its own time, until it is gone, s.
 SEEN_S, PENDING_S, BESIDE_S, GONE_S = 60.0, 120.0, 300.0, 300.0
-_DONE = "Done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class DrillCourse:
 
     def _running(self, name: str) -> str:
         phase = self._status(name).get("phase")
-        return "" if phase == _DONE else f"it is at {phase}"
+        return "" if phase == DrillPhase.DONE else f"it is at {phase}"
 
     def _ended(self, made: Manifest) -> EndedDrill:
         """The report of the very drill that was made; a drill that never ran has none."""

@@ -19,6 +19,7 @@ from k8s.operator.drills.report import ended, running, waiting
 from k8s.operator.drills.work import DrillWork
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.publisher import Publication, Publisher
+from k8s.resources.status import DrillPhase, drill_verdict_told
 
 _LOG = logging.getLogger(__name__)
 #: An undo waits so long for a pod that died, and what is under way of the load comes before it.
@@ -106,7 +107,7 @@ class Drills:
     def _finish(self, uid: str, work: DrillWork) -> None:
         """Say how a run ended; where its undo was not confirmed the finalizer stays."""
         assert work.ended is not None
-        reason = str(work.ended.verdict).capitalize(), work.ended.reason
+        reason = drill_verdict_told(work.ended.verdict), work.ended.reason
         said = ended(work.verdict, work.drill["metadata"]["name"], work.ended.verdict, reason)
         if not self._say(work.drill, said):
             return  # not told yet: without it the drill would run again
@@ -120,7 +121,7 @@ class Drills:
         try:
             told = take_back(self.parts.cluster, drill, self.parts.steering)
         except ClusterError as error:
-            self._say(drill, running(verdict, "Undoing", str(error)))
+            self._say(drill, running(verdict, DrillPhase.UNDOING, str(error)))
             raise
         reason = "RunnerLost", f"its runner was lost; {told}; apply it under another name to run it anew"
         if _is_done(drill) or self._say(drill, ended(verdict, name, DrillVerdict.INCONCLUSIVE, reason)):
@@ -199,5 +200,6 @@ class Drills:
 def _is_done(drill: Manifest) -> bool:
     status = drill.get("status") or {}
     return bool(
-        status.get("phase") == "Done" and status.get("observedGeneration") == drill["metadata"]["generation"]
+        status.get("phase") == DrillPhase.DONE
+        and status.get("observedGeneration") == drill["metadata"]["generation"]
     )

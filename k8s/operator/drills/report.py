@@ -11,6 +11,7 @@ from faults.drill.outcome import DrillOutcome, DrillVerdict, outcome_told
 from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.ledger import REPORT, ledger_name
+from k8s.resources.status import DrillPhase, drill_verdict_told
 
 _HOLDS = {
     DrillVerdict.PASSED: True,
@@ -30,15 +31,15 @@ def waiting(verdict: DrillAdmission) -> tuple[tuple[ResourceCondition, ...], dic
         condition("Progressing", False, bad.reason, bad.message),
         condition("Passed", None, "Open", _OPEN),
     )
-    return (verdict.accepted, verdict.resolved, *rest), {"phase": "Pending"}
+    return (verdict.accepted, verdict.resolved, *rest), {"phase": str(DrillPhase.PENDING)}
 
 
 def running(
-    verdict: DrillAdmission, phase: str, told: str
+    verdict: DrillAdmission, phase: DrillPhase, told: str
 ) -> tuple[tuple[ResourceCondition, ...], dict[str, Any]]:
     """Of a drill under way, ``told`` being its last step."""
-    rest = (condition("Progressing", True, phase, told), condition("Passed", None, "Open", _OPEN))
-    return (verdict.accepted, verdict.resolved, *rest), {"phase": phase}
+    rest = (condition("Progressing", True, str(phase), told), condition("Passed", None, "Open", _OPEN))
+    return (verdict.accepted, verdict.resolved, *rest), {"phase": str(phase)}
 
 
 def ended(
@@ -48,13 +49,16 @@ def ended(
     word, told = reason
     rest = (
         condition(
-            "Progressing", False, "Done", "the drill has ended; apply it under another name to run it anew"
+            "Progressing",
+            False,
+            str(DrillPhase.DONE),
+            "the drill has ended; apply it under another name to run it anew",
         ),
         condition("Passed", _HOLDS[outcome], word, told),
     )
     body = {
-        "phase": "Done",
-        "verdict": outcome.capitalize(),
+        "phase": str(DrillPhase.DONE),
+        "verdict": drill_verdict_told(outcome),
         "report": f"configmap:{ledger_name(name)}/{REPORT}",
     }
     return (verdict.accepted, verdict.resolved, *rest), body

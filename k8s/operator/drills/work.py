@@ -15,18 +15,19 @@ from k8s.operator.drills.ledger import ClusterLedger
 from k8s.operator.drills.report import outcome_content, outcome_line
 from k8s.operator.objects import Manifest
 from k8s.operator.told import fields
+from k8s.resources.status import DrillPhase
 from live.drill.episode import Frame
 from live.drill.target import LiveTarget, Nobody
 
 _LOG = logging.getLogger(__name__)
 #: Beginning of what the runner says -> phase of the status.
-_PHASES = {
-    "before": "Steady",
-    "inject": "Injecting",
-    "verified": "Injecting",
-    "abort": "Undoing",
-    "undo": "Undoing",
-    "at": "Healing",
+PHASES = {
+    "before": DrillPhase.STEADY,
+    "inject": DrillPhase.INJECTING,
+    "verified": DrillPhase.INJECTING,
+    "abort": DrillPhase.UNDOING,
+    "undo": DrillPhase.UNDOING,
+    "at": DrillPhase.HEALING,
 }
 
 
@@ -48,7 +49,7 @@ class DrillWork:
         assert verdict.site is not None
         self.drill, self.verdict, self.site = drill, verdict, verdict.site
         self.ended: EndedRun | None = None
-        self.phase, self.told = "Steady", "the load begins"
+        self.phase, self.told = DrillPhase.STEADY, "the load begins"
         self._fleet, self._ledger = fleet, ledger
         self._thread = threading.Thread(
             target=self._run, name=f"drill {drill['metadata']['name']}", daemon=True
@@ -98,7 +99,7 @@ class DrillWork:
         return EndedRun(verdict=outcome.verdict, reason=outcome.reason, undone=not self._ledger.opened)
 
     def _say(self, text: str) -> None:
-        self.phase = _PHASES.get(text.split()[0].rstrip(":"), self.phase)
+        self.phase = PHASES.get(text.split()[0].rstrip(":"), self.phase)
         self.told = text
         name = self.drill["metadata"]["name"]
         _LOG.info("drill %s: %s", name, text, extra=fields(drill=name))

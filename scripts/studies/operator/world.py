@@ -54,7 +54,7 @@ class MemoryCluster:
         """Keep a route."""
         return self.replace(route)
 
-    def replace(self, route: Manifest) -> Manifest:
+    def replace(self, route: Manifest, *, trial: bool = False) -> Manifest:  # noqa: ARG002 - the port's
         """Keep a route."""
         self.calls += 1
         self._routes[route["metadata"]["name"]] = route

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kubernetes import client
 
+from k8s.process.metrics import LoopCounts, OperatorCollector
 from tests.support.cluster_worlds import Bench
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
@@ -61,6 +62,26 @@ def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench)
     assert {one.pod for one in operator.loops["chat"].discovery.pods if not one.in_rotation} == {
         "chat-bf16-1"
     }
+
+
+def test_a_pod_in_quarantine_that_is_deleted_leaves_the_books(bench: Bench) -> None:
+    """Once a pod that was taken out is deleted nothing of it is counted as out of rotation any more."""
+    operator = bench.struck("bf16-1", HARD)
+    loop, collector = operator.loops["chat"], OperatorCollector(operator, LoopCounts(), lambda: True)
+
+    def away() -> float:
+        found = [one for metric in collector.collect() for one in metric.samples]
+        return sum(one.value for one in found if one.name == "selvage_quarantined_replicas")
+
+    assert away() == 1
+    bench.endpoints("bf16", ["chat-bf16-0"])
+    client.CoreV1Api(bench.api).delete_namespaced_pod(
+        "chat-bf16-1", bench.namespace, grace_period_seconds=0, _preload_content=False
+    )
+    bench.drift.clear()
+    bench.turns(operator, 3)
+    assert [one.pod for one in loop.discovery.pods if not one.in_rotation] == []
+    assert away() == 0
 
 
 def test_an_observer_writes_nothing_but_status(bench: Bench) -> None:

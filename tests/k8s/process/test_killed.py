@@ -36,10 +36,10 @@ def held(*_, **__):
     threading.Event().wait()
 
 inner = ApiRoutes.replace
-def replace(self, route):
+def replace(self, route, **others):
     if where == "before the route":
         held()
-    found = inner(self, route)
+    found = inner(self, route, **others)
     if where == "after the route":
         held()
     return found

@@ -1,0 +1,147 @@
+"""Routes under definitions of HTTPRoute that drop or fill in fields: own writes are no edits of others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contracts.loading.files import canonical_sha256
+from k8s.routes.rules import Mirror, Rule, route_rules, table_of
+from k8s.routes.writer import ASKED, WRITTEN, Conflict, RouteError, WrittenRoute, write_rules
+from tests.k8s.routes.test_rules import shape_of
+
+SHAPE = shape_of(2, 2)
+OURS = WrittenRoute(name="chat", owner="team/chat", gateway="front")
+
+Object = dict[str, Any]
+Change = Callable[[Rule], object]
+
+
+class Definition:
+    """``Routes`` in memory whose definition changes every rule that it stores by ``makes``."""
+
+    def __init__(self, makes: Change) -> None:
+        self.makes, self.found, self.writes = makes, Object(), 0
+        self.conflicts = 0
+
+    def read(self, name: str) -> Object | None:
+        """The route."""
+        assert name == OURS.name
+        return copy.deepcopy(self.found) or None
+
+    def create(self, route: Object) -> Object:
+        """Store it."""
+        return self._stored(route)
+
+    def replace(self, route: Object, *, trial: bool = False) -> Object:
+        """Store it by its version, unless it is a trial."""
+        if self.conflicts and self.writes:
+            self.conflicts -= 1
+            self.found["metadata"]["resourceVersion"] += 1  # the status, by a gateway
+        if route["metadata"]["resourceVersion"] != self.found["metadata"]["resourceVersion"]:
+            raise Conflict
+        before = copy.deepcopy(self.found)
+        stored = self._stored(route)
+        if trial:
+            self.found = before
+            self.writes -= 1
+        return stored
+
+    def edit(self, change: Change) -> None:
+        """As somebody else would."""
+        change(self.found["spec"]["rules"][0])
+
+    def _stored(self, route: Object) -> Object:
+        self.writes += 1
+        self.found = copy.deepcopy(route)
+        self.found["metadata"]["resourceVersion"] = self.writes + 100 * self.conflicts
+        for rule in self.found["spec"]["rules"]:
+            self.makes(rule)
+        return copy.deepcopy(self.found)
+
+
+def rules(first: float) -> list[Rule]:
+    """Rules of a table whose first slice sends ``first`` to the first kernel."""
+    return route_rules(np.array([[first, 1.0 - first, 0.0], [0.0, 0.9, 0.1]]), SHAPE)
+
+
+def _no_names(rule: Rule) -> None:
+    rule.pop("name", None)
+
+
+def _with_times(rule: Rule) -> None:
+    rule.setdefault("timeouts", {"request": "10s"})
+
+
+def _weightless(rule: Rule) -> None:
+    rule["backendRefs"][0]["weight"] += 1
+
+
+def _no_share(rule: Rule) -> None:
+    for one in rule.get("filters") or []:
+        one["requestMirror"].pop("fraction", None)
+
+
+@pytest.mark.parametrize(
+    "makes", [_no_names, _with_times, lambda rule: None], ids=["drops", "fills", "keeps"]
+)
+def test_what_the_server_makes_of_our_rules_is_no_foreign_edit(makes: Change) -> None:
+    """Under every definition a route is written, rests, is moved, and what others edit shows."""
+    server = Definition(makes)
+    assert write_rules(server, OURS, rules(0.7))
+    rested = server.writes
+    for _ in range(3):
+        assert not write_rules(server, OURS, rules(0.7))
+    assert server.writes == rested
+    assert write_rules(server, OURS, rules(0.6))
+    assert not write_rules(server, OURS, rules(0.6))
+    server.edit(_weightless)
+    with pytest.raises(RouteError) as caught:
+        write_rules(server, OURS, rules(0.5))
+    assert caught.value.reason == "ForeignEdit"
+
+
+def test_a_gateway_that_writes_its_status_meanwhile_makes_no_edit() -> None:
+    """Between our write and the note of what was stored a gateway may write the status."""
+    server = Definition(_with_times)
+    server.conflicts = 2
+    assert write_rules(server, OURS, rules(0.7))
+    assert not write_rules(server, OURS, rules(0.7))
+    assert ASKED in server.found["metadata"]["annotations"]
+
+
+def test_a_share_that_a_definition_drops_is_never_written() -> None:
+    """A mirror whose share is dropped would take all requests: the rules that stand stay, and it is said."""
+    server = Definition(_no_share)
+    write_rules(server, OURS, rules(0.7))
+    before = copy.deepcopy(server.found)
+    mirrored = replace(SHAPE, mirrors=(Mirror(backend=SHAPE.kernels[1], ratio=0.1),))
+    wanted = route_rules(np.array([[0.7, 0.3, 0.0], [0.0, 0.9, 0.1]]), mirrored)
+    with pytest.raises(RouteError, match=r"drops filters.requestMirror.fraction") as caught:
+        write_rules(server, OURS, wanted)
+    assert caught.value.reason == "FieldsDropped"
+    assert server.found == before
+
+
+def test_rules_that_an_earlier_version_wrote_are_ours() -> None:
+    """A route with the hash over the bare rules, as versions before wrote it, is taken on."""
+    server = Definition(lambda rule: None)
+    write_rules(server, OURS, rules(0.7))
+    server.found["metadata"]["annotations"][WRITTEN] = canonical_sha256(rules(0.7))
+    assert write_rules(server, OURS, rules(0.6))
+
+
+def test_a_table_is_read_from_rules_without_names() -> None:
+    """The table in force is found by what rules match, not by names that a definition may drop."""
+    table = np.array([[0.7, 0.3, 0.0], [0.0, 0.9, 0.1]])
+    found = route_rules(table, SHAPE)
+    for rule in found:
+        _no_names(rule)
+    read = table_of(found, SHAPE)
+    assert read is not None
+    assert np.allclose(read, table)
