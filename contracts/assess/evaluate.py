@@ -9,7 +9,9 @@ A clause is judged on each slice it names, by the estimator its threshold was se
 * in between, or with too few observations, *inconclusive*; without any of that estimator, *not measured*.
 
 The verdict of the whole is ``contracts.assess.gate``'s: what is hard or of level L3 and was not measured
-leaves it inconclusive, unless it is waived by name and reason. Contracted convergence: every hard clause
+leaves it inconclusive, unless it is waived by name and reason. A default slice without observations of its
+own is judged on those of slices that the contract does not name, which are its traffic; where there are none,
+other slices may prove that it fails and never that it passes. Contracted convergence: every hard clause
 passes on every slice it names and every soft one keeps its budget; a clause that was not measured leaves it
 undetermined, waived or not. Nothing is filled in. Same samples, same bytes.
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +76,7 @@ class ClauseVerdict:
         ConfidenceLimits | None
     )  # clipped mean, or share of observations over the threshold; None: not measured
     exceedance: Exceedance | None
-    pooled: bool  # a default slice without observations of its own, judged on all slices together
+    pooled: bool  # a default slice without observations of its own, judged on those of other names
     waived: str = ""  # why it may stay undecided; empty: it may not, or it is decided
 
 
@@ -172,11 +174,14 @@ class _Cases:
 def _judge(cases: _Cases, index: int, place: int) -> ClauseVerdict:
     clause, compiled = cases.contract.spec.clauses[index], cases.compiled
     name, terms = compiled.slices[place], _terms(cases, index)
-    values, pooled = _values(cases, terms.column, name)
+    values, seen_as = _values(cases, terms.column, name)
     if values is None:
         outcome = _absent(clause, cases.observations)
     else:
         outcome = judge_observations(values, terms, f"{clause.id}/{name}")
+    if seen_as is _SeenAs.OTHERS and outcome.verdict is ContractVerdict.PASS:
+        reason = f"no observations of {name} itself: {outcome.reason} on slices of other names"
+        outcome = replace(outcome, verdict=ContractVerdict.INCONCLUSIVE, reason=reason)
     return ClauseVerdict(
         clause_id=clause.id,
         slice=name,
@@ -193,7 +198,7 @@ def _judge(cases: _Cases, index: int, place: int) -> ClauseVerdict:
         reason=outcome.reason,
         judged=outcome.judged,
         exceedance=outcome.exceedance,
-        pooled=pooled,
+        pooled=seen_as is not _SeenAs.ITSELF,
     )
 
 
@@ -211,14 +216,27 @@ def _terms(cases: _Cases, index: int) -> ClauseTerms:
     )
 
 
-def _values(cases: _Cases, column: str, name: str) -> tuple[Floats | None, bool]:
-    """Observations of ``column`` on slice ``name``; a default slice without any takes those of all slices."""
-    own = cases.observations.values(column, name)
-    if own is not None or name in cases.observations.slices:
-        return own, False
-    if any(each.default and each.name == name for each in cases.contract.spec.slices):
-        return cases.observations.values(column, None), True
-    return None, False
+class _SeenAs(Enum):
+    """Whose observations speak of a slice: its own; of a default slice, those of slices that the contract
+    does not name, which are its traffic; or those of others, which can prove a violation and nothing else.
+    """
+
+    ITSELF = 0
+    UNNAMED = 1
+    OTHERS = 2
+
+
+def _values(cases: _Cases, column: str, name: str) -> tuple[Floats | None, _SeenAs]:
+    """Observations of ``column`` that speak of slice ``name``, None where there are none."""
+    seen, slices = cases.observations, cases.contract.spec.slices
+    default = any(each.default and each.name == name for each in slices)
+    if name in seen.slices or not default:
+        return seen.values(column, name), _SeenAs.ITSELF
+    named = {each.name for each in slices}
+    if unnamed := [each for each in seen.slices if each not in named]:
+        found = [values for each in unnamed if (values := seen.values(column, each)) is not None]
+        return np.concatenate(found) if found else None, _SeenAs.UNNAMED
+    return seen.values(column, None), _SeenAs.OTHERS
 
 
 def _absent(clause: Clause, observations: Observations) -> SliceOutcome:

@@ -6,7 +6,7 @@ Wiring only: the measuring is in ``live``.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +17,9 @@ from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.loading.loader import load_as
 from live.measure.drift_table import drift_page, drift_table
-from live.measure.step_agreement import WANTED_SHARE, StepAgreement, step_agreement
 from live.measure.step_model import widest_prediction
 from scripts.cli.options import options
+from scripts.cli.profile_agree import AgreeOptions, agree
 from scripts.cli.profile_request import (
     STEP_SECONDS,
     STEP_TARGET,
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to ``app``: options on the group itself, the others below it."""
     app.callback(invoke_without_command=True)(options(ProfileOptions)(profile))
     app.command("table")(table)
-    app.command("agree")(agree)
+    app.command("agree")(options(AgreeOptions)(agree))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,46 +190,6 @@ def table(
         typer.echo(json_text({"profiles": summary}))
         return
     typer.echo(drift_page(profiles) if page else drift_table(profiles), nl=not page)
-
-
-def agree(
-    profiles: Annotated[list[Path], typer.Argument(help="Profiles of one server, of one configuration.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Whether PROFILES of one server agree on its step times within what each says of its own uncertainty.
-
-    Exit code 1 if two intervals of a coefficient do not meet, or a predicted step time is known to less
-    than 15 %.
-    """
-    models = {path: load_as(KernelProfile, path).spec.step_time for path in profiles}
-    without = [str(path) for path, model in models.items() if model is None]
-    if without:
-        step = "measure it again without --no-step-times"
-        raise DocumentError([problem(without[0], "a profile with step times", "none", step)])
-    found = step_agreement([model for model in models.values() if model is not None])
-    shares = dict(zip(map(str, models), found.half_width_shares, strict=True))
-    if as_json:
-        rows = [asdict(one) | {"agrees": one.agrees} for one in found.coefficients]
-        typer.echo(json_text({"agrees": found.agrees, "coefficients": rows, "half_width_shares": shares}))
-    else:
-        typer.echo(_agreement_text(found, shares))
-    if not found.agrees:
-        raise typer.Exit(1)
-
-
-def _agreement_text(found: StepAgreement, shares: dict[str, float]) -> str:
-    """Markdown: a row per coefficient, then the least sure prediction of every profile."""
-    heads = [*shares, "largest difference / half-widths", "agree"]
-    lines = ["| coefficient, ms | " + " | ".join(heads) + " |", "|" + " --- |" * (len(heads) + 1)]
-    for one in found.coefficients:
-        pairs = zip(one.values, one.half_widths, strict=True)
-        cells = [f"{value:.4g} ± {width:.2g}" for value, width in pairs]
-        cells += [f"{one.apart:.2f}", "yes" if one.agrees else "no"]
-        lines.append(f"| {one.name} | " + " | ".join(cells) + " |")
-    told = "; ".join(f"{name} ±{100.0 * share:.0f} %" for name, share in shares.items())
-    return "\n".join(
-        [*lines, "", f"least sure predicted step time: {told} (within {100 * WANTED_SHARE:.0f} %)"]
-    )
 
 
 def _summary(document: KernelProfile, path: Path) -> dict[str, object]:

@@ -21,6 +21,8 @@ from contracts.rng import stream
 from tests.support.contracts_made import contract
 
 SLICES = ("sql", "support")
+#: A slice that no contract here names, so that it is traffic of the default one.
+STRANGER = "chat"
 OF_REQUESTS = {"estimator": "none", "family": "R"}
 CLAUSES = (
     {"id": "N-kl", "metric": "kl_mean", "threshold": 0.01, "level": "L3"},
@@ -56,7 +58,7 @@ INDICATORS = ("failed", "fingerprint_mismatch")
 
 
 def terms() -> KernelContract:
-    """Hard promises and promises of level L3 on two slices, and a default one that is judged on both."""
+    """Hard promises and promises of level L3 on two slices and a default one."""
     return contract(*CLAUSES, slices=(*SLICES, "rest"))
 
 
@@ -67,14 +69,16 @@ def spread(value: float, column: str, seed: int) -> np.ndarray:
 
 
 def columns_of(seed: int, broken: tuple[str, str] | None) -> tuple[ObservedColumn, ...]:
-    """Everything that the contract asks for; ``broken`` (slice, column) violates its clause."""
+    """Everything that the contract asks for, of the default slice by the name that a header might have;
+    ``broken`` (slice, column) violates its clause.
+    """
     return tuple(
         ObservedColumn(
             slice=place,
             column=name,
             values=spread(BREAKING[name] if (place, name) == broken else HEALTHY[name], name, seed),
         )
-        for place in SLICES
+        for place in (*SLICES, STRANGER)
         for name in HEALTHY
     )
 
@@ -145,7 +149,7 @@ def test_a_proven_hard_violation_fails_despite_holes_elsewhere(seed: int) -> Non
     assert judged(tuple(parts)).outcome is GateOutcome.FAILED
 
 
-@given(st.sets(st.tuples(st.sampled_from(SLICES), st.sampled_from(tuple(HEALTHY)))))
+@given(st.sets(st.tuples(st.sampled_from((*SLICES, STRANGER)), st.sampled_from(tuple(HEALTHY)))))
 def test_taking_evidence_away_never_makes_a_pass(gone: set[tuple[str, str]]) -> None:
     """Whatever is missing: what passes with less evidence passed with all of it, and all was there."""
     kept = tuple(one for one in columns_of(1, None) if (one.slice, one.column) not in gone)
@@ -153,7 +157,7 @@ def test_taking_evidence_away_never_makes_a_pass(gone: set[tuple[str, str]]) -> 
 
 
 def test_a_slice_without_a_sample_is_inconclusive_although_its_promises_are_soft() -> None:
-    """A named slice that nobody looked at leaves the verdict open; the default slice is judged on all."""
+    """A named slice that nobody looked at leaves the verdict open."""
     soft = {"metric": "kl_mean", "threshold": 0.01, "budget": 0.05, "level": "L1"}
     seen = tuple(one for one in columns_of(1, None) if one.slice == "support")
     observations = Observations(sha256="00", condition="healthy", split="all", columns=seen)
@@ -164,14 +168,38 @@ def test_a_slice_without_a_sample_is_inconclusive_although_its_promises_are_soft
         evaluate(contract(soft, slices=SLICES), observations, waivers=[waiver]).verdict
         is ContractVerdict.PASS
     )
-    whole = evaluate(contract(soft, slices=("support", "rest")), observations)
-    assert whole.verdict is ContractVerdict.PASS
-    assert whole.clauses[-1].pooled
+
+
+def test_a_default_slice_without_a_sample_passes_on_no_other_slices_numbers() -> None:
+    """Whoever is recognised by a header shows nothing of who is not; what has no name there does."""
+    promised = contract(CLAUSES[0] | {"budget": 0.05, "level": "L1"}, slices=("support", "sql"))
+    kept = {place: tuple(o for o in columns_of(1, None) if o.slice == place) for place in (*SLICES, STRANGER)}
+
+    def found(*columns: ObservedColumn, waivers: tuple[Waiver, ...] = ()) -> Evaluation:
+        seen = Observations(sha256="00", condition="healthy", split="all", columns=columns)
+        return evaluate(promised, seen, waivers=waivers)
+
+    hole = found(*kept["support"])
+    assert hole.outcome is GateOutcome.INCONCLUSIVE
+    assert hole.clauses[-1].pooled
+    assert "no observations of sql itself" in hole.clauses[-1].reason
+    assert found(*kept["support"], *kept["sql"]).outcome is GateOutcome.SUCCESSFUL
+    assert found(*kept["support"], *kept[STRANGER]).outcome is GateOutcome.SUCCESSFUL
+    waiver = Waiver(clause_id="*", slice="sql", reason="not served yet")
+    assert found(*kept["support"], waivers=(waiver,)).outcome is GateOutcome.SUCCESSFUL
+
+
+def test_a_stranger_is_judged_by_itself_and_not_diluted_by_named_slices() -> None:
+    """A violation of the default slice's own traffic is not averaged away over slices that keep it."""
+    broken = columns_of(1, (STRANGER, "kl_mean@full_vocab"))
+    assert judged(broken).outcome is GateOutcome.FAILED
+    default = next(one for one in judged(broken).clauses if (one.clause_id, one.slice) == ("N-kl", "rest"))
+    assert (default.verdict, default.pooled) == (ContractVerdict.FAIL, True)
 
 
 def test_a_waiver_closes_what_it_names_and_stands_in_the_result() -> None:
     """Named clause and slice may stay undecided; another slice, or a violation, may not."""
-    gone = {("sql", "ttft_ms"), ("support", "ttft_ms")}
+    gone = {(place, "ttft_ms") for place in (*SLICES, STRANGER)}
     kept = tuple(one for one in columns_of(1, None) if (one.slice, one.column) not in gone)
     part, whole = parse_waiver("R-ttft/sql=no traffic yet"), parse_waiver("R-ttft = measured in staging")
     assert judged(kept, part).outcome is GateOutcome.INCONCLUSIVE
@@ -206,7 +234,11 @@ def test_samples_and_logs_meet_in_one_verdict() -> None:
     assert evaluate(terms(), joined(logs)).outcome is GateOutcome.INCONCLUSIVE
     together = evaluate(terms(), joined([*logs, numeric]))
     assert together.outcome is GateOutcome.SUCCESSFUL
-    assert (together.samples_sha256, together.condition, len(together.inputs)) == ("aa", "healthy", 7)
+    assert (together.samples_sha256, together.condition, len(together.inputs)) == (
+        "aa",
+        "healthy",
+        1 + len(logs),
+    )
 
 
 def test_inputs_that_are_not_of_one_kernel_are_refused() -> None:
