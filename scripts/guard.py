@@ -246,8 +246,8 @@ class Stopped:
 def stoppable() -> Iterator[Stopped]:
     """While the block runs, SIGINT, SIGTERM and SIGHUP ask it to stop, those of them that are not ignored."""
     stopped = Stopped()
-    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stopped) for number in heard}
+    obeyed = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stopped) for number in obeyed}
     try:
         yield stopped
     finally:

@@ -161,7 +161,7 @@ def _certified(
 
 def _reason(able: tuple[CandidateSource, ...], observed: float, beyond: bool, together: bool) -> str:
     prefix = "beyond the drift this build was certified with, so something changed; " if beyond else ""
-    suspects = "suspect corrupted weights, a wrong checkpoint or a fault"
+    advice = "suspect corrupted weights, a wrong checkpoint or a fault"
     unknown = [each.source.source for each in able if each.source.unknown]
     if unknown:
         told = ", ".join(unknown)
@@ -172,7 +172,7 @@ def _reason(able: tuple[CandidateSource, ...], observed: float, beyond: bool, to
         likely = max(each.scaled or 0.0 for each in able)
         name = able[0].source.source
         told = f"the bound of {name} allows it, but at the certified scale it gives {likely:.2g}"
-        return f"{prefix}{told}: {suspects}"
+        return f"{prefix}{told}: {advice}"
     if together:
         return f"{prefix}no source alone could explain it; all together could"
-    return f"{prefix}no known source could explain it: {suspects}"
+    return f"{prefix}no known source could explain it: {advice}"

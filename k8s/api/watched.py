@@ -59,7 +59,7 @@ class NamespaceWatch:
         self._namespace, self._timeout_s = namespace, timeout_s
         self._stop = threading.Event()
         self._places = Places()
-        self._heard_at_s = dict.fromkeys(BUILT_IN, float("-inf"))
+        self._received_at_s = dict.fromkeys(BUILT_IN, float("-inf"))
         self._told: dict[str, str] = {}
         self.listings = 0
         """Listings of any kind so far."""
@@ -76,8 +76,8 @@ class NamespaceWatch:
 
     def want_pools(self) -> None:
         """Watch InferencePools from now on."""
-        if POOLS not in self._heard_at_s:
-            self._heard_at_s = {**self._heard_at_s, POOLS: time.monotonic()}
+        if POOLS not in self._received_at_s:
+            self._received_at_s = {**self._received_at_s, POOLS: time.monotonic()}
             self._start(POOLS)
 
     def _start(self, kind: str) -> None:
@@ -86,7 +86,7 @@ class NamespaceWatch:
     @property
     def places(self) -> Places | None:
         """All of it, None where a kind was not listed yet or nothing was heard of it for too long."""
-        touched = min(self._heard_at_s.values()) >= time.monotonic() - STALE_S
+        touched = min(self._received_at_s.values()) >= time.monotonic() - STALE_S
         return self._places if touched else None
 
     def _run(self, kind: str) -> None:
@@ -94,7 +94,7 @@ class NamespaceWatch:
         while not self._stop.is_set():
             try:
                 version = self._window(kind, version) if version else self._list(kind)
-                self._heard_at_s[kind] = time.monotonic()
+                self._received_at_s[kind] = time.monotonic()
                 self._told.pop(kind, None)
             except _Gone:
                 version = ""

@@ -39,7 +39,7 @@ class Readmissions:
         self._find, self._terms, self._kept = find, terms, kept
         self._threads = threads or ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="heal")
         self._books: dict[str, Playbook] = {}
-        self._owed = _owed(kept) & frozenset(known)
+        self._pending = _pending(kept) & frozenset(known)
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -57,7 +57,7 @@ class Readmissions:
         """
         names = set(self._books)
         gone = set(away)
-        begun, self._owed = (self._owed | set(ended)) - gone, frozenset(self._owed & gone)
+        begun, self._pending = (self._pending | set(ended)) - gone, frozenset(self._pending & gone)
         self._books = {name: book for name, book in self._books.items() if name not in gone}
         lines = []
         for name in sorted(begun):
@@ -88,7 +88,7 @@ def on_their_way(path: Path) -> list[str]:
     return found
 
 
-def _owed(kept: Path | None) -> frozenset[str]:
+def _pending(kept: Path | None) -> frozenset[str]:
     """Who was on its way when the last controller ended; nobody where that cannot be read."""
     if kept is None or not kept.exists():
         return frozenset()

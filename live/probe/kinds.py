@@ -54,7 +54,7 @@ class Echo:
     for names that it does not know.
     """
 
-    heard: bool = False
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Asking:
         """The answer; None where it cannot be compared. What its form shows goes into ``judged``."""
         nonce = fresh_nonce()
         found = ask(self.line, question, nonce, self.limit_s, self.gives_way)
-        self.echo.heard |= nonce in found.named
+        self.echo.seen |= nonce in found.named
         crossed = _crossed(found, nonce, self.echo)
         note(judged, "nonce_crossed", crossed)
         if crossed > 0.0:
@@ -267,7 +267,7 @@ def _crossed(found: GreedyAnswer, nonce: str, echo: Echo) -> float:
     """
     if found.prompt_kept is not None:
         return float(not found.prompt_kept)
-    if "probe-" in found.named or (echo.heard and found.named):
+    if "probe-" in found.named or (echo.seen and found.named):
         return nonce_crossed(nonce, found.named)
     return math.nan
 

@@ -112,9 +112,9 @@ def _pays(table, planned, offered, capacity):
     """
     fullest, before = 0.0, 0.0
     for k in range(len(capacity)):
-        room_rps = max(capacity[k], _EPSILON)
-        fullest = max(fullest, load_of(table, offered, k) / room_rps)
-        before = max(before, load_of(planned, offered, k) / room_rps)
+        headroom_rps = max(capacity[k], _EPSILON)
+        fullest = max(fullest, load_of(table, offered, k) / headroom_rps)
+        before = max(before, load_of(planned, offered, k) / headroom_rps)
     return fullest <= 1.0 + _ROUNDING or before > fullest * (1.0 + _WORTH)
 
 

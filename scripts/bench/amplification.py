@@ -2,10 +2,10 @@
 
 Every scenario of E5 in which a kernel or replica breaks its contract, with sticky sessions, under
 every shielded policy as it stands, against the same policy on the scenario without its faults, seed by seed.
-``amplification_max_ARM`` is the largest surplus that any minute after detection shows
-(``contracts.scoring.measures.amplification``: 0 or less is none), and ``amplified_ARM`` how many of the
-``pairs_ARM`` show one of more than one attempt in a hundred. ``forbidden_dispatched_ARM`` counts attempts
-sent to cells that the plan in force forbade, over all runs. One BLAS thread, a few minutes.
+``amplification_max_POLICY`` is the largest surplus that any minute after detection shows
+(``contracts.scoring.measures.amplification``: 0 or less is none), and ``amplified_POLICY`` how many of the
+``pairs_POLICY`` show one of more than one attempt in a hundred. ``forbidden_dispatched_POLICY`` counts
+attempts sent to cells that the plan in force forbade, over all runs. One BLAS thread, a few minutes.
 """
 
 from __future__ import annotations

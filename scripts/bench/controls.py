@@ -116,12 +116,12 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
         seen = _probes(table, chosen.reshape(FLEETS, -1), received)
         accumulate_probes_into(own, seen, seen.valid, np.arange(REPLICAS, dtype=np.int64), plan)
         accumulate_probes_into(pooled, seen, seen.valid, replica_kernel, pooled_plan)
-        raised, kernel_rung = alarms(own, plan.replica_threshold), alarms(pooled, plan.kernel_threshold)
-        if raised.any() or kernel_rung.any():
+        raised, kernel_raised = alarms(own, plan.replica_threshold), alarms(pooled, plan.kernel_threshold)
+        if raised.any() or kernel_raised.any():
             # Several clauses that ring for one replica or kernel at once are one switch.
             replica_alarms += int(raised.any(axis=(2, 3)).sum())
-            kernel_alarms += int(kernel_rung.any(axis=3).sum())
-            own, pooled = reset(own, raised), reset(pooled, kernel_rung)
+            kernel_alarms += int(kernel_raised.any(axis=3).sum())
+            own, pooled = reset(own, raised), reset(pooled, kernel_raised)
         if turn % restart_every == 0:
             restarted = np.zeros(own.statistic.shape, dtype=np.bool_)
             restarted[:, (turn // restart_every) % REPLICAS] = True

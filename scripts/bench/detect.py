@@ -34,7 +34,7 @@ def run() -> dict[str, object]:
     for name, spent_ms in update_ms().items():
         flat[f"update_ms_10000_streams/{name}"] = round(spent_ms, 4)
     flat["update_ms_10000_streams"] = flat["update_ms_10000_streams/betting"]
-    flat["fold_ms_per_fleet_12_probes"] = round(accumulate_ms(), 5)
+    flat["accumulate_ms_per_fleet_12_probes"] = round(accumulate_ms(), 5)
     return flat | far_thresholds()
 
 

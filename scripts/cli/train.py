@@ -97,13 +97,13 @@ def _with_algorithm(
     plain = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     plain["spec"]["ppo"]["algorithm"] = algorithm
     uris = plain["spec"]["episodes"]["scenarios"]
-    plain["spec"]["episodes"]["scenarios"] = [_from_anywhere(uri, file) for uri in uris]
+    plain["spec"]["episodes"]["scenarios"] = [_absolute(uri, file) for uri in uris]
     path = out / "recipe.yaml"
     write_json(path, plain, indent=1)
     return load_recipe(path), str(path)
 
 
-def _from_anywhere(uri: str, file: str) -> str:
+def _absolute(uri: str, file: str) -> str:
     return uri if uri.startswith("package:") else str(resolve_uri(uri, file).resolve())
 
 

@@ -130,7 +130,7 @@ class _Lane:
         )
         self._process.start()
         its.close()
-        self._heard: Connection = mine
+        self._received: Connection = mine
 
     def goes_on(self) -> bool:
         """Look after the worker; False once all mutations were read."""
@@ -152,8 +152,8 @@ class _Lane:
 
     def _listen(self) -> None:
         try:
-            while self._heard.poll():
-                number, _, text = self._heard.recv_bytes().decode(errors="replace").partition(" ")
+            while self._received.poll():
+                number, _, text = self._received.recv_bytes().decode(errors="replace").partition(" ")
                 if int(number) < 0:
                     self._failed = text
                     continue
@@ -181,7 +181,7 @@ class _Lane:
             self.mark.count_one()
             if number not in self._told:
                 self._outcome.note(number, what)
-        self._heard.close()
+        self._received.close()
         self._begin()
 
     def _late(self) -> str:

@@ -254,7 +254,7 @@ def test_policy_and_route_policy_exclude_each_other(scenario: Path) -> None:
 
 @pytest.mark.usefixtures("meta")
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
-def test_an_arm_of_e5_drives_as_simulate_does(scenario: Path, mode: str) -> None:
+def test_a_configuration_of_e5_drives_as_simulate_does(scenario: Path, mode: str) -> None:
     """The document's configuration has the tables of its own route, shield settings and mode included."""
     file = write(scenario.parent, mode=mode, shield={"max_weight_move_per_tick": 0.05})
     world = load_scenario(scenario)
@@ -268,7 +268,7 @@ def test_an_arm_of_e5_drives_as_simulate_does(scenario: Path, mode: str) -> None
 
 
 @pytest.mark.usefixtures("meta")
-def test_e5_runs_a_document_beside_the_suites_arms(tmp_path: Path) -> None:
+def test_e5_runs_a_document_beside_the_suites_configurations(tmp_path: Path) -> None:
     """The document is the last configuration, runs on every scenario, and stands in the command
     that is kept.
     """

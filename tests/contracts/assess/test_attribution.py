@@ -90,7 +90,7 @@ def test_a_small_source_cannot_explain_a_large_violation() -> None:
     found = failed(0.1, source_bounds(REFERENCE, REFERENCE))
     assert not found.explained
     assert found.candidates == ()
-    assert "suspect" in found.reason
+    assert "suspect corrupted weights" in found.reason
 
 
 def test_a_coarse_format_explains_its_own_drift() -> None:
@@ -124,7 +124,7 @@ def test_bounds_far_wider_than_the_certified_drift_are_told_apart() -> None:
     assert (near.beyond_certified, near.explained, near.plausible) == (True, True, True)
     assert (far.beyond_certified, far.explained, far.plausible) == (True, True, False)
     assert far.candidates[0].scaled == pytest.approx(4e-4, rel=0.1)
-    assert "suspect" in far.reason
+    assert "suspect corrupted weights" in far.reason
 
 
 def test_sources_may_explain_only_together() -> None:

@@ -117,7 +117,7 @@ def test_forgetting_empties_the_bins() -> None:
     assert state["alarm"].any()
 
 
-def test_the_arm_leaves_a_broken_build_and_returns() -> None:
+def test_the_configuration_leaves_a_broken_build_and_returns() -> None:
     """A burning kernel is left, and taken back once its windows burn below 1."""
     fleet = make_fleet(make_layout(kernels=3, slices=2, per_kernel=3))
 

@@ -91,7 +91,7 @@ def test_counts_of_replicas_between_and_beyond_the_calibrated_ones_take_the_high
     assert np.isfinite(six).any()
 
 
-def test_a_replica_has_the_threshold_of_as_many_siblings_as_it_hears() -> None:
+def test_a_replica_has_the_threshold_of_as_many_peers_as_it_has() -> None:
     """Streams of replicas: by those that are heard; of kernels: by the replicas they have."""
     fleet, known = synthetic_fleet(2, 2, 7), shipped_traffic()
     plan = sequential_plan(fleet, SequentialSettings(traffic=known))

@@ -48,7 +48,7 @@ def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
 
 
 def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench) -> None:
-    """A replica that departs from its sibling is labelled out of its Service, its sibling never."""
+    """A replica that departs from its peer is labelled out of its Service, its peer never."""
     operator = bench.struck("bf16-1", HARD)
     found = bench.labels()
     assert found["chat-bf16-1"] == "false"

@@ -81,7 +81,7 @@ def request(slice_name: str, replica: str, at_s: float, ms: float = 100.0, statu
 
 
 def test_weights_of_endpoints_become_shares_and_rotation() -> None:
-    """What is not listed beside a listed sibling is out; a gateway that is silent says what it said last."""
+    """What is not listed beside a listed peer is out; a gateway that is silent says what it said last."""
     hosts = (host("code", "fast-1", 3), host("code", "good-0", 1), host("numbers", "good-0"))
     seen = second_of(frame(), hosts, replicas(), None)
     assert seen.table.tolist() == [[0.75, 0.25, 0.0], [0.0, 1.0, 0.0]]

@@ -94,7 +94,7 @@ def test_a_foreign_name_is_crossed_where_the_server_is_known_to_name_requests() 
     echo, prompt = Echo(), prompts()[0]
     stranger = PairKind().probe(prompt, asking_of(FakeServer(names=False), RIGHT, echo))
     assert "nonce_crossed" not in stranger
-    assert not echo.heard
+    assert not echo.seen
     healthy = PairKind().probe(prompt, asking_of(FakeServer(), RIGHT, echo))
     assert healthy["nonce_crossed"] == 0.0
     crossed = PairKind().probe(prompt, asking_of(FakeServer(crosses=True), RIGHT, echo))

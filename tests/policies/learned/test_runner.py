@@ -196,8 +196,8 @@ def crowded() -> tuple[Chooser, Observation]:
     return chooser, calm(fleet, 100.0, offered_rps=np.full((1, 2), 14.0))
 
 
-def test_a_flight_pushes_nobody_off_its_kernel() -> None:
-    """A slice that flees takes the room that is left; the slice that lives there keeps its row."""
+def test_a_failover_pushes_nobody_off_its_kernel() -> None:
+    """A slice that fails over takes the room that is left; the slice that lives there keeps its row."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
     proposal, memory = chooser.propose(np.array([[1, 1]]), seen, memory)
@@ -206,7 +206,7 @@ def test_a_flight_pushes_nobody_off_its_kernel() -> None:
     assert proposal.table[0, 0, 2] == pytest.approx(1.0 - proposal.table[0, 0, 1])
 
 
-def test_a_flight_pushes_nobody_off_a_kernel_whose_load_has_grown() -> None:
+def test_a_failover_pushes_nobody_off_a_kernel_whose_load_has_grown() -> None:
     """A slice that stays keeps its row where its kernel is fuller than a plan may fill it, but carries it."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
@@ -216,7 +216,7 @@ def test_a_flight_pushes_nobody_off_a_kernel_whose_load_has_grown() -> None:
 
 
 def test_who_moves_and_who_makes_room_is_told_apart() -> None:
-    """In one tick the row that flees moves for a reason, the one that no longer fits moves for capacity."""
+    """The row that fails over moves for a reason, the one that no longer fits moves for capacity."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
     busier = replace(seen, now_s=seen.now_s + 1.0, offered_rps=np.array([[14.0, 25.0]]))
@@ -225,7 +225,7 @@ def test_who_moves_and_who_makes_room_is_told_apart() -> None:
     assert proposal.for_capacity().tolist() == [[False, True]]
 
 
-def test_a_flight_spills_to_no_kernel_that_was_left() -> None:
+def test_a_failover_overflows_to_no_kernel_that_was_left() -> None:
     """What does not fit into the failover target goes elsewhere, never back to where the slice came from."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
@@ -235,7 +235,7 @@ def test_a_flight_spills_to_no_kernel_that_was_left() -> None:
         assert proposal.table[0, 0, 0] == 0.0
 
 
-def test_a_spill_is_planned_anew_when_its_kernel_falls_ill() -> None:
+def test_an_overflow_is_planned_anew_when_its_kernel_falls_ill() -> None:
     """A plan that sends part of a slice to a kernel in alarm is given up at once."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))

@@ -260,7 +260,7 @@ def _one(seen: Observation, fleet: int) -> Observation:
     return replace(seen, **own)
 
 
-def test_suspicion_acts_before_the_alarm() -> None:
+def test_the_prior_acts_before_the_alarm() -> None:
     """With evidence_weight, evidence that is near an alarm moves a slice; without, only the alarm does."""
     ratio = np.zeros((1, 4, 2))
     ratio[0, 0, 0] = 0.9

@@ -99,7 +99,7 @@ def test_slices_of_a_kernel_return_one_after_the_other() -> None:
     assert begins == [79, 89]
 
 
-def test_the_refuge_stays_while_it_complies() -> None:
+def test_the_failover_target_stays_while_it_complies() -> None:
     """A kernel that becomes a little better than the failover target does not pull the slice over."""
     observations = story(40, 10, 40)
     for index in range(10, 40):

@@ -70,7 +70,7 @@ def test_told_nothing_it_is_its_planner() -> None:
         assert np.array_equal(tables[0], tables[1])
 
 
-def test_it_does_not_flee_into_a_kernel_it_knows_to_be_ill() -> None:
+def test_it_does_not_fail_over_to_a_kernel_it_knows_to_be_ill() -> None:
     """With home and known-good told ill, the third kernel takes the slice."""
     one, other = told(10.0, 20.0, kernel=0), told(10.0, 20.0, kernel=2)
     both = Notices(

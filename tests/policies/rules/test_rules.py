@@ -64,7 +64,7 @@ def test_an_alarm_that_only_informs_moves_nothing() -> None:
     )
 
 
-def test_hysteresis_takes_the_healthiest_refuge() -> None:
+def test_hysteresis_takes_the_healthiest_target() -> None:
     """With memory to stay where it is, hysteresis first goes where health is best."""
     seen = unhealthy(calm(FLEET), 0, 0, Level.GUARD)
     health = seen.health.copy()
@@ -136,7 +136,7 @@ def test_specs_are_parsed_or_refused() -> None:
             make_policy(spec, FLEET)
 
 
-def test_arms_differ_by_their_levers() -> None:
+def test_configurations_differ_by_their_levers() -> None:
     """Fixed bare and breaker act without quarantine and shield; the rules act with both."""
     levers = {name: make_configuration(name, FLEET).options for name in BASELINES}
     assert [(levers[name].quarantine, levers[name].shield) for name in sorted(levers)] == [

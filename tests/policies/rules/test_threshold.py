@@ -18,13 +18,13 @@ def test_of_kernels_without_an_alarm_the_nearest_to_the_reference_comes_first() 
     assert np.array_equal(found[0].argsort(axis=1), LOSS.T.argsort(axis=1))
 
 
-def test_without_certified_losses_a_refuge_is_what_health_and_size_say() -> None:
+def test_without_certified_losses_a_target_is_what_health_and_size_say() -> None:
     """Where nobody measured the kernels, the order is ``preference``'s."""
     seen = calm(FLEET)
     assert np.array_equal(failover_order(seen), preference(seen, by_health=True))
 
 
-def test_a_kernel_that_does_not_comply_is_no_refuge_however_near_it_is() -> None:
+def test_a_kernel_that_does_not_comply_is_no_target_however_near_it_is() -> None:
     """Certified loss opens nothing that the contract closes."""
     certified = np.ones((1, 3, 2), dtype=np.bool_)
     certified[0, 1, 0] = False

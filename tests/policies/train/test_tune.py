@@ -40,7 +40,7 @@ def test_the_first_trial_is_the_policy_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize("policy", sorted(SPACES))
-def test_every_suggestion_is_an_arm_within_its_space(policy: str) -> None:
+def test_every_suggestion_is_a_configuration_within_its_space(policy: str) -> None:
     """Every tried text parses, is accepted by the policy, and lies within the stated ranges."""
     fleet = make_fleet(make_layout())
     assert set(SPACES[policy]) - {ALARM} <= set(POLICIES[policy].parameters)

@@ -173,7 +173,9 @@ def linear_onnx(layout: InputLayout, weights: NDArray[np.float32]) -> bytes:
     return content
 
 
-def linear_arm(world: CompiledScenario, seed: int) -> tuple[ControllerSetup, NDArray[np.float64], list[str]]:
+def linear_configuration(
+    world: CompiledScenario, seed: int
+) -> tuple[ControllerSetup, NDArray[np.float64], list[str]]:
     """A learned policy with a random linear network; its weights [size, S, choices] and feature names."""
     encoder = Encoder(kernels_max=4, slices=len(world.layout.slices))
     layout = InputLayout(encoder=encoder)
@@ -190,7 +192,7 @@ def test_a_linear_policy_is_explained_by_its_weights(world: CompiledScenario, me
     """Every effect is the weight of the margin times the feature's difference to the quiet tick, and
     features carry the fleet's own names.
     """
-    setup, weights, _ = linear_arm(world, 5)
+    setup, weights, _ = linear_configuration(world, 5)
     wanted = Wanted(at_s=100.0, method=method, features=100000, reference_s=30.0)
     tick = from_scenario(world, setup, None, 3, wanted).ticks[-1]
     assert [part["slice"] for part in tick["attribution"]] == list(world.layout.slices)

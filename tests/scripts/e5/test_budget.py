@@ -12,7 +12,7 @@ from scripts.e5.budget import HEADS, budget_table, budgets
 from tests.support.builders import make_fleet
 
 
-def test_the_split_adds_up_to_the_budget_of_the_arm() -> None:
+def test_the_split_adds_up_to_the_budget_of_the_configuration() -> None:
     """Alarms of all streams that can move one slice sum to the configuration's own budget, per slice and in
     all.
     """

@@ -49,7 +49,7 @@ def write_run(folder: Path, configurations: dict[str, float]) -> Path:
     return suite
 
 
-def test_a_better_arm_is_better_and_is_dominated_by_none(tmp_path: Path) -> None:
+def test_a_better_policy_is_better_and_is_dominated_by_none(tmp_path: Path) -> None:
     """Half as bad everywhere: every verdict says better, nobody dominates, and it dominates the other."""
     suite = write_run(tmp_path, {"fixed-bare": 4.0, "learned": 1.0, "hysteresis": 2.0, "informed": 0.5})
     found = compare(load_run(tmp_path / "out", suite), "learned")

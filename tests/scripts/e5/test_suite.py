@@ -84,7 +84,7 @@ def test_a_malformed_trace_is_refused(tmp_path: Path, text: str) -> None:
         plan_run(Options(out=tmp_path / "out", suite=write_suite(tmp_path), trace=trace))
 
 
-def test_arms_know_their_settings() -> None:
+def test_configurations_know_their_settings() -> None:
     """A configuration's text gives policy, settings and confidence; the baseline configuration is always
     there, once.
     """

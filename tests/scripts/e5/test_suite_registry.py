@@ -56,7 +56,7 @@ def test_fixed_suites_compile_on_pools_of_one_contract(name: str) -> None:
     assert {compiled(entry).contract.sha256 for entry in entries(name)} == {base.compiled.contract.sha256}
 
 
-def test_the_suite_of_policies_is_e5_with_more_arms() -> None:
+def test_the_suite_of_policies_is_e5_with_more_configurations() -> None:
     """Same base, scenarios and seeds as E5; its configurations hold every setting that tuning chose."""
     suites = [load_suite(suite_path(name))[0].spec for name in ("e5-policies", "e5")]
     assert suites[0].scenarios == suites[1].scenarios

@@ -132,7 +132,7 @@ def test_cloning_fits_the_teacher(tmp_path: Path) -> None:
     assert pupil.reward == pytest.approx(teacher.reward, abs=0.02)
 
 
-def test_insight_changes_weights_and_adds_its_caution(tmp_path: Path) -> None:
+def test_a_privileged_teacher_changes_weights_and_adds_its_caution(tmp_path: Path) -> None:
     """Imitating the truth keeps the weights finite and leaves its caution on the bonus of staying."""
     recipe = spec(tmp_path)
     world = TrainingWorld(recipe, str(tmp_path / "x"), horizon_s=40.0, fleets=4)

@@ -57,7 +57,7 @@ def test_equal_sets_give_equal_scores_and_other_seeds_others() -> None:
     assert evaluate("threshold", drawn()) != evaluate("threshold", other)
 
 
-def test_an_arm_that_never_moves_never_switches_falsely() -> None:
+def test_a_configuration_that_never_moves_never_switches_falsely() -> None:
     """Without any lever there are no false switches, no moves, and the weight on ill kernels stays."""
     score = evaluate("fixed-bare", drawn())
     assert score.false_switches == 0.0
@@ -68,7 +68,7 @@ def test_an_arm_that_never_moves_never_switches_falsely() -> None:
     assert score.violating == pytest.approx(bare)
 
 
-def test_the_informed_arm_hears_of_each_episodes_own_faults() -> None:
+def test_the_informed_reference_hears_of_each_episodes_own_faults() -> None:
     """Told of every fault, the reference keeps less weight on ill kernels than who is told of nothing."""
     assert evaluate("informed", drawn()).violating < evaluate("fixed-bare", drawn()).violating
 

@@ -145,7 +145,7 @@ def test_doses_and_onsets_keep_their_ranges() -> None:
                 assert 0.02 <= plan.dose <= 0.8
 
 
-def test_impossible_wishes_are_refused() -> None:
+def test_impossible_ranges_are_refused() -> None:
     """A split that no episode can belong to, or a share beyond 1, is refused with what was expected."""
     with pytest.raises(ValueError, match="split: expected one that some family belongs to"):
         draw(0, "held_out", space=replace(SPACE, held_out_ratio=0.0))

@@ -76,7 +76,7 @@ def test_costs_follow_their_definition() -> None:
         assert np.array_equal(step.terms.cost, step.terms.costs[:, soft].max(axis=1))
 
 
-def test_shielded_is_the_distance_between_wish_and_table() -> None:
+def test_shielded_is_the_distance_between_proposal_and_table() -> None:
     """A proposal that the shield leaves alone costs nothing; one it must change shows by how much."""
     core = EnvCore(config(space=STORMY), 3)
     core.reset(21)

@@ -147,7 +147,7 @@ def _second(seen: EvidenceBatch) -> EvidenceBatch:
     )
 
 
-def test_the_rehearsal_has_every_kind_of_clause() -> None:
+def test_the_synthetic_fleet_has_every_kind_of_clause() -> None:
     """The comparison above covers probes, traffic and gauges, rates and means, limits of 0."""
     assert {int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)} <= set(PLAN.contract.source.tolist())
     assert len(set(PLAN.clauses.kind.tolist())) >= 2

@@ -54,7 +54,7 @@ def scraped(*failed: dict[int, list[int]]) -> tuple[SequentialDetector, Detector
     return detector, state
 
 
-def test_as_many_siblings_are_heard_as_served_anybody_lately() -> None:
+def test_as_many_peers_count_as_served_anybody_lately() -> None:
     """A silent replica is no peer, nor one of which a gauge alone is heard, nor one of another kernel."""
     owner, traffic = np.array([0, 0, 0, 0, 1, 1]), np.array([True, False])
     sums, latest = np.zeros((2, 6, 2, 2, 4))
@@ -66,7 +66,7 @@ def test_as_many_siblings_are_heard_as_served_anybody_lately() -> None:
     assert received.tolist() == [1, 1, 2, 2, 0, 1]
 
 
-def test_a_scrape_counts_in_units_of_its_siblings_where_they_are_beyond_the_limit() -> None:
+def test_a_scrape_counts_in_units_of_its_peers_where_they_are_beyond_the_limit() -> None:
     """Beside a peer at four limits, four limits are one: that is the kernel, not the replica."""
     for same_tick in (True, False):
         bad = {1: [2, 2, 2, 2]}
@@ -77,7 +77,7 @@ def test_a_scrape_counts_in_units_of_its_siblings_where_they_are_beyond_the_limi
         assert state["over_slices"][0, 0, 0, 0, SINCE_SUM] == pytest.approx(0.05)
 
 
-def test_a_replica_without_siblings_speaks_for_its_kernel_alone() -> None:
+def test_a_replica_without_peers_speaks_for_its_kernel_alone() -> None:
     """Nobody was heard beside it, so its scrapes are no evidence that it departs."""
     _, state = scraped({0: [5, 5, 5, 5]})
     assert logged(state).max() < 0.0
@@ -86,7 +86,7 @@ def test_a_replica_without_siblings_speaks_for_its_kernel_alone() -> None:
 
 @hypothesis.settings(max_examples=50, deadline=None)
 @given(own=FAILED_BY_SLICE, others=FAILED_BY_SLICE)
-def test_siblings_only_ever_weaken_the_evidence(own: list[int], others: list[int]) -> None:
+def test_peers_only_ever_weaken_the_evidence(own: list[int], others: list[int]) -> None:
     """What is bet on is at most the share itself, so the null of the clause still holds for it."""
     _, state = scraped({1: others}, {0: own})
     for slice_, failed in enumerate(own):
