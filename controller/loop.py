@@ -17,6 +17,7 @@ from controller.decision import Decision, Perception
 from controller.detect.tick import Comparisons, Memories, detect
 from controller.encoding.observe import observe
 from controller.initial import initial_state
+from controller.judge.hang import unreadable_answers
 from controller.judge.judge import judge
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
@@ -194,6 +195,7 @@ def _decision(
         readings=supervised.read,
         own_moves=watched.action,
     )
+        unreadable=unreadable_answers(known.telemetry),
 
 
 class Controller:
