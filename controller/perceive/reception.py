@@ -20,6 +20,8 @@ from contracts.units import MS_PER_S
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
+#: Requests in one replica at once that are no burst: whoever carries little is not overloaded by a handful.
+AT_ONCE = 4.0
 #: Seconds of work that a kernel can be behind at most: gateways give up after that.
 MOST_BEHIND_S = 30.0
 
@@ -183,13 +185,15 @@ def _follow_rates(rates, traffic, pace):
 def _note_overload(rates, traffic, pace, serving):
     """When each kernel was last offered more than it carries, on average or by a burst that it still works
     off: what came in beyond its capacity (Lindley's recursion). What a needed replica fails is retried on
-    the others, so it carries as much less.
+    the others, so it carries as much less. ``AT_ONCE`` requests in each replica, or the mean that they make,
+    are neither.
     """
     offered_rps, table, owner = rates.offered_rps, serving.table, serving.owner
     fleets, kernels = rates.overloaded_at_s.shape
     ready, load_rps, came = np.zeros(kernels), np.zeros(kernels), np.zeros(kernels)
     for b in range(fleets):
         ready[:], load_rps[:], came[:] = 0.0, 0.0, 0.0
+        jump = (1.0 if pace.first[b] else 1.0 - pace.keep[b]) / pace.since_s[b]  # by one request, 1/s
         for r in range(len(owner)):
             away = serving.quarantined[b, r] or serving.ejected[b, r]
             if traffic.replica_state[b, r] == READY and not away:
@@ -203,7 +207,9 @@ def _note_overload(rates, traffic, pace, serving):
             behind = _behind(rates.behind[b, k], came[k], carried_rps, pace.since_s[b])
             rates.behind[b, k] = behind
             limit_rps = serving.overload_ratio * carried_rps
-            if load_rps[k] > limit_rps or behind > serving.behind_s * limit_rps:
+            at_once = AT_ONCE * ready[k]
+            on_average = load_rps[k] > max(limit_rps, at_once * jump)
+            if on_average or behind > max(serving.behind_s * limit_rps, at_once):
                 rates.overloaded_at_s[b, k] = pace.now_s[b]
 
 

@@ -19,7 +19,7 @@ from controller.detect.sums import COUNT
 from controller.judge.failing_in_a_row import CHANCE
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
-from controller.perceive.reception import MOST_BEHIND_S
+from controller.perceive.reception import AT_ONCE, MOST_BEHIND_S
 from controller.state import ControllerState
 from tests.reference.plain_health import health
 from tests.reference.plain_outage import plain_outages
@@ -136,7 +136,11 @@ def _overloaded_s(
     came = load_rps(state, seen.offered.astype(np.float64))
     behind = np.clip(state.behind + came - carried_rps * since_s[:, None], 0.0, MOST_BEHIND_S * carried_rps)
     limit_rps = options.overload_ratio * carried_rps
-    over = (load_rps(state, offered_rps) > limit_rps) | (behind > options.behind_s * limit_rps)
+    passed_s = np.maximum(since_s, 1e-3)[:, None]
+    keep = np.where((state.ticks == 0)[:, None], 0.0, np.exp(-passed_s / options.smoothing_s))
+    at_once = AT_ONCE * ready
+    on_average = load_rps(state, offered_rps) > np.maximum(limit_rps, at_once * (1.0 - keep) / passed_s)
+    over = on_average | (behind > np.maximum(options.behind_s * limit_rps, at_once))
     return np.where(over, now_s[:, None], state.overloaded_at_s), behind
 
 

@@ -15,7 +15,7 @@ from controller.detect.sums import COUNT, OVER, SQUARES, TOTAL
 from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
-from controller.perceive.reception import MOST_BEHIND_S
+from controller.perceive.reception import AT_ONCE, MOST_BEHIND_S
 from policies.registry import make_configuration
 from tests.support.builders import (
     Clause,
@@ -187,7 +187,20 @@ def test_who_is_behind_what_came_is_overloaded_until_it_has_caught_up(came: list
         state = accumulate(state, seen, config).state
         behind = min(max(behind + offered * state.table[0, 0, 0] - carried, 0.0), MOST_BEHIND_S * carried)
         assert state.behind[0, 0] == pytest.approx(behind)
-        assert (state.overloaded_at_s[0, 0] == float(tick)) == (behind > carried)
+        assert (state.overloaded_at_s[0, 0] == float(tick)) == (behind > max(carried, 2.0 * AT_ONCE))
+
+
+@pytest.mark.parametrize(("offered", "over"), [(8, False), (16, True)])
+def test_a_handful_at_once_overloads_nobody(offered: int, over: bool) -> None:
+    """Two replicas of a request in five seconds each get four at once, or eight, after a minute of none."""
+    config = setup()
+    config = replace(config, fleet=replace(config.fleet, capacity_rps=np.full(2, 0.2)))
+    state = initial_state(config, 1)
+    for tick in range(1, 61):
+        came = np.array([[offered if tick == 60 else 0, 0]])
+        seen = replace(quiet_telemetry(LAYOUT, float(tick)), offered=came)
+        state = accumulate(state, seen, config).state
+    assert (state.overloaded_at_s[0, 0] == 60.0) == over
 
 
 @given(st.integers(0, 20), st.integers(0, 60), st.booleans())
