@@ -101,7 +101,7 @@ def test_late_requests_of_rare_traffic_hardly_ever_stand() -> None:
         in_a_row = np.where(late < requests, 0, in_a_row + late.astype(np.int64))
         chains += int(((in_a_row >= 3) & (late > 0)).sum())
         said, state = DETECTOR.update(state, None, closed, CONTRACT, flush_of(requests, late, True))
-        raised = said.alarm[..., LATENCIES].any(axis=-1) & said.fresh[..., LATENCIES].any(axis=-1)
+        raised = np.asarray(said.alarm[..., LATENCIES].any(axis=-1) & said.fresh[..., LATENCIES].any(axis=-1))
         alarms += int(raised.sum())
         state = DETECTOR.forget(state, np.broadcast_to(raised[..., None], said.alarm.shape))
     assert chains > 100
