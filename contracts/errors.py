@@ -68,6 +68,10 @@ class MeasurementError(SelvageError):
     """A measurement happened but its own checks failed."""
 
 
+class BrokenAnswerError(MeasurementError):
+    """A server answered a measurement by an error, or with values that no sound server gives."""
+
+
 class LostWorkerError(SelvageError):
     """A process that shared the work was killed from outside, most likely for memory."""
 

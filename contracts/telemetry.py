@@ -63,6 +63,7 @@ class ProbeOutcome(IntEnum):
     REFUSED = 2  # no connection
     FAILED = 3  # an error instead of an answer
     TIMED_OUT = 4  # no answer in time
+    UNREADABLE = 5  # an answer in time that is none to what was asked: no JSON, other tokens, tokens missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

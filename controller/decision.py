@@ -52,6 +52,7 @@ class Decision:
     judgement: Judgement
     observation: Observation
     drifted: NDArray[np.bool_] | None  # [B, R], not what was certified (None: nobody compares)
+    unreadable: NDArray[np.int64]  # [B, R], answers to probes in this tick that could not be read
 
     demoted: NDArray[np.bool_]  # [B], the baseline drives
     demotion_reason: NDArray[np.int64]  # [B], place in ``contracts.compiled.meta.METRICS``

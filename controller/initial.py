@@ -42,7 +42,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         probed_at_s=np.full((batch, replicas, slices), -np.inf),
         overloaded_at_s=np.full((batch, kernels), -np.inf),
         behind=np.zeros((batch, kernels)),
-        load=initial_load(batch, kernels),
+        load=initial_load(batch, kernels, replicas),
         ejected=np.zeros((batch, replicas), dtype=np.bool_),
         table=table,
         row_moved_at_s=np.full((batch, slices), -np.inf),

@@ -17,6 +17,7 @@ from controller.decision import Decision, Perception
 from controller.detect.tick import Comparisons, Memories, detect
 from controller.encoding.observe import observe
 from controller.initial import initial_state
+from controller.judge.hang import unreadable_answers
 from controller.judge.judge import judge
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
@@ -78,7 +79,7 @@ def resolve(
     watched = _watched(chosen, known, setup)
     supervised = watched.supervised
     ready = _ready(known, supervised.driving.ejected, setup)
-    load, most_rps = let_in(known.after.load, _load_seen(known, watched, ready), _load_law(setup))
+    load, most_rps = let_in(known.after.load, _load_seen(known, watched, ready, setup), _load_law(setup))
     shielded = _shielded(supervised, known, setup, ready, most_rps)
     planned = make_plan(supervised.driving, known, shielded, setup)
     after = altered(
@@ -115,9 +116,12 @@ def _load_law(setup: ControllerSetup) -> LoadLaw:
     return load_law(tolerated_late(setup.contract), setup.options.limits.max_load_ratio, interval_s)
 
 
-def _load_seen(known: Perception, watched: OwnMoves, ready: NDArray[np.int64]) -> LoadSeen:
+def _load_seen(
+    known: Perception, watched: OwnMoves, ready: NDArray[np.int64], setup: ControllerSetup
+) -> LoadSeen:
     """What this tick shows of kernels at their load. ready: int64 [B, K]."""
     after, block, plain = known.after, watched.block, np.ascontiguousarray
+    heard = after.now_s[:, None] - after.scraped_at_s <= setup.contract.stale_after_s
     return LoadSeen(
         now_s=after.now_s,
         passed_s=known.estimate.since_s,
@@ -129,6 +133,9 @@ def _load_seen(known: Perception, watched: OwnMoves, ready: NDArray[np.int64]) -
         closed=block.closed,
         ended=plain(block.ended),
         bad=plain(block.bad),
+        fresh=known.estimate.fresh,
+        telling=plain(known.observation.in_rotation & heard),
+        owner=setup.layout.replica_kernel,
     )
 
 
@@ -188,6 +195,7 @@ def _decision(
         judgement=known.judgement,
         observation=known.observation,
         drifted=known.observation.drifted,
+        unreadable=unreadable_answers(known.telemetry),
         demoted=supervised.demoted,
         demotion_reason=supervised.reason,
         baseline_proposed=supervised.baseline_proposed,

@@ -85,6 +85,7 @@ class DecisionRecord:
     quarantined: tuple[QuarantinedReplica, ...]
     readmitted: tuple[str, ...]  # replicas
     drifted: tuple[str, ...]  # replicas that are not what was certified
+    unreadable: tuple[str, ...]  # replicas that answered a probe by what could not be read
     held: bool
     degraded: bool
     capacity_move: bool
@@ -128,6 +129,7 @@ def explain(
             for replica in np.flatnonzero(before.quarantined[fleet] & ~decision.quarantined[fleet])
         ),
         drifted=_drifted(decision, setup, fleet),
+        unreadable=tuple(setup.layout.replicas[r] for (r,) in _places(decision.unreadable[fleet] > 0)),
         held=bool(decision.held[fleet]),
         degraded=bool(decision.degraded[fleet]),
         capacity_move=bool(decision.capacity_move[fleet]),

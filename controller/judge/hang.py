@@ -26,7 +26,9 @@ Flags = NDArray[np.bool_]
 #: Share of its KV blocks that a replica without a request may hold; a healthy one holds none.
 LEAKED_RATIO = 0.5
 # Plain integers: comparing with an enumeration takes longer.
-_ANSWERED, _TIMED_OUT = int(ProbeOutcome.ANSWERED), int(ProbeOutcome.TIMED_OUT)
+_TIMED_OUT, _UNREADABLE = int(ProbeOutcome.TIMED_OUT), int(ProbeOutcome.UNREADABLE)
+#: In time, whether or not it could be read: who answers does not hang.
+_IN_TIME = int(ProbeOutcome.ANSWERED), _UNREADABLE
 
 
 def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
@@ -59,10 +61,18 @@ def note_timeouts(
     np.add.at(count, at, 1)
     np.minimum.at(since_at_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)
     moved = _stepped(telemetry, fresh, since_at_s) | (progressed_at_s > since_at_s)
-    fleet, slot = np.nonzero(probes.outcome == _ANSWERED)
+    fleet, slot = np.nonzero(np.isin(probes.outcome, _IN_TIME))
     moved[fleet, probes.replica[fleet, slot]] = True
     count[moved], since_at_s[moved] = 0, np.inf
     return {"timeouts": count, "since_at_s": since_at_s}
+
+
+def unreadable_answers(telemetry: FleetTelemetry) -> NDArray[np.int64]:
+    """int64 [B, R], answers to probes in this tick that could not be read: no evidence of anything."""
+    probes, found = telemetry.probes, np.zeros(telemetry.replica_state.shape, dtype=np.int64)
+    fleet, slot = np.nonzero(probes.outcome == _UNREADABLE)
+    np.add.at(found, (fleet, probes.replica[fleet, slot]), 1)
+    return found
 
 
 def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:

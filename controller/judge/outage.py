@@ -23,7 +23,9 @@ from controller.judge.failing_in_a_row import telling_rows
 from controller.judge.judge_pass import Failing, note_down
 from controller.state import ControllerState
 
-_NONE, _ANSWERED = int(ProbeOutcome.NONE), int(ProbeOutcome.ANSWERED)
+_ANSWERED = int(ProbeOutcome.ANSWERED)
+#: Neither answered nor unanswered: nobody knows, or an answer that nobody can read.
+_UNKNOWN = int(ProbeOutcome.NONE), int(ProbeOutcome.UNREADABLE)
 
 #: Early returns in vain that still double what has to be answered.
 MOST_DOUBLINGS = 3
@@ -87,7 +89,7 @@ def _in_a_row(so_far: NDArray[np.int64], failing: Failing, case: Case) -> NDArra
     """
     serving, probes = case.ready & ~failing.quarantined, case.telemetry.probes
     answers, unanswered = np.zeros((2, *serving.shape), dtype=np.int64)
-    fleet, slot = np.nonzero(probes.outcome != _NONE)
+    fleet, slot = np.nonzero(~np.isin(probes.outcome, _UNKNOWN))
     answered = probes.outcome[fleet, slot] == _ANSWERED
     at = fleet, probes.replica[fleet, slot]
     np.add.at(answers, at, answered)

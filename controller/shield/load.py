@@ -7,7 +7,8 @@ what is seen (steps up, a steady fall, and the queue itself):
 - *What a kernel has it keeps* until it has a queue, however little it is thought to carry: without a shield
   it would be served, and so it is here. What comes new fills a kernel as far as is known that it carries.
 - *A queue is worked off*: requests beyond those that are answered in time are let in less for a while. While
-  nothing is shed that begins once the queue has lasted from one scrape to the next: what a burst leaves is
+  nothing is shed that begins once the queue has lasted from one scrape to the next, seen in both: one that
+  nothing renews, however long it stands there, is what somebody saw once. What a burst leaves is
   mostly over by then, and whoever is shed after it would have found a place. A queue that lasts was let in by
   a limit that is too high, which falls as long as it stands.
 - *What it has proven is a load*, in requests per second, and no multiple of an estimate: where the estimate
@@ -60,7 +61,8 @@ class LoadMemory(NamedTuple):
     step_s: Floats  # [B, K], from a step up to the next
     stepped_at_s: Floats  # [B, K], the last one
     least: Floats  # [B, K, 2], least of what was too many, of a block of seconds and of the one before
-    least_since_at_s: Floats  # [B], when the block began
+    least_since_at_s: Floats  # [B, K], when the block began
+    scraped: NDArray[np.bool_]  # [B, R], anew since then
 
 
 class LoadSeen(NamedTuple):
@@ -76,9 +78,12 @@ class LoadSeen(NamedTuple):
     closed: NDArray[np.bool_]  # [B], a block of requests ended
     ended: Floats  # [B, S, K], its requests
     bad: Floats  # [B, S, K], those that failed or came late
+    fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
+    telling: NDArray[np.bool_]  # [B, R], in rotation, and the newest scrape is not stale
+    owner: NDArray[np.int64]  # [R], kernel of each replica
 
 
-def initial_load(batch: int, kernels: int) -> PolicyState:
+def initial_load(batch: int, kernels: int, replicas: int) -> PolicyState:
     """Nothing proven yet."""
     shape = batch, kernels
     memory = LoadMemory(
@@ -89,7 +94,8 @@ def initial_load(batch: int, kernels: int) -> PolicyState:
         step_s=np.full(shape, STEP_S),
         stepped_at_s=np.full(shape, -np.inf),
         least=np.zeros((*shape, 2)),
-        least_since_at_s=np.full(batch, -np.inf),
+        least_since_at_s=np.full(shape, -np.inf),
+        scraped=np.zeros((batch, replicas), dtype=np.bool_),
     )
     return memory._asdict()
 
@@ -129,11 +135,10 @@ def _let_in(memory, seen, law, most_rps):
     """Bring ``memory`` up to date and fill ``most_rps``, kernel by kernel."""
     memory, seen, law = borrowed((LoadMemory(*memory), LoadSeen(*seen), LoadLaw(*law)))
     for b in range(most_rps.shape[0]):
-        sheds, anew = _sheds(seen, b), seen.now_s[b] - memory.least_since_at_s[b] >= law.lasts_s
-        if anew:
-            memory.least_since_at_s[b] = seen.now_s[b]
+        sheds = _sheds(seen, b)
+        memory.scraped[b] |= seen.fresh[b]
         for k in range(most_rps.shape[1]):
-            each_rps = seen.replica_rps[b, k]
+            each_rps, anew = seen.replica_rps[b, k], _begins_anew(memory, seen, law, b, k)
             lasting = _lasting(memory.least[b, k], seen.too_many[b, k], anew)
             too_many = seen.too_many[b, k] if sheds else lasting
             if too_many < UNNOTICED_S * each_rps:
@@ -145,6 +150,20 @@ def _let_in(memory, seen, law, most_rps):
                 _follow(memory, seen, b, k, load_rps, too_many > 0.0, sheds, law.max_load_ratio)
             limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
             most_rps[b, k] = max(limit_rps - too_many / DRAIN_S, LEAST_RATIO * each_rps)
+
+
+@compiled(inline="always")
+def _begins_anew(memory, seen, law, b, k):
+    """Whether a block ends: it has lasted, and in it a new scrape of everybody came who tells anything."""
+    ends = seen.now_s[b] - memory.least_since_at_s[b, k] >= law.lasts_s
+    for r in range(len(seen.owner)):
+        if seen.owner[r] == k and seen.telling[b, r]:
+            ends = ends and memory.scraped[b, r]
+    if ends:
+        memory.least_since_at_s[b, k] = seen.now_s[b]
+        for r in range(len(seen.owner)):
+            memory.scraped[b, r] = memory.scraped[b, r] and seen.owner[r] != k
+    return ends
 
 
 @compiled(inline="always")

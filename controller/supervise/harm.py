@@ -68,10 +68,12 @@ def count_harm(
         return memory
     home = home_table(setup.fleet, len(seen.now_s))
     away = (half_l1(after.table, home) > SWITCH_DISTANCE).any(axis=1) & block.closed
-    missing = _surely_served(after, seen, setup) - _served(block, after, seen, setup)
+    missing = _surely_served(after, seen, setup) - _served(block, after, seen)
     known = away & np.isfinite(missing)
     missing = np.where(known, missing, 0.0)
-    kept = np.where(block.closed, 1.0 - 1.0 / BLOCKS, 1.0)[:, None]
+    # A block in which nothing ended shows nothing and takes no other one's place.
+    shows = block.closed & (known | ~away)
+    kept = np.where(shows, 1.0 - 1.0 / BLOCKS, 1.0)[:, None]
     newest = np.stack([known.astype(np.float64), missing, missing * missing], axis=1)
     return {**memory, "missing": kept * np.asarray(memory["missing"], dtype=np.float64) + newest}
 
@@ -96,13 +98,11 @@ def _surely_served(after: ControllerState, seen: Observation, setup: ControllerS
     return np.asarray((offered_rps * each).sum(axis=1) / np.maximum(offered_rps.sum(axis=1), _LEAST))
 
 
-def _served(
-    block: Block, after: ControllerState, seen: Observation, setup: ControllerSetup
-) -> NDArray[np.float64]:
+def _served(block: Block, after: ControllerState, seen: Observation) -> NDArray[np.float64]:
     """float64 [B]: share of what ended or was shed that was answered in time by compliant cells; NaN of
     nothing.
     """
     good = (block.ended - block.bad) * ~seen.hard_violated.transpose(0, 2, 1)
-    shed = (after.table[:, :, -1] * after.offered_rps).sum(axis=1) * setup.options.own_moves.block_s
+    shed = (after.table[:, :, -1] * after.offered_rps).sum(axis=1) * block.lasted_s
     all_ended = block.ended.sum(axis=(1, 2)) + shed
     return np.where(all_ended > 0.0, good.sum(axis=(1, 2)) / np.maximum(all_ended, _LEAST), np.nan)

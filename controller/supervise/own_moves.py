@@ -2,11 +2,14 @@
 
 A row of the table that left where it stood is *watched* until it has stood still for ``settle_s``. Answers
 are looked at in blocks of ``block_s``: a block of a slice, or of a kernel, is *bad* where more of its
-requests failed or came late than the contract tolerates, or where the kernel stands with a queue. At the
-end of every block the newest blocks since the move are compared with those before it, by Fisher's exact
-test: of the slice where it went with the slice before, of every kernel that gained it with that kernel and
-those that it left before; of all moves that changed nothing at most a share ``error`` is taken for worse
-(blocks are taken to be exchangeable; answers within one share a queue and are not).
+requests failed or came late than the contract tolerates, or where the kernel stands with a queue. A block
+lasts ``block_s`` and a flush of the gateway's statistics at least, and until ``least_requests`` ended or a
+queue stands, but no longer than the contract's window; one that shows nothing of a slice or kernel takes no
+place among those of it. At the end of every block the newest blocks since the move are compared with those
+before it, by Fisher's exact test: of the slice where it went with the slice before, of every kernel that
+gained it with that kernel and those that it left before; of all moves that changed nothing at most a share
+``error`` is taken for worse (blocks are taken to be exchangeable; answers within one share a queue and are
+not).
 
 What is worse goes back to where it was: not onto a cell that a hard clause or a missing certificate closes,
 not onto a kernel that would be overloaded by it, and not where those who would get it back are no better
@@ -102,12 +105,12 @@ def watch_own_moves(
     found = _blank(supervised, memory)
     counted = _counted(telemetry, seen.in_rotation, setup.layout.replica_kernel)
     standing = _standing(before, judgement, seen, estimate, estimate.stale | supervised.sent_home)
-    watch(tuple(memory), counted, standing, _law(setup.contract, setup.options.own_moves), tuple(found))
+    watch(tuple(memory), counted, standing, _law(setup), tuple(found))
     return OwnMoves(
         supervised=_with_rows(supervised, found, memory),
         action=found.action,
         memory=memory._asdict(),
-        block=Block(found.closed, found.ended, found.bad),
+        block=Block(found.closed, found.ended, found.bad, found.lasted_s),
     )
 
 
@@ -119,7 +122,7 @@ def unwatched(supervised: Supervised, before: ControllerState) -> OwnMoves:
         supervised=supervised,
         action=np.zeros((batch, slices), dtype=np.int64),
         memory=before.own_moves,
-        block=Block(np.zeros(batch, dtype=np.bool_), cells, cells),
+        block=Block(np.zeros(batch, dtype=np.bool_), cells, cells, np.zeros(batch)),
     )
 
 
@@ -131,6 +134,7 @@ def _blank(supervised: Supervised, memory: MovesMemory) -> Found:
         closed=np.zeros(rows[0], dtype=np.bool_),
         ended=np.zeros(memory.ended.shape),
         bad=np.zeros(memory.bad.shape),
+        lasted_s=np.zeros(rows[0]),
     )
 
 
@@ -175,8 +179,12 @@ def _standing(
     return tuple(standing)
 
 
+def _law(setup: ControllerSetup) -> tuple[Any, ...]:
+    return _law_of(setup.contract, setup.options.own_moves, setup.fleet.rates.scrape_interval_s)
+
+
 @lru_cache(maxsize=64)
-def _law(contract: CompiledContract, options: OwnMoveOptions) -> tuple[Any, ...]:
+def _law_of(contract: CompiledContract, options: OwnMoveOptions, flush_s: float) -> tuple[Any, ...]:
     """The contract's clauses on latencies, and the settings, as the pass reads them."""
     timed = np.flatnonzero(contract.source == Source.LATENCY)
     applies = np.ascontiguousarray(contract.applies[timed])
@@ -187,7 +195,9 @@ def _law(contract: CompiledContract, options: OwnMoveOptions) -> tuple[Any, ...]
         timed=np.asarray(applies.any(axis=0)),
         limit=tolerated_late(contract),
         error=options.error,
-        block_s=options.block_s,
+        block_s=max(options.block_s, flush_s),
+        least_requests=options.least_requests,
+        most_block_s=max(options.block_s, flush_s, contract.window_s),
         past_blocks=float(options.past_blocks),
         settle_s=options.settle_s,
         most_looks=options.most_looks,

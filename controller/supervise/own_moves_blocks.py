@@ -63,6 +63,19 @@ def count_requests(memory, counted, law, b):
 
 
 @compiled
+def block_ends(memory, counted, law, lasted_s, b):
+    """Whether a block that has ``lasted_s`` shows enough to be one, or has lasted long enough."""
+    if lasted_s < law.block_s:
+        return False
+    if lasted_s >= law.most_block_s or memory.ended[b].sum() >= law.least_requests:
+        return True
+    queued = False
+    for k in range(memory.ended.shape[2]):
+        queued |= _has_queue(counted, b, k)
+    return queued
+
+
+@compiled
 def close_block(memory, counted, standing, law, seen, b):
     """End the running block: ``seen`` [S + K, 2] is filled with what it shows of each slice and kernel, and
     added to the past of those that no move of ours touches.
@@ -94,9 +107,13 @@ def _see_kernel(memory, counted, law, seen, b, k):
 
 @compiled(inline="always")
 def add_recent(recent, since, observed, bad):
-    """Add a block to the newest ``RECENT`` of them, kept as bits, and count these into ``since`` [2]."""
+    """Add a block to the newest ``RECENT`` of them, kept as bits, and count these into ``since`` [2]; one
+    that was not ``observed`` takes nobody's place.
+    """
+    if not observed > 0.0:
+        return
     kept = (1 << RECENT) - 1
-    recent[0] = ((recent[0] << 1) | (1 if observed > 0.0 else 0)) & kept
+    recent[0] = ((recent[0] << 1) | 1) & kept
     recent[1] = ((recent[1] << 1) | (1 if bad > 0.0 else 0)) & kept
     for i in range(2):
         since[i] = 0.0

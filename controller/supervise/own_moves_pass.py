@@ -11,15 +11,14 @@ import numpy as np
 from contracts.jit import borrowed, compiled
 from contracts.scoring.switch_law import SWITCH_DISTANCE, row_distance
 from controller.cells import is_bad
-from controller.supervise.own_moves_blocks import add_recent, chance_of, close_block, count_requests
-from controller.supervise.own_moves_records import (
-    Counted,
-    Found,
-    Law,
-    MovesMemory,
-    OwnMove,
-    Standing,
+from controller.supervise.own_moves_blocks import (
+    add_recent,
+    block_ends,
+    chance_of,
+    close_block,
+    count_requests,
 )
+from controller.supervise.own_moves_records import Counted, Found, Law, MovesMemory, OwnMove, Standing
 
 # Plain integers, because compiled code does not know the enumeration.
 WATCHED, TAKEN_BACK, STOPPED = int(OwnMove.WATCHED), int(OwnMove.TAKEN_BACK), int(OwnMove.STOPPED)
@@ -59,8 +58,9 @@ def watch(memory, counted, standing, law, found):
         _follow(memory, standing, law, b)
         if np.isnan(memory.block_began_at_s[b]):
             memory.block_began_at_s[b] = now_s
-        if now_s - memory.block_began_at_s[b] >= law.block_s - CLOCK_SLACK_S:
-            found.closed[b] = True
+        lasted_s = now_s - memory.block_began_at_s[b]
+        if block_ends(memory, counted, law, lasted_s + CLOCK_SLACK_S, b):
+            found.closed[b], found.lasted_s[b] = True, lasted_s
             close_block(memory, counted, standing, law, seen, b)
             for s in range(slices):
                 if memory.watched[b, s] and standing.known[b]:

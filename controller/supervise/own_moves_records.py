@@ -87,7 +87,9 @@ class Law(NamedTuple):
     timed: Flags  # [S], some clause on latencies applies
     limit: Floats  # [S], share of late answers that the contract tolerates
     error: float  # as in ``OwnMoveOptions``, like the rest
-    block_s: float
+    block_s: float  # a block lasts so long at least: a flush of the gateway's statistics
+    least_requests: float  # and until so many ended, or a kernel stands with a queue
+    most_block_s: float  # but no longer than this
     past_blocks: float
     settle_s: float
     most_looks: float
@@ -103,6 +105,7 @@ class Block(NamedTuple):
     closed: Flags  # [B]
     ended: Floats  # [B, S, K], requests that ended in it
     bad: Floats  # [B, S, K], those of them that failed or came late
+    lasted_s: Floats  # [B]
 
 
 class Found(NamedTuple):
@@ -113,3 +116,4 @@ class Found(NamedTuple):
     closed: Flags  # [B], a block ended with this tick
     ended: Floats  # [B, S, K], of that block
     bad: Floats  # [B, S, K]
+    lasted_s: Floats  # [B]

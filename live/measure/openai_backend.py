@@ -19,7 +19,7 @@ import numpy as np
 
 from contracts.assess.sources import UNKNOWN
 from contracts.documents.profile import Fingerprint, StepPoint
-from contracts.errors import MeasurementError
+from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
@@ -254,7 +254,7 @@ def prompt_rows(answer: dict[str, Any]) -> list[dict[int, float]]:
     except MALFORMED:
         raise MeasurementError("the answer holds no log-probabilities of the prompt") from None
     if any(not (math.isfinite(value) and value <= _ROUNDING) for row in rows for value in row.values()):
-        raise MeasurementError("log-probabilities that are none: not finite, or above 0")
+        raise BrokenAnswerError("log-probabilities that are none: not finite, or above 0")
     return rows
 
 

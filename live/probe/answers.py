@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from contracts.errors import MeasurementError
+from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer, within
 from live.load import SLICE_HEADER
@@ -53,7 +53,7 @@ class Line:
             headers=self.headers,
         )
         if answer.status_code != httpx.codes.OK:
-            raise MeasurementError(f"HTTP {answer.status_code}")
+            raise BrokenAnswerError(f"HTTP {answer.status_code}")
         try:
             found = answer.json()
         except (ValueError, RecursionError):
@@ -149,7 +149,7 @@ def ask(
     gathered = _Gathered(question)
     with line.stream(question, nonce, limit_s) as answer:
         if answer.status_code != httpx.codes.OK:
-            raise MeasurementError(f"HTTP {answer.status_code}")
+            raise BrokenAnswerError(f"HTTP {answer.status_code}")
         try:
             for event in _events(answer):
                 if time.monotonic() > until_at_s:

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.errors import MeasurementError
+from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.telemetry import ProbeOutcome
 from live.bounded import whole_answer
 from live.load import SLICE_HEADER
@@ -70,8 +70,10 @@ def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
         return _unanswered(sent_at_s, ProbeOutcome.TIMED_OUT, f"no answer within {limit_s:g} s")
     except httpx.ConnectError:
         return _unanswered(sent_at_s, ProbeOutcome.REFUSED, "no connection")
-    except (httpx.HTTPError, MeasurementError) as error:
+    except (httpx.HTTPError, BrokenAnswerError) as error:
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
+    except MeasurementError as error:
+        return _unanswered(sent_at_s, ProbeOutcome.UNREADABLE, str(error) or type(error).__name__)
     return ProbeAnswer(
         sent_at_s=sent_at_s,
         latency_ms=(time.perf_counter() - began_at_s) * 1000.0,
@@ -112,7 +114,7 @@ def _body(model: str, prompt: Prompt) -> dict[str, Any]:
 def _content(answer: httpx.Response) -> Any:
     """What the answer holds, None where that is no JSON; MeasurementError unless it is a good one."""
     if answer.status_code != httpx.codes.OK:
-        raise MeasurementError(f"HTTP {answer.status_code}")
+        raise BrokenAnswerError(f"HTTP {answer.status_code}")
     try:
         return answer.json()
     except ValueError:

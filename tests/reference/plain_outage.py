@@ -42,5 +42,6 @@ def _attempts(b: int, mine: NDArray[np.int64], seen: FleetTelemetry) -> tuple[in
     """How many attempts of these replicas were answered, and whether one was not."""
     outcome = seen.probes.outcome[b, np.isin(seen.probes.replica[b], mine)]
     answers = int(seen.answered[b, mine].sum() + (outcome == ProbeOutcome.ANSWERED).sum())
-    refused = ~np.isin(outcome, (ProbeOutcome.NONE, ProbeOutcome.ANSWERED))
+    known = ~np.isin(outcome, (ProbeOutcome.NONE, ProbeOutcome.UNREADABLE))
+    refused = known & (outcome != ProbeOutcome.ANSWERED)
     return answers, bool(refused.any() or seen.failed[b, mine].any())

@@ -72,7 +72,7 @@ class PlainWatch:
         self._follow(now_s, table, standing)
         if np.isnan(self.began_at_s):
             self.began_at_s = now_s
-        if now_s - self.began_at_s >= self.law.block_s - 1e-6:
+        if self._ends(now_s - self.began_at_s + 1e-6, counted):
             seen = self._close(now_s, counted)
             for s, row in enumerate(self.rows):
                 if row.watched:
@@ -81,6 +81,16 @@ class PlainWatch:
         for s, row in enumerate(self.rows):
             actions[s] = self._hold(s, row, standing, out, actions[s])
         return out, actions
+
+    def _ends(self, lasted_s: float, counted: Counted) -> bool:
+        enough = self.requests[:, :, 0].sum() >= self.law.least_requests
+        enough |= any(self._queued(counted, k) for k in range(self.kernels))
+        return lasted_s >= (self.law.block_s if enough else self.law.most_block_s)
+
+    def _queued(self, counted: Counted, k: int) -> bool:
+        mine = (counted.owner == k) & counted.serving[0]
+        running, waiting = counted.running[0, mine].sum(), counted.waiting[0, mine].sum()
+        return bool(mine.any()) and bool(waiting > mine.sum() + QUEUE_RATIO * running)
 
     def _count(self, counted: Counted) -> None:
         total, in_time = counted.latency_le[0, :, :, 0, -1], counted.latency_le[0, :, :, 0, 0]
@@ -119,9 +129,7 @@ class PlainWatch:
                 self._remember(s, seen[-1])
         for k in range(self.kernels):
             ended, bad = self.requests[:, k].sum(axis=0)
-            mine = (counted.owner == k) & counted.serving[0]
-            running, waiting = counted.running[0, mine].sum(), counted.waiting[0, mine].sum()
-            queued = bool(mine.any()) and waiting > mine.sum() + QUEUE_RATIO * running
+            queued = self._queued(counted, k)
             tolerated = (self.law.limit * self.requests[:, k, 0]).sum()
             seen.append((float(ended > 0 or queued), float(queued or (bad >= 2 and bad > tolerated))))
             if now_s - self.explained_at_s[k] >= self.law.settle_s:
@@ -140,7 +148,8 @@ class PlainWatch:
         ended, bad = self.requests[s, gained].sum(axis=0)
         own = (float(ended > 0), float(bad >= 2 and bad > self.law.limit[s] * ended))
         row.blocks.append(np.vstack([seen[len(self.rows) :], own]))
-        row.since = np.sum(row.blocks[-RECENT:], axis=0)
+        columns = np.moveaxis(np.array(row.blocks), 1, 0)  # [K + 1, blocks, 2]
+        row.since = np.array([one[one[:, 0] > 0.0][-RECENT:].sum(axis=0) for one in columns])
         if not len(gained):
             row.watched = distance(table, row.settled) > LEFT
         subjects = [self.kernels, *gained]

@@ -15,7 +15,12 @@ from controller.detect.detector import EvidenceBatch
 from controller.detect.sequential.evidence import SHARES
 from controller.detect.sequential.peers import LEAST_RECEIVED
 from controller.detect.sequential.plan import SequentialPlan
-from controller.detect.sequential.standing import GROSS, MOST_GAP_WINDOWS, STANDING_WINDOWS
+from controller.detect.sequential.standing import (
+    GROSS,
+    MOST_GAP_WINDOWS,
+    STANDING_NATS,
+    STANDING_WINDOWS,
+)
 from controller.detect.streams.passes import CEILING, FLOOR
 from controller.detect.streams.protocol import LOWEST
 from controller.detect.sums import COUNT, OVER, TOTAL
@@ -40,6 +45,7 @@ def initial(plan: SequentialPlan, batch: int, units: int) -> State:
         "excess": np.zeros(shape),
         "silent_s": np.zeros(shape),
         "standing_s": np.zeros(shape),
+        "standing_counts": np.zeros((*shape, 2)),
         "recent": np.zeros((*shape, 4)),
         "latest": np.zeros((*shape, 4)),
     }
@@ -52,7 +58,7 @@ def update(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> tuple[Sta
     state["health"] = np.where(wanted[..., None], state["health"], 1.0)
     _accumulate_probes(state, wanted, seen, plan)
     _accumulate_scrapes(state, wanted, seen, plan)
-    state["standing_s"] = _standing_s(state, seen, plan)
+    state |= _standing(state, seen, plan)
     raised, against = _raised(state, seen, plan), _against(state, seen, plan)
     state = _begin_anew(state, raised, seen, plan)
     wanted &= ~raised
@@ -209,20 +215,34 @@ def _raised(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarr
     return np.asarray(raised | (whole & (np.arange(statistic.shape[2])[:, None] == first)))
 
 
-def _standing_s(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarray[Any, Any]:
-    """For how long every flush was grossly late, of latencies of kernels; 0 elsewhere."""
+def _standing(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> State:
+    """For how long every flush was grossly late, of latencies of kernels, and of how many requests; 0
+    elsewhere.
+    """
     contract, sums = plan.contract, seen.sums
     received = (sums[..., COUNT] > 0.0) & (contract.source == Source.LATENCY) & contract.is_rate & seen.pooled
     gap_s = state["silent_s"] + seen.since_s[:, None, None, None]
     late = sums[..., OVER] >= GROSS * plan.clauses.null_mean * sums[..., COUNT]
     goes_on = late & (gap_s <= MOST_GAP_WINDOWS * contract.window_s)
-    return np.where(received, np.where(goes_on, state["standing_s"] + gap_s, 0.0), state["standing_s"])
+    counts = state["standing_counts"] + sums[..., [COUNT, OVER]]
+    passed = {"standing_s": state["standing_s"] + gap_s, "standing_counts": counts}
+    found = {}
+    for name, more in passed.items():
+        wide = (...,) + (None,) * (more.ndim - received.ndim)
+        found[name] = np.where(received[wide], np.where(goes_on[wide], more, 0.0), state[name])
+    return found
 
 
 def _stands(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarray[Any, Any]:
     recent, gross = state["recent"], GROSS * plan.clauses.null_mean
     long = state["standing_s"] >= STANDING_WINDOWS * plan.contract.window_s
     news = np.ones(recent.shape[:3], np.bool_) if seen.news is None else seen.news
+    count, late = np.moveaxis(state["standing_counts"], -1, 0)
+    limit = plan.clauses.null_mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        nats = late * np.log(late / (limit * count))
+        nats += np.where(count > late, (count - late) * np.log((count - late) / ((1.0 - limit) * count)), 0.0)
+    long &= (late > limit * count) & (nats >= STANDING_NATS)
     return np.asarray(news[..., None] & long & (recent[..., OVER] >= gross * recent[..., COUNT]))
 
 
@@ -249,6 +269,7 @@ def _begin_anew(
     after = {**state, "excess": np.where(raised, excess_found, state["excess"])}
     after["health"] = np.where(raised[..., None], 1.0, state["health"])
     after["standing_s"] = np.where(raised, 0.0, state["standing_s"])
+    after["standing_counts"] = np.where(raised[..., None], 0.0, state["standing_counts"])
     for prefix, mask in (("", raised), ("pooled_", raised.any(axis=2, keepdims=True))):
         for name in NAMES:
             old = state[prefix + name]

@@ -24,6 +24,8 @@ LAW = Law(
     limit=np.full(SLICES, 0.05),
     error=0.01,
     block_s=5.0,
+    least_requests=10.0,
+    most_block_s=60.0,
     past_blocks=24.0,
     settle_s=60.0,
     most_looks=30.0,
@@ -49,6 +51,8 @@ class MovedFleet:
     batch: int = 1
     law: Law = LAW
     now_s: float = 0.0
+    #: Seconds from one flush of the gateway's statistics to the next, which brings all that came since.
+    flush_s: int = 1
     open_cells: NDArray[np.bool_] = field(default_factory=lambda: np.ones((1, SLICES, KERNELS), np.bool_))
     replica_rps: NDArray[np.float64] = field(default_factory=lambda: np.full((1, KERNELS), 1e3))
     offered_rps: NDArray[np.float64] = field(default_factory=lambda: np.full((1, SLICES), 20.0))
@@ -83,11 +87,15 @@ class MovedFleet:
             closed=np.zeros(self.batch, dtype=np.bool_),
             ended=cells,
             bad=cells.copy(),
+            lasted_s=np.zeros(self.batch),
         )
 
     def counted(self, late: NDArray[np.float64], failed: float) -> Counted:
         """Answers by the table in force, late ones above the edge."""
-        answered = np.round(self.table[:, :, :-1] * self.offered_rps[:, :, None]).astype(np.int64)
+        rate = self.table[:, :, :-1] * self.offered_rps[:, :, None]
+        passed_s = 0.0 if self.now_s % self.flush_s else float(self.flush_s)
+        until, since = (np.floor(rate * at_s + 1e-9) for at_s in (self.now_s, self.now_s - passed_s))
+        answered = (until - since).astype(np.int64)
         in_time = answered - np.round(answered * late).astype(np.int64)
         flags = np.ones((self.batch, KERNELS), dtype=np.bool_)
         return Counted(

@@ -191,6 +191,7 @@ def begin_anew(raised, one, scale, plan):
             one.cells[s, c, :] = 0.0
             one.health[s, c, :] = 1.0
             one.standing_s[s, c] = 0.0
+            one.standing_counts[s, c, :] = 0.0
         if was_raised and watched:
             one.over_slices[0, c, :] = 0.0
 

@@ -25,6 +25,7 @@ class Streams(NamedTuple):
     tested: Flags  # [B, U, S, C], evidence of health is wanted
     silent_s: Floats  # [B, U, S, C], of clauses on traffic, since the last observation
     standing_s: Floats  # [B, U, S, C], for how long every flush was grossly late
+    standing_counts: Floats  # [B, U, S, C, 2], requests of that time, and late ones
     recent: Floats  # [B, U, S, C, 4], sums that fade
     latest: Floats  # [B, U, S, C, 4], the last sums, fading, of clauses that peers are compared by
     alarm: Flags  # [B, U, S, C], as last judged
@@ -85,7 +86,7 @@ class TickAlarms(NamedTuple):
 def streams_of(streams, i):
     """Views of fleet ``i``, or of subject ``i`` of one fleet; ``streams`` is borrowed.
 
-    Inlined: to hand over fourteen arrays costs as much as the work on one subject.
+    Inlined: to hand over fifteen arrays costs as much as the work on one subject.
     """
     return Streams(
         streams.cells[i],
@@ -94,6 +95,7 @@ def streams_of(streams, i):
         streams.tested[i],
         streams.silent_s[i],
         streams.standing_s[i],
+        streams.standing_counts[i],
         streams.recent[i],
         streams.latest[i],
         streams.alarm[i],

@@ -8,9 +8,17 @@ quarantine, or a needed one, ends late is not its kernel's. Where every flush fo
 ``STANDING_WINDOWS`` of the contract's window has ``GROSS`` times the share over the objective that the clause
 allows, and so have the sums that fade, the clause is broken. The windows of the fallback policy ask for less:
 once the limit, in one window.
+
+Of rare traffic three flushes may be three requests, and of a slice with some requests a minute three late
+ones in a row come by chance once a day. So what stands has to be evidence by its requests as well: with n of
+them, k late, ``n KL(k / n || limit)`` has to reach ``STANDING_NATS``. Were requests late independently of
+each other and no more than the limit allows, so many would stand with a chance of ``exp(-STANDING_NATS)`` at
+most from any one request on (Chernoff).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -24,6 +32,8 @@ from controller.detect.sums import COUNT, OVER
 GROSS = 3.0
 #: In windows of the contract: for so long without a flush that is not gross.
 STANDING_WINDOWS = 0.75
+#: Evidence of the requests that came while it stood: at limit 5 % six late ones in a row have it.
+STANDING_NATS = 15.0
 #: In windows: a longer silence between two flushes ends what stood.
 MOST_GAP_WINDOWS = 0.5
 
@@ -50,12 +60,31 @@ def note_standing(one, sums, news, since_s, blurred, levels, plan):
             passes = sums[s, c, OVER] < gross * sums[s, c, COUNT] or gap_s > levels.most_gap_s
             if passes or blurred:
                 one.standing_s[s, c] = 0.0
+                one.standing_counts[s, c, :] = 0.0
             else:
                 one.standing_s[s, c] += gap_s
+                one.standing_counts[s, c, 0] += sums[s, c, COUNT]
+                one.standing_counts[s, c, 1] += sums[s, c, OVER]
 
 
 @compiled
 def stands(one, s, c, levels, plan):
-    """Lateness has stood for long, and what faded of the time before does not make it less than gross."""
+    """Lateness has stood for long and of enough requests, and what faded of the time before does not make it
+    less than gross.
+    """
     recent, gross = one.recent[s, c], GROSS * plan.clauses[c].null_mean
-    return one.standing_s[s, c] >= levels.standing_after_s[c] and recent[OVER] >= gross * recent[COUNT]
+    if one.standing_s[s, c] < levels.standing_after_s[c] or recent[OVER] < gross * recent[COUNT]:
+        return False
+    count, late = one.standing_counts[s, c, 0], one.standing_counts[s, c, 1]
+    return standing_nats(count, late, plan.clauses[c].null_mean) >= STANDING_NATS
+
+
+@compiled
+def standing_nats(count, late, limit):
+    """Evidence of ``late`` requests of ``count`` against the ``limit``, in nats; 0 where it is kept."""
+    if not (count > 0.0 and limit > 0.0 and late > limit * count):
+        return 0.0
+    found, rest = late * math.log(late / (limit * count)), count - late
+    if rest > 0.0:
+        found += rest * math.log(rest / ((1.0 - limit) * count))
+    return found

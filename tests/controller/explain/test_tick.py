@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import FleetTelemetry, ProbeOutcome
 from controller.explain.tick import explain, record_json
 from controller.initial import initial_state
 from controller.loop import tick
@@ -61,6 +61,27 @@ def test_an_alarm_that_spreads_shows_the_replicas_evidence() -> None:
     assert {move.target for move in record.moves} == {"k0", "k2"}
     assert {(e.kernel, e.clause_id, e.observations) for e in record.evidence} == {("k0", "O-print", 6.0)}
     assert record.evidence[0].estimate == pytest.approx(2.0 / 6.0)
+
+
+def test_replicas_whose_answers_to_probes_nobody_can_read_are_named() -> None:
+    """Such an answer is neither numbers nor a failure: its replica stands in the record and nothing moves."""
+
+    def garbled(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        struck = (seen.probes.replica == 1) & (now_s >= 3.0)
+        seen.probes.outcome[struck], seen.probes.valid[struck] = int(ProbeOutcome.UNREADABLE), False
+        seen.probes.values[struck] = np.nan
+        return seen
+
+    setup = make_configuration("sequential", FLEET)
+    state, named = initial_state(setup, 1), []
+    for seen in script(LAYOUT, 60, garbled):
+        before = state
+        state, decision = tick(before, seen, setup)
+        record = explain(before, state, decision, setup)
+        named.append(record.unreadable)
+        assert not record.moves
+        assert not record.quarantined
+    assert named == [()] * 2 + [(LAYOUT.replicas[1],)] * 58
 
 
 def test_the_lesser_evil_stands_beside_what_it_was_weighed_against() -> None:

@@ -69,6 +69,14 @@ def silent(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
     return replace(hanging(seen, now_s), running=nothing, waiting=nothing)
 
 
+def unreadable(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+    """The same, but every other probe gets an answer in time that nobody can read."""
+    shown = hanging(seen, now_s)
+    struck = (shown.probes.replica == 0) & (shown.probes.slice == 0) & (now_s >= FROM_S)
+    shown.probes.outcome[struck] = int(ProbeOutcome.UNREADABLE)
+    return shown
+
+
 def test_hang_is_quarantined_in_three_probes_and_its_streams_are_reset_once() -> None:
     """Within seconds, with its own reason; the plan asks once for the reset of that replica alone."""
     result = run(SETUP, script(LAYOUT, 15, hanging))
@@ -84,7 +92,7 @@ def test_hang_is_quarantined_in_three_probes_and_its_streams_are_reset_once() ->
     assert cut[0].tolist() == [True, False, False, False, False, False]
 
 
-@pytest.mark.parametrize("edit", [answering, stepping, idle, silent])
+@pytest.mark.parametrize("edit", [answering, stepping, idle, silent, unreadable])
 def test_one_sign_alone_is_no_hang(edit: Callable[[FleetTelemetry, float], FleetTelemetry]) -> None:
     """Timeouts of probes beside answers, steps, no requests or no scrapes move nobody that soon."""
     assert not run(SETUP, script(LAYOUT, 13, edit)).quarantined().any()

@@ -143,7 +143,7 @@ def test_attempts_are_those_of_requests_and_probes_of_whoever_serves() -> None:
     """Of each kernel: all that ended, and what failed as far as it counts; who serves nobody is left out."""
     rng = stream(7, "attempts")
     answered, failed = rng.integers(0, 40, (2, 3, 4))
-    replica, outcome = rng.integers(0, 4, (3, 9)), rng.integers(0, 5, (3, 9)).astype(np.int8)
+    replica, outcome = rng.integers(0, 4, (3, 9)), rng.integers(0, 6, (3, 9)).astype(np.int8)
     serving, shares = rng.random((3, 4)) < 0.7, rng.random((3, 2))
     owner = np.array([0, 0, 1, 1])
     ended, bad = np.zeros((2, 3, 2))

@@ -61,7 +61,9 @@ def test_where_somebody_carries_it_all_the_clock_decides() -> None:
     assert back_at_s(result, 30.0) >= 30.0 + 0.75 * READMIT_S
 
 
-@pytest.mark.parametrize("ends", [ProbeOutcome.FAILED, ProbeOutcome.REFUSED, ProbeOutcome.TIMED_OUT])
+@pytest.mark.parametrize(
+    "ends", [ProbeOutcome.FAILED, ProbeOutcome.REFUSED, ProbeOutcome.TIMED_OUT, ProbeOutcome.UNREADABLE]
+)
 def test_who_answers_nothing_stays_down(ends: ProbeOutcome) -> None:
     """It holds no request any more and so does not hang, but no probe gets an answer."""
     result = run(SETUP, script(LAYOUT, 85, hang(EVERYBODY, (5.0, 60.0), ends=ends)))

@@ -42,6 +42,9 @@ def seen(load_rps: float, estimate_rps: float, **more: float) -> LoadSeen:
         closed=np.array([more.get("late", -1.0) >= 0.0]),
         ended=np.array([[[100.0]]]),
         bad=np.array([[[100.0 * max(more.get("late", 0.0), 0.0)]]]),
+        fresh=np.array([[more.get("fresh", 1.0) > 0.0]]),
+        telling=np.ones((1, 1), dtype=np.bool_),
+        owner=np.zeros(1, dtype=np.int64),
     )
 
 
@@ -60,7 +63,7 @@ class Kernel:
     queue: float = 0.0
     told: float = 0.0
     shed: float = 0.0
-    memory: PolicyState = field(default_factory=lambda: initial_load(1, 1))
+    memory: PolicyState = field(default_factory=lambda: initial_load(1, 1, 1))
     served_rps: list[float] = field(default_factory=list)
     queues: list[float] = field(default_factory=list)
 
@@ -91,14 +94,14 @@ rates = st.floats(1.0, 100.0)
 @given(load_rps=rates, estimate_rps=rates)
 def test_what_a_kernel_has_it_keeps_until_it_has_a_queue(load_rps: float, estimate_rps: float) -> None:
     """However little it is thought to carry; and it is let have what is known that it carries."""
-    _, most_rps = most_of(initial_load(1, 1), seen(load_rps, estimate_rps))
+    _, most_rps = most_of(initial_load(1, 1, 1), seen(load_rps, estimate_rps))
     assert most_rps == pytest.approx(max(load_rps, MAX_LOAD_RATIO * estimate_rps))
 
 
 @given(st.lists(st.tuples(rates, st.floats(1e-4, 100.0)), min_size=1, max_size=60))
 def test_a_limit_is_what_is_known_or_what_was_carried(ticks: list[tuple[float, float]]) -> None:
     """However the estimate falls and comes back: no kernel is let have a multiple of what it ever had."""
-    memory, most_had_rps = initial_load(1, 1), 0.0
+    memory, most_had_rps = initial_load(1, 1, 1), 0.0
     for now_s, (load_rps, estimate_rps) in enumerate(ticks):
         memory, most_rps = most_of(memory, seen(load_rps, estimate_rps, now_s=float(now_s)))
         most_had_rps = max(most_had_rps, load_rps)
@@ -112,7 +115,7 @@ def test_a_queue_is_let_in_less_than_the_kernel_carries(estimate_rps: float, wor
     waits.
     """
     too_many = work_s * estimate_rps
-    memory, most_rps = most_of(initial_load(1, 1), seen(estimate_rps, estimate_rps, too_many=too_many))
+    memory, most_rps = most_of(initial_load(1, 1, 1), seen(estimate_rps, estimate_rps, too_many=too_many))
     assert most_rps == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
     _, most_rps = most_of(memory, seen(estimate_rps, estimate_rps, too_many=too_many, now_s=LASTS_S))
     asked = MAX_LOAD_RATIO * estimate_rps - too_many / DRAIN_S
@@ -123,13 +126,13 @@ def test_a_queue_is_let_in_less_than_the_kernel_carries(estimate_rps: float, wor
 def test_a_burst_that_is_over_sheds_nothing(estimate_rps: float, work_s: float) -> None:
     """Half a second of work is done before a scrape tells of it."""
     look = seen(estimate_rps, estimate_rps, too_many=work_s * estimate_rps)
-    assert most_of(initial_load(1, 1), look)[1] == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
+    assert most_of(initial_load(1, 1, 1), look)[1] == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
 
 
 @given(st.lists(st.floats(0.0, 60.0), min_size=2, max_size=40), st.integers(1, 20))
 def test_a_queue_counts_as_far_as_it_lasts(waits_s: list[float], interval_s: int) -> None:
     """No more is worked off than waited all the time since the scrape before, at whatever interval."""
-    memory, law = initial_load(1, 1), load_law(TOLERATED, MAX_LOAD_RATIO, float(interval_s))
+    memory, law = initial_load(1, 1, 1), load_law(TOLERATED, MAX_LOAD_RATIO, float(interval_s))
     told = np.repeat(waits_s, interval_s)
     for now_s, too_many in enumerate(10.0 * told):
         look = seen(10.0, 10.0, too_many=float(too_many), now_s=float(now_s))
@@ -169,7 +172,7 @@ def test_steps_up_become_rare() -> None:
 
 def test_late_answers_without_a_queue_shed_nothing_and_let_nothing_in() -> None:
     """A slow way makes answers late whoever is shed; what is shed already stays shed."""
-    memory, most_rps = most_of(initial_load(1, 1), seen(10.0, 5.0, late=0.5))
+    memory, most_rps = most_of(initial_load(1, 1, 1), seen(10.0, 5.0, late=0.5))
     assert most_rps == 10.0
     for now_s in range(1, 120):
         memory, most_rps = most_of(memory, seen(10.0, 5.0, late=0.5, shed=0.2, now_s=float(now_s)))
@@ -178,7 +181,7 @@ def test_late_answers_without_a_queue_shed_nothing_and_let_nothing_in() -> None:
 
 def test_what_was_shed_is_let_in_again_step_by_step() -> None:
     """In time and full, a kernel that sheds is let have more every fifteen seconds."""
-    memory, most_rps = most_of(initial_load(1, 1), seen(5.25, 5.0, late=0.0, shed=0.2))
+    memory, most_rps = most_of(initial_load(1, 1, 1), seen(5.25, 5.0, late=0.0, shed=0.2))
     found = [most_rps]
     for now_s in range(1, 60):
         look = seen(found[-1], 5.0, late=0.0, shed=0.2, now_s=float(now_s))
@@ -187,3 +190,16 @@ def test_what_was_shed_is_let_in_again_step_by_step() -> None:
     steps = np.flatnonzero(np.diff(found))
     assert np.diff(steps).tolist() == [16] * (len(steps) - 1)
     assert len(steps) == 3
+
+
+@pytest.mark.parametrize(("scrapes", "shed"), [(1, False), (2, True)])
+def test_a_queue_that_one_scrape_saw_is_not_worked_off(scrapes: int, shed: bool) -> None:
+    """A scrape that nothing renews for half a minute stands for one look; the second that sees it counts."""
+    memory, limits = initial_load(1, 1, 1), []
+    for now_s in range(35):
+        fresh = now_s < 3 or now_s in (3, 12)[:scrapes]
+        queue = 30.0 if now_s >= 3 else 0.0
+        look = seen(5.0, 5.0, now_s=float(now_s), too_many=queue, fresh=float(fresh))
+        memory, most_rps = most_of(memory, look)
+        limits.append(most_rps)
+    assert bool(min(limits) < 5.0) is shed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,8 +24,10 @@ SETUP = watched(Swinging(period_s=1e9))
 KERNELS, SLICES, _ = LAYOUT.shape
 
 
-def reading(useful: float, **changes: Any) -> float:
-    """After forty blocks under a table that is away from home, of which a share ``useful`` was useful."""
+def reading(useful: float, blanks: Sequence[int] = (), **changes: Any) -> float:
+    """After forty blocks under a table that is away from home, of which a share ``useful`` was useful; in the
+    ``blanks`` among them nothing ended.
+    """
     away = np.zeros((1, SLICES, KERNELS + 1))
     away[:, :, OTHER] = 1.0
     known: dict[str, Any] = {
@@ -37,10 +40,11 @@ def reading(useful: float, **changes: Any) -> float:
     seen: Any = SimpleNamespace(now_s=np.zeros(1), ready=np.full((1, KERNELS), 4), **known)
     ended = np.zeros((1, SLICES, KERNELS))
     ended[:, :, OTHER] = 50.0
-    block = Block(closed=np.ones(1, dtype=np.bool_), ended=ended, bad=ended * (1.0 - useful))
+    told = Block(np.ones(1, dtype=np.bool_), ended, ended * (1.0 - useful), np.full(1, 5.0))
+    empty = told._replace(ended=np.zeros_like(ended), bad=np.zeros_like(ended))
     memory: dict[str, Any] = {"missing": np.zeros((1, 3))}
-    for _ in range(40):
-        memory = count_harm(memory, block, after, seen, SETUP)
+    for place in range(40):
+        memory = count_harm(memory, empty if place in blanks else told, after, seen, SETUP)
     return float(useful_loss(np.asarray(memory["missing"]))[0])
 
 
@@ -49,6 +53,12 @@ def test_the_reading_is_what_is_missing_to_the_home_table() -> None:
     kept = 1.0 - tolerated_late(FLEET.contract).mean()
     assert reading(0.4) == pytest.approx(kept - 0.4)
     assert reading(1.0) == 0.0
+
+
+def test_blocks_in_which_nothing_ended_take_no_place() -> None:
+    """Every other block is empty, or the last twenty are: the reading is that of the others."""
+    assert reading(0.4, range(0, 40, 2)) == pytest.approx(reading(0.4))
+    assert reading(0.4, range(20, 40)) == pytest.approx(reading(0.4))
 
 
 def test_where_home_would_not_have_served_there_is_no_harm() -> None:

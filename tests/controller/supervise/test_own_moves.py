@@ -46,7 +46,8 @@ def test_the_chance_is_fishers(n: int, x: int, m: int, y: int) -> None:
 def test_the_pass_is_its_definition(seed: int) -> None:
     """Tables, actions and counts are those of the plain watch, tick by tick, whatever happens."""
     rng = stream(seed, "own_moves")
-    fleet = MovedFleet()
+    fleet = MovedFleet(flush_s=int(rng.choice([1, 4, 10])))
+    fleet.offered_rps[:] = rng.choice([0.2, 1.0, 20.0])
     plain = PlainWatch(law=LAW, home=on(0, 1)[0])
     proposed, late, actions = on(0, 1), FINE, set()
     for tick in range(500):
@@ -80,6 +81,18 @@ def test_a_move_that_makes_its_slice_late_is_taken_back_and_held() -> None:
     waits = np.diff(backs)
     assert len(backs) <= 5
     assert all(later > 1.5 * sooner for sooner, later in pairwise(waits))
+
+
+@pytest.mark.parametrize(("flush_s", "rps"), [(10, 20.0), (10, 0.3), (1, 0.5)])
+def test_a_bad_move_is_taken_back_whatever_the_gateway_tells_at_once(flush_s: int, rps: float) -> None:
+    """Statistics that are flushed each 10 s leave blocks of 5 s empty, and rare requests hardly fill one."""
+    fleet = MovedFleet(flush_s=flush_s, offered_rps=np.full((1, SLICES), rps))
+    for _ in range(1500):
+        fleet.step(on(0, 1), FINE)
+    moved_at_s, actions = fleet.now_s, []
+    while int(OwnMove.TAKEN_BACK) not in actions and fleet.now_s < moved_at_s + 300.0:
+        actions.append(int(fleet.step(on(2, 1), late_on(2)).action[0, 0]))
+    assert actions[-1] == OwnMove.TAKEN_BACK
 
 
 def test_a_move_that_makes_the_others_on_its_target_late_is_taken_back() -> None:

@@ -86,10 +86,13 @@ CASES: dict[str, tuple[Callable[[httpx.Request], httpx.Response], ProbeOutcome]]
     "refuses": (_raise(httpx.ConnectError("no")), ProbeOutcome.REFUSED),
     "cuts the line": (_raise(httpx.RemoteProtocolError("cut")), ProbeOutcome.FAILED),
     "fails": (lambda _: httpx.Response(503), ProbeOutcome.FAILED),
-    "is no server of models": (lambda _: httpx.Response(200, text="<html>"), ProbeOutcome.FAILED),
-    "answers something else": (lambda _: httpx.Response(200, json={"choices": []}), ProbeOutcome.FAILED),
-    "has another tokenizer": (lambda _: httpx.Response(200, json=answer(positions=3)), ProbeOutcome.FAILED),
-    "returns too few": (lambda _: httpx.Response(200, json=_broken(a={})), ProbeOutcome.FAILED),
+    "is no server of models": (lambda _: httpx.Response(200, text="<html>"), ProbeOutcome.UNREADABLE),
+    "answers something else": (lambda _: httpx.Response(200, json={"choices": []}), ProbeOutcome.UNREADABLE),
+    "has another tokenizer": (
+        lambda _: httpx.Response(200, json=answer(positions=3)),
+        ProbeOutcome.UNREADABLE,
+    ),
+    "returns too few": (lambda _: httpx.Response(200, json=_broken(a={})), ProbeOutcome.UNREADABLE),
     "is above zero": (
         lambda _: httpx.Response(200, json=_broken(**{"1": {"logprob": 0.5}})),
         ProbeOutcome.FAILED,
