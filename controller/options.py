@@ -143,8 +143,8 @@ class ControllerOptions:
     #: Load over capacity above which late answers are no evidence against a kernel, from then to one window
     #: after: moving its traffic would not cure it.
     overload_ratio: float = 1.0
-    #: The same while a kernel is so far behind what it was offered, by what it carries: a burst. At least half
-    #: of the tightest objective (``perceive.estimate``), for a shorter wait makes nobody late.
+    #: The same while a kernel is so far behind what it was offered, by what it carries: a burst. At least
+    #: half of the tightest objective (``perceive.estimate``): a shorter wait makes nobody late.
     behind_s: float = 1.0
     #: Time constant of the smoothed rates.
     smoothing_s: float = 10.0

@@ -18,6 +18,7 @@ that it eats into. An API process that is itself the slowest part shows in the t
 from __future__ import annotations
 
 import bisect
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,10 +117,26 @@ def compile_contract(contract: KernelContract, layout: FleetLayout) -> CompiledC
     )
 
 
-def histogram_edge(threshold_ms: float) -> int:
-    """Index of the smallest histogram edge at or above ``threshold_ms``; -1 where there is none."""
-    index = bisect.bisect_left(HISTOGRAM_EDGES_MS, threshold_ms)
-    return index if index < len(HISTOGRAM_EDGES_MS) else -1
+def edges_for(contract: KernelContract) -> tuple[float, ...]:
+    """``HISTOGRAM_EDGES_MS`` with each latency threshold of ``contract`` in the place of the nearest edge, by
+    ratio, so that each is judged where it lies; [E], rising. The last edge stays. Of more thresholds than
+    there are edges those of later clauses take none, and are judged at the next edge above.
+    """
+    asked = [row.threshold for row in contract.spec.clauses if metric(row.metric).source == Source.LATENCY]
+    thresholds = [each for each in dict.fromkeys(asked) if 0.0 < each < HISTOGRAM_EDGES_MS[-1]]
+    edges = list(HISTOGRAM_EDGES_MS)
+    for threshold in thresholds:
+        free = [edge for edge in edges[:-1] if edge not in thresholds]
+        if threshold not in edges and free:
+            edges.remove(min(free, key=lambda edge: abs(math.log(edge / threshold))))
+            bisect.insort(edges, threshold)
+    return tuple(edges)
+
+
+def histogram_edge(threshold_ms: float, edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS) -> int:
+    """Index of the smallest of ``edges_ms`` at or above ``threshold_ms``; -1 where there is none."""
+    index = bisect.bisect_left(edges_ms, threshold_ms)
+    return index if index < len(edges_ms) else -1
 
 
 def _rows(contract: KernelContract, layout: FleetLayout) -> list[_Row]:
@@ -142,7 +159,7 @@ def _row(clause: Clause, spec: MetricSpec, name: str, layout: FleetLayout) -> _R
     if spec.source is Source.PROBE:
         column = layout.probe_metrics.index(name)
     elif spec.source is Source.LATENCY:
-        column, edge = LATENCY_FAMILIES.index(name), histogram_edge(clause.threshold)
+        column, edge = LATENCY_FAMILIES.index(name), histogram_edge(clause.threshold, layout.edges_ms)
     return _Row(clause=clause, spec=spec, column=column, edge=edge)
 
 

@@ -22,6 +22,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.telemetry import HISTOGRAM_EDGES_MS
+
 
 class Level(IntEnum):
     """State of one (kernel, slice): what the two thresholds of the contract say of H."""
@@ -86,6 +88,7 @@ class FleetLayout:
     probe_metrics: tuple[str, ...]  # [M] "<metric>@<estimator>", e.g. "kl_mean@full_vocab"
     known_good: int  # index of the certified kernel that a fallback goes to
     zones: tuple[str, ...] = ()  # [R] zone of each replica; empty: not known
+    edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS  # [E] rising, of latency histograms; see ``edges_for``
 
     @property
     def shape(self) -> tuple[int, int, int]:

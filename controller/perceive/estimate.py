@@ -100,7 +100,7 @@ def accumulate(
         excuse_failing(rates.failing_now, *ended, tuple(overload))
     held = held_step_times(state, telemetry, setup)
     way = follow_the_way(state, telemetry, clocks.fresh)
-    seen = as_clients_saw(telemetry, way.late_s)
+    seen = as_clients_saw(telemetry, way.late_s, setup.layout.edges_ms)
     add_observations(sinks, seen, clocks, overload, state, setup.contract, held.ratio)
     if setup.detector.by_observation:
         pool_replicas(sinks, ~state.quarantined, setup)

@@ -18,14 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, FleetTelemetry
+from contracts.telemetry import LATENCY_FAMILIES, FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.perceive.on_the_way_pass import Shown, follow
 from controller.state import ControllerState
 
 #: Families of times that begin with the request: what is on the way longer is in them, and in no other.
 FROM_REQUEST = tuple(LATENCY_FAMILIES.index(name) for name in ("latency_ms", "ttft_ms"))
-_EDGES_MS = np.array([0.0, *HISTOGRAM_EDGES_MS])
 
 
 class Way(NamedTuple):
@@ -45,17 +44,19 @@ def follow_the_way(state: ControllerState, telemetry: FleetTelemetry, fresh: NDA
     return way
 
 
-def as_clients_saw(telemetry: FleetTelemetry, late_s: NDArray[np.float64]) -> FleetTelemetry:
+def as_clients_saw(
+    telemetry: FleetTelemetry, late_s: NDArray[np.float64], edges_ms: tuple[float, ...]
+) -> FleetTelemetry:
     """``telemetry`` with histograms of servers whose answers come ``late_s`` [B, R] later.
 
-    Between two edges answers are taken as evenly spread, and rounded to be in time.
+    Between two of ``edges_ms`` [E] answers are taken as evenly spread, and rounded to be in time.
     """
     if not bool(late_s.any()):
         return telemetry
-    seen = telemetry.latency_le.copy()
+    seen, edges = telemetry.latency_le.copy(), np.array([0.0, *edges_ms])
     for b, r in np.argwhere(late_s > 0.0):
-        began_ms = _EDGES_MS[1:] - late_s[b, r] * MS_PER_S
+        began_ms = edges[1:] - late_s[b, r] * MS_PER_S
         for family in FROM_REQUEST:
             known = np.concatenate(([0], seen[b, r, family, :-1]))
-            seen[b, r, family, :-1] = np.ceil(np.interp(began_ms, _EDGES_MS, known))
+            seen[b, r, family, :-1] = np.ceil(np.interp(began_ms, edges, known))
     return replace(telemetry, latency_le=seen)

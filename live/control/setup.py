@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.compiled.build import compile_contract, request_delay_s, served_step_s
+from contracts.compiled.build import compile_contract, edges_for, request_delay_s, served_step_s
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
@@ -117,6 +117,7 @@ def live_layout(
         probe_metrics=_probe_metrics(contract),
         known_good=next(at for at, one in enumerate(kernels) if one.role == "known_good"),
         zones=tuple(one.zone_of(number) for one in kernels for number in range(len(replicas[one.name]))),
+        edges_ms=edges_for(contract),
     )
 
 

@@ -1,5 +1,10 @@
 """What a server counted between two scrapes, on the edges of the record.
 
+An objective may lie between two edges that a server exports: 2 s between vLLM's 1 and 2.5 s of the first
+token. Between them answers are *assumed* to be spread evenly over the logarithm of their time, as a tail that
+falls is or less late, and rounded to be in time; below the first edge and beyond the last finite one late is
+who surely was. A server whose edges are the record's (vLLM: ``custom_histogram_buckets``) assumes nothing.
+
 Unknown stays unknown: the first scrape of a process, a counter that went backwards, a name that is gone, and
 a histogram whose edges changed count nothing.
 """
@@ -15,7 +20,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import ENGINE_COUNTERS, HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
 from contracts.units import MS_PER_S
 from live.observe.metrics import COUNTERS, COUNTERS_AT, EngineReading, ReadFields
-from live.observe.readings_pass import count_between
+from live.observe.readings_pass import Places, count_between
 
 _FIELDS = tuple(entry.name for entry in fields(EngineCounters))
 _SPAN = _FIELDS.index("span_s")
@@ -39,48 +44,66 @@ def nothing_known(replicas: int = 1) -> Increments:
     )
 
 
-def increments(before: EngineReading | None, now: EngineReading) -> Increments:
+def increments(
+    before: EngineReading | None, now: EngineReading, edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS
+) -> Increments:
     """From ``before`` to ``now`` of one replica; nothing is known of a new process' first scrape."""
     found = nothing_known()
     if before is not None:
-        count(before, now, found.engine[0], found.latency_le[0])
+        count(before, now, found.engine[0], found.latency_le[0], edges_ms)
     return found
 
 
 def count(
-    before: EngineReading, now: EngineReading, engine: NDArray[np.float64], latency_le: NDArray[np.int64]
+    before: EngineReading,
+    now: EngineReading,
+    engine: NDArray[np.float64],
+    latency_le: NDArray[np.int64],
+    edges_ms: tuple[float, ...],
 ) -> None:
-    """Write what one replica counted into its rows of ``Increments``, where nothing is known yet."""
+    """Write what one replica counted into its rows of ``Increments``, where nothing is known yet, on the
+    record's edges ``edges_ms`` [E].
+    """
     if before.started_at_s != now.started_at_s or now.read_at_s <= before.read_at_s:
         return
-    families, places = _compared(before.fields, now.fields)
-    if count_between(engine, latency_le, before.numbers, now.numbers, _ROWS, COUNTERS_AT, families, places):
+    families, places = _compared(before.fields, now.fields, edges_ms)
+    numbers = before.numbers, now.numbers
+    if count_between(engine, latency_le, *numbers, _ROWS, COUNTERS_AT, families, tuple(places)):
         engine[_SPAN] = now.read_at_s - before.read_at_s
 
 
 @lru_cache(maxsize=256)
-def _compared(before: ReadFields, now: ReadFields) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``families`` and ``places`` of ``count_between``; one whose edges changed has no counts."""
+def _compared(
+    before: ReadFields, now: ReadFields, edges_ms: tuple[float, ...]
+) -> tuple[NDArray[np.int64], Places]:
+    """``families`` and ``places`` [F, E + 1] of ``count_between``; one whose edges changed has no counts."""
     both = zip(before.edges_s, before.begins, now.edges_s, now.begins, strict=True)
     families = [(old, new, len(edges) if edges == were else 0) for were, old, edges, new in both]
-    none = np.zeros(_BUCKETS, dtype=np.int64)
-    places = [_places(edges) if edges else none for edges in now.edges_s]
-    return np.array(families, dtype=np.int64), np.array(places, dtype=np.int64)
+    found = [_places(edges or (float("inf"),), edges_ms) for edges in now.edges_s]
+    places = Places(*(np.stack(each) for each in zip(*found, strict=True)))
+    return np.array(families, dtype=np.int64), places
 
 
-def on_record_edges(edges_s: tuple[float, ...], counts: NDArray[np.float64]) -> NDArray[np.int64]:
-    """int64 [E + 1]: cumulative ``counts`` on the server's edges as those on the record's.
-
-    An answer is late only where it surely was: an edge of the record takes the count of the next edge of the
-    server at or above it. Servers whose edges are the record's (vLLM: ``custom_histogram_buckets``) lose
-    nothing.
-    """
-    return np.asarray(counts[_places(edges_s)], dtype=np.int64)
+def on_record_edges(
+    edges_s: tuple[float, ...],
+    counts: NDArray[np.float64],
+    edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS,
+) -> NDArray[np.int64]:
+    """int64 [E + 1]: cumulative ``counts`` on the server's edges as those on the record's ``edges_ms``."""
+    places = _places(edges_s, edges_ms)
+    below, above = counts[places.below], counts[places.above]
+    return np.asarray(np.ceil(below + places.share * (above - below)), dtype=np.int64)
 
 
 @lru_cache(maxsize=64)
-def _places(edges_s: tuple[float, ...]) -> NDArray[np.int64]:
-    """int64 [E + 1], the server's edge that each edge of the record takes its count from."""
-    wanted = np.array([*HISTOGRAM_EDGES_MS, np.inf]) / MS_PER_S
-    at = np.searchsorted(np.array(edges_s), wanted * (1.0 - 1e-9), side="left")
-    return np.minimum(at, len(edges_s) - 1)
+def _places(edges_s: tuple[float, ...], edges_ms: tuple[float, ...]) -> Places:
+    """Which of the server's edges each edge of the record [E + 1] lies between."""
+    wanted, bounds = np.array([*edges_ms, np.inf]) / MS_PER_S, np.array(edges_s)
+    at = np.searchsorted(bounds, wanted * (1.0 - 1e-9), side="left")
+    above = np.minimum(at, len(edges_s) - 1)
+    below = np.maximum(above - 1, 0)
+    between = (bounds[below] > 0.0) & np.isfinite(bounds[above]) & (wanted < bounds[above] * (1.0 - 1e-9))
+    share, some = np.ones(len(wanted)), between & (wanted > bounds[below])
+    low, high = bounds[below[some]], bounds[above[some]]
+    share[some] = np.log(wanted[some] / low) / np.log(high / low)
+    return Places(below, above, share)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.jit import compiled
+from contracts.jit import borrowed, compiled
 
 #: What a line is beside its head: anything, nothing, or a number that is read.
 ANYTHING, NOTHING, NUMBER = 0, 1, 2
@@ -143,6 +143,14 @@ def _exponent(text, place, end):
     return -found if negative else found
 
 
+class Places(NamedTuple):
+    """Between which counts of a server those of the record lie, and how far from the lower to the upper."""
+
+    below: NDArray[np.int64]  # [..., E + 1]
+    above: NDArray[np.int64]  # [..., E + 1]
+    share: NDArray[np.float64]  # [..., E + 1], in 0..1; 1: the upper one
+
+
 #: More answers than this between two scrapes are no count.
 _MOST_COUNTED = 2.0**53
 
@@ -169,8 +177,9 @@ def count_between(engine, latency_le, before, now, rows, first, families, places
     rows: int64, row of ``engine`` of each counter; they stand in the numbers from ``first`` on.
     families: int64 [F, 3], where the counts of each begin in ``before`` and in ``now``, and how many are
     compared; one in which a count fell, or is none, is left out.
-    places: int64 [F, E + 1], count that each edge of the record takes.
+    places: ``Places`` of the edges of the record, [F, E + 1].
     """
+    places = borrowed(Places(*places))
     for n in range(len(rows)):
         if now[first + n] - before[first + n] < 0.0:
             return False
@@ -181,7 +190,8 @@ def count_between(engine, latency_le, before, now, rows, first, families, places
         known = counts > 0
         for at in range(counts):
             known = known and 0.0 <= now[new + at] - before[old + at] < _MOST_COUNTED
-        for at in range(places.shape[1] if known else 0):
-            place = places[f, at]
-            latency_le[f, at] = np.int64(now[new + place] - before[old + place])
+        for at in range(places.share.shape[1] if known else 0):
+            below, above = places.below[f, at], places.above[f, at]
+            low, high = now[new + below] - before[old + below], now[new + above] - before[old + above]
+            latency_le[f, at] = np.int64(np.ceil(low + places.share[f, at] * (high - low)))
     return True

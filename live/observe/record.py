@@ -80,7 +80,7 @@ class TelemetryRecorder:
             if now is None:
                 continue
             if before is not None:
-                count(before, now, found.engine[r], found.latency_le[r])
+                count(before, now, found.engine[r], found.latency_le[r], self._layout.edges_ms)
             self._last[r] = now
             self._gauges[:, 0, r] = now.numbers[GAUGES_AT : GAUGES_AT + len(GAUGES)]
             self._scraped_at_ms[0, r] = now.read_at_s * MS_PER_S

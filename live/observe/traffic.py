@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import FleetLayout
-from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
+from contracts.telemetry import LATENCY_FAMILIES
 from contracts.units import MS_PER_S
 from live.observe.increments import on_record_edges
 from live.ports import ClusterCounts, GatewayAttempt, GatewaySample
@@ -19,7 +19,6 @@ _ONE_PIECE_MS = 2.0
 _LATENCY, _TTFT = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("ttft_ms")
 #: Samples without a word that leave open what was: longer, and nobody knows whether a replica was asked.
 _KEPT_SAMPLES = 3
-_EDGES_MS = np.array([*HISTOGRAM_EDGES_MS, np.inf])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +39,7 @@ class TrafficCounter:
 
     def __init__(self, layout: FleetLayout) -> None:
         self._layout = layout
+        self._edges_ms = np.array([*layout.edges_ms, np.inf])
         self._slice = {name: at for at, name in enumerate(layout.slices)}
         self._replica = {name: at for at, name in enumerate(layout.replicas)}
         self._under_way = np.zeros(len(layout.slices), dtype=np.int64)
@@ -57,7 +57,7 @@ class TrafficCounter:
         So are tries without an answer of a sample that is not whole: the gateway's end, not a replica's.
         """
         kernels, slices, replicas = self._layout.shape
-        families = (len(LATENCY_FAMILIES), len(_EDGES_MS))
+        families = (len(LATENCY_FAMILIES), len(self._edges_ms))
         found = GatewayTraffic(
             offered=self._offered(sample),
             answered=np.zeros((slices, kernels), dtype=np.int64),
@@ -115,7 +115,7 @@ class TrafficCounter:
         if cluster.edges_ms:
             edges_s = tuple(edge / MS_PER_S for edge in cluster.edges_ms)
             found.latency_le[s, k, _LATENCY] += on_record_edges(
-                edges_s, np.array(cluster.counts, dtype=np.float64)
+                edges_s, np.array(cluster.counts, dtype=np.float64), self._layout.edges_ms
             )
 
     def _add(self, found: GatewayTraffic, attempt: GatewayAttempt) -> None:
@@ -125,10 +125,10 @@ class TrafficCounter:
             found.answered[s, k] += 1
             found.replica_answered[r] += 1
             self.consecutive_failed[r] = 0
-            found.latency_le[s, k, _LATENCY] += attempt.duration_ms <= _EDGES_MS
+            found.latency_le[s, k, _LATENCY] += attempt.duration_ms <= self._edges_ms
             first_ms = attempt.first_byte_ms
             if first_ms is not None and attempt.duration_ms - first_ms > _ONE_PIECE_MS:
-                found.latency_le[s, k, _TTFT] += first_ms <= _EDGES_MS
+                found.latency_le[s, k, _TTFT] += first_ms <= self._edges_ms
         elif attempt.code == _NO_ANSWER or attempt.code >= _SERVER_ERROR:
             found.failed[s, k] += 1
             found.timed_out[s, k] += attempt.code == _GATEWAY_TIMEOUT

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.jit import borrowed, compiled
-from contracts.telemetry import HISTOGRAM_EDGES_MS, Source
+from contracts.telemetry import Source
 from simulator.engine.counters import ANSWERED, FIRST_REASON, SLO_MISSED
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -58,7 +58,7 @@ def clauses_of(scenario: CompiledScenario, shares: NDArray[np.float64]) -> CostC
     judged = _judged(contract)
     return CostClauses(
         judged=judged,
-        told=_told_by_objectives(contract, judged),
+        told=_told_by_objectives(contract, judged, scenario.layout.edges_ms),
         source=contract.source,
         column=contract.column,
         edge=contract.edge,
@@ -81,9 +81,11 @@ def _judged(contract: CompiledContract) -> NDArray[np.int64]:
     return judged
 
 
-def _told_by_objectives(contract: CompiledContract, judged: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _told_by_objectives(
+    contract: CompiledContract, judged: NDArray[np.int64], edges_ms: tuple[float, ...]
+) -> NDArray[np.bool_]:
     """Bool [S, J]: an answer beyond the latency clause ``judged`` misses an objective of its slice, too."""
-    told, edges = np.zeros(judged.shape, dtype=np.bool_), np.array([*HISTOGRAM_EDGES_MS, np.inf])
+    told, edges = np.zeros(judged.shape, dtype=np.bool_), np.array([*edges_ms, np.inf])
     for part, place in np.argwhere(judged >= 0):
         clause = judged[part, place]
         if contract.source[clause] == _LATENCY:

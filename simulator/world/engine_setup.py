@@ -104,6 +104,7 @@ def engine_spec(
         kv_blocks=np.array([kernel.entry.limits.kv_blocks for kernel in pool.kernels], dtype=np.int64),
         timeout_s=np.full(slices, spec.gateway.timeout_s),
         slo_ms=contract.slo_ms,
+        histogram_edges_ms=layout.edges_ms,
         quality=padded([table.quality for table in tables]),
         hard_slices=hard,
         max_batch=limits.max_sequences,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from contracts.assess.samples import KernelSamples
+from contracts.compiled.build import edges_for
 from contracts.compiled.contract import FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.pool import KernelPool, PoolSpec
@@ -112,6 +113,7 @@ def layout_of(pool: MeasuredPool, extra: dict[str, int]) -> FleetLayout:
         probe_metrics=probe_metrics(pool.contract),
         known_good=_known_good(pool),
         zones=tuple(zones),
+        edges_ms=edges_for(pool.contract),
     )
 
 

@@ -6,6 +6,7 @@ Laws of what serving adds: nothing by default, steps longer, objectives nearer.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.compiled.build import compile_contract, histogram_edge, request_delay_s, served_step_s
+from contracts.compiled.build import (
+    compile_contract,
+    edges_for,
+    histogram_edge,
+    request_delay_s,
+    served_step_s,
+)
+from contracts.compiled.carried import HEADROOM_RATIO, LEAST_LOAD
 from contracts.compiled.contract import CompiledContract, FleetLayout
-from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
+from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps, steady_limits_rps
 from contracts.documents import KernelContract
 from contracts.documents.profile import ServingPath, StepTime
 from contracts.errors import DocumentError
-from contracts.loading.loader import document_sha256, load_text
+from contracts.loading.loader import document_sha256, load_as, load_text
 from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS, PASSIVE_COLUMNS
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
 from tests.support.document_strategies import contracts
+from tests.support.paths import LIBRARY
 from tests.support.rule_cases import dump
 from tests.support.synthetic import contract_document
 
@@ -133,6 +142,38 @@ def test_the_edge_is_the_smallest_at_or_above(threshold_ms: float) -> None:
     edge = histogram_edge(threshold_ms)
     assert HISTOGRAM_EDGES_MS[edge] >= threshold_ms
     assert edge == 0 or HISTOGRAM_EDGES_MS[edge - 1] < threshold_ms
+
+
+def _on_first_tokens(*thresholds_ms: float) -> KernelContract:
+    each = enumerate(thresholds_ms)
+    rows = [clause("ttft_ms_p95", id=f"R-{at}", threshold=ms, estimator="none") for at, ms in each]
+    return contract(*rows)
+
+
+def _edges_of(*thresholds_ms: float) -> tuple[float, ...]:
+    return edges_for(_on_first_tokens(*thresholds_ms))
+
+
+def test_thresholds_take_the_places_of_the_nearest_edges() -> None:
+    """300 ms is judged at 300 ms, and shipped thresholds, which are edges, change none."""
+    expected = [300.0 if edge == 250.0 else edge for edge in HISTOGRAM_EDGES_MS]
+    assert _edges_of(300.0) == tuple(expected)
+    assert _edges_of(2000.0, 80.0, 15000.0) == HISTOGRAM_EDGES_MS
+    for name in ("serving-pool", "serving-pool-full-vocab", "serving-generation", "rl-post-training"):
+        shipped = load_as(KernelContract, LIBRARY / f"{name}.yaml")
+        assert edges_for(shipped) == HISTOGRAM_EDGES_MS, name
+
+
+@given(st.lists(st.floats(0.1, HISTOGRAM_EDGES_MS[-1]), min_size=1, max_size=15))
+def test_every_threshold_is_an_edge_and_there_are_as_many_as_ever(thresholds_ms: list[float]) -> None:
+    """Edges rise, and so the last stays; of the compiled clauses each has its own threshold's."""
+    edges = _edges_of(*thresholds_ms)
+    assert len(edges) == len(HISTOGRAM_EDGES_MS)
+    assert all(low < high for low, high in pairwise(edges))
+    assert edges[-1] == HISTOGRAM_EDGES_MS[-1]
+    assert set(thresholds_ms) <= set(edges)
+    found = compile_contract(_on_first_tokens(*thresholds_ms), replace(layout(), edges_ms=edges))
+    assert [edges[at] for at in found.edge] == thresholds_ms
 
 
 def test_a_threshold_beyond_the_last_edge_has_none() -> None:
@@ -256,12 +297,17 @@ def test_waits_and_tokens_hold_the_loop() -> None:
 
 
 def test_every_term_takes_capacity_away() -> None:
-    """A replica carries less with each of the terms, and nothing to speak of once they eat an objective."""
+    """A replica carries less with each of the terms; once they eat the objectives, which no shedding gives
+    back, from half to all of what it does with one request at a time.
+    """
     healthy = _carried(MODEL)
     slowed = served_step_s(STEP, ServingPath(step_overhead_ms=2.0, token_overhead_ms=0.5))[None]
     assert _carried(replace(MODEL, step_s=slowed)) < healthy
     assert _carried(replace(MODEL, request_s=(0.3,))) < healthy
-    assert _carried(replace(MODEL, request_s=(7.0,))) == pytest.approx(1e-3)
+    alone = steady_limits_rps(MODEL.step_s, replace(MODEL, sequences=np.ones(1)), MODEL.demand)[0]
+    eaten = _carried(replace(MODEL, request_s=(7.0,)))
+    assert LEAST_LOAD <= eaten / (HEADROOM_RATIO * alone) <= 1.0
+    assert eaten < 0.3 * healthy
 
 
 def test_each_kernel_pays_for_its_own_path() -> None:

@@ -99,7 +99,7 @@ def test_without_a_new_scrape_nothing_moves() -> None:
 def later(le: NDArray[np.int64], late_s: float) -> NDArray[np.int64]:
     """Histograms ``le`` as clients saw them, so much later."""
     telemetry = replace(quiet_telemetry(LAYOUT, 5.0), latency_le=le)
-    return as_clients_saw(telemetry, np.array([[late_s]])).latency_le
+    return as_clients_saw(telemetry, np.array([[late_s]]), HISTOGRAM_EDGES_MS).latency_le
 
 
 HISTOGRAMS = st.lists(st.integers(0, 30), min_size=BUCKETS, max_size=BUCKETS)
@@ -123,7 +123,7 @@ def test_nobody_late_is_left_as_it_is() -> None:
     counts = np.cumsum(np.ones(BUCKETS, dtype=np.int64))
     le = np.tile(counts, (1, 1, len(LATENCY_FAMILIES), 1))
     telemetry = replace(quiet_telemetry(LAYOUT, 5.0), latency_le=le)
-    assert as_clients_saw(telemetry, np.zeros((1, 1))) is telemetry
+    assert as_clients_saw(telemetry, np.zeros((1, 1)), HISTOGRAM_EDGES_MS) is telemetry
     seen = later(le, 4.0)[0, 0, LATENCY]
     assert (telemetry.latency_le == le).all()
     at = HISTOGRAM_EDGES_MS.index(8000.0)

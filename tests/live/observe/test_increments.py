@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,15 +63,34 @@ def test_a_name_that_is_missing_is_unknown_and_the_others_are_not(
 
 
 @given(edges, st.lists(st.floats(1e-4, 200.0), max_size=50))
-def test_late_is_surely_late(edges_s: tuple[float, ...], times_s: list[float]) -> None:
-    """On whatever edges a server counts, no answer is told later than it was, and all are counted."""
+def test_late_lies_between_what_surely_was_and_what_may_have_been(
+    edges_s: tuple[float, ...], times_s: list[float]
+) -> None:
+    """On whatever edges a server counts: in time is at least who was by its edge below, at most who may have
+    been by its edge above, all are counted, and below its first edge and above its last nobody is guessed.
+    """
     times = np.array(times_s)
     counts = np.array([(times <= edge).sum() for edge in edges_s], dtype=np.float64)
     told = on_record_edges(edges_s, counts)
-    truth = [(times <= edge / 1000.0).sum() for edge in (*HISTOGRAM_EDGES_MS, np.inf)]
-    assert (told >= truth).all()
+    for count, edge in zip(told, (*np.array(HISTOGRAM_EDGES_MS) / 1000.0, np.inf), strict=True):
+        above = next(bound for bound in edges_s if bound >= edge * (1.0 - 1e-9))
+        below = max((bound for bound in edges_s if bound < edge), default=0.0)
+        assert (times <= below).sum() <= count <= (times <= above).sum()
+        if below == 0.0 or above == np.inf:
+            assert count == (times <= above).sum()
     assert told[-1] == times.size
     assert (np.diff(told) >= 0).all()
+
+
+@pytest.mark.parametrize("objective_ms", [300.0, 350.0, 2000.0])
+def test_an_objective_between_two_edges_is_judged_where_it_lies(objective_ms: float) -> None:
+    """Of a thousand answers whose logarithms are evenly spread around it, as many are late as were."""
+    edges_ms = tuple(sorted({*HISTOGRAM_EDGES_MS, objective_ms}))
+    exported = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, np.inf)
+    times = np.geomspace(0.1, 5.0, 1000)
+    counts = np.array([(times <= edge).sum() for edge in exported], dtype=np.float64)
+    late = 1000 - on_record_edges(exported, counts, edges_ms)[edges_ms.index(objective_ms)]
+    assert abs(late - (times > objective_ms / 1000.0).sum()) <= 2
 
 
 def test_equal_edges_lose_nothing() -> None:
