@@ -99,8 +99,6 @@ class OwnMoveOptions:
     #: Answers of so long are one observation, because answers of one second share a queue; one scrape, or a
     #: flush of the gateway's statistics where that takes longer.
     block_s: float = 5.0
-    #: And of so many requests, but of a contract's window at most: fewer hardly tell late from in time.
-    least_requests: float = 10.0
     #: Blocks before a move that it is compared with: at least so many once they came, at most twice.
     past_blocks: int = 24
     #: Looks at one move that the error is shared by: a return in four steps takes 150 s.

@@ -3,7 +3,7 @@
 A row of the table that left where it stood is *watched* until it has stood still for ``settle_s``. Answers
 are looked at in blocks of ``block_s``: a block of a slice, or of a kernel, is *bad* where more of its
 requests failed or came late than the contract tolerates, or where the kernel stands with a queue. A block
-lasts ``block_s`` and a flush of the gateway's statistics at least, and until ``least_requests`` ended or a
+lasts ``block_s`` and a flush of the gateway's statistics at least, and until ``LEAST_REQUESTS`` ended or a
 queue stands, but no longer than the contract's window; one that shows nothing of a slice or kernel takes no
 place among those of it. At the end of every block the newest blocks since the move are compared with those
 before it, by Fisher's exact test: of the slice where it went with the slice before, of every kernel that
@@ -196,7 +196,6 @@ def _law_of(contract: CompiledContract, options: OwnMoveOptions, flush_s: float)
         limit=tolerated_late(contract),
         error=options.error,
         block_s=max(options.block_s, flush_s),
-        least_requests=options.least_requests,
         most_block_s=max(options.block_s, flush_s, contract.window_s),
         past_blocks=float(options.past_blocks),
         settle_s=options.settle_s,

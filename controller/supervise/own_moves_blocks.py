@@ -10,6 +10,8 @@ from contracts.jit import compiled
 from controller.cells import is_bad, kernel_is_bad
 from controller.perceive.queue_pass import QUEUE_RATIO
 
+#: Requests that a block holds at least, unless it has lasted for long: fewer hardly tell late from in time.
+LEAST_REQUESTS = 10.0
 #: Blocks since a move that are compared with those before it, the newest: queues take a while to grow.
 RECENT = 6
 
@@ -67,7 +69,7 @@ def block_ends(memory, counted, law, lasted_s, b):
     """Whether a block that has ``lasted_s`` shows enough to be one, or has lasted long enough."""
     if lasted_s < law.block_s:
         return False
-    if lasted_s >= law.most_block_s or memory.ended[b].sum() >= law.least_requests:
+    if lasted_s >= law.most_block_s or memory.ended[b].sum() >= LEAST_REQUESTS:
         return True
     queued = False
     for k in range(memory.ended.shape[2]):

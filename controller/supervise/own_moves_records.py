@@ -88,8 +88,7 @@ class Law(NamedTuple):
     limit: Floats  # [S], share of late answers that the contract tolerates
     error: float  # as in ``OwnMoveOptions``, like the rest
     block_s: float  # a block lasts so long at least: a flush of the gateway's statistics
-    least_requests: float  # and until so many ended, or a kernel stands with a queue
-    most_block_s: float  # but no longer than this
+    most_block_s: float  # and at most, while too little ended to tell
     past_blocks: float
     settle_s: float
     most_looks: float

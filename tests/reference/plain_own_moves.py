@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
 from controller.perceive.queue_pass import QUEUE_RATIO
-from controller.supervise.own_moves_blocks import RECENT
+from controller.supervise.own_moves_blocks import LEAST_REQUESTS, RECENT
 from controller.supervise.own_moves_records import Counted, Law, OwnMove, Standing
 
 Floats = NDArray[np.float64]
@@ -83,7 +83,7 @@ class PlainWatch:
         return out, actions
 
     def _ends(self, lasted_s: float, counted: Counted) -> bool:
-        enough = self.requests[:, :, 0].sum() >= self.law.least_requests
+        enough = self.requests[:, :, 0].sum() >= LEAST_REQUESTS
         enough |= any(self._queued(counted, k) for k in range(self.kernels))
         return lasted_s >= (self.law.block_s if enough else self.law.most_block_s)
 

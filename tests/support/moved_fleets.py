@@ -24,7 +24,6 @@ LAW = Law(
     limit=np.full(SLICES, 0.05),
     error=0.01,
     block_s=5.0,
-    least_requests=10.0,
     most_block_s=60.0,
     past_blocks=24.0,
     settle_s=60.0,
