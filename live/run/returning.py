@@ -68,7 +68,7 @@ def readmissions(
         return ServerMender(
             line=lambda: _line(servers, name, found),
             verification=found,
-            restarts=(lambda: restart(name)) if asked.restart and restart is not None else None,
+            restarts=None if restart is None else lambda: restart(name),
         )
 
     how = "a restart, " if asked.restart else ""
