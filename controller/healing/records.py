@@ -26,7 +26,6 @@ class Flush(StrEnum):
 
     FLUSHED = "flushed"
     RESTARTED = "emptied by a restart"
-    SALTED = "not flushed: the server offers no way, so only probes read fresh blocks"
     FAILED = "not flushed"
 
 

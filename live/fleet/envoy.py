@@ -67,6 +67,7 @@ def write_gateway(
 ) -> None:
     """Every file that Envoy starts from."""
     files.folder.mkdir(parents=True, exist_ok=True)
+    files.half_reset.unlink(missing_ok=True)  # of another fleet, at other ports
     clusters = [slice_cluster(route.slice) for route in table.routes]
     clusters += sorted({shadow_cluster(shadow.kernel) for shadow in table.shadows})
     start = bootstrap(settings, files, clusters, upstreams)

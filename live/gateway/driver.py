@@ -2,7 +2,8 @@
 
 Every file has a version that is a hash of its content; Envoy reports the version in force, so an
 acknowledgement cannot be mistaken for that of another write. A file that Envoy refuses, or does not
-acknowledge in time, is put back as it was, with every other file of the same table.
+acknowledge in time, is put back as it was, with every other file of the same table. What a reset takes out is
+noted before, so whoever drives next puts it back where the one before was killed in between.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class GatewayDriver:
         self.admin = admin
         self._timeout_s = timeout_s
         self._lock = _locked(files.lock)
+        #: Whether a driver before was killed within a reset, which is undone now.
+        self.recovered = self.recover()
 
     def close(self) -> None:
         """Let the next one drive; once is enough."""
@@ -105,13 +108,35 @@ class GatewayDriver:
             raise LiveError(
                 f"{replica}: no such replica; there are {', '.join(u.replica for u in upstreams)}"
             )
-        started_at_s = time.monotonic()
-        self.exchange([listener_file(self.settings, self.files, upstreams, without=replica)])
+        started_at_s, whole = time.monotonic(), listener_file(self.settings, self.files, upstreams)
+        write_pinned(self.files.half_reset, whole.content)
         try:
+            self.exchange([listener_file(self.settings, self.files, upstreams, without=replica)])
             self._await_drained(started_at_s + self.settings.drain_s + self._timeout_s)
         finally:
-            self.exchange([listener_file(self.settings, self.files, upstreams)])
+            self._open_again(whole)
         return time.monotonic() - started_at_s
+
+    def _open_again(self, whole: WatchedFile) -> None:
+        try:
+            self.exchange([whole])
+        except BaseException:  # Envoy that does not answer now reads the file when it can
+            self.recover()
+            raise
+        self.files.half_reset.unlink(missing_ok=True)
+
+    def recover(self) -> bool:
+        """Open every hop again that a reset left closed; whether one was cut short. Twice is as once.
+
+        Envoy need not answer: it reads the file when it sees it, or when it starts.
+        """
+        try:
+            content = self.files.half_reset.read_bytes()
+        except FileNotFoundError:
+            return False
+        write_pinned(self.files.listeners, content)
+        self.files.half_reset.unlink(missing_ok=True)
+        return True
 
     def exchange(self, wanted: list[WatchedFile]) -> float:
         """Replace the files whose version is not in force and wait for Envoy; all or nothing."""

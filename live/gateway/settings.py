@@ -75,6 +75,11 @@ class GatewayFiles:
         return self.folder / "attempts.jsonl"
 
     @property
+    def half_reset(self) -> Path:
+        """What the listeners were before a reset that is under way, or was cut short."""
+        return self.folder / "half-reset.json"
+
+    @property
     def lock(self) -> Path:
         """Held by whoever drives the gateway."""
         return self.folder / "driver.lock"

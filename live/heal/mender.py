@@ -1,14 +1,16 @@
 """What is done to a real server on its way back, over HTTP: its cache flushed, its answers compared.
 
 vLLM offers ``/reset_prefix_cache`` only in development mode (``VLLM_SERVER_DEV_MODE=1``). Where it is not
-offered the cache is emptied by a restart, if somebody may restart the server; else probes read blocks of
-their own (``cache_salt``), and that is said.
+offered the cache is emptied by a restart, if somebody may restart the server; else it stays out until another
+process of it serves: probes with blocks of their own would agree while users read what is poisoned.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -32,6 +34,7 @@ LIMITS: Mapping[str, float] = {
     "nonce_crossed": 0.0,
 }
 _FLUSH_WITHIN_S = 10.0
+_BORN = re.compile(r"^process_start_time_seconds (\S+)$", re.MULTILINE)
 _NOT_OFFERED = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED, httpx.codes.FORBIDDEN)
 
 
@@ -58,6 +61,8 @@ class ServerMender:
     line: Callable[[], Line]
     verification: Verification
     restarts: Callable[[], bool] | None = None
+    #: When the process began whose cache is not flushed, as it states it; empty before it was asked.
+    _born_at_s: list[float] = field(default_factory=list, init=False)
 
     def restart(self) -> tuple[bool, str]:
         """Where somebody may."""
@@ -80,9 +85,19 @@ class ServerMender:
         if answer.status_code not in _NOT_OFFERED:
             return Flush.FAILED, f"the cache could not be flushed: HTTP {answer.status_code}"
         if self.restarts is None:
-            return Flush.SALTED, ""
+            return self._awaited(line)
         good, told = self.restart()
         return (Flush.RESTARTED, "") if good else (Flush.FAILED, told)
+
+    def _awaited(self, line: Line) -> tuple[Flush, str]:
+        """Whether another process serves than when this was first asked: then somebody restarted it."""
+        now_at_s = _born_at_s(line)
+        if not self._born_at_s and not math.isnan(now_at_s):
+            self._born_at_s.append(now_at_s)
+        if self._born_at_s and now_at_s > self._born_at_s[0]:
+            return Flush.RESTARTED, ""
+        step = "start it with VLLM_SERVER_DEV_MODE=1, or restart it to let it come back"
+        return Flush.FAILED, f"it offers no flush of its prefix cache, and nobody here may restart it; {step}"
 
     def probe(self, number: int) -> tuple[bool, str]:
         """One prompt cold, from the cache at once, and from the cache that all share."""
@@ -97,6 +112,16 @@ class ServerMender:
         if answer.outcome is not ProbeOutcome.ANSWERED:
             return False, answer.told
         return disagreement(answer.named)
+
+
+def _born_at_s(line: Line) -> float:
+    """When the server's process began, Unix time; NaN where it does not say."""
+    try:
+        answer = whole_answer(line.client, "GET", f"{line.url}/metrics", _FLUSH_WITHIN_S)
+        found = _BORN.search(answer.text) if answer.status_code == httpx.codes.OK else None
+        return float(found.group(1)) if found else math.nan
+    except (httpx.HTTPError, ValueError):
+        return math.nan
 
 
 def disagreement(judged: Mapping[str, float]) -> tuple[bool, str]:

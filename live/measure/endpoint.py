@@ -7,8 +7,10 @@ httpx does.
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,36 @@ def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Name -> entry of the models in an answer of ``/v1/models``, in its order."""
     listed = answer.get("data") or []
     return {str(one["id"]): one for one in listed if isinstance(one, dict) and one.get("id")}
+
+
+#: How references say what a model's tokens are worth; servers do not state it, and this is vLLM's default.
+LOGPROBS_MODE = "raw_logprobs"
+
+
+def stated_model(answer: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """What answers of the model ``name`` depend on, from an answer of ``/v1/models``, as one key.
+
+    Name, source, context and adapter as the server states them, and what lies there where that is a folder of
+    this machine: weights and tokenizer may be replaced under one name.
+    """
+    entry = listed_models(answer).get(name, {})
+    root = str(entry.get("root") or "")
+    told = [
+        f"{field} {entry.get(field)}" for field in ("root", "max_model_len", "parent") if entry.get(field)
+    ]
+    return name, *told, *_folder_identity(Path(root)), f"logprobs_mode {LOGPROBS_MODE}"
+
+
+def _folder_identity(folder: Path) -> tuple[str, ...]:
+    """Names, sizes and instants of change of the files of a checkpoint; nothing where it is none here."""
+    if not folder.is_absolute() or not folder.is_dir():
+        return ()
+    rows = []
+    for path in sorted(folder.iterdir()):
+        with suppress(OSError):
+            status = path.stat()
+            rows.append(f"{path.name} {status.st_size} {status.st_mtime_ns}")
+    return (f"files {hashlib.sha256(chr(10).join(rows).encode()).hexdigest()[:32]}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +114,13 @@ class Endpoint:
         if not isinstance(answer, dict):
             raise MeasurementError(f"{what}: the answer is no JSON object")
         return answer
+
+    def model_identity(self, client: httpx.Client) -> tuple[str, ...]:
+        """``stated_model`` of this server's model, the first that it lists where none is named; raises as
+        ``answer`` does.
+        """
+        listed = self.answer(client, "GET", "/v1/models")
+        return stated_model(listed, self.model or next(iter(listed_models(listed)), ""))
 
     def content(self, client: httpx.Client, method: str, path: str, body: object = None) -> httpx.Response:
         """The server's answer as it is; raises as ``answer`` does for what is none."""

@@ -23,7 +23,7 @@ from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
-from live.measure.endpoint import Endpoint, listed_models, refused
+from live.measure.endpoint import Endpoint, listed_models, refused, stated_model
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
@@ -82,7 +82,7 @@ class OpenaiBackend:
         """What its answers depend on, as far as the server says: address, model, fingerprint."""
         with self.start(self.kernels[0]) as session:
             mark = session.facts.fingerprint
-        return self._endpoint.base, self._served.name, mark.engine_version, mark.system_fingerprint
+        return self._endpoint.base, *self._served.stated, mark.engine_version, mark.system_fingerprint
 
     @contextmanager
     def start(
@@ -103,14 +103,16 @@ class OpenaiBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Served:
-    """What the server lists: a model, and how many positions it has (0: not said)."""
+    """What the server lists: a model, how many positions it has (0: not said), and what it states of it."""
 
     name: str
     positions: int
+    stated: tuple[str, ...]
 
 
 def _served(endpoint: Endpoint, client: httpx.Client) -> _Served:
-    known = listed_models(endpoint.answer(client, "GET", "/v1/models"))
+    listed = endpoint.answer(client, "GET", "/v1/models")
+    known = listed_models(listed)
     name = endpoint.model or next(iter(known), "")
     if not name:
         raise MeasurementError("the server names no model at /v1/models; give --endpoint-model")
@@ -119,7 +121,11 @@ def _served(endpoint: Endpoint, client: httpx.Client) -> _Served:
             f"{endpoint.base}/v1/models", f"one of {', '.join(known)}", name, "correct --endpoint-model"
         )
     positions = known.get(name, {}).get("max_model_len")
-    return _Served(name=name, positions=positions if isinstance(positions, int) else 0)
+    return _Served(
+        name=name,
+        positions=positions if isinstance(positions, int) else 0,
+        stated=stated_model(listed, name),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def stored_top_reference(
     """
     path = store / f"{_key(prompts, *(identity or backend.identity()))}.npz"
     if path.is_file():
-        return _read(path)
+        return _read(path, prompts)
     store.mkdir(parents=True, exist_ok=True)
     measured = measure_top_reference(backend, prompts, on_prompt=on_prompt)
     write_pinned(path, _content(measured))
@@ -94,11 +94,14 @@ def _content(reference: TopReference) -> bytes:
     return buffer.getvalue()
 
 
-def _read(path: Path) -> TopReference:
+def _read(path: Path, prompts: Sequence[Prompt]) -> TopReference:
+    """What ``path`` keeps; DocumentError where that is no reference for ``prompts``."""
     content = read_regular(path, ARCHIVE_BYTES)
     try:
         kept: dict[str, NDArray[Any]] = dict(arrays_of(content))
         _refuse_misfit(kept)
+        if kept["lengths"].tolist() != [one.positions for one in prompts]:
+            raise ValueError("positions of other prompts")
         ends = np.cumsum(kept["lengths"])[:-1]
         parts = zip(*(np.split(kept[name], ends) for name in _KINDS), strict=True)
         scores = tuple(TopScores(token_ids=a, log_probs=b, golden=c) for a, b, c in parts)

@@ -13,12 +13,13 @@ from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.loading.files import write_pinned
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
+from live.measure.endpoint import LOGPROBS_MODE
 from live.probe.answers import GreedyAnswer, Line, Question, ask, fresh_nonce
 
 _FORMAT = 1
 #: How an answer is made. Servers do not state their mode; vLLM's is ``raw_logprobs`` unless told otherwise:
 #: log-probabilities before temperature and penalties.
-SAMPLING: Mapping[str, object] = {"logprobs_mode": "raw_logprobs", "temperature": 0.0, "top_p": 1.0}
+SAMPLING: Mapping[str, object] = {"logprobs_mode": LOGPROBS_MODE, "temperature": 0.0, "top_p": 1.0}
 _PATIENCE_S = 120.0
 
 
@@ -43,7 +44,8 @@ def key(question: Question) -> str:
 def golden_answers(
     store: Path, line: Line, questions: Iterable[Question], identity: tuple[str, ...]
 ) -> GoldenAnswers:
-    """The answers of the server on ``line``, from ``store`` where all are kept for ``identity``.
+    """The answers of the server on ``line``, from ``store`` where all are kept for ``identity``, which names
+    the model as its server states it.
 
     Raises MeasurementError for a server that does not answer to the end, DocumentError for a damaged file.
     """
@@ -51,7 +53,7 @@ def golden_answers(
     digest = hashlib.sha256("\n".join([*identity, *sorted(wanted)]).encode()).hexdigest()[:32]
     path = store / f"answers-{digest}.json"
     if path.is_file():
-        return _read(path)
+        return _read(path, wanted, identity)
     found = {name: _asked(line, question) for name, question in wanted.items()}
     store.mkdir(parents=True, exist_ok=True)
     content = {
@@ -85,12 +87,17 @@ def _plain(answer: GreedyAnswer) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> GoldenAnswers:
+def _read(path: Path, wanted: Iterable[str], identity: tuple[str, ...]) -> GoldenAnswers:
+    """Those in ``path``; DocumentError where they are of another model, or of other questions."""
     try:
         content = json_of(read_regular_text(path, TEXT_BYTES))
         if content["format"] != _FORMAT or content["sampling"] != dict(SAMPLING):
             raise ValueError("answers of another format or another way of sampling")
+        if content["identity"] != list(identity):
+            raise ValueError(f"answers of {content['identity']}, wanted are those of {list(identity)}")
         answers = {str(name): _answer(one) for name, one in content["answers"].items()}
+        if answers.keys() != set(wanted):
+            raise ValueError("answers to other questions")
     except MALFORMED as error:
         problem = Problem(str(path), 0, "", "stored answers", str(error)[:200], "delete it to ask again")
         raise DocumentError([problem]) from None

@@ -59,7 +59,8 @@ def generation_plans(
                 " prompts of each slice, or drop the clauses on generations"
             )
         questions = [one.question() for one in short]
-        kept = golden_answers(store, line, questions, (kernel, endpoint.model, str(lengths)))
+        identity = (kernel, *endpoint.model_identity(client), str(lengths))
+        kept = golden_answers(store, line, questions, identity)
     prompts = {Lane.SHORT: short, Lane.LONG: long}
     shares = sum(offer.share for offer in offers)
     return tuple(

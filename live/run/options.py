@@ -43,7 +43,9 @@ class ReturnOptions:
 
     verify_probes: int = 32
     readmit_over_s: float = 60.0
-    restart: bool = False  # first, which empties caches as well; of servers that we started
+    restart: bool = (
+        False  # always first, not only where a cache cannot be flushed; of servers that we started
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,8 @@ def probe_plan(
     """
     prompts = tokenised(chosen_prompts(options, slices), endpoint)
     backend = OpenaiBackend(endpoint)
-    identity = ("live reference", kernel, backend.kernels[0].description)
+    with endpoint.client() as client:
+        identity = ("live reference", kernel, *endpoint.model_identity(client))
     found = stored_top_reference(store, backend, prompts, on_prompt=lambda: None, identity=identity)
     return ProbePlan(
         prompts=prompts,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from contracts.errors import MeasurementError
+from contracts.errors import DocumentError, MeasurementError
 from controller.healing.records import HealingTerms
 from live.errors import LiveError
 from live.heal.mender import ServerMender, Verification
@@ -57,7 +57,7 @@ def readmissions(
         return None, "replicas come back from quarantine unverified, as was asked"
     try:
         found = verification(probes, known)
-    except (MeasurementError, httpx.HTTPError) as error:
+    except (MeasurementError, httpx.HTTPError, DocumentError) as error:
         return None, f"replicas come back from quarantine unverified: {error}"[:300]
     terms = HealingTerms(
         verify_probes=asked.verify_probes, readmit_over_s=asked.readmit_over_s, restart=asked.restart
@@ -68,7 +68,7 @@ def readmissions(
         return ServerMender(
             line=lambda: _line(servers, name, found),
             verification=found,
-            restarts=(lambda: restart(name)) if asked.restart and restart is not None else None,
+            restarts=None if restart is None else lambda: restart(name),
         )
 
     how = "a restart, " if asked.restart else ""
@@ -111,7 +111,7 @@ def verification(probes: ProbeOptions, known: Known) -> Verification:
         if not prompts:
             raise MeasurementError(f"{known.endpoint.base}: no generation probe fits the prompts")
         questions = [one.question() for one in prompts]
-        identity = (known.kernel, known.endpoint.model, str(lengths))
+        identity = (known.kernel, *known.endpoint.model_identity(client), str(lengths))
         golden = golden_answers(known.store, line, questions, identity)
     return Verification(prompts=prompts, golden=golden, limit_s=probes.limit_s)
 

@@ -132,11 +132,16 @@ def test_a_probe_that_disagrees_late_begins_everything_anew() -> None:
     assert (again.phase, again.attempt, again.verified) == (HealingPhase.FLUSHING, 2, 0)
 
 
-def test_a_flush_that_no_server_offers_is_said() -> None:
-    """Probes go on behind their salt, and the line says that the cache was not flushed."""
-    after = step(begin(0.0, TERMS), HealingSight(now_s=1.0, flush=Flush.SALTED), TERMS)
-    assert after.phase is HealingPhase.PROBING
-    assert "no way" in line(after, TERMS)
+def test_a_flush_that_no_server_offers_keeps_it_out_and_is_said() -> None:
+    """No probe is asked of a cache that may be poisoned, and nothing comes back until it is emptied."""
+    refused = HealingSight(now_s=1.0, flush=Flush.FAILED, told="it offers no flush")
+    after = step(begin(0.0, TERMS), refused, TERMS)
+    assert (after.phase, share(after, TERMS)) == (HealingPhase.WAITING, 0.0)
+    assert "offers no flush" in line(after, TERMS)
+    again = step(after, HealingSight(now_s=1.0 + after.wait_s), TERMS)
+    assert again.phase is HealingPhase.FLUSHING
+    emptied = step(again, HealingSight(now_s=9.0, flush=Flush.RESTARTED), TERMS)
+    assert emptied.phase is HealingPhase.PROBING
 
 
 def test_terms_under_which_nothing_is_shown_are_refused() -> None:

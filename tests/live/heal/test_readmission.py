@@ -128,7 +128,8 @@ def mender_of(status: int, restarts: Callable[[], bool] | None = None) -> Server
     ("status", "restarts", "expected"),
     [
         (200, None, Flush.FLUSHED),
-        (404, None, Flush.SALTED),
+        (404, None, Flush.FAILED),
+        (403, None, Flush.FAILED),
         (404, lambda: True, Flush.RESTARTED),
         (404, lambda: False, Flush.FAILED),
         (500, lambda: True, Flush.FAILED),
@@ -137,8 +138,31 @@ def mender_of(status: int, restarts: Callable[[], bool] | None = None) -> Server
 def test_a_flush_is_what_the_server_offers(
     status: int, restarts: Callable[[], bool] | None, expected: Flush
 ) -> None:
-    """The endpoint where there is one, else a restart where that is allowed, else salt; an error is none."""
+    """The endpoint where there is one, else a restart where that is allowed; without either there is none."""
     assert mender_of(status, restarts).flush()[0] is expected
+
+
+def test_a_cache_that_cannot_be_flushed_waits_for_another_process() -> None:
+    """Where nobody may restart a server, it stays out until its process, as it states itself, is another."""
+    began = ["", "50.0", "50.0", "90.0"]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/metrics":
+            return httpx.Response(404)
+        return httpx.Response(200, text=f"up 1.0\nprocess_start_time_seconds {began[0]}\n")
+
+    client = httpx.Client(transport=httpx.MockTransport(answer))
+    golden = GoldenAnswers(answers={}, sampling={})
+    verification = Verification(prompts=(PROMPT,), golden=golden, limit_s=1.0)
+
+    one = ServerMender(line=lambda: Line(client, "http://server", "m"), verification=verification)
+    found = []
+    while began:
+        how, told = one.flush()
+        found.append(how)
+        assert how is Flush.RESTARTED or "restart it" in told
+        began.pop(0)
+    assert found == [*[Flush.FAILED] * 3, Flush.RESTARTED]
 
 
 def test_a_server_that_answers_no_probe_is_not_verified() -> None:

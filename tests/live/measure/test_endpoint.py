@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from contracts.errors import DocumentError, MeasurementError
-from live.measure.endpoint import Endpoint
+from live.measure.endpoint import Endpoint, stated_model
 
 KEY = "sk-very-secret"
 
@@ -85,3 +85,24 @@ def test_certificates_come_from_the_file(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"ca\.pem"):
         Endpoint(url="https://server", ca_file=tmp_path / "ca.pem").client()
     assert ssl.create_default_context() is not None
+
+
+@pytest.mark.parametrize(
+    "other", [{"id": "other"}, {"root": "org/Other"}, {"max_model_len": 4096}, {"parent": "org/Base"}]
+)
+def test_models_are_told_apart_by_all_that_a_server_states(other: dict[str, Any]) -> None:
+    """A model of another name, source, context or base is another one; one stated again is the same."""
+    first = {"id": "chat", "root": "org/Model", "max_model_len": 2048}
+    keys = [stated_model({"data": [entry]}, entry["id"]) for entry in (first, dict(first), first | other)]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_folder_with_another_checkpoint_is_another_model(tmp_path: Path) -> None:
+    """Weights or a tokenizer that were replaced in place make another model of the same name."""
+    answer = {"data": [{"id": "chat", "root": str(tmp_path)}]}
+    keys = {stated_model(answer, "chat")}
+    for name, text in (("model.safetensors", "1"), ("tokenizer.json", "2"), ("tokenizer.json", "three")):
+        (tmp_path / name).write_text(text)
+        assert stated_model(answer, "chat") == stated_model(answer, "chat")
+        keys.add(stated_model(answer, "chat"))
+    assert len(keys) == 4

@@ -87,6 +87,18 @@ def test_another_prompt_list_has_another_reference(tmp_path: Path) -> None:
         stored_top_reference(tmp_path, backend, prompts(), on_prompt=lambda: None)
 
 
+def test_a_reference_of_other_prompts_is_refused(tmp_path: Path) -> None:
+    """A file under the name of another one is no reference, whatever it holds."""
+    backend, every = OpenaiBackend(reached(FakeServer())), prompts()
+    stored_top_reference(tmp_path, backend, every[:3], on_prompt=lambda: None)
+    (other,) = tmp_path.iterdir()
+    stored_top_reference(tmp_path, backend, every, on_prompt=lambda: None)
+    for path in tmp_path.iterdir():
+        path.write_bytes(other.read_bytes())
+    with pytest.raises(DocumentError, match="positions of other prompts"):
+        stored_top_reference(tmp_path, backend, every, on_prompt=lambda: None)
+
+
 def test_a_reference_without_the_prompts_own_tokens_is_refused() -> None:
     """Probes are checked by the golden token's log-probability, so it must be there."""
     with pytest.raises(MeasurementError, match="leaves out"):

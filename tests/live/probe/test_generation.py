@@ -149,7 +149,14 @@ def test_golden_answers_are_asked_once_and_say_how_they_were_made(tmp_path: Path
     assert again.sampling == first.sampling == SAMPLING
     assert [again.of(one).rows for one in questions] == [first.of(one).rows for one in questions]
     (kept,) = tmp_path.iterdir()
-    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"sampling": {"temperature": 0.7}}))
+    golden_answers(tmp_path, line, questions, ("bf16", "another model"))
+    assert len(server.asked) == 2 * asked
+    other = next(path for path in tmp_path.iterdir() if path != kept)
+    content = kept.read_text()
+    kept.write_bytes(other.read_bytes())
+    with pytest.raises(DocumentError, match=r"answers of .*another model.*delete it to ask again"):
+        golden_answers(tmp_path, line, questions, ("bf16",))
+    kept.write_text(json.dumps(json.loads(content) | {"sampling": {"temperature": 0.7}}))
     with pytest.raises(DocumentError, match="delete it to ask again"):
         golden_answers(tmp_path, line, questions, ("bf16",))
     cut = Line(FakeServer(cuts=2).client(), "http://server", "m")

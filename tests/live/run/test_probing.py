@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live.measure.endpoint import Endpoint
+from live.measure.prompts import dump_prompts
 from live.observe.metrics import EngineReading
-from live.run.probing import CROWDED, LEAST_PACE, SHARE, Crowding
+from live.run.options import ProbeOptions
+from live.run.probing import CROWDED, LEAST_PACE, SHARE, Crowding, probe_plan
+from tests.support.bigram_server import FakeServer, prompts
 from tests.support.engine_readings import Said
 
 BUDGET = 96.0
@@ -63,3 +72,30 @@ def test_what_is_not_known_slows_nothing() -> None:
     fell = Crowding(BUDGET)
     fell.paces({"a": reading(0.0, 500.0, 99.0)})
     assert fell.paces({"a": reading(1.0, 10.0, 99.0)}) == {"a": 1.0}
+
+
+def test_a_reference_is_asked_anew_of_another_model(tmp_path: Path) -> None:
+    """What one model answered is right for no other, though both are served under one name."""
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(dump_prompts([replace(one, split="probe") for one in prompts()]))
+    options = ProbeOptions(prompts=str(file))
+    asked = [0, 0]
+
+    def endpoint(number: int) -> Endpoint:
+        server = FakeServer(drift=float(number))
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.path == "/v1/models":
+                return httpx.Response(200, json={"data": [{"id": "chat", "root": f"org/Model-{number}"}]})
+            asked[number] += b"prompt_logprobs" in request.content
+            return server(request)
+
+        return Endpoint(url="http://server", model="chat", transport=httpx.MockTransport(answer))
+
+    plans = [probe_plan(options, ["toy"], endpoint(n), tmp_path / "store", "bf16") for n in (0, 1)]
+    assert not np.array_equal(plans[0].references[0].golden, plans[1].references[0].golden)
+    measured = list(asked)
+    for number, plan in enumerate(plans):
+        again = probe_plan(options, ["toy"], endpoint(number), tmp_path / "store", "bf16")
+        assert np.array_equal(again.references[0].golden, plan.references[0].golden)
+    assert asked == measured  # neither is asked again
