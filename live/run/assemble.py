@@ -32,6 +32,7 @@ from live.probe.prober import ProbePlan, Prober
 from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right
 from live.run.generating import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
+from live.run.own_gateway import serving_gateway
 from live.run.probing import Crowding, first_model, probe_plan, sample_rates
 from live.run.returning import returning
 from live.run.sampling import sampled
@@ -107,13 +108,14 @@ def controlled_fleet(
 
 
 @contextmanager
-def observed_servers(
-    pool: str, folder: Path, options: RunOptions, watchers: tuple[TurnWatcher, ...] = ()
+def listed_servers(
+    pool: str, folder: Path, options: RunOptions, port: int | None = None
 ) -> Iterator[Assembled]:
-    """A controller that observes the servers whose addresses stand in ``pool`` and moves nothing.
+    """A controller of the servers whose addresses stand in ``pool``.
 
-    folder: for its state, log and reference. Raises LiveError where another controller is in charge there,
-    DocumentError for a kernel without servers and a reference that does not answer.
+    folder: for its state, log and reference. port: of an Envoy of our own before them, 0: any, by which it
+    drives; None: there is none, it observes and moves nothing. Raises LiveError where another controller is
+    in charge there, DocumentError for a kernel without servers and a reference that does not answer.
     """
     document, file = load_pool(pool)
     servers = {one.name: one.servers for one in document.spec.kernels if one.servers}
@@ -128,15 +130,27 @@ def observed_servers(
         model = options.model or first_model(reached)
         discovery = UrlDiscovery(found, stack.enter_context(reached.client()), model)
         stack.callback(discovery.close)
+        replicas = discovery.refresh()
         world = World(
             folder=folder,
             pool=document,
             pool_file=file,
-            replicas=discovery.refresh(),
+            replicas=replicas,
             discovery=discovery,
             model=model,
         )
-        yield stack.enter_context(_assembled(world, options, watchers))
+        if port is None:
+            yield stack.enter_context(_assembled(world, options, ()))
+            return
+        front = stack.enter_context(serving_gateway(folder, document, file, replicas, port))
+        driven = replace(
+            world,
+            statistics=front.statistics,
+            driver=front.driver,
+            default_slice=document.spec.home[0].slice,
+        )
+        one = stack.enter_context(_assembled(driven, options, (front.rotation,)))
+        yield replace(one, told=(front.told, *one.told))
 
 
 @contextmanager

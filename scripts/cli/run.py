@@ -37,6 +37,18 @@ class RunRequest:
     pool: Annotated[
         str, typer.Option("--pool", help="KernelPool whose kernels list servers that run already.")
     ] = ""
+    start_envoy: Annotated[
+        bool,
+        typer.Option(
+            "--start-envoy", help="With --pool: drive through an Envoy of our own, which goes on afterwards."
+        ),
+    ] = False
+    envoy_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where that Envoy serves; 0: as before, else any.")
+    ] = 0
+    end_envoy: Annotated[
+        bool, typer.Option("--end-envoy", help="With --pool: end that Envoy, and nothing else.")
+    ] = False
     observe: Annotated[bool, typer.Option("--observe", help="Judge and say; move nothing.")] = False
     contract: Annotated[str, typer.Option(help="KernelContract; serving-pool without.")] = ""
     meta: Annotated[str, typer.Option(help="MetaContract that keeps it; the policy document's without.")] = ""
@@ -80,10 +92,14 @@ class RunRequest:
 
 
 def run(asked: RunRequest) -> None:
-    """Drive the fleet of `selvage fleet up`, or with --observe judge servers and move nothing."""
+    """Drive the fleet of `selvage fleet up`, or servers of others: judge them, or move what they get."""
     from live.control import clocks
     from live.control.metrics import ControllerMetrics
 
+    _refuse_contradictions(asked)
+    if asked.end_envoy:
+        _end_envoy(asked)
+        return
     with ExitStack() as stack:
         stop = stack.enter_context(clocks.stopped_by_signals())
         typer.echo("asking the reference, reading what is kept", err=True)
@@ -129,18 +145,61 @@ class _Teller:
 def _assembled(asked: RunRequest) -> AbstractContextManager[Assembled]:
     from live.fleet.control import fleets_folder
     from live.fleet.state import FleetFolder
-    from live.run.assemble import controlled_fleet, observed_servers
+    from live.run.assemble import controlled_fleet, listed_servers
 
     if not asked.pool:
         place = (asked.folder or fleets_folder() / "live").resolve()
         return controlled_fleet(FleetFolder(path=place), options_of(asked))
-    if not asked.observe:
-        hint = "add --observe; a fleet of `selvage fleet up` is driven by --folder"
-        expected = "--observe, as nothing routes to servers of others"
-        raise DocumentError([Problem("selvage run", 0, "--pool", expected, "none", hint)])
-    name = Path(asked.pool).stem
-    folder = asked.folder or fleets_folder() / "observed" / name
-    return observed_servers(asked.pool, folder.resolve(), options_of(asked))
+    port = asked.envoy_port if asked.start_envoy else None
+    return listed_servers(asked.pool, _folder_of_pool(asked), options_of(asked), port)
+
+
+def _refuse_contradictions(asked: RunRequest) -> None:
+    """DocumentError where options exclude each other, or nothing would move the servers of a pool."""
+    chosen = [
+        name
+        for name, given in (
+            ("--observe", asked.observe),
+            ("--start-envoy", asked.start_envoy),
+            ("--end-envoy", asked.end_envoy),
+        )
+        if given
+    ]
+    if not asked.pool and (asked.start_envoy or asked.end_envoy):
+        hint = "name the pool; a fleet of `selvage fleet up` has its gateway"
+        raise _refused(chosen[-1], "--pool with it", "none", hint)
+    if not asked.pool:
+        return
+    if len(chosen) > 1:
+        raise _refused(
+            "--pool", "one of --observe, --start-envoy, --end-envoy", " and ".join(chosen), "choose"
+        )
+    if not chosen:
+        hint = "add one; a fleet of `selvage fleet up` is driven by --folder"
+        expected = "--observe, or --start-envoy, as nothing of ours routes to servers of others"
+        raise _refused("--pool", expected, "neither", hint)
+
+
+def _end_envoy(asked: RunRequest) -> None:
+    """End the Envoy of the pool's servers, unless a controller drives it."""
+    from live.control.claim import controlling
+    from live.run.own_gateway import end_gateway
+
+    folder = _folder_of_pool(asked)
+    with controlling(folder):
+        typer.echo(
+            "Envoy is ended" if end_gateway(folder) else f"no Envoy of ours runs in {folder}", err=True
+        )
+
+
+def _folder_of_pool(asked: RunRequest) -> Path:
+    from live.fleet.control import fleets_folder
+
+    return (asked.folder or fleets_folder() / "observed" / Path(asked.pool).stem).resolve()
+
+
+def _refused(path: str, expected: str, actual: str, hint: str) -> DocumentError:
+    return DocumentError([Problem("selvage run", 0, path, expected, actual, hint)])
 
 
 def options_of(asked: RunRequest) -> RunOptions:

@@ -40,7 +40,7 @@ def live_table(found: dict[str, Any], file: str) -> list[str]:
 
     Raises DocumentError where it is no run on real servers of one machine.
     """
-    header = found.get("header") if isinstance(found, dict) else None
+    header = found.get("header", {}) if isinstance(found, dict) else {}
     target = header.get("target") if isinstance(header, dict) else None
     if target != "local":
         hint = "give the e5.json of `selvage e5 --target local`"

@@ -48,6 +48,13 @@ def drill_parity(folders: Sequence[Path]) -> list[DrillParity]:
 
     Raises DocumentError for a folder without one, and for a file that no drill wrote.
     """
+    runs = judged_runs(folders)
+    both = sorted({drill for drill, world in runs if world == SIMULATED} & {d for d, w in runs if w == LIVE})
+    return [_row(drill, measure, runs) for drill in both for measure in MEASURES]
+
+
+def judged_runs(folders: Sequence[Path]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The measures of every run that was judged, by drill and world; DocumentError as ``drill_parity``."""
     runs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for folder in folders:
         files = sorted(folder.rglob(NAME))
@@ -57,8 +64,7 @@ def drill_parity(folders: Sequence[Path]) -> list[DrillParity]:
             content = _read(file)
             if content["verdict"] in _JUDGED:
                 runs[content["drill"], content["target"]].append(content["measures"])
-    both = sorted({drill for drill, world in runs if world == SIMULATED} & {d for d, w in runs if w == LIVE})
-    return [_row(drill, measure, runs) for drill in both for measure in MEASURES]
+    return runs
 
 
 def drill_lines(found: Sequence[DrillParity]) -> list[str]:

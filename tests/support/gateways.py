@@ -105,6 +105,22 @@ def gateway(folder: Path, replicas: int = 3, settings: GatewaySettings | None = 
         yield bench
 
 
+@contextmanager
+def stand_ins(folder: Path, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Addresses of stand-in servers that answer with their names, once all of them do."""
+    urls = {
+        name: f"http://127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)
+    }
+    with (folder / "stand-ins.log").open("wb") as stream, ExitStack() as ends:
+        for name, url in urls.items():
+            _process(ends, [*_STAND_IN, name, url.rpartition(":")[2]], stream)
+        deadline_at_s = time.monotonic() + 40.0
+        while not all(_answers(f"{url}/count") for url in urls.values()):
+            assert time.monotonic() < deadline_at_s, "the servers did not come up"
+            time.sleep(0.05)
+        yield urls
+
+
 def _process(ends: ExitStack, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start ``command``; it is killed at the end."""
     process = subprocess.Popen(command, stdout=log, stderr=log)

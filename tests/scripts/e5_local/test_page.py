@@ -30,6 +30,7 @@ def test_the_page_shows_the_run_that_was_measured_and_no_other(tmp_path: Path) -
     (stayed,) = [one.split(" | ") for one in lines if one.startswith("| fixed | silent")]
     assert (moved[2:5], stayed[4]) == (["2", "10", "0 %"], "100 %")
     simulated = {**content, "header": {**content["header"], "target": "sim"}}
+    broken: object
     for broken in (simulated, {}, {"header": {"target": "local"}}, []):
         with pytest.raises(DocumentError, match=r"e5\.json"):
             live_table(json.loads(json_text(broken)), "e5.json")

@@ -1,0 +1,258 @@
+"""An Envoy of our own before servers of others: it outlives the controller, whose next start finds it again.
+
+The same files as those of ``selvage fleet up``, with every slice at home until a controller says otherwise.
+Nobody starts it anew while no controller runs; one that ended is started by the next controller with the
+table that was in force last. Whoever starts and ends it holds ``live.control.claim.controlling``.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from contracts.documents import KernelPool
+from contracts.errors import DocumentError, Problem
+from contracts.loading.files import write_json
+from contracts.loading.untrusted import json_of
+from contracts.regular_files import TEXT_BYTES, open_regular
+from live.control.loop import Turn
+from live.errors import LiveError, PlanError
+from live.fleet.envoy import home_table, with_ports, write_gateway
+from live.fleet.plan import FleetPlan, ReplicaPlan
+from live.fleet.processes import await_group_end, kill_group, process_id, runs
+from live.fleet.state import GatewayState
+from live.gateway.actuator import upstream_of
+from live.gateway.admin import EnvoyAdmin
+from live.gateway.driver import GatewayDriver
+from live.gateway.process import envoy_command, envoy_version, find_envoy, free_ports, require_free, validate
+from live.gateway.settings import GatewayFiles, GatewaySettings
+from live.gateway.statistics import GatewayLogs
+from live.gateway.table import Upstream
+from live.ports import LiveReplica
+
+_STATE, _FORMAT = "own-gateway.json", 1
+_UP_S, _END_S, _FREE_S, _POLL_S = 20.0, 10.0, 5.0, 0.05
+_LOG_BYTES, _ROTATE_S = 64 * 2**20, 10.0
+_LEFT_RUNNING: list[subprocess.Popen[bytes]] = []  # a process that is forgotten warns that it still runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnGateway:
+    """As the state file says it. servers: address of each replica. They and the slices are fixed while it
+    runs, because Envoy reads its clusters once.
+    """
+
+    format: int = _FORMAT
+    gateway: GatewayState
+    servers: dict[str, str]
+    slices: tuple[str, ...]
+
+
+_ADAPTER = TypeAdapter(OwnGateway)
+
+
+def gateway_files(folder: Path) -> GatewayFiles:
+    """Where its files lie."""
+    return GatewayFiles(folder=folder / "gateway")
+
+
+def ensure_gateway(
+    folder: Path, pool: KernelPool, file: Path, replicas: tuple[LiveReplica, ...], port: int = 0
+) -> tuple[OwnGateway, bool]:
+    """The Envoy in ``folder`` before ``replicas`` of ``pool``, which was read from ``file``; whether it is
+    new. port: where it serves, 0: where it did before, else any.
+
+    Raises DocumentError for an address that Envoy cannot take, LiveError where one runs for other servers or
+    at another port, where Envoy is missing, or does not come up.
+    """
+    upstreams = tuple(_upstream(one, file) for one in replicas)
+    servers = {one.name: one.url for one in replicas}
+    slices = tuple(home.slice for home in pool.spec.home)
+    before = read_gateway(folder)
+    same = before is not None and (before.servers, before.slices) == (servers, slices)
+    if before is not None and _is_up(before):
+        _refuse_other(before, folder, same=same, port=port)
+        return before, False
+    settings = GatewaySettings(listen_port=port)
+    folder.mkdir(parents=True, exist_ok=True)
+    if before is not None and same and port in (0, before.gateway.settings.listen_port):
+        settings = before.gateway.settings  # its table files stand: the last table goes on
+        _await_free(settings)
+    else:
+        settings = with_ports(settings, free_ports(2))
+        plan = _plan(pool, replicas)
+        write_gateway(settings, gateway_files(folder), home_table(plan, upstreams), upstreams)
+    state = _started(folder, settings)
+    found = OwnGateway(gateway=state, servers=servers, slices=slices)
+    write_json(folder / _STATE, asdict(found), indent=1)
+    return found, True
+
+
+def end_gateway(folder: Path) -> bool:
+    """End the Envoy in ``folder``; whether one ran. Its table is forgotten."""
+    found = read_gateway(folder)
+    ran = found is not None and _is_up(found)
+    if found is not None and found.gateway.process is not None and ran:
+        kill_group(found.gateway.process.pid, signal.SIGTERM)
+        if not await_group_end(found.gateway.process.pid, _END_S):
+            kill_group(found.gateway.process.pid)
+            await_group_end(found.gateway.process.pid, _END_S)
+    (folder / _STATE).unlink(missing_ok=True)
+    return ran
+
+
+def read_gateway(folder: Path) -> OwnGateway | None:
+    """What the state file in ``folder`` says, None without one; LiveError for a file that is none of ours."""
+    file = folder / _STATE
+    try:
+        with open_regular(file) as stream:
+            found = _ADAPTER.validate_python(json_of(stream.read(TEXT_BYTES)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        first = " ".join(str(error).split())[:200]
+        raise LiveError(f"{file}: no state of a gateway ({first}); end its Envoy and remove it") from None
+    if found.format != _FORMAT:
+        raise LiveError(f"{file}: written by another version; end that Envoy with the version it is of")
+    return found
+
+
+class LogRotation:
+    """``TurnWatcher`` that begins logs of the gateway anew that have grown large; the one before is kept."""
+
+    def __init__(self, files: GatewayFiles, admin: EnvoyAdmin) -> None:
+        self._files, self._admin, self._due_at_s = files, admin, 0.0
+
+    def turn(self, turn: Turn) -> None:
+        """Look now and then."""
+        if turn.at_s < self._due_at_s:
+            return
+        self._due_at_s = turn.at_s + _ROTATE_S
+        logs = (self._files.requests_log, self._files.attempts_log)
+        large = [log for log in logs if log.exists() and log.stat().st_size > _LOG_BYTES]
+        for log in large:
+            log.replace(log.with_name(f"{log.name}.1"))
+        if large:
+            with suppress(LiveError):  # it just ended; the next one opens its logs anew anyway
+                self._admin.reopen_logs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayFront:
+    """The Envoy of our own as a controller uses it, and what is to be said of it."""
+
+    driver: GatewayDriver
+    statistics: GatewayLogs
+    rotation: LogRotation
+    told: str
+
+
+@contextmanager
+def serving_gateway(
+    folder: Path, pool: KernelPool, file: Path, replicas: tuple[LiveReplica, ...], port: int
+) -> Iterator[GatewayFront]:
+    """``ensure_gateway`` and what drives it; Envoy goes on with the last table after the block."""
+    found, new = ensure_gateway(folder, pool, file, replicas, port)
+    files = gateway_files(folder)
+    begun = "was started" if new else "ran already"
+    told = (
+        f"Envoy {found.gateway.version} {begun} and serves at {found.gateway.url}; it goes on when this "
+        "controller ends, until --end-envoy"
+    )
+    with (
+        closing(EnvoyAdmin(found.gateway.admin_url)) as admin,
+        closing(GatewayDriver(found.gateway.settings, files, admin)) as driver,
+    ):
+        yield GatewayFront(
+            driver=driver,
+            statistics=GatewayLogs(files, admin, found.slices),
+            rotation=LogRotation(files, admin),
+            told=told,
+        )
+
+
+def _upstream(replica: LiveReplica, file: Path) -> Upstream:
+    try:
+        return upstream_of(replica)
+    except PlanError:
+        hint = "give its IP address, or route to it yourself and run with --observe"
+        expected = "http://IP-ADDRESS:PORT: Envoy looks up no names here and speaks no TLS to servers"
+        problem = Problem(str(file), 0, f"servers of {replica.kernel}", expected, replica.url, hint)
+        raise DocumentError([problem]) from None
+
+
+def _is_up(found: OwnGateway) -> bool:
+    return found.gateway.process is not None and runs(found.gateway.process)
+
+
+def _refuse_other(found: OwnGateway, folder: Path, *, same: bool, port: int) -> None:
+    """LiveError where the Envoy that runs is not the one that is asked for."""
+    own = found.gateway.settings.listen_port
+    if not same:
+        told = "was started for other servers or slices, which it reads once"
+    elif port not in (0, own):
+        told = f"serves at port {own}, not {port}"
+    else:
+        return
+    raise LiveError(f"{folder}: the Envoy that runs there {told}; end it with --end-envoy")
+
+
+def _plan(pool: KernelPool, replicas: tuple[LiveReplica, ...]) -> FleetPlan:
+    """The servers as a fleet, for its home table."""
+    return FleetPlan(
+        pool=pool.metadata.name,
+        replicas=tuple(ReplicaPlan(name=one.name, kernel=one.kernel, arguments=()) for one in replicas),
+        slices=tuple(home.slice for home in pool.spec.home),
+        homes=tuple(home.kernel for home in pool.spec.home),
+        default_slice=pool.spec.home[0].slice,
+        known_good=next(kernel.name for kernel in pool.spec.kernels if kernel.role == "known_good"),
+    )
+
+
+def _await_free(settings: GatewaySettings) -> None:
+    """Wait until the ports of one that was killed are free; LiveError where somebody else has them."""
+    deadline_at_s = time.monotonic() + _FREE_S
+    while True:
+        try:
+            require_free(settings.listen_address, settings.listen_port, "the gateway")
+            require_free("127.0.0.1", settings.admin_port, "Envoy's admin")
+        except LiveError:
+            if time.monotonic() > deadline_at_s:
+                raise
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _started(folder: Path, settings: GatewaySettings) -> GatewayState:
+    """Envoy as a process of its own session, once it serves."""
+    binary, files, log = find_envoy(), gateway_files(folder), folder / "envoy.log"
+    validate(binary, files)
+    with log.open("ab") as stream:
+        command = envoy_command(binary, settings, files)
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+        )
+    with closing(EnvoyAdmin(f"http://127.0.0.1:{settings.admin_port}")) as admin:
+        deadline_at_s = time.monotonic() + _UP_S
+        while not admin.is_live():
+            if child.poll() is not None or time.monotonic() > deadline_at_s:
+                child.kill()
+                child.wait()
+                raise LiveError(f"Envoy does not come up; see {log}")
+            time.sleep(_POLL_S)
+        state = GatewayState(
+            url=f"http://{settings.listen_address}:{settings.listen_port}",
+            admin_url=admin.url,
+            settings=settings,
+            version=envoy_version(binary),
+        )
+    _LEFT_RUNNING.append(child)
+    return replace(state, process=process_id(child.pid))
