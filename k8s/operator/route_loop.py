@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+import numpy as np
+
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
@@ -85,6 +87,8 @@ class LoopStanding:
     kept_version: tuple[int, bytes] | None = None
     kept_at_s: float = float("-inf")
     checked_at_s: float = float("-inf")
+    scraped_at_ms: float = float("nan")
+    """Newest scrape of any replica, of the loop's clock; NaN: none yet."""
     programmed: bool = False
 
 
@@ -192,6 +196,8 @@ class RouteLoop:
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
         standing.turn = self.controller.finish(begun, decided)
+        if (seen := standing.turn.telemetry) is not None:
+            standing.scraped_at_ms = float(np.fmax.reduce(seen.scraped_at_ms[0]))
         if decided is None:
             self.leave_batch()
         else:

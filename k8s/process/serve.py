@@ -125,7 +125,7 @@ class Loop:
             return
         began_at_s = time.monotonic()
         self.operator.turn()
-        self.counts.turned(time.monotonic() - began_at_s, failed=bool(self.operator.problem))
+        self.counts.turned(time.monotonic() - began_at_s, failed=self.operator.failed)
 
     def _run(self) -> None:
         try:
