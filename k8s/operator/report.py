@@ -62,6 +62,8 @@ def _programmed(loop: RouteLoop) -> ResourceCondition:
     if not loop.enforces:
         told = "mode observe: decisions stand in the status and no route is written"
         return condition("Programmed", None, "Observing", told)
+    if loop.actuator.refusal:
+        return condition("Programmed", False, "GatewayRefused", loop.actuator.refusal)
     if loop.standing.frozen:
         told = "spec.freeze holds the route until its instant; hard clauses still warn"
         return condition("Programmed", True, "Frozen", told)
