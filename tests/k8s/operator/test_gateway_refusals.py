@@ -69,7 +69,7 @@ def test_refusals_of_the_route_as_it_is_now_are_told(found: Object, told: str | 
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
 def test_a_refusal_makes_the_policy_not_programmed(bench: Bench) -> None:
-    """A gateway that cannot resolve a backend makes Programmed and Ready False with its words, till it can."""
+    """A gateway that cannot resolve a backend makes Programmed and Ready False with its words."""
     bench.everything()
     operator = bench.operator()
 
