@@ -24,49 +24,55 @@ class Breaking(MadeUp):
         return super().read()
 
 
+class Broken:
+    """A sample at work whose turns can fail: of its source, or of what nobody foresaw."""
+
+    def __init__(self, bench: Bench, where: str) -> None:
+        bench.everything()
+        self.bench, self.where, self.sources = bench, where, list[Breaking]()
+        self.operator = bench.operator(source=self._source)
+        self._collector = OperatorCollector(self.operator, LoopCounts(), lambda: True)
+        bench.turns(self.operator, 6)
+
+    def _source(self, sensing: Sensing) -> Breaking:
+        self.sources.append(Breaking(self.bench, sensing))
+        return self.sources[-1]
+
+    def fail(self, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So many turns that fail."""
+        with monkeypatch.context() as patch:
+            if self.where == "source":
+                patch.setattr(self.sources[-1], "raises", True)
+            else:
+                patch.setattr(self.operator.loops["chat"], "begin", lambda: 1 / 0)
+            self.bench.turns(self.operator, turns)
+
+    def age_s(self) -> float:
+        """Age of telemetry, as it is exported."""
+        found = [one for metric in self._collector.collect() for one in metric.samples]
+        return sum(one.value for one in found if one.name == "selvage_telemetry_age_seconds")
+
+
 @pytest.mark.parametrize("where", ["source", "loop"])
 def test_a_failed_turn_is_said_and_counted_and_ends_with_the_next_good_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Whether the source fails or what nobody foresaw: Degraded, not fresh, counted, and the rest stays."""
-    bench.everything()
-    sources: list[Breaking] = []
-
-    def source(sensing: Sensing) -> Breaking:
-        sources.append(Breaking(bench, sensing))
-        return sources[-1]
-
-    operator = bench.operator(source=source)
-    collector = OperatorCollector(operator, LoopCounts(), lambda: True)
-
-    def read(name: str) -> float:
-        found = [one for metric in collector.collect() for one in metric.samples if one.name == name]
-        return sum(one.value for one in found)
-
-    bench.turns(operator, 6)
+    broken = Broken(bench, where)
     before, route = bench.read("RoutePolicy", "chat")["status"], bench.route()["spec"]
     assert bench.conditions()["Ready"][0] == "True"
-    if where == "source":
-        sources[-1].raises = True
-        bench.turns(operator, 30)
-    else:
-        with monkeypatch.context() as patch:
-            patch.setattr(operator.loops["chat"], "begin", lambda: 1 / 0)
-            bench.turns(operator, 30)
+    broken.fail(30, monkeypatch)
     found = bench.conditions()
-    assert found["Ready"] == ("False", "TurnFailed")
-    assert found["TelemetryFresh"] == ("False", "TurnFailed")
+    assert found["Ready"] == found["TelemetryFresh"] == ("False", "TurnFailed")
     assert found["Degraded"] == ("True", "TurnFailed")
     assert found["Accepted"][0] == "True"
-    assert read("selvage_telemetry_age_seconds") >= 30.0
+    assert broken.age_s() >= 30.0
     assert bench.route()["spec"] == route
     assert bench.read("RoutePolicy", "chat")["status"]["slices"] == before["slices"]
-    outcomes = operator.tallies["chat"].decisions
-    assert outcomes["unread" if where == "source" else "failed"] == 30
-    assert operator.failed is (where == "loop")
-    sources[-1].raises = False
-    bench.turns(operator, 3)
+    assert broken.operator.tallies["chat"].decisions["unread" if where == "source" else "failed"] == 30
+    assert broken.operator.failed is (where == "loop")
+    bench.turns(broken.operator, 3)
     assert bench.conditions()["Ready"] == ("True", "Serving")
     assert bench.conditions()["Degraded"][0] == "False"
-    assert read("selvage_telemetry_age_seconds") <= 1.0
-    assert not operator.failed
+    assert broken.age_s() <= 1.0
+    assert not broken.operator.failed
