@@ -175,6 +175,7 @@ class NamespaceOperator:
         if loop is not None and begun.suspended:
             loop.leave_batch()
         if loop is not None and begun.turn is not None:
+            loop.recent.go_on(begun.found.get("status") or {})
             standing = loop.finish(verdict.documents or loop.documents, begun.turn, decided)
             if standing.turn is not None:
                 self._counted(name, loop, standing.turn)

@@ -23,6 +23,7 @@ from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.outcomes import Evaluations
+from k8s.operator.recent import RecentDecisions
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
@@ -139,7 +140,7 @@ class RouteLoop:
             clock=self.clock,
             actuator=self._switch if spec.mode == "enforce" else None,
         )
-        self.standing = LoopStanding(state_problem=problem)
+        self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
         self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
         self.journal = parts.journal(sensing, self.controller.state)
         if self.journal is not None:
@@ -196,6 +197,7 @@ class RouteLoop:
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
         standing.turn = self.controller.finish(begun, decided)
+        self.recent.turned(standing.turn, self.setup)
         if (seen := standing.turn.telemetry) is not None:
             standing.scraped_at_ms = float(np.fmax.reduce(seen.scraped_at_ms[0]))
         if decided is None:
