@@ -44,10 +44,7 @@ class ExplainOptions:
     """The options of ``selvage explain``."""
 
     source: Annotated[
-        str,
-        typer.Argument(
-            help="Scenario document (package:... too), decisions.jsonl, or a RoutePolicy with --kubernetes."
-        ),
+        str, typer.Argument(help="Scenario document (package:... too), decisions.jsonl, or a RoutePolicy.")
     ]
     policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = ""
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the episode.")] = 0
@@ -72,9 +69,7 @@ class ExplainOptions:
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="SOURCE is a RoutePolicy: its newest decisions and Events.")
     ] = False
-    namespace: Annotated[
-        str, typer.Option(envvar="SELVAGE_NAMESPACE", help="Namespace of that RoutePolicy.")
-    ] = "default"
+    namespace: Annotated[str, typer.Option(envvar="SELVAGE_NAMESPACE", help="Of that policy.")] = "default"
 
 
 def explain(asked: ExplainOptions) -> None:
@@ -109,7 +104,6 @@ def explain(asked: ExplainOptions) -> None:
 
 
 def _of_cluster(asked: ExplainOptions) -> None:
-    """What the cluster says of a policy; nothing of it is decided again."""
     if asked.as_json or asked.bundle is not None or asked.at is not None:
         raise _refused("--kubernetes", "no --json, --bundle or --at beside it", "one of them")
     try:
