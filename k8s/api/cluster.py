@@ -22,6 +22,8 @@ from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
 _NOT_FOUND = 404
+#: Events about one resource that are told.
+_MOST_EVENTS = 20
 
 
 class _GuardedRoutes:
@@ -171,6 +173,24 @@ class ApiCluster:
         with answers("Events"):
             self._core.create_namespaced_event(self._namespace, body, _request_timeout=self._timeout_s)
 
+    def events(self, kind: str, name: str) -> list[Manifest]:
+        """Newest Events about a resource, newest first: at, type, reason and message of each. For people's
+        commands; the operator itself has no right to read Events.
+        """
+        with answers("Events"):
+            listed = self._core.list_namespaced_event(self._namespace, _request_timeout=self._timeout_s).items
+        found = [one for one in listed if _is_about(one.involved_object, kind, name)]
+        rows = [
+            {
+                "at": "" if one.last_timestamp is None else one.last_timestamp.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "type": str(one.type),
+                "reason": str(one.reason),
+                "message": str(one.message),
+            }
+            for one in found
+        ]
+        return sorted(rows, key=lambda row: row["at"], reverse=True)[:_MOST_EVENTS]
+
     def read_config(self, name: str) -> Manifest | None:
         """A ConfigMap, None where there is none."""
         return self._one(f"ConfigMap {name}", self._core.read_namespaced_config_map, name)
@@ -227,6 +247,10 @@ class ApiCluster:
                 raise
         plain: Manifest = self._api.sanitize_for_serialization(found)
         return plain
+
+
+def _is_about(told: client.V1ObjectReference, kind: str, name: str) -> bool:
+    return (told.kind, told.name) == (kind, name)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from k8s.operator.endpoints import IN_ROTATION, OUT
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.replicas import PodReplica
 from k8s.routes.rules import RouteShape, Rule, route_rules
-from k8s.routes.writer import RouteError, WrittenRoute, write_rules
+from k8s.routes.writer import RouteError, WrittenRoute, gateway_refusal, put_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class ClusterActuator:
         """Times that the route was written."""
         self.confirmed = False
         """Whether the route was ever seen to hold a plan of ours."""
+        self.refusal = ""
+        """What gateways said last against the route as it was written, "" for nothing."""
 
     def apply(self, plan: RoutingPlan) -> bool:
         """Write the first fleet of ``plan``; True once route and labels are as it says."""
@@ -67,11 +69,14 @@ class ClusterActuator:
         """Put ``table`` [S, K + 1] in force, whoever decided it."""
         rules: list[Rule] = route_rules(table, self.target.shape)
         try:
-            self.writes += write_rules(self._cluster.routes, self.target.route, rules)
+            done = put_rules(self._cluster.routes, self.target.route, rules)
         except RouteError as error:
             return self._failed(error.reason, str(error))
         except ClusterError as error:
             return self._failed("ServerUnreachable", str(error))
+        self.writes += done.written
+        said = gateway_refusal(done.stored)
+        self.refusal = self.refusal if said is None else said
         self.last_error = self.last_reason = ""
         self.confirmed = True
         return True

@@ -15,6 +15,7 @@ from contracts.loading.loader import document_sha256, dump_text
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from k8s.operator.fleet import slots
+from k8s.operator.log_space import LogSpace
 from k8s.operator.sensing import Sensing
 from k8s.operator.told import fields
 from live.control.journal import Beginning, DecisionLog, code_version, segments, turn_told
@@ -24,7 +25,7 @@ from live.run.options import RunOptions, recipe
 
 _LOG = logging.getLogger(__name__)
 
-#: Newest files of a log that are kept, of 48 MiB each.
+#: Newest files of a log that are kept, of 48 MiB each or less where many policies share the room.
 KEPT = 8
 
 
@@ -37,6 +38,9 @@ class PolicyJournal:
     log: DecisionLog | None
     route: str = ""
     """Name of the HTTPRoute, for log lines."""
+    space: LogSpace | None = None
+    """Room of all logs; None: this one alone."""
+    _full: bool = False
 
     def turn(self, turn: Turn) -> None:
         """Take note of ``turn``. Raises OSError where the volume is full; the chain stays whole."""
@@ -50,7 +54,7 @@ class PolicyJournal:
                     replica=one.replica,
                 )
                 _LOG.info("policy %s: %s", self.policy, one.text, extra=about)
-        if self.log is None:
+        if self.log is None or not self._takes():
             return
         self.log.turn(turn)
         for old in segments(self.log.folder)[:-KEPT]:
@@ -69,6 +73,21 @@ class PolicyJournal:
         """Close the file."""
         if self.log is not None:
             self.log.close()
+            if self.space is not None:
+                self.space.closed(self.log.folder)
+
+    def _takes(self) -> bool:
+        """Whether there is room for a turn; a log that stands still is said once."""
+        if self.space is None or self.log is None:
+            return True
+        full = not self.space.takes()
+        resumes = self._full and not full  # with a file of its own, which begins with the state as it is now
+        self.log.segment_bytes = 0 if resumes else self.space.segment_bytes
+        if full and not self._full:
+            told = "policy %s: no turn is logged: the logs take all of %d bytes; raise --decision-log-mib"
+            _LOG.warning(told, self.policy, self.space.most_bytes, extra=fields(policy=self.policy))
+        self._full = full
+        return not full
 
 
 def _moved(turn: Turn) -> bool:
@@ -79,24 +98,26 @@ def _moved(turn: Turn) -> bool:
     return bool(turn.decision.moved[0]) or bool(changed.any())
 
 
-def open_journal(folder: Path | None, sensing: Sensing, state: ControllerState) -> PolicyJournal:
-    """The journal of a policy; its log in ``folder`` goes on, and without one only moves are told.
+def open_journal(space: LogSpace | None, sensing: Sensing, state: ControllerState) -> PolicyJournal:
+    """The journal of a policy; its log under ``space`` goes on, and without one only moves are told.
 
     A folder that cannot be written, or whose chain is broken, is said: the policy goes on without a log.
     """
     name, log = sensing.documents.policy.metadata.name, None
-    if folder is not None:
+    if space is not None:
         try:
-            place = folder / name
+            place = space.folder / name
             told = recipe(*_written(place, sensing), slots(sensing.documents.pool), sensing.setup.fleet.rates)
             beginning = Beginning(
                 setup=sensing.setup, state=state, documents=told, code_version=code_version()
             )
-            log = DecisionLog(place, beginning)
+            space.opened(place)
+            log = DecisionLog(place, beginning, space.segment_bytes)
         except (OSError, SelvageError) as error:
+            space.closed(space.folder / name)
             _LOG.warning("policy %s: no decision log: %s", name, error, extra=fields(policy=name))
     route = sensing.documents.policy.spec.route.name
-    return PolicyJournal(policy=name, setup=sensing.setup, log=log, route=route)
+    return PolicyJournal(policy=name, setup=sensing.setup, log=log, route=route, space=space)
 
 
 def _written(place: Path, sensing: Sensing) -> tuple[LiveDocuments, RunOptions]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.documents import KernelContract, KernelPool
@@ -19,6 +18,7 @@ from k8s.operator.admission import Documents, ObjectReader, PolicyAdmission, Pol
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
 from k8s.operator.conditions import ResourceCondition
+from k8s.operator.failed import TurnFailures, failed_publication
 from k8s.operator.fleet import fingerprint, reason_of, with_problem
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.outcomes import Tally
@@ -72,7 +72,8 @@ class NamespaceOperator:
         self.artefacts = Artefacts(parts.registries)
         self.promotions = Promotions(parts.cluster, caller, self.artefacts.want)
         self.problem = ""
-        """What the server said against the last turn, "" for nothing."""
+        """What the server said against the last listing, "" for nothing."""
+        self.failures = TurnFailures()
         self._seen: Resources | None = None
         self._listed_at_s = float("-inf")
         self._nudged = threading.Event()
@@ -87,6 +88,11 @@ class NamespaceOperator:
     def nudge(self) -> None:
         """Something changed: list at the next turn. Called from any thread."""
         self._nudged.set()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last turn failed for the server, a status or a policy."""
+        return bool(self.problem or self.publisher.problem or self.failures.now)
 
     def forget(self) -> None:
         """Somebody else leads, or this process ends: what is known here grows old."""
@@ -108,17 +114,21 @@ class NamespaceOperator:
             return
         seen = self._seen
         begun: dict[str, _Begun] = {}
+        self.failures.begin()
         for name in sorted(seen.policies):
             if not self.parts.leads():
                 return
-            with _guarded(name):
+            with self.failures.guarded(name):
                 begun[name] = self._begin(name, seen)
         decided = self._decided(begun)
         for name, one in begun.items():
             if not self.parts.leads():
                 return
-            with _guarded(name):
+            with self.failures.guarded(name):
                 self._finish(name, one, decided.get(name), now_s)
+        for name, told in self.failures.now.items():
+            self.tallies.setdefault(name, Tally()).failed()
+            self.publisher.say(failed_publication(seen.policies[name], told), now_s)
         self._documents(seen, now_s)
 
     def _list(self, now_s: float) -> None:
@@ -165,6 +175,7 @@ class NamespaceOperator:
         if loop is not None and begun.suspended:
             loop.leave_batch()
         if loop is not None and begun.turn is not None:
+            loop.recent.go_on(begun.found.get("status") or {})
             standing = loop.finish(verdict.documents or loop.documents, begun.turn, decided)
             if standing.turn is not None:
                 self._counted(name, loop, standing.turn)
@@ -272,15 +283,6 @@ class NamespaceOperator:
             self.publisher.say(Publication(about=found, conditions=(accepted,), body=body, key=body), now_s)
         self.promotions.say(self.publisher, seen, now_s)
         self.publisher.forget(_uids(seen))
-
-
-@contextmanager
-def _guarded(policy: str) -> Iterator[None]:
-    """A bug in one policy must not stop the others."""
-    try:
-        yield
-    except Exception:
-        _LOG.exception("policy %s: the turn failed, its route stays", policy, extra=fields(policy=policy))
 
 
 def _contract_body(found: Manifest, accepted: ResourceCondition, reader: ObjectReader) -> dict[str, str]:

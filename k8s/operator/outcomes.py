@@ -19,8 +19,9 @@ from controller.options import ControllerSetup
 from controller.shield.records import ShieldReason
 from live.control.loop import Turn
 
-#: What a turn came to: weights or rotation changed, nothing did, telemetry was silent, or nothing was read.
-OUTCOMES: Final = ("moved", "kept", "held", "unread")
+#: What a turn came to: weights or rotation changed, nothing did, telemetry was silent, nothing was read, or
+#: an unforeseen error ended it.
+OUTCOMES: Final = ("moved", "kept", "held", "unread", "failed")
 #: Why the shield changes rows.
 SHIELD_REASONS: Final = tuple(str(one.name).lower() for one in ShieldReason)
 #: Why the baseline takes over.
@@ -57,6 +58,10 @@ class Tally:
         if demoted and self._demoted is False:
             self.demotions[demotion_reason(turn.decision, 0)] += 1
         self._demoted = demoted
+
+    def failed(self) -> None:
+        """Count a turn that an unforeseen error ended."""
+        self.decisions["failed"] += 1
 
 
 def _outcome(turn: Turn) -> str:

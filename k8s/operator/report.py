@@ -11,6 +11,7 @@ from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
 from k8s.operator.conditions import ResourceCondition, condition
+from k8s.operator.failed import unwell
 from k8s.operator.route_loop import RouteLoop
 
 _READY = int(ReplicaState.READY)
@@ -27,8 +28,9 @@ def policy_conditions(
         return (*heads, condition("Ready", False, "Suspended", told))
     decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
     if loop is None or decision is None:
-        error = "" if loop is None or loop.standing.turn is None else loop.standing.turn.error
-        told = error or "the documents are not in force; see Accepted and ResolvedRefs"
+        if loop is not None and loop.standing.turn is not None and loop.standing.turn.error:
+            return (*heads, _programmed(loop), *unwell(loop.standing.turn.error))
+        told = "the documents are not in force; see Accepted and ResolvedRefs"
         return (*heads, condition("Ready", False, "NotRunning", told))
     body = (
         _programmed(loop),
@@ -60,6 +62,8 @@ def _programmed(loop: RouteLoop) -> ResourceCondition:
     if not loop.enforces:
         told = "mode observe: decisions stand in the status and no route is written"
         return condition("Programmed", None, "Observing", told)
+    if loop.actuator.refusal:
+        return condition("Programmed", False, "GatewayRefused", loop.actuator.refusal)
     if loop.standing.frozen:
         told = "spec.freeze holds the route until its instant; hard clauses still warn"
         return condition("Programmed", True, "Frozen", told)

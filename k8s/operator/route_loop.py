@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+import numpy as np
+
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
@@ -21,6 +23,7 @@ from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.outcomes import Evaluations
+from k8s.operator.recent import RecentDecisions
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
 from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
@@ -85,6 +88,8 @@ class LoopStanding:
     kept_version: tuple[int, bytes] | None = None
     kept_at_s: float = float("-inf")
     checked_at_s: float = float("-inf")
+    scraped_at_ms: float = float("nan")
+    """Newest scrape of any replica, of the loop's clock; NaN: none yet."""
     programmed: bool = False
 
 
@@ -135,7 +140,7 @@ class RouteLoop:
             clock=self.clock,
             actuator=self._switch if spec.mode == "enforce" else None,
         )
-        self.standing = LoopStanding(state_problem=problem)
+        self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
         self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
         self.journal = parts.journal(sensing, self.controller.state)
         if self.journal is not None:
@@ -192,6 +197,9 @@ class RouteLoop:
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
         standing.turn = self.controller.finish(begun, decided)
+        self.recent.turned(standing.turn, self.setup)
+        if (seen := standing.turn.telemetry) is not None:
+            standing.scraped_at_ms = float(np.fmax.reduce(seen.scraped_at_ms[0]))
         if decided is None:
             self.leave_batch()
         else:

@@ -34,7 +34,14 @@ def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
             {"name": name, "kernel": kernel, "weight": weights[kernel], "shed": shed, "weights": listed}
         )
     told = policy_summary(rows)
-    return {"driving": driving.policy_id, "version": int(state.version[0]), "slices": rows, **told}
+    version, recent = int(state.version[0]), loop.recent.plain()
+    return {
+        "driving": driving.policy_id,
+        "version": version,
+        "slices": rows,
+        **told,
+        **({"decisions": recent} if recent else {}),
+    }
 
 
 def pool_body(loop: RouteLoop) -> dict[str, Any]:

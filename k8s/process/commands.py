@@ -1,4 +1,5 @@
-"""``selvage kubernetes status|pin|freeze|unpin|unfreeze``: what the operator wrote, and what is typed for it.
+"""``selvage kubernetes status|pin|freeze|unpin|unfreeze`` and ``selvage explain --kubernetes``: what the
+operator wrote, and what is typed for it.
 
 What is typed becomes a field of a RoutePolicy.
 """
@@ -6,7 +7,7 @@ What is typed becomes a field of a RoutePolicy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,8 @@ from contracts.errors import DocumentError, Problem
 from k8s.api.break_glass import PolicyName, break_glass, mend_glass
 from k8s.api.cluster import ApiCluster, cluster_client
 from k8s.operator.conditions import BAD_WHEN_TRUE, NEUTRAL
+from k8s.operator.objects import Manifest
+from k8s.operator.recent import RecentDecision, decisions_in
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 #: Break-glass is for a night, not for good: who needs longer renews it, or sets ``mode: observe``.
@@ -79,6 +82,41 @@ def status_lines(namespace: str) -> list[str]:
     if not found:
         return [f"no RoutePolicy in namespace {namespace}"]
     return [line for name in sorted(found) for line in policy_lines(name, found[name])]
+
+
+def explained_lines(name: str, namespace: str) -> list[str]:
+    """Of one policy: its status, newest decisions and Events. Raises ClusterError or DocumentError.
+
+    By reading the resource and its Events alone: no right to reach into a pod is needed.
+    """
+    with cluster_client() as api:
+        cluster = ApiCluster(api, namespace)
+        found = cluster.resources().policies
+        if name not in found:
+            there = ", ".join(sorted(found)) or "none"
+            raise _refused(name, f"a RoutePolicy of namespace {namespace}", there, "name one of these")
+        events = cluster.events("RoutePolicy", name)
+    decisions = decisions_in(found[name].get("status") or {})
+    return [*policy_lines(name, found[name]), *decision_lines(decisions), *event_lines(events)]
+
+
+def decision_lines(found: Iterable[RecentDecision]) -> Iterator[str]:
+    """The newest decisions, and where their evidence is."""
+    found = list(found)
+    yield "newest decisions:" if found else "no decision moved anything since the operator began"
+    for one in found:
+        first, *rest = one.told.split("\n")
+        yield f"  {one.at}  {first}"
+        yield from (f"    {line}" for line in rest)
+    if found:
+        yield "evidence stands in the decision log: docs/kubernetes.md says how to copy it"
+
+
+def event_lines(found: Sequence[Manifest]) -> Iterator[str]:
+    """Events of a policy, newest first."""
+    yield "newest events:" if found else "no events"
+    for one in found:
+        yield f"  {one['at']}  {one['type']} {one['reason']}: {one['message']}"
 
 
 def policy_lines(name: str, found: dict[str, Any]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class OperatorCollector:
         yield GaugeMetricFamily("selvage_leader_bool", "1: this replica leads.", value=float(self._leads()))
         yield CounterMetricFamily("selvage_turns", "Turns of the loop.", value=counts.turns)
         yield CounterMetricFamily(
-            "selvage_failed_turns", "Turns in which the API server failed.", value=counts.failed_turns
+            "selvage_failed_turns", "Turns that failed for the server or a policy.", value=counts.failed_turns
         )
         yield GaugeMetricFamily("selvage_turn_seconds", "Time of the last turn.", value=counts.turn_s)
         writes = operator.publisher.writes
@@ -107,10 +107,10 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
         for k, one in enumerate(layout.kernels):
             out = loop.controller.state.quarantined[0] & (layout.replica_kernel == k) & there
             quarantined.add_metric([name, one], int(out.sum()))
-        if turn is not None and turn.decision is not None and turn.telemetry is not None:
+        if turn is not None and turn.decision is not None:
             demoted.add_metric([name], float(turn.decision.demoted[0]))
-            scraped_at_ms = np.fmax.reduce(turn.telemetry.scraped_at_ms[0])
-            age.add_metric([name], float(turn.telemetry.now_ms[0] - scraped_at_ms) / MS_PER_S)
+        if turn is not None:  # by the clock of now: while turns fail, what was seen last grows older
+            age.add_metric([name], (loop.clock.now_ms() - loop.standing.scraped_at_ms) / MS_PER_S)
     return (writes, demoted, age, weight, health, quarantined, tokens, unseen)
 
 

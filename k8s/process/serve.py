@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -27,6 +26,7 @@ from k8s.api.watched import NamespaceWatch
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import earlier_of
 from k8s.operator.journal import open_journal
+from k8s.operator.log_space import LogSpace
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.outcomes import Evaluations
 from k8s.operator.probing import Access, probe_rates
@@ -65,8 +65,8 @@ class OperatorSettings:
     health_port: int | None = None
     access: Access = field(default_factory=Access)
     watching: Watching = field(default_factory=Watching)
-    journal: Path | None = None
-    """Folder of decision logs; None: moves are told as log lines alone."""
+    journal: LogSpace | None = None
+    """Room for decision logs; None: moves are told as log lines alone."""
     webhook_origins: tuple[str, ...] = ()
     """What webhooks of promotions may call, ``https://HOST:PORT``."""
     otel_events: bool = False
@@ -125,7 +125,7 @@ class Loop:
             return
         began_at_s = time.monotonic()
         self.operator.turn()
-        self.counts.turned(time.monotonic() - began_at_s, failed=bool(self.operator.problem))
+        self.counts.turned(time.monotonic() - began_at_s, failed=self.operator.failed)
 
     def _run(self) -> None:
         try:

@@ -106,6 +106,13 @@ _ROUTE_SLICE = _object(
     weights=_listed(_BACKEND_WEIGHT, "Every kernel's weight."),
 )
 
+_DECISION = _object(
+    "One turn that moved weights or replicas.",
+    ("at", "told"),
+    at=_described({**_TEXT, "format": "date-time"}, "When."),
+    told=_described({**_TEXT, "maxLength": 1024}, "What moved and why, a line each."),
+)
+
 #: A promotion as it is kept: a restarted operator goes on from it (``controller.promotion.kept``).
 _PROMOTION: dict[str, Schema] = {
     "stage": _one_of(PromotionStage, "How far it was let in."),
@@ -152,6 +159,12 @@ _OWN: dict[str, dict[str, Schema]] = {
         "weights": _described(
             _TEXT, "Each slice with its shares, as prose: fp8 0.7, bf16 0.3; numbers: bf16 1."
         ),
+        "decisions": {
+            "type": "array",
+            "description": "Newest turns that moved anything, newest first; selvage explain shows them.",
+            "items": _DECISION,
+            "x-kubernetes-list-type": "atomic",
+        },
     },
     "FaultDrill": {
         "phase": _one_of(DrillPhase, "How far it is."),

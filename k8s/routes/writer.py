@@ -20,6 +20,10 @@ WRITTEN = "selvage.dev/rules-sha256"
 ASKED = "selvage.dev/asked-sha256"
 #: Reads and writes of one call before it gives up for this tick.
 ATTEMPTS = 5
+#: Conditions of a route's parents, and the status that means that traffic does not go as it is written.
+_REFUSES = {"Accepted": "False", "ResolvedRefs": "False", "PartiallyInvalid": "True"}
+#: Characters of what a gateway says that are told on.
+_MOST_TOLD = 400
 
 Manifest = dict[str, Any]
 
@@ -64,8 +68,21 @@ class WrittenRoute:
     hostnames: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteWrite:
+    """A route that has the rules that were asked for. written: they were not there before."""
+
+    written: bool
+    stored: Manifest
+
+
 def write_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> bool:
-    """Put ``rules`` in force; whether anything was written.
+    """``put_rules``; whether anything was written."""
+    return put_rules(routes, route, rules).written
+
+
+def put_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> RouteWrite:
+    """Put ``rules`` in force.
 
     RouteError (reason ``RouteMissing``, ``RouteOwnedByOther``, ``ForeignEdit``, ``FieldsDropped``,
     ``WriteConflict``) where not: the rules that stand stay in force.
@@ -78,14 +95,14 @@ def write_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> bool:
             else:
                 check_owned(found, route)
                 if _holds(found, rules):
-                    return False
+                    return RouteWrite(written=False, stored=found)
                 wanted = _with_rules(found, route, rules)
                 _check_mirrors(routes, wanted, rules)
                 stored = routes.replace(wanted)
         except Conflict:
             continue
         _note_stored(routes, stored, rules)
-        return True
+        return RouteWrite(written=True, stored=stored)
     raise _beaten(route.name)
 
 
@@ -152,6 +169,21 @@ def check_owned(found: Manifest, route: WrittenRoute) -> None:
             f"remove its annotation {WRITTEN} to let {route.owner} write them again"
         )
         raise RouteError("ForeignEdit", message)
+
+
+def gateway_refusal(route: Manifest) -> str | None:
+    """What gateways say against ``route`` as it is now, "" for nothing; None while none has looked at it."""
+    generation, told, looked = route["metadata"].get("generation"), [], False
+    for parent in (route.get("status") or {}).get("parents") or []:
+        name = (parent.get("parentRef") or {}).get("name", "?")
+        for one in parent.get("conditions") or []:
+            if one.get("observedGeneration", generation) != generation:
+                continue
+            looked = True
+            if _REFUSES.get(str(one.get("type"))) == one.get("status"):
+                said = " ".join(str(one.get("message", "")).split())[:_MOST_TOLD]
+                told.append(f"gateway {name}: {one['type']} is {one['status']} ({one.get('reason')}): {said}")
+    return "; ".join(told) if looked else None
 
 
 def _fresh(route: WrittenRoute, rules: list[Rule]) -> Manifest:

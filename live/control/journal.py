@@ -60,7 +60,9 @@ class DecisionLog:
     """``TurnWatcher`` that appends to the newest file of ``folder``; begins the next where one is full."""
 
     def __init__(self, folder: Path, beginning: Beginning, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.folder, self._beginning, self._segment_bytes = folder, beginning, segment_bytes
+        self.folder, self._beginning = folder, beginning
+        self.segment_bytes = segment_bytes
+        """Size at which the file is closed and the next one begun; may change while it is written."""
         folder.mkdir(parents=True, exist_ok=True)
         found = segments(folder)
         self._number = int(found[-1].stem.rpartition("-")[2]) if found else 1
@@ -78,7 +80,7 @@ class DecisionLog:
         if turn.decision is None or turn.telemetry is None:
             self._note(turn)
             return
-        if self._writer.size >= self._segment_bytes:
+        if self._writer.size >= self.segment_bytes:
             self._next(turn.before)
         self._writer.append(tick_row(turn, self._beginning.setup), durable=bool(turn.decision.moved[0]))
         self._last_note = ""

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, MissingPartError, Problem, printable
 from contracts.loading.files import json_text
 from contracts.loading.uris import resolve_uri
 from controller.options import ControllerSetup
@@ -43,7 +43,9 @@ def register(app: typer.Typer) -> None:
 class ExplainOptions:
     """The options of ``selvage explain``."""
 
-    source: Annotated[str, typer.Argument(help="Scenario document (package:... too), or decisions.jsonl.")]
+    source: Annotated[
+        str, typer.Argument(help="Scenario document (package:... too), decisions.jsonl, or a RoutePolicy.")
+    ]
     policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = ""
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the episode.")] = 0
     at: Annotated[float | None, typer.Option(help="Second of the tick; default: the incident.")] = None
@@ -64,10 +66,17 @@ class ExplainOptions:
         Path | None, typer.Option(help="Write what belongs to an incident of a live log into this folder.")
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="SOURCE is a RoutePolicy: its newest decisions and Events.")
+    ] = False
+    namespace: Annotated[str, typer.Option(envvar="SELVAGE_NAMESPACE", help="Of that policy.")] = "default"
 
 
 def explain(asked: ExplainOptions) -> None:
     """Say which clause on which slice moved which weight, who changed it, and what the baseline would do."""
+    if asked.kubernetes:
+        _of_cluster(asked)
+        return
     if asked.method not in METHODS:
         raise _refused("--method", " or ".join(METHODS), asked.method)
     for option, instant in (("--at", asked.at), ("--reference", asked.reference)):
@@ -92,6 +101,17 @@ def explain(asked: ExplainOptions) -> None:
         typer.echo(json_text(found.plain()))
     else:
         print_explained(found)
+
+
+def _of_cluster(asked: ExplainOptions) -> None:
+    if asked.as_json or asked.bundle is not None or asked.at is not None:
+        raise _refused("--kubernetes", "no --json, --bundle or --at beside it", "one of them")
+    try:
+        from k8s.process.commands import explained_lines
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    for line in explained_lines(asked.source, asked.namespace):
+        typer.echo(printable(line))
 
 
 def _configuration(

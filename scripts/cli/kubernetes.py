@@ -20,6 +20,7 @@ from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, 
 from scripts.guard import EXIT_BUG
 
 if TYPE_CHECKING:
+    from k8s.operator.log_space import LogSpace
     from k8s.operator.probing import Access
     from k8s.operator.watching import Watching
     from k8s.process.serve import OperatorSettings
@@ -115,6 +116,9 @@ class OperatorRequest:
     decision_log: Annotated[
         Path | None, typer.Option(help="Folder on a volume for decision logs; none without.")
     ] = None
+    decision_log_mib: Annotated[
+        int, typer.Option(min=8, help="Most that all decision logs take together; the oldest go.")
+    ] = 768
     webhook_origin: Annotated[
         list[str] | None,
         typer.Option(help="Origin that webhooks of promotions may call, https://HOST:PORT; once for each."),
@@ -170,11 +174,18 @@ def _settings(asked: OperatorRequest) -> OperatorSettings:
         health_port=asked.health_port or None,
         access=access,
         watching=_watching(asked, access, registries),
-        journal=asked.decision_log,
+        journal=_journal(asked),
         webhook_origins=_origins(asked.webhook_origin or (), "--webhook-origin"),
         otel_events=asked.otel_events,
         registries=registries,
     )
+
+
+def _journal(asked: OperatorRequest) -> LogSpace | None:
+    from k8s.operator.log_space import LogSpace
+
+    folder = asked.decision_log
+    return None if folder is None else LogSpace(folder, asked.decision_log_mib * 2**20)
 
 
 def _origins(given: Sequence[str], option: str) -> tuple[str, ...]:

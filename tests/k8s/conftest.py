@@ -11,7 +11,7 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 
 from kubernetes import client
 
-from tests.support.full_cluster import prepared, reached
+from tests.support.full_cluster import prepared, reached, settled
 from tests.support.granted import NOTES, noted
 from tests.support.kube_api import api_server
 from tests.support.kube_assets import assets, full_cluster
@@ -48,6 +48,8 @@ def namespace(api: client.ApiClient) -> Iterator[str]:
     """A namespace of the test's own; a full cluster is left without it."""
     core = client.CoreV1Api(api)
     made = core.create_namespace({"metadata": {"generateName": "test-"}})
+    if full_cluster():
+        settled(core, made.metadata.name)
     yield str(made.metadata.name)
     if full_cluster():
         core.delete_namespace(made.metadata.name)

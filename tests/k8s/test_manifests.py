@@ -78,6 +78,22 @@ def test_the_operators_arguments_are_those_of_the_command() -> None:
     assert str(context.params["references"]) == "/var/lib/selvage/references"
 
 
+def test_logs_cannot_outgrow_their_volume() -> None:
+    """A pod whose emptyDir is fuller than its limit is evicted: the logs may take at most 0.8 of theirs."""
+    spec = named("Deployment", "selvage-operator")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    told = dict(one.lstrip("-").split("=", 1) for one in container["args"] if "=" in one)
+    mount = max(
+        (one for one in container["volumeMounts"] if told["decision-log"].startswith(one["mountPath"])),
+        key=lambda one: len(one["mountPath"]),
+    )
+    volume = next(one for one in spec["volumes"] if one["name"] == mount["name"])
+    limit = volume["emptyDir"]["sizeLimit"]
+    assert limit.endswith("Gi")
+    assert int(told["decision-log-mib"]) <= 0.8 * 1024 * float(limit[:-2])
+    assert all("sizeLimit" in one["emptyDir"] for one in spec["volumes"] if "emptyDir" in one)
+
+
 @pytest.mark.parametrize("kernel", ["fp8", "bf16"])
 def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -> None:
     """The label is in the Service's selector and the pod template, and never in the Deployment's selector."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from kubernetes import client, config
 
@@ -19,6 +20,17 @@ def reached() -> client.Configuration:
 def prepared(api: client.ApiClient) -> None:
     """Create the definitions that the cluster lacks; those that it has are left as they are."""
     definitions_installed(api, keep=True)
+
+
+def settled(core: client.CoreV1Api, namespace: str) -> None:
+    """Wait until a full cluster lets pods into a new namespace: until it has its default account."""
+    for _ in range(300):
+        if any(
+            one.metadata.name == "default" for one in core.list_namespaced_service_account(namespace).items
+        ):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"namespace {namespace} has no default ServiceAccount after 30 s")
 
 
 def unstarted() -> dict[str, list[dict[str, str]]]:

@@ -16,6 +16,7 @@ import httpx
 from contracts.telemetry import SampleRates
 from k8s.operator.admission import Documents
 from k8s.operator.journal import open_journal
+from k8s.operator.log_space import LogSpace
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.probing import Access, Probing, probe_rates
 from k8s.operator.sensing import PoolReader, Sensing
@@ -93,6 +94,7 @@ def probed_world(
         def source(sensing: Sensing) -> PoolSource:
             return PoolSource(sensing, Watching(probing=probing), OwnScraper(timeout_s=LIMIT_S), client, SHED)
 
-        operator = bench.operator(source=source, journal=partial(open_journal, folder / "log"), rates=rates)
+        journal = partial(open_journal, LogSpace(folder / "log"))
+        operator = bench.operator(source=source, journal=journal, rates=rates)
         stack.callback(operator.forget)
         yield ProbedWorld(bench=bench, operator=operator)

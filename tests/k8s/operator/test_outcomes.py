@@ -39,7 +39,7 @@ def test_every_turn_is_one_decision() -> None:
     for one in (turn(), turn(moved=True), turn()):
         tally.turned(one)
     tally.turned(Turn(number=4, at_s=0.0, before=cast(Any, None), after=cast(Any, None)))
-    assert tally.decisions == {"moved": 1, "kept": 2, "held": 0, "unread": 1}
+    assert tally.decisions == {"moved": 1, "kept": 2, "held": 0, "unread": 1, "failed": 0}
     assert set(tally.decisions) == set(OUTCOMES)
     assert samples(tally)["selvage_decisions_total", "chat", "kept"] == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,13 +25,18 @@ class Calls:
     def __init__(self, bench: Bench) -> None:
         self.api = rights(bench.api)
         self.seen: list[tuple[str, str]] = []
+        self.written_at_s = 0.0
+        """When the server had answered to the last write of a route, of a steady clock."""
         inner = self.api.rest_client.request
 
         def request(method: str, url: str, **arguments: Any) -> Any:
             parts = urlsplit(url).path.split("/")
             rest = parts[parts.index("namespaces") + 2 :]
             self.seen.append((method, "/".join(rest)))
-            return inner(method, url, **arguments)
+            answer = inner(method, url, **arguments)
+            if self.seen[-1] == ("PUT", "httproutes/chat"):
+                self.written_at_s = time.monotonic()
+            return answer
 
         self.api.rest_client.request = request
 
@@ -56,6 +62,7 @@ def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(ben
     for _ in range(40):
         before, calls.seen = bench.weights("prose"), []
         table = operator.loops["chat"].controller.state.table[0, prose].copy()
+        began_at_s = time.monotonic()
         bench.turns(operator, 1)
         turn = operator.loops["chat"].standing.turn
         assert turn is not None
@@ -67,6 +74,7 @@ def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(ben
             continue
         assert calls.of("httproutes/chat")[:2] == ["GET", "PUT"]
         assert calls.of("httproutes/chat").count("PUT") == 1
+        print(f"turn to written route: {1000.0 * (calls.written_at_s - began_at_s):.0f} ms")
         assert not np.array_equal(operator.loops["chat"].controller.state.table[0], table)
         return
     raise AssertionError("nothing moved")

@@ -131,3 +131,30 @@ def test_nonsense_is_refused_and_changes_nothing(chat: Bench) -> None:
     with pytest.raises(ClusterError, match="is not frozen"):
         unfreeze(policy, pinned=False)
     assert chat.read("RoutePolicy", "chat")["metadata"]["resourceVersion"] == before
+
+
+def test_the_newest_decisions_are_explained_from_the_cluster(
+    api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What moved and why, conditions and Events, by status alone; a new leader goes on with what is there."""
+    bench = Bench(api=api, namespace=namespace)
+    bench.struck("fp8")
+
+    @contextmanager
+    def reached() -> Iterator[client.ApiClient]:
+        yield api
+
+    monkeypatch.setattr(commands, "cluster_client", reached)
+    before = CliRunner().invoke(app, ["explain", "--kubernetes", "chat", "--namespace", namespace])
+    assert before.exit_code == 0, before.output
+    assert "prose: " in before.output
+    assert "because: " in before.output
+    assert "Warning DegradedHardClauseBroken" in before.output or "Warning DegradedC" in before.output
+    decisions = bench.read("RoutePolicy", "chat")["status"]["decisions"]
+    assert 1 <= len(decisions) <= 10
+    assert decisions == sorted(decisions, key=lambda one: str(one["at"]), reverse=True)
+    bench.turns(bench.operator(), 2)
+    assert bench.read("RoutePolicy", "chat")["status"]["decisions"][-1:] == decisions[-1:]
+    other = CliRunner().invoke(app, ["explain", "--kubernetes", "nobody", "--namespace", namespace])
+    assert other.exit_code == 2
+    assert "name one of these" in other.output

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from k8s.operator.journal import open_journal
+from k8s.operator.log_space import LogSpace
 from live.control.journal import read_log
 from live.control.replay import replay
 from live.run.options import setup_again
@@ -29,7 +30,7 @@ def test_stages_and_verdicts_stand_in_the_log(bench: Bench, tmp_path: Path) -> N
     """Each stage and verdict is one row with what it was before, and decisions replay past these rows."""
     everything(bench)
     promote(bench, evidence(bench))
-    operator = bench.operator(journal=partial(open_journal, tmp_path))
+    operator = bench.operator(journal=partial(open_journal, LogSpace(tmp_path)))
     until(bench, operator, "Canary")
     bench.drift[CANDIDATE] = 0.02
     until(bench, operator, "RolledBack")
