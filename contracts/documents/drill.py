@@ -22,6 +22,8 @@ from contracts.documents.envelope import (
 )
 from contracts.documents.scenario import ScheduledFault, SliceShare
 
+#: What a guard may watch: shares, all of them.
+GUARD_METRICS = ("failure_rate", "late_ratio", "exposed_ratio", "rotation_ratio")
 DrillPhase = Literal["before", "during", "after"]
 
 

@@ -19,7 +19,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.explain_errors import problems_from
 from contracts.loading.files import canonical_text
 from contracts.loading.scalars import needs_quotes
-from contracts.loading.sound_part import other_breaches
+from contracts.loading.sound_part import Rules, other_breaches
 from contracts.loading.yaml_positions import PositionedYaml, decode, dotted, parse
 from contracts.regular_files import open_regular
 from contracts.rules import Breach, breaches
@@ -55,10 +55,11 @@ def load_as(kind: type[DocumentT], path: Path | str) -> DocumentT:
     raise _one(str(path), f"kind {wanted}", f"kind {document.kind}", f"give the path of a {wanted}")
 
 
-def load_text(text: str, file: str, kinds: Kinds | None = None) -> Document:
+def load_text(text: str, file: str, kinds: Kinds | None = None, also: Rules | None = None) -> Document:
     """The document in ``text``, one of ``kinds`` (None: of ours); ``file`` names its origin in messages.
 
-    Raises DocumentError with every problem of the document, rules between fields included, in its order.
+    also: rules beside those of its kind, for example of what it refers to. Raises DocumentError with every
+    problem of the document, rules between fields included, in its order.
     """
     written = parse(text, file)
     model, head = _model_of(written, kinds)
@@ -69,11 +70,15 @@ def load_text(text: str, file: str, kinds: Kinds | None = None) -> Document:
             one for one in problems_from(error, model, written) if not (head and one.path == head[0].path)
         ]
         found += head
-        found += _broken(other_breaches(model, written.value), written)
-        raise DocumentError(sorted(found, key=lambda problem: (problem.line, problem.path))) from None
-    if broken := breaches(document):
-        raise DocumentError(_broken(broken, written))
+        found += _broken(other_breaches(model, written.value, also), written)
+        raise DocumentError(_in_order(found)) from None
+    if broken := [*breaches(document), *(() if also is None else also(document))]:
+        raise DocumentError(_in_order(_broken(broken, written)))
     return document
+
+
+def _in_order(found: Iterable[Problem]) -> list[Problem]:
+    return sorted(found, key=lambda problem: (problem.line, problem.path))
 
 
 def _broken(found: Iterable[Breach], written: PositionedYaml) -> list[Problem]:

@@ -1,16 +1,19 @@
 """What a document refers to: do the files exist, are they the pinned ones, do the names in them fit?
 
+``reference_breaches`` takes documents whose own rules are broken too, so that all is told in one pass.
+
 The loader judges one document; this follows its URIs. Every problem is told at the line that refers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from contracts.documents import (
     Document,
+    FaultDrill,
     FileRef,
     KernelContract,
     KernelPool,
@@ -25,15 +28,18 @@ from contracts.documents import (
     ScheduledFault,
     Suite,
 )
+from contracts.documents.drill import DrillSpec
 from contracts.documents.meta import MetaSpec
+from contracts.documents.route import RoutePolicySpec
 from contracts.documents.scenario import FaultTarget
 from contracts.documents.suite import SuiteSpec
 from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.loader import load_as
 from contracts.loading.profiles import kernel_profile
-from contracts.loading.uris import check_pinned, resolve_uri
+from contracts.loading.uris import PACKAGE_PREFIX, check_pinned, resolve_uri
 from contracts.loading.yaml_positions import dotted, parse
-from contracts.rules import Breach
+from contracts.rules.breach import Breach, under
+from contracts.rules.scenario import drill_breaches, fault_breaches, scenario_breaches
 from contracts.workload.azure_trace import load_trace
 
 DocumentT = TypeVar("DocumentT", bound=Document)
@@ -43,11 +49,15 @@ Faults = list[tuple[KeyPath, ScheduledFault]]
 def reference_problems(document: Document, text: str, file: str) -> list[Problem]:
     """Problems with what ``document``, read from ``text`` in ``file``, refers to; none if all is well."""
     written = parse(text, file)
-    found = _Follower(file=file).follow(document)
     return [
         Problem(file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)
-        for b in found
+        for b in reference_breaches(document, file)
     ]
+
+
+def reference_breaches(document: Document, file: str) -> Iterator[Breach]:
+    """The same as broken rules of ``document``, read from ``file``."""
+    yield from _Follower(file=file).follow(document)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +80,9 @@ class _Follower:
             case Suite(spec=spec):
                 yield from self._suite(spec)
             case RoutePolicy(spec=spec):
-                yield from self._loads(MetaContract, spec.meta_contract, ("spec", "meta_contract"))
-                if spec.artifact is not None:
-                    yield from self._pinned(spec.artifact, "artifact")
+                yield from self._route(spec)
+            case FaultDrill(spec=spec):
+                yield from self._drill(spec)
             case MetaContract(spec=spec):
                 yield from self._suites(spec)
             case PolicyArtifact(spec=spec):
@@ -84,7 +94,7 @@ class _Follower:
         try:
             check_pinned(ref, resolve_uri(self.file, "selvage"))
         except DocumentError as error:
-            yield from _retold(error, ("spec", *keys, "uri"))
+            yield from retold(error, ("spec", *keys, "uri"))
 
     def _load(self, kind: type[DocumentT], uri: str) -> DocumentT:
         return load_as(kind, self._place(uri))
@@ -93,14 +103,14 @@ class _Follower:
         try:
             self._load(kind, uri)
         except DocumentError as error:
-            yield from _retold(error, place)
+            yield from retold(error, place)
 
     def _profiles(self, pool: PoolSpec, place: KeyPath) -> Iterator[Breach]:
         for index, kernel in enumerate(pool.kernels):
             try:
                 kernel_profile(kernel, resolve_uri(self.file, "selvage"))
             except DocumentError as error:
-                yield from _retold(error, (*place, "kernels", index, "profile"))
+                yield from retold(error, (*place, "kernels", index, "profile"))
 
     def _suites(self, spec: MetaSpec) -> Iterator[Breach]:
         if spec.certification is None:
@@ -115,40 +125,74 @@ class _Follower:
                 yield from self._loads(Scenario, scenario.uri, ("spec", "scenarios", index, "uri"))
         if spec.route_policy is not None:
             yield from self._loads(RoutePolicy, spec.route_policy, ("spec", "route_policy"))
-        if spec.base is None:
-            return
+        bases: dict[str, KeyPath] = {} if spec.base is None else {spec.base: ("spec", "base")}
+        for index, scenario in enumerate(spec.scenarios):
+            if scenario.base is not None:
+                bases.setdefault(scenario.base, ("spec", "scenarios", index, "base"))
+        for uri, place in bases.items():
+            yield from self._over(spec, uri, place)
+
+    def _over(self, spec: SuiteSpec, uri: str, place: KeyPath) -> Iterator[Breach]:
+        """Faults of those scenarios of a suite that begin with the one at ``uri``, named at ``place``."""
         try:
-            base = self._load(Scenario, spec.base)
-            inside = _Follower(file=self._place(spec.base))
-            pool, home = inside._pool(base.spec)
+            base = self._load(Scenario, uri).spec
+            pool, home = _Follower(file=self._place(uri))._pool(base)
         except DocumentError as error:
-            yield from _retold(error, ("spec", "base"))
+            yield from retold(error, place)
             return
         faults: Faults = [
-            ((index, "faults", place), fault)
+            ((index, "faults", at), fault)
             for index, scenario in enumerate(spec.scenarios)
-            for place, fault in enumerate(scenario.faults)
+            for at, fault in enumerate(scenario.faults)
+            if (scenario.base or spec.base) == uri
         ]
+        within = _of_faults(faults, pool, base.horizon_s)
+        yield from _added(("spec", "scenarios"), _of_faults(faults, None), within)
         yield from home._conditions(faults, pool, ("spec", "scenarios"))
 
     def _scenario(self, spec: ScenarioSpec) -> Iterator[Breach]:
         try:
             contract = self._load(KernelContract, spec.contract)
         except DocumentError as error:
-            yield from _retold(error, ("spec", "contract"))
+            yield from retold(error, ("spec", "contract"))
         else:
             yield from _unknown_slices(spec, contract)
+        if spec.workload.trace_uri is not None:
+            yield from self._trace(spec.workload.trace_uri, ("spec", "workload", "trace_uri"))
+        if (spec.pool is None) == (spec.pool_uri is None):
+            return  # the kind's own rules tell of it
         try:
             pool, home = self._pool(spec)
         except DocumentError as error:
-            yield from _retold(error, ("spec", "pool_uri"))
+            yield from retold(error, ("spec", "pool_uri"))
             return
         if spec.pool is not None:
             yield from self._profiles(pool, ("spec", "pool"))
+        else:
+            inline = spec.model_copy(update={"pool": pool, "pool_uri": None})
+            yield from _added(("spec",), scenario_breaches(spec), scenario_breaches(inline))
         faults: Faults = [((index,), fault) for index, fault in enumerate(spec.faults)]
         yield from home._conditions(faults, pool, ("spec", "faults"))
-        if spec.workload.trace_uri is not None:
-            yield from self._trace(spec.workload.trace_uri, ("spec", "workload", "trace_uri"))
+
+    def _route(self, spec: RoutePolicySpec) -> Iterator[Breach]:
+        yield from self._loads(MetaContract, spec.meta_contract, ("spec", "meta_contract"))
+        if spec.artifact is not None:
+            yield from self._pinned(spec.artifact, "artifact")
+
+    def _drill(self, spec: DrillSpec) -> Iterator[Breach]:
+        """A drill's contract, and its pool where it has a file: a cluster may know one of that name."""
+        if spec.contract is not None:
+            yield from self._loads(KernelContract, spec.contract, ("spec", "contract"))
+        uri = spec.pool_uri or f"{PACKAGE_PREFIX}contracts/library/{spec.pool}.yaml"
+        if spec.pool_uri is None and not resolve_uri(uri, self.file).is_file():
+            return
+        try:
+            pool = self._load(KernelPool, uri).spec
+        except DocumentError as error:
+            yield from retold(error, ("spec", "pool_uri"))
+            return
+        alone, within = drill_breaches(spec), drill_breaches(spec, pool)
+        yield from _added(("spec",), alone, within)
 
     def _pool(self, spec: ScenarioSpec) -> tuple[PoolSpec, _Follower]:
         """The pool of a scenario, and who follows the URIs in it; DocumentError if it cannot be read."""
@@ -164,7 +208,7 @@ class _Follower:
         try:
             load_trace(self._place(uri))
         except DocumentError as error:
-            yield from _retold(error, place)
+            yield from retold(error, place)
 
     def _conditions(self, faults: Faults, pool: PoolSpec, place: KeyPath) -> Iterator[Breach]:
         """A fault's condition must have been measured on every kernel that it strikes."""
@@ -193,6 +237,17 @@ class _Follower:
         return [condition.name for condition in profile.spec.conditions]
 
 
+def _of_faults(faults: Faults, pool: PoolSpec | None, horizon_s: float | None = None) -> Iterator[Breach]:
+    for index, fault in faults:
+        yield from fault_breaches(fault, index, pool, horizon_s)
+
+
+def _added(place: KeyPath, alone: Iterable[Breach], within: Iterable[Breach]) -> Iterator[Breach]:
+    """What only the rules ``within`` its pool say, below ``place``; the pool's own faults are told of it."""
+    told = list(alone)
+    yield from under(place, (b for b in within if b not in told and b.path[:1] != ("pool",)))
+
+
 def _struck(target: FaultTarget, pool: PoolSpec) -> list[PoolKernel]:
     """Kernels with a replica that the fault can hit."""
     named = {target.kernel, *(target.kernels or ())} - {None}
@@ -214,8 +269,8 @@ def _unknown_slices(spec: ScenarioSpec, contract: KernelContract) -> Iterator[Br
             )
 
 
-def _retold(error: DocumentError, place: KeyPath) -> Iterator[Breach]:
-    """The first problem of the file that ``place`` refers to."""
+def retold(error: DocumentError, place: KeyPath) -> Iterator[Breach]:
+    """The first problem of the file that ``place`` refers to, and how many more there are."""
     first = error.problems[0]
     where = f"{first.file}:{first.line}" if first.line else first.file
     dots = f" {first.path}" if first.path else ""

@@ -1,14 +1,18 @@
 """The sound part of a document that has errors, so that the rules between fields are told in the same pass.
 
 What is wrong is taken out as narrowly as the kind allows: an unknown key or an optional value by itself, a
-required text stands in as one, and else the entry of a list that holds it. Breaches of rules that concern
-anything taken out, or a name that went with it, are not told: they may be gone when the error is mended.
+required text or number has a stand-in, and else the entry of a list that holds it goes. Breaches of rules
+that concern anything taken out, or a name that went with it, are not told: they may be gone when the error is
+mended. Nor are those that depend on a stand-in: the rules are asked twice, with unlike ones, and what they
+say both times counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from operator import ge, gt, le, lt
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -19,34 +23,49 @@ from contracts.errors import KeyPath
 from contracts.loading.explain_errors import models_in
 from contracts.rules import Breach, breaches
 
-#: What stands in for a required text; no rule reads it.
-_TEXT = "-"
+#: What may stand in for a required text or number, by its type: the first and the last that are allowed.
+_TEXTS: tuple[object, ...] = ("-", "x", "y", "--", "0" * 64, "1" * 64)
+_NUMBERS: tuple[object, ...] = (1e-3, 0.5, 1.0, 1e9)
+_COUNTS: tuple[object, ...] = (1, 2, 1_000_000)
 #: So often errors may come to light behind others.
 _ROUNDS = 8
 
+#: More rules between fields: of what a document refers to, for example.
+Rules = Callable[[Document], Iterable[Breach]]
 
-def other_breaches(model: type[Document], value: object) -> list[Breach]:
-    """Broken rules of the sound part of ``value``, at the places where they stand in the whole."""
+
+def other_breaches(model: type[Document], value: object, also: Rules | None = None) -> list[Breach]:
+    """Broken rules of the sound part of ``value``, at the places where they stand in the whole.
+
+    also: rules beside those of the kind.
+    """
     part = _Part(model=model, whole=value)
-    document = part.document()
-    if document is None:
-        return []
+    documents = [part.document()]
+    if part.replaced:
+        part.turn = -1
+        documents.append(part.document())
     names = part.names_gone()
-    found = [
-        Breach(path=part.place(b.path), expected=b.expected, actual=b.actual, next_step=b.next_step)
-        for b in breaches(document)
-    ]
+    found = [_told(part, one, names, also) for one in documents if one is not None]
+    if len(found) < len(documents):
+        return []
+    return [b for b in found[0] if all(b in others for others in found[1:])]
+
+
+def _told(part: _Part, document: Document, names: set[str], also: Rules | None) -> list[Breach]:
+    asked = [*breaches(document), *(() if also is None else also(document))]
+    found = [replace(b, path=part.place(b.path)) for b in asked]
     return [b for b in found if not part.touches(b.path) and b.actual not in names]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """A document with what is wrong taken out, or replaced by a text."""
+    """A document with what is wrong taken out, or replaced; turn: by which of its stand-ins."""
 
     model: type[Document]
     whole: object
     gone: set[KeyPath] = field(default_factory=set)
-    replaced: set[KeyPath] = field(default_factory=set)
+    replaced: dict[KeyPath, tuple[object, ...]] = field(default_factory=dict)
+    turn: int = 0
 
     def document(self) -> Document | None:
         """The sound part as a document; None where nothing sound is left."""
@@ -72,13 +91,14 @@ class _Part:
 
     def touches(self, path: KeyPath) -> bool:
         """Whether ``path`` holds, or lies in, something taken out."""
-        cut = self.gone | self.replaced
+        cut = self.gone | self.replaced.keys()
         return any(path[: len(one)] == one or one[: len(path)] == path for one in cut)
 
     def names_gone(self) -> set[str]:
-        """Names of the entries that were taken out, as a breach quotes them."""
+        """Names of the entries that were taken out, and names that were replaced, as a breach quotes them."""
         entries = [_at(self.whole, path) for path in self.gone]
         named = [e.get(key) for e in entries if isinstance(e, Mapping) for key in ("name", "id")]
+        named += [_at(self.whole, path) for path in self.replaced]
         return {repr(name) for name in named if name is not None}
 
     def _take_out(self, place: KeyPath, kind: str) -> bool:
@@ -92,16 +112,15 @@ class _Part:
             if isinstance(path[-1], int) or (found is not None and not found.is_required()):
                 self.gone.add(path)
                 return True
-            if length == len(place) and found is not None and _is_text(found):
-                self.replaced.add(path)
+            if length == len(place) and found is not None and (allowed := _stand_ins(found)):
+                self.replaced[path] = allowed
                 return True
         return False
 
     def _without(self, value: object, at: KeyPath) -> object:
         if isinstance(value, Mapping):
             kept = {k: self._without(v, (*at, k)) for k, v in value.items() if (*at, k) not in self.gone}
-            texts = [path[-1] for path in self.replaced if path[:-1] == at]
-            return {**kept, **dict.fromkeys(texts, _TEXT)}
+            return kept | {p[-1]: to[self.turn] for p, to in self.replaced.items() if p[:-1] == at}
         if isinstance(value, tuple):
             entries = enumerate(value)
             return tuple(self._without(v, (*at, i)) for i, v in entries if (*at, i) not in self.gone)
@@ -132,6 +151,22 @@ def _field(model: type[BaseModel], path: KeyPath) -> FieldInfo | None:
     return found
 
 
-def _is_text(found: FieldInfo) -> bool:
-    """Whether any few words will do."""
-    return found.annotation is str and not any(getattr(m, "pattern", None) for m in found.metadata)
+def _stand_ins(found: FieldInfo) -> tuple[object, ...]:
+    """What is allowed in the place of a required text or number; nothing for another type."""
+    by_type = ((str, _TEXTS), (float, _NUMBERS), (int, _COUNTS))
+    given = next((some for kind, some in by_type if found.annotation is kind), ())
+    return tuple(one for one in given if all(_allows(bound, one) for bound in found.metadata))
+
+
+def _allows(bound: Any, value: Any) -> bool:
+    """Whether one condition of a field's type, as pydantic keeps it, holds for ``value``."""
+    pattern = getattr(bound, "pattern", None)
+    if pattern is not None:
+        return re.search(pattern, value) is not None
+    most = getattr(bound, "max_length", None)
+    if most is not None and len(value) > most:
+        return False
+    return all(
+        getattr(bound, name, None) is None or holds(value, getattr(bound, name))
+        for name, holds in (("gt", gt), ("ge", ge), ("lt", lt), ("le", le))
+    )

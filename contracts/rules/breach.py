@@ -52,14 +52,14 @@ def only_block(named: str, blocks: Mapping[str, object], path: KeyPath, key: str
         if block == named and value is None:
             yield Breach(
                 path=(*path, block),
-                expected=f"the block {block} for {key}: {named}",
+                expected=f"the block {block} for {key}: {named.removesuffix('_uri')}",
                 actual="nothing",
                 next_step=f"add {block}:, or choose another {key}",
             )
         if block != named and value is not None:
             yield Breach(
                 path=(*path, block),
-                expected=f"no {block} with {key}: {named}",
+                expected=f"no {block} with {key}: {named.removesuffix('_uri')}",
                 actual=f"{block}",
                 next_step=f"remove it, or write {key}: {block.removesuffix('_uri')}",
             )

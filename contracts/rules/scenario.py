@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from contracts.documents.drill import DrillLoad, DrillSpec
+from contracts.documents.drill import GUARD_METRICS, DrillLoad, DrillSpec, Guard
 from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
 from contracts.documents.trigger import Trigger
@@ -172,15 +172,39 @@ def _change(change: Change, path: KeyPath, spec: ScenarioSpec) -> Iterator[Breac
         yield from unknown(change.kernel, names, (*path, "kernel"), "pool's kernels")
 
 
-def drill_breaches(spec: DrillSpec) -> Iterator[Breach]:
-    """Broken rules of one drill, paths from its spec."""
+def drill_breaches(spec: DrillSpec, pool: PoolSpec | None = None) -> Iterator[Breach]:
+    """Broken rules of one drill, paths from its spec; targets and slices where its pool is at hand."""
     yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
     for index, fault in enumerate(spec.faults):
-        yield from fault_breaches(fault, ("faults", index), None, spec.time_to_live_s)
+        yield from fault_breaches(fault, ("faults", index), pool, spec.time_to_live_s)
     for key, guards in (("steady_state", spec.steady_state), ("abort_when", spec.abort_when)):
         yield from repeated([guard.name for guard in guards], (key,), "name")
+        for index, guard in enumerate(guards):
+            yield from _guard(guard, (key, index), pool)
     if spec.load is not None:
         yield from _load(spec.load, ("load",))
+        for index, part in enumerate(spec.load.slice_mix or ()):
+            yield from _at_home(part.slice, ("load", "slice_mix", index, "slice"), pool)
+
+
+def _guard(guard: Guard, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breach]:
+    if guard.metric not in GUARD_METRICS:
+        expected, hint = (
+            f"one of {', '.join(GUARD_METRICS)}",
+            "a drill watches requests and replicas in rotation",
+        )
+        yield Breach(path=(*path, "metric"), expected=expected, actual=repr(guard.metric), next_step=hint)
+    elif guard.threshold > 1.0:
+        hint = "a ratio is a share of one; write 0.05 for 5 %"
+        actual = f"{guard.threshold:g}"
+        yield Breach(path=(*path, "threshold"), expected="at most 1", actual=actual, next_step=hint)
+    if guard.slice is not None:
+        yield from _at_home(guard.slice, (*path, "slice"), pool)
+
+
+def _at_home(name: str, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breach]:
+    if pool is not None:
+        yield from unknown(name, [home.slice for home in pool.home], path, "slices with a home")
 
 
 def _load(load: DrillLoad, path: KeyPath) -> Iterator[Breach]:

@@ -88,8 +88,8 @@ class StepAgreement:
     def agrees(self) -> bool:
         """Whether all coefficients and predictions agree and are sure enough, and capacity does."""
         sure = all(share <= WANTED_SHARE for share in self.half_width_shares)
-        told = (*self.coefficients, *self.predictions, self.capacity)
-        return sure and all(one.agrees for one in told)
+        steps = all(one.agrees for one in (*self.coefficients, *self.predictions))
+        return sure and steps and self.capacity.agrees
 
 
 def step_agreement(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from contracts.documents import KINDS, Document, Scenario, Suite
-from contracts.errors import DocumentError, Problem
+from contracts.documents import KINDS, Document, RoutePolicy, Scenario, Suite
+from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.loader import cautions, load_as, load_text, read_text
 from contracts.loading.notes import Note, notes
-from contracts.loading.references import reference_problems
+from contracts.loading.references import reference_breaches, retold
 from contracts.loading.uris import resolve_uri
+from contracts.rules import Breach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +31,7 @@ def check(file: str, *, references: bool = True) -> Checked:
     """Load ``file`` (a path or a ``package:`` name) and keep what there is to say about it."""
     try:
         text = read_text(resolve_uri(file, "selvage"))
-        document = load_text(text, file, every_kind())
-        broken = [*reference_problems(document, text, file), *_unread(document, file)] if references else []
-        if broken:
-            raise DocumentError(broken)
+        document = load_text(text, file, every_kind(), partial(_more, file=file, references=references))
     except DocumentError as error:
         return Checked(file=file, document=None, problems=error.problems, cautions=(), notes=())
     return Checked(
@@ -75,14 +75,58 @@ def every_kind() -> tuple[type[Document], ...]:
     return (*KINDS, TrainingRecipe)
 
 
-def _unread(document: Document, file: str) -> list[Problem]:
+def _more(document: Document, file: str, *, references: bool) -> Iterator[Breach]:
+    """Names of policies that nobody has and, with ``references``, what is wrong with what is referred to."""
+    yield from _unknown_policies(document)
+    if references:
+        yield from reference_breaches(document, file)
+        yield from _unread(document, file)
+
+
+def _unread(document: Document, file: str) -> Iterator[Breach]:
     """Scenarios that a recipe trains on and that cannot be loaded."""
     from policies.train.recipe import TrainingRecipe
 
-    found: list[Problem] = []
-    for uri in document.spec.episodes.scenarios if isinstance(document, TrainingRecipe) else ():
+    uris = document.spec.episodes.scenarios if isinstance(document, TrainingRecipe) else ()
+    for index, uri in enumerate(uris):
         try:
             load_as(Scenario, resolve_uri(uri, resolve_uri(file, "selvage")))
         except DocumentError as error:
-            found += error.problems
-    return found
+            yield from retold(error, ("spec", "episodes", "scenarios", index))
+
+
+def _unknown_policies(document: Document) -> Iterator[Breach]:
+    """Policies, by their text form, that no registry has or that do not take these settings."""
+    named = list(_policies_of(document))
+    if not named:
+        return
+    import policies.registry  # noqa: F401 - it registers ours
+    from policies.kinds import chosen_settings
+    from scripts.e5.configurations import TUNED
+
+    for path, text in named:
+        try:
+            if text != TUNED:
+                chosen_settings(text.partition("@")[0], {})
+        except ValueError as error:
+            hint = "correct the spelling, or install what brings it"
+            yield Breach(path=path, expected="a policy", actual=f"{text!r}: {error}", next_step=hint)
+
+
+def _policies_of(document: Document) -> Iterator[tuple[KeyPath, str]]:
+    """Every place of ``document`` that names a policy, and the name."""
+    from policies.train.recipe import TrainingRecipe
+
+    if isinstance(document, RoutePolicy):
+        yield ("spec", "policy"), document.spec.policy
+    if isinstance(document, TrainingRecipe):
+        yield ("spec", "episodes", "detector"), document.spec.episodes.detector
+        yield ("spec", "behaviour_cloning", "teacher"), document.spec.behaviour_cloning.teacher
+    several: tuple[str, ...] = ()
+    key = "policies"
+    if isinstance(document, Suite):
+        several = document.spec.policies
+    elif isinstance(document, TrainingRecipe):
+        several, key = document.spec.baselines, "baselines"
+    for index, name in enumerate(several):
+        yield ("spec", key, index), name

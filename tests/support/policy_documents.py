@@ -89,7 +89,7 @@ DRILL = envelope(
         "pool": "pool",
         "faults": [fault()],
         "time_to_live_s": 60.0,
-        "steady_state": [{"name": "kl", "metric": "kl_mean", "estimator": "full_vocab", "threshold": 1e-3}],
+        "steady_state": [{"name": "failures", "metric": "failure_rate", "threshold": 0.1}],
     },
 )
 ROUTE = envelope(

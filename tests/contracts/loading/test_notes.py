@@ -57,7 +57,7 @@ def test_remediation_is_told_once() -> None:
 
 def test_a_drill_is_told_and_a_scenario_is_not() -> None:
     """How a drill is taken back is not the document's to say; without it, and in a scenario, all is done."""
-    guard = {"name": "kl", "metric": "kl_mean", "estimator": "full_vocab", "threshold": 0.1}
+    guard = {"name": "failures", "metric": "failure_rate", "threshold": 0.1}
     spec = {
         "description": "tests only",
         "pool": "made",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_text
 from tests.support.own_fleet import KERNELS
+from tests.support.policy_documents import DRILL
 from tests.support.synthetic import contract_document, scenario_document
 
 #: Errors of one field each: what is done to the spec of a contract, and where it is told.
@@ -79,6 +81,41 @@ def test_places_are_those_of_the_file() -> None:
 def test_a_document_without_a_sound_part_is_told_as_it_is(value: object) -> None:
     """Where nothing can be saved the field's own error stands alone."""
     assert told(contract_document() | {"spec": value}) == ["spec"]
+
+
+def test_a_required_name_or_number_hides_nothing_else() -> None:
+    """What stands at the top of a drill is mended by itself: a name with a space, a time that is missing."""
+    drill: dict[str, Any] = copy.deepcopy(DRILL)
+    drill["metadata"]["name"] = "my drill"
+    del drill["spec"]["time_to_live_s"]
+    drill["spec"]["pool"] = "my pool"
+    drill["spec"]["faults"].append(drill["spec"]["faults"][0])
+    drill["spec"]["steady_state"][0]["metric"] = "kl_mean"
+    assert sorted(told(drill)) == [
+        "metadata.name",
+        "spec.faults[1].name",
+        "spec.pool",
+        "spec.steady_state[0].metric",
+        "spec.time_to_live_s",
+    ]
+
+
+def test_what_depends_on_a_stand_in_is_not_told() -> None:
+    """An onset is neither before nor after a time to live that nobody knows, whatever stands in for it."""
+    drill: dict[str, Any] = copy.deepcopy(DRILL)
+    drill["spec"]["time_to_live_s"] = "long"
+    for onset_s in (0.0, 10.0, 1e8):
+        drill["spec"]["faults"][0]["onset_s"] = onset_s
+        assert told(drill) == ["spec.time_to_live_s"]
+
+
+def test_a_name_that_is_missing_makes_no_other_one_unknown() -> None:
+    """A slice whose name is misspelt as a key is one problem: who refers to it is not blamed."""
+    document: dict[str, Any] = scenario_document(kernels=KERNELS)
+    home = document["spec"]["pool"]["home"][0]
+    home["slise"] = home.pop("slice")
+    prefix = "spec.pool.home[0]."
+    assert [path for path in told(document) if not path.startswith(prefix)] == []
 
 
 def test_the_head_does_not_hide_the_rest() -> None:

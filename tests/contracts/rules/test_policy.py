@@ -122,7 +122,19 @@ POLICY_RULES: dict[str, tuple[Tree, Change, str, str]] = {
         DRILL,
         lambda s: s["steady_state"].append(s["steady_state"][0]),
         "spec.steady_state[1].name",
-        "'kl' again",
+        "'failures' again",
+    ),
+    "guard that nothing measures": (
+        DRILL,
+        lambda s: s["steady_state"][0].update(metric="kl_mean"),
+        "spec.steady_state[0].metric",
+        "failure_rate, late_ratio",
+    ),
+    "guard in per cent": (
+        DRILL,
+        lambda s: s["steady_state"][0].update(threshold=5.0),
+        "spec.steady_state[0].threshold",
+        "0.05 for 5 %",
     ),
     "mode": (ROUTE, lambda s: s.update(mode="force"), "spec.mode", "'observe' or 'enforce'"),
 }
