@@ -39,14 +39,6 @@ def nothing_known(replicas: int = 1) -> Increments:
     )
 
 
-def increments(before: EngineReading | None, now: EngineReading) -> Increments:
-    """From ``before`` to ``now`` of one replica; nothing is known of a new process' first scrape."""
-    found = nothing_known()
-    if before is not None:
-        count(before, now, found.engine[0], found.latency_le[0])
-    return found
-
-
 def count(
     before: EngineReading, now: EngineReading, engine: NDArray[np.float64], latency_le: NDArray[np.int64]
 ) -> None:

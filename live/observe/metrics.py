@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf, isnan
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,13 +77,6 @@ READ = frozenset(
         STARTED,
     }
 )
-
-
-class Histogram(NamedTuple):
-    """Cumulative counts up to each edge, the last edge inf."""
-
-    edges_s: tuple[float, ...]
-    counts: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
