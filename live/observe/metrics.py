@@ -84,7 +84,7 @@ class ReadFields:
     """Which samples of a text each number of a reading adds up, of N numbers."""
 
     places: NDArray[np.int64]
-    """Of samples in the text, number by number."""
+    """[n], of samples in the text, number by number."""
     ends: NDArray[np.int64]  # [N], where in ``places`` those of each number end; a number without is unknown
     edges_s: tuple[tuple[float, ...], ...]
     """Of each of ``LATENCY_FAMILIES``, () where it is not exported."""
