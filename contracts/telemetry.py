@@ -105,22 +105,22 @@ class ProbeSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCounters:
-    """What the engine of a replica counted between its two newest scrapes; all float64 [B, R].
+    """What the engine of a replica counted between its two newest scrapes.
 
     NaN where nothing is known: no new scrape in this tick, the first scrape of a process (a restart begins
     at zero), or a metric that the server does not export. Unknown is neither bad nor good.
     """
 
-    span_s: NDArray[np.float64]  # time between the two scrapes
-    iterations: NDArray[np.float64]  # engine steps (vllm:iteration_tokens_total, its count)
-    prompt_tokens: NDArray[np.float64]  # of prompts prefilled, once per request (vllm:prompt_tokens_total)
-    generation_tokens: NDArray[np.float64]  # first tokens and later ones (vllm:generation_tokens_total)
-    inter_token_s: NDArray[np.float64]  # from each token's forerunner (vllm:inter_token_latency_seconds, sum)
-    inter_tokens: NDArray[np.float64]  # tokens that have a forerunner (its count)
-    queue_s: NDArray[np.float64]  # waiting before first admission (vllm:request_queue_time_seconds, sum)
-    admitted: NDArray[np.float64]  # requests (its count)
-    finished: NDArray[np.float64]  # requests answered to the end (vllm:request_success_total)
-    preemptions: NDArray[np.float64]  # (vllm:num_preemptions_total)
+    span_s: NDArray[np.float64]  # [B, R], time between the two scrapes
+    iterations: NDArray[np.float64]  # [B, R], engine steps (vllm:iteration_tokens_total, its count)
+    prompt_tokens: NDArray[np.float64]  # [B, R], of prompts prefilled, once each (vllm:prompt_tokens_total)
+    generation_tokens: NDArray[np.float64]  # [B, R], first and later ones (vllm:generation_tokens_total)
+    inter_token_s: NDArray[np.float64]  # [B, R], between tokens (vllm:inter_token_latency_seconds, sum)
+    inter_tokens: NDArray[np.float64]  # [B, R], tokens that have a forerunner (its count)
+    queue_s: NDArray[np.float64]  # [B, R], before first admission (vllm:request_queue_time_seconds, sum)
+    admitted: NDArray[np.float64]  # [B, R], requests (its count)
+    finished: NDArray[np.float64]  # [B, R], requests answered to the end (vllm:request_success_total)
+    preemptions: NDArray[np.float64]  # [B, R], (vllm:num_preemptions_total)
 
     @classmethod
     def of(cls, columns: NDArray[np.float64]) -> EngineCounters:

@@ -34,7 +34,7 @@ class ControllerState:
     scraped_at_s: NDArray[np.float64]  # [B, R], newest scrape
     progressed_at_s: NDArray[np.float64]  # [B, R], last answer, or instant without anything to answer
     counted_at_s: NDArray[np.float64]  # [B, R], the engine's counters were last read
-    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped or answered a probe
+    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped
     probed_at_s: NDArray[np.float64]  # [B, R, S], newest probe
     offered_rps: NDArray[np.float64]  # [B, S], requests per second, smoothed
     answered_rps: NDArray[np.float64]  # [B, R], smoothed

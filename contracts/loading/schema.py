@@ -123,25 +123,3 @@ def _bound_exclusively(flat: Schema, found: Schema) -> None:
     for given, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if given in flat:
             found[bound], found[given] = flat[given], True
-
-
-def structural_problems(schema: Schema, path: str = "") -> list[str]:
-    """What the API server would refuse in ``schema``, one line each; empty for a structural one."""
-    found = [f"{path}: {key} is not allowed" for key in schema if key not in _ALLOWED]
-    kind = schema.get("type")
-    if kind not in ("object", "array", "string", "number", "integer", "boolean"):
-        found.append(f"{path}: type is {kind!r}")
-    if (kind == "array") != ("items" in schema):
-        found.append(f"{path}: items go with arrays and only there")
-    if "properties" in schema and kind != "object":
-        found.append(f"{path}: properties go with objects")
-    missing = [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]
-    found += [f"{path}: requires the unknown {name}" for name in missing]
-    for name, sub in schema.get("properties", {}).items():
-        found += structural_problems(sub, f"{path}.{name}")
-    if "items" in schema:
-        found += structural_problems(schema["items"], f"{path}[]")
-    return found
-
-
-_ALLOWED = frozenset({*_KEPT, "properties", "items", "exclusiveMinimum", "exclusiveMaximum"})

@@ -22,18 +22,17 @@ _ARRAYS = ("at_s", "weights", "health", "quality")
 class Timeline:
     """One episode of one policy, as lines over time.
 
-    at_s: float64 [T]. weights: float64 [T, K + 1], routing weights averaged over slices by offered
-    traffic, last column shed. health: float64 [T, K], worst over slices, as the controller believed.
-    quality: float64 [T], 1 - (excess TV + failed or shed) per offered token, over the trailing 10 s.
     onset_at_s: fault onset. recovered_at_s: end of the incident, NaN while it lasts.
     """
 
     policy: str
     kernels: tuple[str, ...]
-    at_s: NDArray[np.float64]
+    at_s: NDArray[np.float64]  # [T]
     weights: NDArray[np.float64]
-    health: NDArray[np.float64]
+    """[T, K + 1], routing weights averaged over slices by offered traffic, last column shed."""
+    health: NDArray[np.float64]  # [T, K], worst over slices, as the controller believed
     quality: NDArray[np.float64]
+    """[T], 1 - (excess TV + failed or shed) per offered token, over the trailing 10 s."""
     onset_at_s: float
     recovered_at_s: float
 

@@ -31,9 +31,9 @@ class WindowMemory(NamedTuple):
 class WindowMarks(NamedTuple):
     """What closing a window marks, bool [B, U, S, C]."""
 
-    fresh: Flags  # judged in this tick
-    beyond: Flags  # to be tested: the estimate lies beyond the limit
-    hopeful: Flags  # to be tested: sums since the last alarm lie inside the limit
+    fresh: Flags  # [B, U, S, C], judged in this tick
+    beyond: Flags  # [B, U, S, C], to be tested: the estimate lies beyond the limit
+    hopeful: Flags  # [B, U, S, C], to be tested: sums since the last alarm lie inside the limit
 
 
 class WindowRules(NamedTuple):

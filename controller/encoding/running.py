@@ -57,7 +57,7 @@ def _family_excess(worst, alarm, excess, family):
 class _Limits(NamedTuple):
     """What the probe clauses of a contract allow."""
 
-    clauses: NDArray[np.int64]  # their places
+    clauses: NDArray[np.int64]  # [C], their places
     is_rate: NDArray[np.bool_]  # [C], a share of observations over the threshold is limited, not their mean
     limit: NDArray[np.float64]  # [C], of the share or of the mean
     sense: NDArray[np.float64]  # [C], 1: at most, -1: at least

@@ -38,9 +38,9 @@ LEAST_KERNELS = 2
 class OwnClocks(NamedTuple):
     """What the replicas show of their own clocks; all bool [B, R]."""
 
-    shown: Flags
-    slow: Flags
-    proven: Flags
+    shown: Flags  # [B, R], shows a clock
+    slow: Flags  # [B, R], beyond its limit
+    proven: Flags  # [B, R], the evidence says so
 
 
 def healthy_clocks(case: Case) -> Flags:

@@ -120,8 +120,8 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
 class Kept(NamedTuple):
     """Who does not come back though it has served its time; bool [B, R]."""
 
-    away: Flags  # hangs, or is of a slow zone
-    relapsed: Flags | None  # has not been well for long enough yet (None: nobody)
+    away: Flags  # [B, R], hangs, or is of a slow zone
+    relapsed: Flags | None  # [B, R], has not been well for long enough yet (None: nobody)
 
 
 def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:

@@ -38,7 +38,7 @@ class Progress(NamedTuple):
     scraped_at_s: NDArray[np.float64]  # [B, R], newest scrape
     progressed_at_s: NDArray[np.float64]  # [B, R], last answer of a request, or nothing to answer
     counted_at_s: NDArray[np.float64]  # [B, R], the engine's counters were last read (NaN: never)
-    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped or answered a probe (NaN: never)
+    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped (NaN: never)
     answered_rps: NDArray[np.float64]  # [B, R]
     quarantined: NDArray[np.bool_]  # [B, R]
 

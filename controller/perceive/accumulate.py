@@ -34,11 +34,11 @@ class Sinks(NamedTuple):
     """What a tick adds to; all written to."""
 
     window: NDArray[np.float64]  # [B, R, S, C, 4], the running window
-    sums: NDArray[np.float64]  # the same of this tick alone; without a fleet (B = 0) where nobody asks
+    sums: NDArray[np.float64]  # [B, R, S, C, 4], of this tick; without a fleet (B = 0) where nobody asks
     news: NDArray[np.bool_]  # [B, R, S], where anything came; without a fleet as well
     probed_at_s: NDArray[np.float64]  # [B, R, S], newest probe
     kernel_window: NDArray[np.float64]  # [B, K, S, C, 4], what the gateway adds to the running window
-    kernel_sums: NDArray[np.float64]  # the same of this tick alone; without a fleet where nobody asks
+    kernel_sums: NDArray[np.float64]  # [B, K, S, C, 4], of this tick alone; likewise
     kernel_news: NDArray[np.bool_]  # [B, K, S]; without a fleet as well
 
 
@@ -78,11 +78,11 @@ class GatewayBatch(NamedTuple):
 class Clauses(NamedTuple):
     """The clauses of a contract by what they read."""
 
-    probes: NDArray[np.int64]  # places of those on probes
-    requests: NDArray[np.int64]  # of those on answers and failures
-    failing: NDArray[np.int64]  # of these, those on failures
-    latency: NDArray[np.int64]  # of these, those on latencies
-    gauges: NDArray[np.int64]  # of those on gauges
+    probes: NDArray[np.int64]  # [n], places of those on probes
+    requests: NDArray[np.int64]  # [n], of those on answers and failures
+    failing: NDArray[np.int64]  # [n], of these, those on failures
+    latency: NDArray[np.int64]  # [n], of these, those on latencies
+    gauges: NDArray[np.int64]  # [n], of those on gauges
     source: NDArray[np.int64]  # [C], a ``Source``
     column: NDArray[np.int64]  # [C], metric or latency family
     edge: NDArray[np.int64]  # [C], edge of the histogram; -1: above every edge

@@ -2,7 +2,7 @@
 
 A replica that writes one long answer ends no request for minutes, and its engine steps all the time. So a
 hang is silence of the engine, not of requests, and silence is known only while its counters are read: between
-two scrapes they say whether it stepped, and an answered probe says the same. A replica that exports none has
+two scrapes they say whether it stepped, for a probe as for a request. A replica that exports none has
 no silence here; ``controller.judge.hang`` judges it by its probes.
 """
 
@@ -24,7 +24,7 @@ class Steps(NamedTuple):
     """When engines were seen to step; written to."""
 
     counted_at_s: NDArray[np.float64]  # [B, R], the engine's counters were last read (NaN: never)
-    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped or answered a probe, at the latest
+    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped, at the latest
 
 
 class EngineCounts(NamedTuple):
@@ -34,8 +34,6 @@ class EngineCounts(NamedTuple):
     span_s: NDArray[np.float64]  # [B, R], time that the counts are of
     iterations: NDArray[np.float64]  # [B, R], engine steps in it (NaN: not exported, or not known)
     generated: NDArray[np.float64]  # [B, R], tokens in it, likewise
-    probed: NDArray[np.int64]  # [B, P], replica of each probe
-    replied: NDArray[np.bool_]  # [B, P], it got an answer
 
 
 def follow_engine_steps(
@@ -48,8 +46,6 @@ def follow_engine_steps(
         span_s=plain(engine.span_s),
         iterations=plain(engine.iterations),
         generated=plain(engine.generation_tokens),
-        probed=plain(telemetry.probes.replica),
-        replied=plain(telemetry.probes.valid),
     )
     _note_steps(tuple(steps), tuple(counted), telemetry.now_ms / MS_PER_S, stale_after_s)
     return steps._asdict()
@@ -77,6 +73,3 @@ def _note_steps(steps, counted, now_s, stale_after_s):
             if iterations > 0.0 or generated > 0.0:
                 stepped_at_s[b, r] = now_s[b]
             counted_at_s[b, r] = now_s[b]
-        for p in range(counted.replied.shape[1]):
-            if counted.replied[b, p]:
-                stepped_at_s[b, counted.probed[b, p]] = now_s[b]

@@ -23,10 +23,10 @@ BLOCK_COLUMNS = 3
 class Shown(NamedTuple):
     """What newest scrapes show; all float64 [B, R], but for ``fresh`` bool [B, R]."""
 
-    outside: NDArray[np.float64]
-    span_s: NDArray[np.float64]
-    finished: NDArray[np.float64]
-    fresh: NDArray[np.bool_]
+    outside: NDArray[np.float64]  # [B, R], requests that are not in the server
+    span_s: NDArray[np.float64]  # [B, R], time between scrapes
+    finished: NDArray[np.float64]  # [B, R], requests that ended in it
+    fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
 
 
 @compiled

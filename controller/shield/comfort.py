@@ -28,9 +28,9 @@ _CARRIED = 1
 class LoadLimits(NamedTuple):
     """Requests per second of B fleets' kernels, float64 [B, K]."""
 
-    limit_rps: NDArray[np.float64]  # the most that a kernel may carry
-    capacity_rps: NDArray[np.float64]  # what it carries, within that
-    comfort_rps: NDArray[np.float64]  # the most while the others have room as well
+    limit_rps: NDArray[np.float64]  # [B, K], the most that a kernel may carry
+    capacity_rps: NDArray[np.float64]  # [B, K], what it carries, within that
+    comfort_rps: NDArray[np.float64]  # [B, K], the most while the others have room as well
 
 
 def load_limits(

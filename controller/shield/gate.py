@@ -199,9 +199,9 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
 class _Stages(NamedTuple):
     """Which kernels are how far let in; all bool [K]."""
 
-    shadow: NDArray[np.bool_]
-    canary: NDArray[np.bool_]
-    active: NDArray[np.bool_]
+    shadow: NDArray[np.bool_]  # [K]
+    canary: NDArray[np.bool_]  # [K]
+    active: NDArray[np.bool_]  # [K]
 
 
 def _stages(stage: NDArray[np.int64]) -> _Stages:

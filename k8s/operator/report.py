@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from contracts.compiled.meta import POLICY_METRICS
-from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
 from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.failed import unwell
 from k8s.operator.route_loop import RouteLoop
 
-_READY = int(ReplicaState.READY)
 _HEADROOM = "KnownGoodHeadroom"
 
 

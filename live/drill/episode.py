@@ -162,9 +162,9 @@ class _Rows:
     """Counts per tick, filled request by request."""
 
     frame: Frame
-    counts: dict[str, NDArray[Any]]
-    tokens: dict[str, NDArray[Any]]
-    by: dict[str, NDArray[Any]]
+    counts: dict[str, NDArray[Any]]  # each [T, S]
+    tokens: dict[str, NDArray[Any]]  # each [T, S]
+    by: dict[str, NDArray[Any]]  # each [T, R, S]
     began_at_s: float
     ticks: int
 

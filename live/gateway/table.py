@@ -111,7 +111,7 @@ class GatewayRotation:
     shares: of replicas that come back, 0..1 of what a whole one gets; the others are whole.
     """
 
-    in_rotation: NDArray[np.bool_]
+    in_rotation: NDArray[np.bool_]  # [R], as the plan says
     upstreams: Mapping[str, Upstream]
     shares: Mapping[str, float] = field(default_factory=dict)
 

@@ -31,7 +31,7 @@ class PromptPositions:
     """
 
     prompt: Prompt
-    values: Floats
+    values: Floats  # [positions, columns of ``POSITION_COLUMNS``], NaN: unknown
     exact: bool
 
     def column(self, name: str) -> Floats:

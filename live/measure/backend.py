@@ -29,7 +29,7 @@ from live.measure.prompts import Prompt
 class FullScores:
     """Log-probabilities over the whole vocabulary, float32 [positions, V]."""
 
-    log_probs: NDArray[np.float32]
+    log_probs: NDArray[np.float32]  # [positions, V]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class TopScores:
     golden: float64 [positions], log-probability of the prompt's own next token; NaN where not returned.
     """
 
-    token_ids: NDArray[np.int64]
-    log_probs: NDArray[np.float64]
-    golden: NDArray[np.float64]
+    token_ids: NDArray[np.int64]  # [positions, k]
+    log_probs: NDArray[np.float64]  # [positions, k]
+    golden: NDArray[np.float64]  # [positions], of the prompt's own next token; NaN where not returned
 
 
 Scores = FullScores | TopScores

@@ -45,7 +45,7 @@ class MeasuredCondition:
     verified: bool
     restored: bool
     step_time_factor: float
-    values: NDArray[np.float64]
+    values: NDArray[np.float64]  # [prompts, repeats, columns], NaN where not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

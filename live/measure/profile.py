@@ -46,7 +46,7 @@ Progress = Callable[[str], None]
 class _Pass:
     """One pass over the prompts. values: float64 [prompts, columns]; digests: hash per prompt."""
 
-    values: NDArray[np.float64]
+    values: NDArray[np.float64]  # [prompts, columns]
     digests: tuple[str, ...]
     finite: bool
 

@@ -35,8 +35,8 @@ class ReferenceScores:
     ``path`` (None: the rows are in no file).
     """
 
-    rows: NDArray[np.float32]
-    starts: NDArray[np.int64]
+    rows: NDArray[np.float32]  # [sum of positions, V], memory-mapped
+    starts: NDArray[np.int64]  # [prompts + 1]
     sha256: str
     versions: tuple[tuple[str, str], ...]
     engine: str = "transformers"

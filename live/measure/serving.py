@@ -57,8 +57,8 @@ class TimedStreams:
     """One kind of request in every block, [blocks]; of engines NaN where they do not say."""
 
     request: RequestKind
-    first_ms: NDArray[np.float64]
-    gap_ms: NDArray[np.float64]
+    first_ms: NDArray[np.float64]  # [blocks]
+    gap_ms: NDArray[np.float64]  # [blocks]
     mean_first_ms: float  # over everything that was sent, as the engine's histograms have it
     engine_first_ms: float
     engine_gap_ms: float

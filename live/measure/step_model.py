@@ -48,8 +48,8 @@ Floats = NDArray[np.float64]
 class _Fitted:
     """coefficients [P]; by_residuals: covariance [P, P] with so many degrees of freedom."""
 
-    coefficients: Floats
-    by_residuals: Floats
+    coefficients: Floats  # [P]
+    by_residuals: Floats  # [P, P], covariance with ``freedom`` degrees of freedom
     freedom: int
     spread: Spread | None
 

@@ -40,7 +40,7 @@ class Spread:
     of the server's own level between them, as a share.
     """
 
-    covariance: Floats
+    covariance: Floats  # [P, P], of the coefficients
     stretches: int
     level_ratio: float
 

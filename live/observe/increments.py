@@ -44,16 +44,6 @@ def nothing_known(replicas: int = 1) -> Increments:
     )
 
 
-def increments(
-    before: EngineReading | None, now: EngineReading, edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS
-) -> Increments:
-    """From ``before`` to ``now`` of one replica; nothing is known of a new process' first scrape."""
-    found = nothing_known()
-    if before is not None:
-        count(before, now, found.engine[0], found.latency_le[0], edges_ms)
-    return found
-
-
 def count(
     before: EngineReading,
     now: EngineReading,

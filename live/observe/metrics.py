@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf, isnan
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,19 +79,12 @@ READ = frozenset(
 )
 
 
-class Histogram(NamedTuple):
-    """Cumulative counts up to each edge, the last edge inf."""
-
-    edges_s: tuple[float, ...]
-    counts: tuple[float, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadFields:
     """Which samples of a text each number of a reading adds up, of N numbers."""
 
     places: NDArray[np.int64]
-    """Of samples in the text, number by number."""
+    """[n], of samples in the text, number by number."""
     ends: NDArray[np.int64]  # [N], where in ``places`` those of each number end; a number without is unknown
     edges_s: tuple[tuple[float, ...], ...]
     """Of each of ``LATENCY_FAMILIES``, () where it is not exported."""

@@ -22,7 +22,7 @@ class Lines(NamedTuple):
     """What a text of L lines says beside its numbers."""
 
     heads: NDArray[np.uint8]
-    """Of each line all before its last space, or its name alone."""
+    """[bytes], of each line all before its last space, or its name alone."""
     head_ends: NDArray[np.int64]  # [L]
     asked: NDArray[np.int64]  # [L], bytes of the head that a line of this layout must begin with
     kinds: NDArray[np.int8]  # [L], what follows: ``ANYTHING``, ``NOTHING`` or a ``NUMBER``

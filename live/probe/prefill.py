@@ -33,7 +33,7 @@ class ProbeResult(NamedTuple):
     build ("": nothing).
     """
 
-    values: NDArray[np.float64] | None
+    values: NDArray[np.float64] | None  # [columns] of ``COLUMN_NAMES``
     named: Mapping[str, float]
     fingerprint: str = ""
 
@@ -48,7 +48,7 @@ class ProbeAnswer:
     sent_at_s: float  # Unix time
     latency_ms: float  # NaN: not answered
     outcome: ProbeOutcome
-    values: NDArray[np.float64] | None
+    values: NDArray[np.float64] | None  # [columns]
     named: Mapping[str, float] = field(default_factory=dict)
     told: str = ""  # why not, without any text of the prompt or the answer
     fingerprint: str = ""  # as the answer states it; empty: not stated

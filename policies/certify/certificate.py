@@ -65,7 +65,7 @@ class CertificationEvidence:
 
     incidents: tuple[EpisodeEvidence, ...]
     quiet: tuple[EpisodeEvidence, ...]
-    decision_ms: NDArray[np.float64]
+    decision_ms: NDArray[np.float64]  # [n], one deciding tick each
     still: Mapping[tuple[str, int], ServiceShares]
 
     def of(self, suite: str) -> tuple[EpisodeEvidence, ...]:

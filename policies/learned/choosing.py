@@ -105,15 +105,12 @@ class InputLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chooser:
-    """Memory, input and proposal of choices for a pool of ``kernels`` kernels.
-
-    home: int64 [S]; priority: int64 [S], slices that keep their kernel first when capacity is short.
-    """
+    """Memory, input and proposal of choices for a pool of ``kernels`` kernels."""
 
     layout: InputLayout
     kernels: int
-    home: NDArray[np.int64]
-    priority: NDArray[np.int64]
+    home: NDArray[np.int64]  # [S], a kernel each
+    priority: NDArray[np.int64]  # [S], slices that keep their kernel first when capacity is short
     headroom: Headroom = field(default_factory=lambda: ROOM)
 
     @classmethod

@@ -23,9 +23,10 @@ ACTIVATIONS = ("Tanh", "Relu", "Elu", "LeakyRelu", "Sigmoid")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseNetwork:
-    """layers: (weights [out, in], bias [out]) in order; activation: after each but the last."""
+    """Dense layers with ``activation`` after each but the last."""
 
     layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
+    """(weights [out, in], bias [out]), in order."""
     activation: str
 
     def __post_init__(self) -> None:

@@ -63,19 +63,14 @@ _HEADER = TypeAdapter(TransitionHeader)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transitions:
-    """One episode of T ticks.
-
-    observation: float32 [T + 1, N], what a learned policy is shown; choice: int64 [T, S], for each slice
-    the kernel that was asked to take most of it, or shed; reward, cost: float64 [T]; log_probability:
-    float64 [T], NaN where the policy was deterministic.
-    """
+    """One episode of T ticks."""
 
     header: TransitionHeader
-    observation: NDArray[np.float32]
-    choice: NDArray[np.int64]
-    reward: NDArray[np.float64]
-    cost: NDArray[np.float64]
-    log_probability: NDArray[np.float64]
+    observation: NDArray[np.float32]  # [T + 1, N], what a learned policy is shown
+    choice: NDArray[np.int64]  # [T, S], the kernel that was asked to take most of each slice, or shed
+    reward: NDArray[np.float64]  # [T]
+    cost: NDArray[np.float64]  # [T]
+    log_probability: NDArray[np.float64]  # [T], NaN where the policy was deterministic
 
     def __post_init__(self) -> None:
         ticks = len(self.choice)

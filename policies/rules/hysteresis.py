@@ -45,7 +45,7 @@ class HysteresisPolicy:
     policy_id: str
     kernels: int
     slices: int
-    priority: NDArray[np.int64]
+    priority: NDArray[np.int64]  # [S], who is served first when capacity is short
     shed_when_uncertified: bool
     pace: ReturnPace = field(default_factory=ReturnPace)
     headroom: Headroom = field(default_factory=Headroom)

@@ -29,27 +29,23 @@ MOST_LOAD_RATIO = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
-    """What is known of one scenario, N entries. from_at_s, until_at_s: float64 [N], when it is known.
+    """What is known of one scenario, N entries."""
 
-    kernel: int64 [N], index of the kernel that is ill as a whole, -1: not; replica: int64 [N], of the single
-    replica that is, -1: not. slices: bool [N, S], where the contract is broken. replica_rps: float64 [M, K],
-    what a healthy replica of each kernel truly carries from ``rps_from_at_s`` [M] on; None: nobody says.
-    answers: bool [N], who is ill answers all the same, late or most requests; None: nobody does.
-    fail_ratio: float64 [N], share of its attempts that who is ill fails, of faults that are nothing else;
-    None: 0 everywhere. began_at_s: float64 [N], when it began, known to whoever is compared; None: when it is
-    known.
-    """
-
-    from_at_s: NDArray[np.float64]
-    until_at_s: NDArray[np.float64]
-    kernel: NDArray[np.int64]
-    replica: NDArray[np.int64]
-    slices: NDArray[np.bool_]
+    from_at_s: NDArray[np.float64]  # [N], when it is known
+    until_at_s: NDArray[np.float64]  # [N], until when it is so
+    kernel: NDArray[np.int64]  # [N], the kernel that is unhealthy as a whole; -1: none
+    replica: NDArray[np.int64]  # [N], the single replica that is; -1: none
+    slices: NDArray[np.bool_]  # [N, S], where the contract is broken
     replica_rps: NDArray[np.float64] | None = None
+    """[M, K], what a healthy replica of each kernel truly carries; None: nobody says."""
     rps_from_at_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    """[M], from when on each row of ``replica_rps`` is so."""
     answers: NDArray[np.bool_] | None = None
+    """[N], who is unhealthy answers all the same, late or most requests; None: nobody does."""
     fail_ratio: NDArray[np.float64] | None = None
+    """[N], share of its attempts that fails, of faults that are nothing else; None: 0 everywhere."""
     began_at_s: NDArray[np.float64] | None = None
+    """[N], when it began, known to whoever is compared; None: when it is known."""
 
     def __post_init__(self) -> None:
         count = self.from_at_s.size

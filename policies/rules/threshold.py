@@ -169,7 +169,7 @@ class ThresholdPolicy:
     policy_id: str
     kernels: int
     slices: int
-    priority: NDArray[np.int64]
+    priority: NDArray[np.int64]  # [S], who is served first when capacity is short
     shed_when_uncertified: bool
     guard_share: float = 1.0
     headroom: Headroom = field(default_factory=Headroom)

@@ -28,11 +28,11 @@ KEEP_EVERY = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lessons:
-    """inputs: float32 [N, size]; labels: int64 [N, S], the teacher's choices; weights: float32 [N, S]."""
+    """What a teacher chose in N situations."""
 
-    inputs: Inputs
-    labels: Choices
-    weights: NDArray[np.float32]
+    inputs: Inputs  # [N, size]
+    labels: Choices  # [N, S], the teacher's choices
+    weights: NDArray[np.float32]  # [N, S]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

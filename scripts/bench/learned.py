@@ -43,10 +43,10 @@ BASE = "package:contracts/library/suites/e5-base.yaml"
 class KernelCapacities:
     """Kernels of one world, each [K]."""
 
-    true_rps: NDArray[np.float64]
-    estimate_rps: NDArray[np.float64]
-    least_rps: NDArray[np.float64]
-    load_ratio: NDArray[np.float64]  # what a replica answers over what it carries
+    true_rps: NDArray[np.float64]  # [K]
+    estimate_rps: NDArray[np.float64]  # [K]
+    least_rps: NDArray[np.float64]  # [K]
+    load_ratio: NDArray[np.float64]  # [K], what a replica answers over what it carries
 
 
 def run() -> dict[str, object]:

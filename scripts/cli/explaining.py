@@ -59,7 +59,7 @@ class Watcher:
     baseline: Policy | None
     executed: bool = True
     memory: PolicyState = field(default_factory=dict)
-    reference: NDArray[np.float64] | None = None
+    reference: NDArray[np.float64] | None = None  # [N], inputs that attributions are against
     demoted: bool = False
     ticks: list[Tick] = field(default_factory=list)
 

@@ -18,19 +18,6 @@ from controller.detect.certified_drift import FLAG_SHARE
 from controller.detect.detector import Detector
 from controller.detect.sequential.detector import SequentialDetector
 from controller.detect.sequential.plan import SequentialPlan
-from scripts.e5.report.tables import Table, TableCell
-
-HEADS = (
-    "clause",
-    "streams of",
-    "slices",
-    "streams per slice",
-    "observations per s",
-    "alarms per month and stream",
-    "ARL0, observations",
-    "threshold, nats",
-    "guaranteed",
-)
 
 
 def budgets(detectors: Iterable[tuple[str, Detector]]) -> dict[str, Any]:
@@ -100,59 +87,3 @@ def _largest(levels: NDArray[np.float64]) -> float | None:
     """Threshold of the stream that needs most; None where no stream is watched."""
     finite = levels[np.isfinite(levels)]
     return float(finite.max()) if finite.size else None
-
-
-def budget_text(split: dict[str, Any]) -> str:
-    """One split in a line: the budget, what alarms take of it, flags of a change, and what alarms at once."""
-    flags = split["flags"]
-    changed = (
-        f" {flags['per_slice_month']:.2g} for {flags['streams']} flags of a changed replica "
-        f"(ARL0 {flags['arl0']:.2g}, threshold {flags['threshold']:.1f})"
-        f"{'' if flags['switch'] else ', which move nothing'};"
-        if flags
-        else ""
-    )
-    return (
-        f"{split['per_slice_month']:g} per slice-month; {split['alarms']:.3g} for alarms of the streams that "
-        f"can move a slice (used: {split['alarms_per_slice_month']:.3g});{changed} "
-        f"at once: {', '.join(split['at_once']) or 'none'}"
-    )
-
-
-def budget_table(split: dict[str, Any]) -> Table:
-    """One row per clause and kind of unit; slices whose lines are alike share it."""
-    rows: dict[tuple[object, ...], list[str]] = {}
-    for line in split["lines"]:
-        shown = tuple(line[name] for name in _SHOWN)
-        rows.setdefault(shown, []).append(line["slice"])
-    return Table(heads=HEADS, rows=tuple(_row(dict(zip(_SHOWN, k, strict=True)), v) for k, v in rows.items()))
-
-
-_SHOWN = (
-    "clause",
-    "unit",
-    "streams",
-    "samples_per_s",
-    "alarms_per_month",
-    "arl0",
-    "threshold",
-    "threshold_over_slices",
-    "guaranteed",
-)
-
-
-def _row(line: dict[str, Any], slices: list[str]) -> tuple[TableCell, ...]:
-    whole = line["threshold_over_slices"]
-    note = "" if whole is None else f"{whole:.1f} over all slices"
-    threshold = "not watched" if line["threshold"] is None else f"{line['threshold']:.1f}"
-    return (
-        TableCell(text=line["clause"]),
-        TableCell(text=line["unit"]),
-        TableCell(text=", ".join(slices)),
-        TableCell(text=str(line["streams"])),
-        TableCell(text=f"{line['samples_per_s']:.3g}"),
-        TableCell(text=f"{line['alarms_per_month']:.2g}"),
-        TableCell(text="none" if line["arl0"] is None else f"{line['arl0']:.2g}"),
-        TableCell(text=threshold, note=note),
-        TableCell(text="yes" if line["guaranteed"] else "no"),
-    )

@@ -112,7 +112,7 @@ class _Row:
     until_at_s: float
     kernel: int
     replica: int
-    slices: NDArray[np.bool_]
+    slices: NDArray[np.bool_]  # [S]
     answers: bool
     fail_ratio: float
     began_at_s: float

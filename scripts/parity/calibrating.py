@@ -44,8 +44,8 @@ class _Fit:
     """One run, what is known of its times, bool [n, 3], and the logarithms of its own summary."""
 
     load: RequestLoad
-    known: NDArray[np.bool_]
-    live: NDArray[np.float64]
+    known: NDArray[np.bool_]  # [n, 3], which of its times are known
+    live: NDArray[np.float64]  # [terms], logarithms of its own summary
     step: StepTime
     limits: EngineLimits
 

@@ -28,9 +28,9 @@ TIMEOUT_S = 120.0
 class RequestLoad:
     """Requests in order of arrival: instants [n] in s, prompt and answer tokens [n]."""
 
-    at_s: NDArray[np.float64]
-    prompt_tokens: NDArray[np.int64]
-    answer_tokens: NDArray[np.int64]
+    at_s: NDArray[np.float64]  # [n], not decreasing
+    prompt_tokens: NDArray[np.int64]  # [n]
+    answer_tokens: NDArray[np.int64]  # [n]
 
 
 def load_of(run: RecordedRun) -> RequestLoad:

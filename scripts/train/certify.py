@@ -134,15 +134,10 @@ def _quiet_seeds(entries: tuple[SuiteEntry, ...], slice_days: float) -> int:
     return ceil(slice_days / per_seed - 1e-9)
 
 
-def certify(plan: CertificationPlan, progress: Progress | None = None) -> Certificate:
-    """Run both suites and judge; ``progress`` is called with the share that is done."""
-    return certificate_of(plan, run_suites(plan, progress))
-
-
 def run_suites(
     plan: CertificationPlan, progress: Progress | None = None, kept: KeptResults | None = None
 ) -> CertificationEvidence:
-    """What a certificate stands on: every episode of both suites; ``progress`` as ``certify`` takes it.
+    """What a certificate stands on: every episode of both suites; ``progress`` is called with the share done.
 
     kept: where finished parts are kept for a run that goes on; the latency of decisions is measured anew.
     """

@@ -55,11 +55,11 @@ class TransitionRecorder:
     world: str = "simulation"
     _last: Decision | None = None
     _memory: PolicyState = field(default_factory=dict)
-    _observations: list[NDArray[np.float32]] = field(default_factory=list)
-    _choices: list[NDArray[np.int64]] = field(default_factory=list)
-    _probabilities: list[Floats] = field(default_factory=list)
-    _rewards: list[Floats] = field(default_factory=list)
-    _costs: list[Floats] = field(default_factory=list)
+    _observations: list[NDArray[np.float32]] = field(default_factory=list)  # each [B, N]
+    _choices: list[NDArray[np.int64]] = field(default_factory=list)  # each [B, S]
+    _probabilities: list[Floats] = field(default_factory=list)  # each [B]
+    _rewards: list[Floats] = field(default_factory=list)  # each [B]
+    _costs: list[Floats] = field(default_factory=list)  # each [B]
 
     def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:  # noqa: ARG002 - the driver's protocol
         """One tick: what the last choice was worth, and what is chosen now."""

@@ -1,7 +1,8 @@
 """How good a policy is on drawn episodes, in E5's own measures: to tune and to choose, never as a result.
 
-``evaluate`` runs a configuration with its own detector and levers, as E5 does, on episodes of the training
-split. ``RewardRecipe.objective`` makes one number of it, the same for tuned baselines and learned policies:
+``measured_rows`` runs a configuration with its own detector and levers, as E5 does, on episodes of the
+training split. ``RewardRecipe.objective`` makes one number of it, the same for tuned baselines and learned
+policies:
 
     objective = 1 - mean reward + violating * v + false_switch * f            (lower is better)
 
@@ -13,7 +14,6 @@ switches, rows and quarantines as E5 counts them, per slice and tick. So a false
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -110,24 +110,6 @@ def draw(episodes: EpisodeSet) -> tuple[Drawn, ...]:
         seeds = tuple(fleet_seed(episodes.seed, fleet, number) for fleet in range(episodes.fleets))
         drawn.append(Drawn(base=base, episodes=mine, seeds=seeds))
     return tuple(drawn)
-
-
-def evaluate(
-    configuration: Configuration | str,
-    drawn: tuple[Drawn, ...],
-    reward: RewardRecipe | None = None,
-    progress: Callable[[float], None] | None = None,
-) -> ValidationScore:
-    """ValidationScore of ``configuration`` ("policy:settings@confidence") on ``drawn``; ``progress`` hears
-    the share done.
-    """
-    weights: RewardRecipe = reward or RewardRecipe()
-    rows: list[Row] = []
-    for number, part in enumerate(drawn):
-        rows += measured_rows(configuration, part, weights)
-        if progress is not None:
-            progress((number + 1) / len(drawn))
-    return score_of(rows, weights)
 
 
 def measured_rows(configuration: Configuration | str, part: Drawn, weights: RewardRecipe) -> list[Row]:

@@ -15,7 +15,7 @@ ANSWERED, FAILED, ATTEMPTS_FAILED, ATTEMPTS_REJECTED, SLO_MISSED = range(5)
 EXPOSED, EXPOSED_IN_FLIGHT, TOKENS, DISPATCHED, TIMED_OUT = range(5, 10)
 CELL_COLUMNS = 10
 
-#: Columns of a slice; from ``FIRST_REASON`` on failures, in the order of ``requests.FAILURE_REASONS``.
+#: Columns of a slice; from ``FIRST_REASON`` on failures, in the order of ``RequestStatus``, from ``TIMEOUT``.
 OFFERED, SHED_COUNT, UNROUTED, OFFERED_TOKENS, FIRST_REASON = range(5)
 SLICE_COLUMNS = FIRST_REASON + 5
 
@@ -57,7 +57,7 @@ class Counters:
 
     @property
     def failed_by_reason(self) -> NDArray[np.int64]:
-        """Failed requests, unrouted included, [B, S, 5] in the order of ``FAILURE_REASONS``."""
+        """Failed requests, also unrouted, [B, S, 5] in the order of ``RequestStatus``, from ``TIMEOUT``."""
         return self.per_slice[..., FIRST_REASON:]
 
     @property

@@ -61,21 +61,21 @@ class Fleet(NamedTuple):
     """One fleet of a ``EngineMemory`` and its rules; the same fields without their first axis."""
 
     state: Record
-    replicas: Array
-    arrivals: Array
-    requests: Array
-    free: Array
-    table: Array
-    members: Array
-    sessions: Array
-    row_changed_at_s: Array
-    violating: Array
-    cells: Array
-    excess_tv: Array
-    useful: Array
-    per_slice: Array
-    histogram: Array
-    served: Array
+    replicas: Array  # REPLICA [R]
+    arrivals: Array  # ARRIVAL [ring]
+    requests: Array  # REQUEST [records]
+    free: Array  # [records]
+    table: Array  # [S, K + 1]
+    members: Array  # [K, 1 + R]
+    sessions: Array  # SESSION [slots, K]
+    row_changed_at_s: Array  # [S]
+    violating: Array  # [R, S]
+    cells: Array  # [R, S, CELL_COLUMNS]
+    excess_tv: Array  # [R, S]
+    useful: Array  # [R, S]
+    per_slice: Array  # [S, SLICE_COLUMNS]
+    histogram: Array  # [R, S, F, E + 1]
+    served: Array  # [R, F, E + 1]
     rules: Rules
 
 

@@ -27,15 +27,6 @@ class RequestStatus(IntEnum):
 #: The statuses as plain integers, which the compiler freezes.
 IN_FLIGHT, ANSWERED, TIMEOUT, RESET, HTTP_ERROR, REJECTED, NO_REPLICA, SHED = range(8)
 
-#: The failed statuses, in the order of ``Counters.failed_by_reason``.
-FAILURE_REASONS: tuple[RequestStatus, ...] = (
-    RequestStatus.TIMEOUT,
-    RequestStatus.RESET,
-    RequestStatus.HTTP_ERROR,
-    RequestStatus.REJECTED,
-    RequestStatus.NO_REPLICA,
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestArrivals:

@@ -27,7 +27,7 @@ class Base:
     pool: MeasuredPool
     compiled: CompiledScenario
     shares: NDArray[np.float64]
-    """``exceedance`` of its kernels."""
+    """[K, Q, S, C], ``exceedance`` of its kernels."""
     menu: tuple[tuple[str, str, str], ...]
     """Kind, kernel and condition of every measured fault."""
 

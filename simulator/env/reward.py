@@ -41,25 +41,25 @@ _ROWS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardTerms:
-    """What one tick was worth, of B fleets. Everything float64 [B] unless stated."""
+    """What one tick was worth, of B fleets. Unitless where nothing else is said."""
 
-    reward: NDArray[np.float64]
-    goodput: NDArray[np.float64]
-    quality: NDArray[np.float64]
-    moved: NDArray[np.float64]
-    capacity: NDArray[np.float64]
+    reward: NDArray[np.float64]  # [B]
+    goodput: NDArray[np.float64]  # [B]
+    quality: NDArray[np.float64]  # [B]
+    moved: NDArray[np.float64]  # [B]
+    capacity: NDArray[np.float64]  # [B]
     cost: NDArray[np.float64]
-    """The largest of the soft clauses."""
+    """[B], the largest of the soft clauses."""
     costs: NDArray[np.float64]
     """[B, C]"""
     offered: NDArray[np.float64]
-    """Requests, like those below."""
-    answered: NDArray[np.float64]
-    failed: NDArray[np.float64]
-    shed: NDArray[np.float64]
-    slo_missed: NDArray[np.float64]
+    """[B], requests."""
+    answered: NDArray[np.float64]  # [B], requests
+    failed: NDArray[np.float64]  # [B], requests
+    shed: NDArray[np.float64]  # [B], requests
+    slo_missed: NDArray[np.float64]  # [B], requests
     exposed: NDArray[np.float64]
-    """Answers on hard slices by a replica that violated when they were routed."""
+    """[B], answers on hard slices by a replica that violated when they were routed."""
 
 
 class _Weights(NamedTuple):

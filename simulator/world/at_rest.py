@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contracts.compiled.build import compile_contract
 from contracts.compiled.contract import CompiledContract
@@ -21,8 +20,6 @@ from contracts.telemetry import Source
 from simulator.world.measured import MeasuredKernel
 from simulator.world.pool import MeasuredPool, layout_of, load_pool
 from simulator.world.tables import clause_broken, clause_value
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

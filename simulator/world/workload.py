@@ -58,7 +58,7 @@ class WorkloadSpec:
     output_tokens: tuple[LengthLaw, ...]
     """Likewise."""
     prompt_ids: NDArray[np.int64]
-    """Places of traffic prompts on the last axis of ``EngineSpec.quality``, grouped by slice."""
+    """[n], places of traffic prompts on the last axis of ``EngineSpec.quality``, grouped by slice."""
     prompt_offsets: NDArray[np.int64]
     """[S + 1], where each slice's group begins and ends."""
     gap_cv: float = 1.0
@@ -112,7 +112,7 @@ class _Choices(NamedTuple):
     """What the numbers choose from. S slices."""
 
     share_edges: NDArray[np.float64]  # [S - 1], cumulated shares
-    prompt_ids: NDArray[np.int64]  # as in ``WorkloadSpec``
+    prompt_ids: NDArray[np.int64]  # [n], as in ``WorkloadSpec``
     prompt_offsets: NDArray[np.int64]  # [S + 1]
     session_ratio: float
     session_places: int  # sessions of a slice at once

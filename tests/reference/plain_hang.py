@@ -13,15 +13,13 @@ from tests.reference.plain_perceive import Flags, Floats, holds, over_kernels
 def plain_steps(
     state: ControllerState, seen: FleetTelemetry, fresh: Flags, stale_after_s: float
 ) -> dict[str, Floats]:
-    """When the counters of each replica [B, R] were read, and when they or a probe showed that it steps."""
+    """When the counters of each replica [B, R] were read, and when they showed that it steps."""
     engine, now = seen.engine, np.broadcast_to(seen.now_ms[:, None] / 1000.0, fresh.shape)
     read = fresh & ~(np.isnan(engine.iterations) & np.isnan(engine.generation_tokens))
     began_at_s = now - np.nan_to_num(engine.span_s)
     anew = read & ~(began_at_s - state.counted_at_s <= stale_after_s)
     stepped_at_s = np.where(anew, np.fmax(state.stepped_at_s, began_at_s), state.stepped_at_s)
     moved = read & ((engine.iterations > 0.0) | (engine.generation_tokens > 0.0))
-    fleet, slot = np.nonzero(seen.probes.valid)
-    moved[fleet, seen.probes.replica[fleet, slot]] = True
     return {
         "counted_at_s": np.where(read, now, state.counted_at_s),
         "stepped_at_s": np.where(moved, now, stepped_at_s),

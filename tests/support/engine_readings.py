@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,15 @@ from live.observe.metrics import (
     HISTOGRAMS_AT,
     SIGNALS,
     EngineReading,
-    Histogram,
     ReadFields,
 )
+
+
+class Histogram(NamedTuple):
+    """Cumulative counts up to each edge, the last edge inf."""
+
+    edges_s: tuple[float, ...]
+    counts: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,8 +30,8 @@ _CLOSE, _LEAST_LEVEL = 1e-4, 1e-2
 class KnownLaw:
     """Observations of one stream by value. before, after: float64 [n], shares, none of them 0."""
 
-    before: Floats
-    after: Floats
+    before: Floats  # [n], shares, none of them 0
+    after: Floats  # [n], likewise
 
     @property
     def log_ratio(self) -> Floats:

@@ -78,8 +78,8 @@ class Ones:
 class Empirical:
     """Independent draws from ``values`` float64 [n], with ``weights`` [n] where given."""
 
-    values: Floats
-    weights: Floats | None = None
+    values: Floats  # [n]
+    weights: Floats | None = None  # [n]; None: all alike
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class Blocks:
     of the detector; ``series`` should hold many blocks.
     """
 
-    series: Floats
+    series: Floats  # [n], in order
     length: int
 
     def __post_init__(self) -> None:

@@ -61,8 +61,8 @@ class Levels(NamedTuple):
     lowered: NDArray[Any]  # ``LOG_THRESHOLD`` [S, C]
     against: NDArray[Any]  # ``LOG_THRESHOLD`` [1]
     least: float  # evidence below which none of these but ``lowered`` is reached
-    at_once: NDArray[np.int64]  # places of clauses of which the first observation over raises an alarm
-    standing: NDArray[np.int64]  # of those with a finite ``standing_after_s``
+    at_once: NDArray[np.int64]  # [n], places of clauses of which the first observation over raises an alarm
+    standing: NDArray[np.int64]  # [n], of those with a finite ``standing_after_s``
     returns: float  # evidence of health that ends an alarm
     expiry_s: float  # silence that ends an alarm on traffic
     scale: Floats  # [C], of an excess: the clause's limit

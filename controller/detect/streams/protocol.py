@@ -27,8 +27,8 @@ LOWEST = -690.0
 class StreamState:
     """Memory of N streams: ``memory`` float64 [N, width], ``statistic`` float64 [N], as last updated."""
 
-    memory: Floats
-    statistic: Floats
+    memory: Floats  # [N, width]
+    statistic: Floats  # [N], as last updated
 
     def copy(self) -> StreamState:
         """An independent copy."""

@@ -54,7 +54,7 @@ class Rank:
     seed: int = 0
     #: Observations up to it are never held against anybody, in their unit.
     floor: float = -math.inf
-    _edge_array: Floats = field(init=False, repr=False, compare=False, hash=False)
+    _edge_array: Floats = field(init=False, repr=False, compare=False, hash=False)  # [n], the edges
 
     def __post_init__(self) -> None:
         if len(self.counts) != len(self.edges) + 1 or min(self.counts) < 0.0:

@@ -13,7 +13,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from contracts.scoring.timeline import Timeline
-from scripts.e5.budget import budget_table, budget_text
+from scripts.e5.report.budget_table import budget_table, budget_text
 from scripts.e5.report.plots import FrontPoint, front_svg, slices_svg, timeline_svg
 from scripts.e5.report.sections import (
     BUDGET_TEXT,

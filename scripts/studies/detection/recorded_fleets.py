@@ -44,8 +44,8 @@ MEMORY_S = 30.0
 class _Watcher(ScrapeWatcher):
     """Writes down (requests, over the edge), float32: of scrapes [B, R, kinds, 2], of ticks [B, kinds, 2]."""
 
-    scraped: list[NDArray[np.float32]] = field(default_factory=list)
-    passed: list[NDArray[np.float32]] = field(default_factory=list)
+    scraped: list[NDArray[np.float32]] = field(default_factory=list)  # each [B, R, kinds, 2]
+    passed: list[NDArray[np.float32]] = field(default_factory=list)  # each [B, kinds, 2]
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
         """See ``ScrapeWatcher``. KV use stands where the count of those over will be."""
@@ -74,9 +74,9 @@ class RecordedFleets:
 class Series(NamedTuple):
     """Of each kind: its mean, and observations alone and beside peers, by fleet and series, in order."""
 
-    means: Floats
-    alone: list[list[list[Floats]]]
-    observations: list[list[list[Floats]]]
+    means: Floats  # [kinds]
+    alone: list[list[list[Floats]]]  # by kind, fleet and series, each [n]
+    observations: list[list[list[Floats]]]  # likewise, each [n]
 
 
 def _counted(le: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -197,24 +197,6 @@ def alarms(state: StreamEvidence, threshold: Floats) -> Flags:
     return np.asarray(state.statistic >= threshold)
 
 
-def inside(state: StreamEvidence, plan: StreamPlan) -> Flags:
-    """bool [B, U, S, C]: evidence since the last reset shows, at the plan's confidence, the clause is kept.
-
-    A stream whose clause is still broken is called inside, ever, with probability at most
-    ``1 - confidence`` per attempt, and an attempt begins with a reset.
-    """
-    return np.asarray(state.health.mean(axis=-1) >= 1.0 / (1.0 - plan.confidence))
-
-
-def relative_excess(state: StreamEvidence, plan: StreamPlan) -> Floats:
-    """float64 [B, U, S, C]: how far observations since the likely change lie beyond the limit, as a share of
-    it.
-    """
-    count = np.maximum(state.since[..., 0], 1.0)
-    null = np.where(plan.clauses.kind == Kind.BETTING, plan.clauses.null_mean, 0.0)
-    return np.asarray(np.maximum(state.since[..., 1] / count - null, 0.0) / plan.clauses.scale)
-
-
 def reset(state: StreamEvidence, mask: Flags) -> StreamEvidence:
     """Evidence that starts anew where ``mask`` bool [B, U, S, C]."""
     blank = blank_cells(1)[0]

@@ -97,9 +97,9 @@ class ScrapeWatcher:
     """
 
     scenario: CompiledScenario
-    counts: list[NDArray[np.float32]] = field(default_factory=list)
-    used: list[Floats] = field(default_factory=list)
-    last_ms: Floats = field(default_factory=lambda: np.zeros(0))
+    counts: list[NDArray[np.float32]] = field(default_factory=list)  # each [B, R, E + 1]
+    used: list[Floats] = field(default_factory=list)  # each [B, R]
+    last_ms: Floats = field(default_factory=lambda: np.zeros(0))  # [B, R]
     batch: int = 0
     replicas: int = REPLICAS
 

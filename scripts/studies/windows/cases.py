@@ -105,10 +105,10 @@ class Times:
     missed: bool, no action; open: bool, no recovery.
     """
 
-    lag: NDArray[np.float64]
-    mttr: NDArray[np.float64]
-    missed: NDArray[np.bool_]
-    open: NDArray[np.bool_]
+    lag: NDArray[np.float64]  # [cases, seeds], s to the first action
+    mttr: NDArray[np.float64]  # [cases, seeds], s to recovery
+    missed: NDArray[np.bool_]  # [cases, seeds], no action
+    open: NDArray[np.bool_]  # [cases, seeds], no recovery
 
 
 def measure_times(

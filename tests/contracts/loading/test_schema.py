@@ -12,17 +12,58 @@ from contracts.documents import KINDS, Document, KernelContract, Scenario
 from contracts.documents.scenario import FAULT_KINDS
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_text
-from contracts.loading.schema import json_schema, kind_named, structural_problems, structural_schema
+from contracts.loading.schema import json_schema, kind_named, structural_schema
 from tests.support.document_strategies import contracts
 
 #: Rounding of the sizes: etcd takes 1.5 MB and a client-side apply repeats an object in an annotation.
 LARGEST_CRD_BYTES = 64_000
+#: What a node of a structural schema may say, of what the models need.
+ALLOWED = frozenset(
+    [
+        "type",
+        "format",
+        "description",
+        "default",
+        "enum",
+        "pattern",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "required",
+        "properties",
+        "items",
+    ]
+)
 
 
 def nodes(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """``schema`` and every schema below it."""
     below = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
     return [schema, *(node for sub in below for node in nodes(sub))]
+
+
+def structural_problems(schema: dict[str, Any], path: str = "") -> list[str]:
+    """What the API server would refuse in ``schema``, one line each; empty for a structural one."""
+    found = [f"{path}: {key} is not allowed" for key in schema if key not in ALLOWED]
+    kind = schema.get("type")
+    if kind not in ("object", "array", "string", "number", "integer", "boolean"):
+        found.append(f"{path}: type is {kind!r}")
+    if (kind == "array") != ("items" in schema):
+        found.append(f"{path}: items go with arrays and only there")
+    if "properties" in schema and kind != "object":
+        found.append(f"{path}: properties go with objects")
+    missing = [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]
+    found += [f"{path}: requires the unknown {name}" for name in missing]
+    for name, sub in schema.get("properties", {}).items():
+        found += structural_problems(sub, f"{path}.{name}")
+    if "items" in schema:
+        found += structural_problems(schema["items"], f"{path}[]")
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

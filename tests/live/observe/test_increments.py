@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
-from live.observe.increments import increments, on_record_edges
-from live.observe.metrics import COUNTERS, EngineReading, Histogram
-from tests.support.engine_readings import Said
+from live.observe.increments import Increments, count, nothing_known, on_record_edges
+from live.observe.metrics import COUNTERS, EngineReading
+from tests.support.engine_readings import Histogram, Said
 
 FIELDS = [entry.name for entry in fields(EngineCounters)]
 risen = st.dictionaries(st.sampled_from(sorted(COUNTERS)), st.floats(0.0, 1e6), min_size=1)
@@ -25,6 +25,14 @@ edges = st.lists(st.floats(1e-3, 100.0), min_size=1, max_size=20, unique=True).m
 def reading(counters: dict[str, float], at_s: float, **changes: Any) -> EngineReading:
     """A reading with nothing but ``counters``."""
     return Said(read_at_s=at_s, counters=counters, **changes).reading()
+
+
+def increments(before: EngineReading | None, now: EngineReading) -> Increments:
+    """From ``before`` to ``now`` of one replica; nothing is known of a new process' first scrape."""
+    found = nothing_known()
+    if before is not None:
+        count(before, now, found.engine[0], found.latency_le[0], HISTOGRAM_EDGES_MS)
+    return found
 
 
 @given(risen, risen)

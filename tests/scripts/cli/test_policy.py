@@ -26,7 +26,6 @@ from scripts.train import certify_parts
 from scripts.train.certify import (
     CertificationRequest,
     certificate_of,
-    certify,
     plan_certification,
     run_suites,
     worlds_sha256,
@@ -84,9 +83,9 @@ def but_for_time(found: Certificate) -> dict[str, object]:
 def test_certificates_do_not_depend_on_the_batch(meta: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fleets in lock-step or one by one give the same certificate."""
     plan = plan_certification(request("hysteresis", meta))
-    together = certify(plan)
+    together = certificate_of(plan, run_suites(plan))
     monkeypatch.setattr(certify_module, "BATCH", 1)
-    assert but_for_time(certify(plan)) == but_for_time(together)
+    assert but_for_time(certificate_of(plan, run_suites(plan))) == but_for_time(together)
     assert together.worlds_sha256 == worlds_sha256(plan)
     assert together.quiet_slice_days >= 0.02
 

@@ -12,7 +12,17 @@ from controller.ports import PolicyState
 from policies.registry import make_configuration
 from policies.train.recipe import RewardRecipe
 from scripts.e5.configurations import parse_configuration
-from scripts.train.validation import Drawn, EpisodeSet, draw, evaluate, records, rewards, violating
+from scripts.train.validation import (
+    Drawn,
+    EpisodeSet,
+    ValidationScore,
+    draw,
+    measured_rows,
+    records,
+    rewards,
+    score_of,
+    violating,
+)
 from simulator.env.core import EnvConfig, EnvCore
 from tests.support.env_world import scenario_path
 
@@ -48,6 +58,12 @@ def test_the_reward_is_the_environments() -> None:
         [rewards(record, work, WEIGHTS) for record in records(parse_configuration("hysteresis"), part)]
     )
     np.testing.assert_allclose(own[:, 1:], np.stack(found, axis=1), atol=1e-6)
+
+
+def evaluate(configuration: str, drawn: tuple[Drawn, ...]) -> ValidationScore:
+    """Score of ``configuration`` ("policy:settings@confidence") on ``drawn``."""
+    rows = [row for part in drawn for row in measured_rows(configuration, part, WEIGHTS)]
+    return score_of(rows, WEIGHTS)
 
 
 def test_equal_sets_give_equal_scores_and_other_seeds_others() -> None:

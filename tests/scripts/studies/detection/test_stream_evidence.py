@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from contracts.telemetry import ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
@@ -20,8 +21,6 @@ from scripts.studies.detection.stream_evidence import (
     accumulate_probes,
     alarms,
     initial_evidence,
-    inside,
-    relative_excess,
     reset,
     stream_plan,
 )
@@ -35,6 +34,24 @@ PLAN: StreamPlan = stream_plan(
     split_budget(contract_arrays(), LAYOUT, SampleRates(probes_per_s=1.0, scrape_interval_s=5.0)),
 )
 OWN = np.arange(REPLICAS, dtype=np.int64)
+
+
+def inside(state: StreamEvidence, plan: StreamPlan) -> NDArray[np.bool_]:
+    """bool [B, U, S, C]: evidence since the last reset shows, at the plan's confidence, the clause is kept.
+
+    A stream whose clause is still broken is called inside, ever, with probability at most
+    ``1 - confidence`` per attempt, and an attempt begins with a reset.
+    """
+    return np.asarray(state.health.mean(axis=-1) >= 1.0 / (1.0 - plan.confidence))
+
+
+def relative_excess(state: StreamEvidence, plan: StreamPlan) -> NDArray[np.float64]:
+    """float64 [B, U, S, C]: how far observations since the likely change lie beyond the limit, as a share of
+    it.
+    """
+    count = np.maximum(state.since[..., 0], 1.0)
+    null = np.where(plan.clauses.kind == Kind.BETTING, plan.clauses.null_mean, 0.0)
+    return np.asarray(np.maximum(state.since[..., 1] / count - null, 0.0) / plan.clauses.scale)
 
 
 def probes(seed: int, batch: int, count: int, scale: float = 1.0) -> ProbeSamples:

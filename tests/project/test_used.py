@@ -1,0 +1,110 @@
+"""What the project defines, the project uses: code that serves tests alone stands under ``tests``."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+from tests.support.paths import ROOT
+
+FOLDERS = (
+    "contracts",
+    "controller",
+    "simulator",
+    "faults",
+    "policies",
+    "live",
+    "k8s",
+    "scripts",
+    "selvage_fleet",
+)
+#: Called by a library, by their name or through a decorator that keeps them.
+CALLED = re.compile(r"command|callback|register|kopf|\bon\.|overload|extending|validator|serializer")
+#: A string that may name something, and not a sentence.
+SHORT = 100
+#: What stands for tests or for nobody all the same, and why. Only fewer.
+ALLOWED = {
+    "live.observe.past.MOST_OUTSIDE": "the bound that the module promises for its default threshold",
+}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every source outside of tests, by the module's name."""
+    found = {}
+    for path in (p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found[name] = ast.parse(path.read_text())
+    return found
+
+
+def defined(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """Names that a module defines at its top level, with the statements."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            kept = node.name.startswith("__") or CALLED.search(
+                " ".join(map(ast.unparse, node.decorator_list))
+            )
+            if not kept:
+                yield node.name, node
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (
+                (t.id, node) for t in targets if isinstance(t, ast.Name) and not t.id.startswith("__")
+            )
+
+
+def loaded(node: ast.AST) -> Counter[str]:
+    """How often a piece of source reads each name."""
+    found = (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
+    return Counter(name.id for name in found)
+
+
+def called_by_others(tree: ast.Module) -> Iterator[str]:
+    """Names that a module imports, picks from an object or writes in a string."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < SHORT:
+            yield from re.findall(r"\w+", node.value)
+
+
+def told() -> set[str]:
+    """Words of pages, manifests and settings, which name what is public or started by its name."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "pyproject.toml", ROOT / "Makefile"]
+    pages += [p for folder in FOLDERS for e in ("*.yaml", "*.j2", "*.md") for p in (ROOT / folder).rglob(e)]
+    return {
+        word for page in pages if page.name != "CHANGELOG.md" for word in re.findall(r"\w+", page.read_text())
+    }
+
+
+def unused(known: dict[str, ast.Module]) -> set[str]:
+    """Functions, classes and constants that nothing names but their own definition."""
+    found = set()
+    elsewhere = {name for tree in known.values() for name in called_by_others(tree)} | told()
+    for module, tree in known.items():
+        reads = loaded(tree)
+        for name, node in defined(tree):
+            if name not in elsewhere and reads[name] <= loaded(node)[name]:
+                found.add(f"{module}.{name}")
+    return found
+
+
+def test_what_is_defined_is_used_outside_of_tests() -> None:
+    """Every function, class and constant is named by another piece of the project, a page or a manifest."""
+    found = unused(trees())
+    assert not found - ALLOWED.keys(), "move to tests/support or delete"
+    assert not ALLOWED.keys() - found, "used by now: take them out of the list"
+
+
+def test_a_function_that_calls_itself_alone_is_found() -> None:
+    """A name that only its own definition reads is as unused as one that nobody reads (negative control)."""
+    text = (
+        "def _spare(n):\n    return _spare(n - 1)\n\n_KEPT_SPARE = 3\n\ndef _busy_one(): ...\n\n_busy_one()\n"
+    )
+    assert unused({"spare": ast.parse(text)}) == {"spare._spare", "spare._KEPT_SPARE"}
