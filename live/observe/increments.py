@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import ENGINE_COUNTERS, HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
 from contracts.units import MS_PER_S
 from live.observe.metrics import COUNTERS, COUNTERS_AT, EngineReading, ReadFields
-from live.observe.readings_pass import Places, count_between
+from live.observe.readings_pass import EdgePlaces, count_between
 
 _FIELDS = tuple(entry.name for entry in fields(EngineCounters))
 _SPAN = _FIELDS.index("span_s")
@@ -65,12 +65,12 @@ def count(
 @lru_cache(maxsize=256)
 def _compared(
     before: ReadFields, now: ReadFields, edges_ms: tuple[float, ...]
-) -> tuple[NDArray[np.int64], Places]:
+) -> tuple[NDArray[np.int64], EdgePlaces]:
     """``families`` and ``places`` [F, E + 1] of ``count_between``; one whose edges changed has no counts."""
     both = zip(before.edges_s, before.begins, now.edges_s, now.begins, strict=True)
     families = [(old, new, len(edges) if edges == were else 0) for were, old, edges, new in both]
     found = [_places(edges or (float("inf"),), edges_ms) for edges in now.edges_s]
-    places = Places(*(np.stack(each) for each in zip(*found, strict=True)))
+    places = EdgePlaces(*(np.stack(each) for each in zip(*found, strict=True)))
     return np.array(families, dtype=np.int64), places
 
 
@@ -86,7 +86,7 @@ def on_record_edges(
 
 
 @lru_cache(maxsize=64)
-def _places(edges_s: tuple[float, ...], edges_ms: tuple[float, ...]) -> Places:
+def _places(edges_s: tuple[float, ...], edges_ms: tuple[float, ...]) -> EdgePlaces:
     """Which of the server's edges each edge of the record [E + 1] lies between."""
     wanted, bounds = np.array([*edges_ms, np.inf]) / MS_PER_S, np.array(edges_s)
     at = np.searchsorted(bounds, wanted * (1.0 - 1e-9), side="left")
@@ -96,4 +96,4 @@ def _places(edges_s: tuple[float, ...], edges_ms: tuple[float, ...]) -> Places:
     share, some = np.ones(len(wanted)), between & (wanted > bounds[below])
     low, high = bounds[below[some]], bounds[above[some]]
     share[some] = np.log(wanted[some] / low) / np.log(high / low)
-    return Places(below, above, share)
+    return EdgePlaces(below, above, share)

@@ -143,7 +143,7 @@ def _exponent(text, place, end):
     return -found if negative else found
 
 
-class Places(NamedTuple):
+class EdgePlaces(NamedTuple):
     """Between which counts of a server those of the record lie, and how far from the lower to the upper."""
 
     below: NDArray[np.int64]  # [..., E + 1]
@@ -177,9 +177,9 @@ def count_between(engine, latency_le, before, now, rows, first, families, places
     rows: int64, row of ``engine`` of each counter; they stand in the numbers from ``first`` on.
     families: int64 [F, 3], where the counts of each begin in ``before`` and in ``now``, and how many are
     compared; one in which a count fell, or is none, is left out.
-    places: ``Places`` of the edges of the record, [F, E + 1].
+    places: ``EdgePlaces`` of the edges of the record, [F, E + 1].
     """
-    places = borrowed(Places(*places))
+    places = borrowed(EdgePlaces(*places))
     for n in range(len(rows)):
         if now[first + n] - before[first + n] < 0.0:
             return False
