@@ -82,7 +82,7 @@ _OF_THE_WAY = ("content-encoding", "content-length", "transfer-encoding")
 def _hold(client: httpx.Client) -> None:
     """Let connections that ``client`` opens from now on keep to the deadline."""
     for transport in (client._transport, *client._mounts.values()):
-        pool = getattr(transport, "_pool", None)
+        pool: Any = getattr(transport, "_pool", None)
         backend = getattr(pool, "_network_backend", None)
         if isinstance(backend, httpcore.NetworkBackend) and not isinstance(backend, _TimedBackend):
             pool._network_backend = _TimedBackend(backend)

@@ -30,6 +30,7 @@ from k8s.resources.kinds import document_of
 from live.fleet.plan import _context
 from live.kld.reference import ReferencePlan, reference_for
 from live.kld.server import KldServer
+from live.measure import reference_store
 from live.measure.backend import TopScores
 from live.measure.checkpoint import kv_bytes, weights_bytes
 from live.measure.endpoint import Endpoint
@@ -37,9 +38,8 @@ from live.measure.kernels import VLLM_KERNELS
 from live.measure.prompts import Prompt
 from live.measure.reference import TopReference
 from live.measure.reference_store import _content as reference_content
-from live.measure.reference_store import _read as read_reference
+from live.probe import golden_answers
 from live.probe.golden_answers import SAMPLING
-from live.probe.golden_answers import _read as read_golden
 from policies.certify.signature import refuse_unsigned, signature_of
 from scripts.cli.contract_tables import evaluation_json
 from scripts.cli.profile_request import read_key
@@ -224,9 +224,15 @@ def cluster_objects(folder: Path) -> list[Path]:
 
 STORED: dict[str, Reader] = {
     "golden answers": Reader(
-        read=read_golden, originals=written("answers.json", json.dumps(GOLDEN)), kinds=mutations.JSON
+        read=lambda path: golden_answers._read(path, ("k",), ("a",)),
+        originals=written("answers.json", json.dumps(GOLDEN)),
+        kinds=mutations.JSON,
     ),
-    "reference stores": Reader(read=read_reference, originals=top_reference, kinds=mutations.ARCHIVE),
+    "reference stores": Reader(
+        read=lambda path: reference_store._read(path, PROMPTS),
+        originals=top_reference,
+        kinds=mutations.ARCHIVE,
+    ),
     "references of comparisons": Reader(
         read=own_reference,
         originals=written("rows.f32", log_rows(3, 8).tobytes()),

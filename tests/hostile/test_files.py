@@ -23,8 +23,8 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import load_document
 from contracts.regular_files import TEXT_BYTES, UNPACKED_BYTES, hash_regular, read_regular
 from contracts.workload.azure_trace import load_trace
+from live.measure import reference_store
 from live.measure.prompts import load_prompts
-from live.measure.reference_store import _read as stored_reference
 from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
 from scripts.cli.main import app
@@ -34,6 +34,12 @@ from tests.support.paths import ROOT
 from tests.support.synthetic import write_world
 
 SHIPPED_MANIFEST = ROOT / "contracts" / "library" / "policies" / "routing.yaml"
+
+
+def stored_reference(path: Path) -> object:
+    """A reference of no prompts."""
+    return reference_store._read(path, [])
+
 
 READERS: dict[str, Callable[[Path], object]] = {
     "documents": load_document,

@@ -92,7 +92,7 @@ def test_certificates_come_from_the_file(tmp_path: Path) -> None:
 )
 def test_models_are_told_apart_by_all_that_a_server_states(other: dict[str, Any]) -> None:
     """A model of another name, source, context or base is another one; one stated again is the same."""
-    first = {"id": "chat", "root": "org/Model", "max_model_len": 2048}
+    first: dict[str, Any] = {"id": "chat", "root": "org/Model", "max_model_len": 2048}
     keys = [stated_model({"data": [entry]}, entry["id"]) for entry in (first, dict(first), first | other)]
     assert keys[0] == keys[1] != keys[2]
 

@@ -80,12 +80,12 @@ def test_late_lies_between_what_surely_was_and_what_may_have_been(
     times = np.array(times_s)
     counts = np.array([(times <= edge).sum() for edge in edges_s], dtype=np.float64)
     told = on_record_edges(edges_s, counts)
-    for count, edge in zip(told, (*np.array(HISTOGRAM_EDGES_MS) / 1000.0, np.inf), strict=True):
+    for told_le, edge in zip(told, (*np.array(HISTOGRAM_EDGES_MS) / 1000.0, np.inf), strict=True):
         above = next(bound for bound in edges_s if bound >= edge * (1.0 - 1e-9))
         below = max((bound for bound in edges_s if bound < edge), default=0.0)
-        assert (times <= below).sum() <= count <= (times <= above).sum()
+        assert (times <= below).sum() <= told_le <= (times <= above).sum()
         if below == 0.0 or above == np.inf:
-            assert count == (times <= above).sum()
+            assert told_le == (times <= above).sum()
     assert told[-1] == times.size
     assert (np.diff(told) >= 0).all()
 

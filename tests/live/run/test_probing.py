@@ -78,7 +78,7 @@ def test_a_reference_is_asked_anew_of_another_model(tmp_path: Path) -> None:
     """What one model answered is right for no other, though both are served under one name."""
     file = tmp_path / "prompts.jsonl"
     file.write_text(dump_prompts([replace(one, split="probe") for one in prompts()]))
-    options = ProbeOptions(prompts=str(file))
+    options = ProbeOptions(prompts=file)
     asked = [0, 0]
 
     def endpoint(number: int) -> Endpoint:
