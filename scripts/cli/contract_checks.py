@@ -100,7 +100,7 @@ def _unknown_policies(document: Document) -> Iterator[Breach]:
     named = list(_policies_of(document))
     if not named:
         return
-    import policies.registry  # noqa: F401 - it registers ours
+    from policies import registry  # noqa: F401 - it registers ours
     from policies.kinds import chosen_settings
     from scripts.e5.configurations import TUNED
 
