@@ -25,6 +25,8 @@ from live.measure.streamed_answers import payloads
 from live.probe.prefill import TOP_K
 
 _TOKEN_PREFIX = "token_id:"
+#: How the names of probes begin.
+NONCE = "probe-"
 #: Servers return log-probabilities as 32-bit numbers: so little above 0 is rounding.
 _ROUNDING = 1e-6
 
@@ -129,7 +131,7 @@ class GreedyAnswer:
 
 def fresh_nonce() -> str:
     """A name that no other request has, over all runs."""
-    return f"probe-{secrets.token_hex(8)}"
+    return f"{NONCE}{secrets.token_hex(8)}"
 
 
 def ask(
@@ -190,23 +192,29 @@ class _Gathered:
         self._tokens: list[int] = []
         self._rows: list[dict[int, float]] = []
         self._text: list[str] = []
-        self._stop, self._named = "", ""
+        self._stop, self._named, self._first_named = "", "", ""
         self._sound = True
         self._prompt_kept: bool | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Take in one event; MeasurementError where it is none of such an answer."""
         try:
-            self._named = self._named or str(event.get("id") or "")
+            self._note_name(str(event.get("id") or ""))
             for choice in event.get("choices") or ():
                 self._take(choice)
         except MALFORMED:
             raise MeasurementError("the answer holds no tokens with log-probabilities") from None
 
+    def _note_name(self, name: str) -> None:
+        """The name of the answer; of parts with several, one that is not the first's: that is another's."""
+        if name and (not self._named or name != self._first_named):
+            self._first_named = self._first_named or name
+            self._named = name
+
     def _take(self, choice: Mapping[str, Any]) -> None:
         prompt = choice.get("prompt_token_ids")
         if prompt is not None:
-            self._prompt_kept = tuple(prompt) == self._asked
+            self._prompt_kept = self._prompt_kept is not False and tuple(prompt) == self._asked
         self._text.append(str(choice.get("text") or ""))
         self._stop = str(choice.get("finish_reason") or self._stop)
         logprobs = choice.get("logprobs") or {}

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from contracts.errors import MeasurementError
 from contracts.metrics.generation import GENERATION_COLUMNS, answer_broken, grammar_invalid, nonce_crossed
 from live.probe.answers import (
+    NONCE,
     GreedyAnswer,
     Line,
     Question,
@@ -262,12 +263,15 @@ def note(judged: dict[str, float], column: str, value: float) -> None:
 
 
 def _crossed(found: GreedyAnswer, nonce: str, echo: Echo) -> float:
-    """1 where the answer is to another prompt, or names another request without naming its prompt; NaN where
-    the server names neither. What stands between may rename requests, so the prompt decides where it is said.
+    """1 where the answer is to another prompt, to another probe, or names another request without naming its
+    prompt; NaN where the server names neither. What stands between may rename requests, so the prompt decides
+    where it is said, but for names that probes alone have: one prompt is asked more than once.
     """
+    if NONCE in found.named and nonce not in found.named:
+        return 1.0
     if found.prompt_kept is not None:
         return float(not found.prompt_kept)
-    if "probe-" in found.named or (echo.seen and found.named):
+    if NONCE in found.named or (echo.seen and found.named):
         return nonce_crossed(nonce, found.named)
     return math.nan
 

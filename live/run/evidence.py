@@ -6,6 +6,7 @@ probes that led there and what is known of the engine become one file. Prompts a
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,9 @@ FORMAT = 1
 EVIDENCE = "evidence"
 #: How the reason begins where nobody was condemned and traffic left a kernel.
 LEFT = "traffic left"
+#: Columns of what no sound server shows, however often its answers are right.
+EVENTS = ("answer_broken", "nonce_crossed", "grammar_invalid")
+_GENERATED = "its failing probe was a generation, which is not asked again"
 _LAST = 32
 #: A share of a slice that moves; and how soon a replica's evidence is kept again, s.
 _MOVED, _AGAIN_S = 0.01, 600.0
@@ -94,7 +98,7 @@ class IncidentEvidence:
         found = {}
         for kernel in np.flatnonzero(lost).tolist():
             mine = np.flatnonzero(self._layout.replica_kernel == kernel).tolist()
-            seen = {r: first_value(probe) for r in mine if (probe := worst(list(self._probes[r])))}
+            seen = {r: badness(probe) for r in mine if (probe := worst(list(self._probes[r])))}
             if seen:
                 found[max(seen, key=lambda r: seen[r])] = f"{LEFT} {self._layout.kernels[kernel]}"
         return found
@@ -128,7 +132,7 @@ class IncidentEvidence:
 
     def _traces(self, replica: DescribedReplica, failing: dict[str, Any] | None) -> dict[str, Any]:
         if failing is None or failing["prompt"] not in self._right:
-            return {"note": "no probe of it was answered"}
+            return {"note": "no probe of it was answered" if failing is None else _GENERATED}
         right = self._right[failing["prompt"]]
         traces: dict[str, Any] = {
             "token_ids": list(right.prompt.token_ids),
@@ -149,14 +153,24 @@ def _condemned(turn: Turn) -> dict[int, str]:
 
 
 def worst(probes: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The answered probe whose first metric is largest; None without any."""
-    answered = [one for one in probes if one["answered"] and one["values"]]
-    return max(answered, key=first_value, default=None)
+    """The answered probe that shows most, by ``badness``; None without any that measured something."""
+    told = [one for one in probes if one["answered"] and _measured(one)]
+    return max(told, key=badness, default=None)
 
 
-def first_value(probe: Mapping[str, Any]) -> float:
-    """What the first of the contract's probe metrics is on ``probe``."""
-    return float(next(iter(probe["values"].values())))
+def badness(probe: Mapping[str, Any]) -> tuple[float, float, float]:
+    """How bad ``probe`` is: by ``EVENTS``, then the first of the contract's probe metrics, then any other.
+
+    Kinds of probes measure different metrics; what one did not measure is NaN, and says nothing.
+    """
+    found, first = _measured(probe), next(iter(probe["values"]), "")
+    events = max((value for name, value in found.items() if name in EVENTS), default=0.0)
+    return events, found.get(first, -math.inf), max(found.values(), default=-math.inf)
+
+
+def _measured(probe: Mapping[str, Any]) -> dict[str, float]:
+    """Its values by metric, of those that it measured."""
+    return {name: float(value) for name, value in probe["values"].items() if not math.isnan(value)}
 
 
 def ask(endpoint: Endpoint, prompt: Prompt) -> TopScores:

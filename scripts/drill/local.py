@@ -84,12 +84,25 @@ def refuse_unfit(drills: Iterable[LocalDrill], folder: FleetFolder, drivers: Ite
 
     No port is among it: fleets of drills take free ones.
     """
-    asked, healers = tuple(drills), tuple({(one.policy, one.meta): one for one in drivers}.values())
+    asked = tuple(drills)
     found = [*_fleets(asked, folder), *_loads(asked)]
-    judged = {(one.fleet.pool, one.contract_file): one for one in asked}
-    found += [problem for one in judged.values() for healer in healers for problem in _policy(one, healer)]
+    for problems in unfit_policies(asked, drivers).values():
+        found += problems
     if found:
         raise DocumentError(found)
+
+
+def unfit_policies(
+    drills: Iterable[LocalDrill], drivers: Iterable[DrilledPolicy]
+) -> dict[str, list[Problem]]:
+    """By its policy, what keeps each of ``drivers`` that does not fit from driving the fleets of ``drills``."""
+    judged = {(one.fleet.pool, one.contract_file): one for one in drills}
+    found: dict[str, list[Problem]] = {}
+    for healer in {(one.policy, one.meta): one for one in drivers}.values():
+        problems = [problem for one in judged.values() for problem in _policy(one, healer)]
+        if problems:
+            found.setdefault(healer.policy, []).extend(problems)
+    return found
 
 
 def _fleets(drills: tuple[LocalDrill, ...], folder: FleetFolder) -> Iterator[Problem]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import typer
 
-from scripts.drill.local import drilled_fleet, refuse_unfit
+from scripts.drill.local import drilled_fleet, refuse_unfit, unfit_policies
 from scripts.e5.experiment import write_results
 from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, announced, run_episodes
@@ -26,7 +27,7 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
     (``refuse_unfit``); LiveError and DrillError where the fleet does not take part. What was finished until
     then is kept, and the same command goes on from it.
     """
-    suite = plan_local(options)
+    suite = who_fits(plan_local(options), options)
     kept = KeptEpisodes(options.out, sources_sha256("live"), cpu_model(), cores())
     todo = [one for one in suite.episodes if kept.load(one) is None]
     refuse_unfit([suite.drills[one.entry.name] for one in todo], options.folder, map(driver_of, todo))
@@ -43,6 +44,20 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
     write_results(options.out, content, page)
     _say(f"{options.out / 'report.html'}")
     show(content, suite, as_json=as_json)
+
+
+def who_fits(suite: LocalSuite, options: LocalOptions) -> LocalSuite:
+    """``suite`` without the policies that nobody asked for by name and that cannot drive this fleet: a policy
+    that was certified for other fleets would be a fallback's result under its name. Who is left out is said.
+    """
+    if options.policies:
+        return suite
+    drivers = {one.configuration.name: driver_of(one) for one in suite.episodes}
+    unfit = unfit_policies(suite.drills.values(), drivers.values())
+    for policy, problems in unfit.items():
+        _say(f"without {policy}: {'; '.join(problem.actual for problem in problems)}")
+    fits = tuple(one for one in suite.configurations if drivers[one.name].policy not in unfit)
+    return replace(suite, configurations=fits) if fits else suite
 
 
 def _run_all(

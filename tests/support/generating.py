@@ -55,8 +55,8 @@ class FakeServer:
     """Answers as a healthy server does but where ``damage`` holds: there another token is chosen.
 
     cuts: streams end after so many tokens without a stop reason. names: writes the request's id into answers.
-    crosses: answers name somebody else and no prompt. renames: requests get other names. nan:
-    log-probabilities are none.
+    crosses: answers name somebody else and no prompt. renames: requests get other names. swaps: all but the
+    first part of an answer is that of another probe of the same prompt. nan: log-probabilities are none.
     """
 
     damage: Callable[[Facts], bool] = lambda _: False
@@ -64,6 +64,7 @@ class FakeServer:
     names: bool = True
     crosses: bool = False
     renames: bool = False
+    swaps: bool = False
     nan: bool = False
     ignores_grammar: bool = False
     seen: set[tuple[str, int]] = field(default_factory=set)
@@ -147,6 +148,7 @@ def _event(
     server: FakeServer,
 ) -> bytes:
     name = "other" if server.crosses or server.renames else body["request_id"]
+    name = "probe-other" if server.swaps and not first else name
     own = np.nan if server.nan else row[chosen]
     choice = {
         "text": text,

@@ -99,6 +99,8 @@ def test_a_foreign_name_is_crossed_where_the_server_is_known_to_name_requests() 
     assert healthy["nonce_crossed"] == 0.0
     crossed = PairKind().probe(prompt, asking_of(FakeServer(crosses=True), RIGHT, echo))
     assert crossed == {"nonce_crossed": 1.0}
+    swapped = PairKind().probe(prompt, asking_of(FakeServer(swaps=True), RIGHT, Echo()))
+    assert swapped == {"nonce_crossed": 1.0}
     renamed = PairKind().probe(prompt, asking_of(FakeServer(renames=True), RIGHT, echo))
     assert renamed["nonce_crossed"] == 0.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,23 @@ def test_the_worst_probe_is_of_those_that_were_answered() -> None:
     probes = [{"answered": False, "values": {"kl": 9.0}}, {"answered": True, "values": {"kl": 0.1}}]
     assert worst(probes) == probes[1]
     assert worst(probes[:1]) is None
+
+
+def test_what_a_probe_did_not_measure_hides_no_worse_one() -> None:
+    """Probes of other kinds, whose first metric is unknown, are passed over for one that shows something; an
+    answer that was somebody else's comes before any number.
+    """
+    nan = float("nan")
+    drifted = {"answered": True, "values": {"kl": 0.1, "pair": nan, "nonce_crossed": nan}}
+    fine = {"answered": True, "values": {"kl": 0.001, "pair": nan, "nonce_crossed": nan}}
+    generated = {"answered": True, "values": {"kl": nan, "pair": 0.5, "nonce_crossed": 0.0}}
+    crossed = {"answered": True, "values": {"kl": nan, "pair": nan, "nonce_crossed": 1.0}}
+    empty = {"answered": True, "values": {"kl": nan, "pair": nan, "nonce_crossed": nan}}
+    for probes in itertools.permutations([drifted, fine, generated, empty]):
+        assert worst(list(probes)) is drifted
+    assert worst([drifted, crossed, fine]) is crossed
+    assert worst([empty, generated]) is generated
+    assert worst([empty]) is None
 
 
 def test_an_answer_keeps_the_order_of_its_positions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, summary
 from scripts.e5_local import episodes
 from scripts.e5_local.episodes import driver_of
+from scripts.e5_local.experiment import who_fits
 from scripts.e5_local.plan import LocalOptions, plan_local
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.drill_runs import NotedLedger, ScriptedTarget
@@ -220,3 +222,16 @@ def test_who_would_be_replaced_by_a_fallback_is_refused(
     monkeypatch.setattr(local, "coverage_gaps", lambda *_: CoverageGaps(policy=("prompt tokens: 9 here",)))
     with pytest.raises(DocumentError, match=r"sequential.*a fallback drives.*prompt tokens: 9 here"):
         refuse_unfit(drills, FleetFolder(path=tmp_path / "fleet"), drivers)
+
+
+def test_of_the_suite_s_own_policies_those_that_fit_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network of five slices on a fleet of two is left out and said, unless somebody asked for it."""
+    suite = planned(tmp_path, policies=("fixed", "sequential", "learned"), seeds=1)
+    options = LocalOptions(out=tmp_path / "out", folder=FleetFolder(path=tmp_path / "fleet"))
+    fits = who_fits(suite, options)
+    assert [one.name for one in fits.configurations] == ["fixed", "sequential"]
+    assert {one.configuration.name for one in fits.episodes} == {"fixed", "sequential"}
+    assert "without learned" in capsys.readouterr().err
+    assert who_fits(suite, replace(options, policies=("learned",))) is suite
