@@ -95,7 +95,7 @@ def refuse_unfit(drills: Iterable[LocalDrill], folder: FleetFolder, drivers: Ite
 def unfit_policies(
     drills: Iterable[LocalDrill], drivers: Iterable[DrilledPolicy]
 ) -> dict[str, list[Problem]]:
-    """By its policy, what keeps each of ``drivers`` that does not fit from driving the fleets of ``drills``."""
+    """By policy, what keeps those of ``drivers`` that do not fit from driving the fleets of ``drills``."""
     judged = {(one.fleet.pool, one.contract_file): one for one in drills}
     found: dict[str, list[Problem]] = {}
     for healer in {(one.policy, one.meta): one for one in drivers}.values():
