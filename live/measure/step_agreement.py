@@ -15,7 +15,6 @@ from itertools import combinations
 import numpy as np
 
 from contracts.compiled.build import request_delay_s, served_step_s
-from contracts.compiled.carried import LEAST_RPS
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
 from contracts.documents.profile import ServingPath, StepHalfWidths, StepPrediction, StepTime
 from contracts.errors import MeasurementError
@@ -175,11 +174,6 @@ def _capacity(
     whole = len(served) == len(models) and None not in served
     paths = served if whole else [None] * len(models)
     found = tuple(_carried(one, path, terms, held) for one, path in zip(models, paths, strict=True))
-    if min(found) <= LEAST_RPS:
-        raise MeasurementError(
-            "nothing is carried with these objectives, so capacities cannot be compared:"
-            " allow more by --ttft-ms or --inter-token-ms, or leave them away"
-        )
     return CapacityAgreement(carried_rps=found, max_sequences=held, served=whole)
 
 

@@ -102,11 +102,15 @@ def test_capacity_is_the_simulators_and_knows_the_serving_path() -> None:
     assert not half.capacity.served
 
 
-def test_objectives_that_nothing_keeps_compare_nothing() -> None:
-    """Two kernels that carry nothing are not alike: the terms are refused."""
+@pytest.mark.parametrize("terms", [CapacityTerms(ttft_ms=0.1), CapacityTerms(inter_token_ms=0.1)])
+def test_objectives_that_nothing_keeps_still_tell_kernels_apart(terms: CapacityTerms) -> None:
+    """What no load keeps leaves half of the steady state at most, and a slower kernel still carries less."""
     model = certain(measured(1))
-    with pytest.raises(MeasurementError, match="--ttft-ms"):
-        step_agreement([model, model], terms=CapacityTerms(ttft_ms=0.1))
+    slower = model.model_copy(update={"base_ms": 2.0 * model.base_ms})
+    free, held = (step_agreement([model, slower], terms=one).capacity for one in (CapacityTerms(), terms))
+    assert held.carried_rps[0] > held.carried_rps[1]
+    assert 0.1 < held.carried_rps[0] / free.carried_rps[0] <= 0.5
+    assert not held.agrees
 
 
 def test_profiles_of_other_operating_points_are_refused() -> None:
