@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.telemetry import FleetTelemetry
+from contracts.telemetry import FleetTelemetry, ProbeOutcome
 from controller.detect.detector import AlarmState
 from controller.judge.judge import Judgement
 from controller.perceive.estimate import Estimate
@@ -64,3 +64,11 @@ class Decision:
     def table(self) -> NDArray[np.float64]:
         """float64 [B, S, K + 1], in force from now on; last column shed."""
         return self.plan.table
+
+
+def unreadable_answers(telemetry: FleetTelemetry) -> NDArray[np.int64]:
+    """int64 [B, R], answers to probes in this tick that could not be read: no evidence of anything."""
+    probes, found = telemetry.probes, np.zeros(telemetry.replica_state.shape, dtype=np.int64)
+    fleet, slot = np.nonzero(probes.outcome == ProbeOutcome.UNREADABLE)
+    np.add.at(found, (fleet, probes.replica[fleet, slot]), 1)
+    return found

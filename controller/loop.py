@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
-from controller.decision import Decision, Perception
+from controller.decision import Decision, Perception, unreadable_answers
 from controller.detect.tick import Comparisons, Memories, detect
 from controller.encoding.observe import observe
 from controller.initial import initial_state
-from controller.judge.hang import unreadable_answers
 from controller.judge.judge import judge
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate

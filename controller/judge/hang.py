@@ -67,14 +67,6 @@ def note_timeouts(
     return {"timeouts": count, "since_at_s": since_at_s}
 
 
-def unreadable_answers(telemetry: FleetTelemetry) -> NDArray[np.int64]:
-    """int64 [B, R], answers to probes in this tick that could not be read: no evidence of anything."""
-    probes, found = telemetry.probes, np.zeros(telemetry.replica_state.shape, dtype=np.int64)
-    fleet, slot = np.nonzero(probes.outcome == _UNREADABLE)
-    np.add.at(found, (fleet, probes.replica[fleet, slot]), 1)
-    return found
-
-
 def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
     """bool [B, R], so many probes in a row got no answer in time; None: from nobody, or nobody asks."""
     if not memory:
