@@ -120,7 +120,7 @@ def _load_seen(
 ) -> LoadSeen:
     """What this tick shows of kernels at their load. ready: int64 [B, K]."""
     after, block, plain = known.after, watched.block, np.ascontiguousarray
-    heard = after.now_s[:, None] - after.scraped_at_s <= setup.contract.stale_after_s
+    told = after.now_s[:, None] - after.scraped_at_s <= setup.contract.stale_after_s
     return LoadSeen(
         now_s=after.now_s,
         passed_s=known.estimate.since_s,
@@ -133,7 +133,7 @@ def _load_seen(
         ended=plain(block.ended),
         bad=plain(block.bad),
         fresh=known.estimate.fresh,
-        telling=plain(known.observation.in_rotation & heard),
+        telling=plain(known.observation.in_rotation & told),
         owner=setup.layout.replica_kernel,
     )
 

@@ -33,11 +33,10 @@ from contracts.documents.meta import MetaSpec
 from contracts.documents.route import RoutePolicySpec
 from contracts.documents.scenario import FaultTarget
 from contracts.documents.suite import SuiteSpec
-from contracts.errors import DocumentError, KeyPath, Problem
+from contracts.errors import DocumentError, KeyPath
 from contracts.loading.loader import load_as
 from contracts.loading.profiles import kernel_profile
 from contracts.loading.uris import PACKAGE_PREFIX, check_pinned, resolve_uri
-from contracts.loading.yaml_positions import dotted, parse
 from contracts.rules.breach import Breach, under
 from contracts.rules.scenario import drill_breaches, fault_breaches, scenario_breaches
 from contracts.workload.azure_trace import load_trace
@@ -46,17 +45,8 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 Faults = list[tuple[KeyPath, ScheduledFault]]
 
 
-def reference_problems(document: Document, text: str, file: str) -> list[Problem]:
-    """Problems with what ``document``, read from ``text`` in ``file``, refers to; none if all is well."""
-    written = parse(text, file)
-    return [
-        Problem(file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)
-        for b in reference_breaches(document, file)
-    ]
-
-
 def reference_breaches(document: Document, file: str) -> Iterator[Breach]:
-    """The same as broken rules of ``document``, read from ``file``."""
+    """What is wrong with what ``document``, read from ``file``, refers to, as broken rules."""
     yield from _Follower(file=file).follow(document)
 
 

@@ -76,11 +76,6 @@ class RouteWrite:
     stored: Manifest
 
 
-def write_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> bool:
-    """``put_rules``; whether anything was written."""
-    return put_rules(routes, route, rules).written
-
-
 def put_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> RouteWrite:
     """Put ``rules`` in force.
 

@@ -13,7 +13,6 @@ import yaml
 from contracts.documents import FileRef
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_document
-from contracts.loading.references import reference_problems
 from contracts.loading.uris import resolve_uri
 from policies.registry import configuration_sha256
 from simulator.world import measured
@@ -21,6 +20,7 @@ from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.paths import ROOT
+from tests.support.references import reference_problems
 from tests.support.synthetic import pool_spec, scenario_document, write_world
 
 LIBRARY = ROOT / "contracts" / "library"

@@ -12,7 +12,7 @@ import pytest
 
 from contracts.loading.files import canonical_sha256
 from k8s.routes.rules import Mirror, Rule, route_rules, table_of
-from k8s.routes.writer import ASKED, WRITTEN, Conflict, RouteError, WrittenRoute, write_rules
+from k8s.routes.writer import ASKED, WRITTEN, Conflict, RouteError, WrittenRoute, put_rules
 from tests.k8s.routes.test_rules import shape_of
 
 SHAPE = shape_of(2, 2)
@@ -93,16 +93,16 @@ def _no_share(rule: Rule) -> None:
 def test_what_the_server_makes_of_our_rules_is_no_foreign_edit(makes: Change) -> None:
     """Under every definition a route is written, rests, is moved, and what others edit shows."""
     server = Definition(makes)
-    assert write_rules(server, OURS, rules(0.7))
+    assert put_rules(server, OURS, rules(0.7)).written
     rested = server.writes
     for _ in range(3):
-        assert not write_rules(server, OURS, rules(0.7))
+        assert not put_rules(server, OURS, rules(0.7)).written
     assert server.writes == rested
-    assert write_rules(server, OURS, rules(0.6))
-    assert not write_rules(server, OURS, rules(0.6))
+    assert put_rules(server, OURS, rules(0.6)).written
+    assert not put_rules(server, OURS, rules(0.6)).written
     server.edit(_weightless)
     with pytest.raises(RouteError) as caught:
-        write_rules(server, OURS, rules(0.5))
+        put_rules(server, OURS, rules(0.5))
     assert caught.value.reason == "ForeignEdit"
 
 
@@ -110,20 +110,20 @@ def test_a_gateway_that_writes_its_status_meanwhile_makes_no_edit() -> None:
     """Between our write and the note of what was stored a gateway may write the status."""
     server = Definition(_with_times)
     server.conflicts = 2
-    assert write_rules(server, OURS, rules(0.7))
-    assert not write_rules(server, OURS, rules(0.7))
+    assert put_rules(server, OURS, rules(0.7)).written
+    assert not put_rules(server, OURS, rules(0.7)).written
     assert ASKED in server.found["metadata"]["annotations"]
 
 
 def test_a_share_that_a_definition_drops_is_never_written() -> None:
     """A mirror whose share is dropped would take all requests: the rules that stand stay, and it is said."""
     server = Definition(_no_share)
-    write_rules(server, OURS, rules(0.7))
+    put_rules(server, OURS, rules(0.7))
     before = copy.deepcopy(server.found)
     mirrored = replace(SHAPE, mirrors=(Mirror(backend=SHAPE.kernels[1], ratio=0.1),))
     wanted = route_rules(np.array([[0.7, 0.3, 0.0], [0.0, 0.9, 0.1]]), mirrored)
     with pytest.raises(RouteError, match=r"drops filters.requestMirror.fraction") as caught:
-        write_rules(server, OURS, wanted)
+        put_rules(server, OURS, wanted)
     assert caught.value.reason == "FieldsDropped"
     assert server.found == before
 
@@ -131,9 +131,9 @@ def test_a_share_that_a_definition_drops_is_never_written() -> None:
 def test_rules_that_an_earlier_version_wrote_are_ours() -> None:
     """A route with the hash over the bare rules, as versions before wrote it, is taken on."""
     server = Definition(lambda rule: None)
-    write_rules(server, OURS, rules(0.7))
+    put_rules(server, OURS, rules(0.7))
     server.found["metadata"]["annotations"][WRITTEN] = canonical_sha256(rules(0.7))
-    assert write_rules(server, OURS, rules(0.6))
+    assert put_rules(server, OURS, rules(0.6)).written
 
 
 def test_a_table_is_read_from_rules_without_names() -> None:

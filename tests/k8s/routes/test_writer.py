@@ -10,7 +10,7 @@ from kubernetes import client
 
 from k8s.api.routes import ApiRoutes
 from k8s.routes.rules import Rule, route_rules
-from k8s.routes.writer import OWNER, WRITTEN, RouteError, WrittenRoute, write_rules
+from k8s.routes.writer import OWNER, WRITTEN, RouteError, WrittenRoute, put_rules
 from tests.k8s.routes.test_rules import shape_of
 
 pytestmark = pytest.mark.needs("kube_api")
@@ -43,59 +43,59 @@ def stored(routes: ApiRoutes) -> dict[str, Any]:
 
 def test_a_route_is_made_and_reads_back_as_written(routes: ApiRoutes) -> None:
     """A route is made and reads back as written."""
-    assert write_rules(routes, ours(routes), rules(0.7))
+    assert put_rules(routes, ours(routes), rules(0.7)).written
     assert stored(routes)["spec"]["rules"] == rules(0.7)
     assert stored(routes)["spec"]["hostnames"] == ["chat.example.org"]
 
 
 def test_equal_rules_are_not_written_again(routes: ApiRoutes) -> None:
     """Equal rules are not written again."""
-    write_rules(routes, ours(routes), rules(0.7))
+    put_rules(routes, ours(routes), rules(0.7))
     before = stored(routes)["metadata"]["resourceVersion"]
-    assert not write_rules(routes, ours(routes), rules(0.7))
+    assert not put_rules(routes, ours(routes), rules(0.7)).written
     assert stored(routes)["metadata"]["resourceVersion"] == before
-    assert write_rules(routes, ours(routes), rules(0.6))
+    assert put_rules(routes, ours(routes), rules(0.6)).written
 
 
 def test_a_foreign_edit_is_reported_and_left_alone(routes: ApiRoutes) -> None:
     """A foreign edit is reported and left alone."""
-    write_rules(routes, ours(routes), rules(0.7))
+    put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
     edited["spec"]["rules"][0]["backendRefs"][0]["weight"] = 1
     routes.replace(edited)
     with pytest.raises(RouteError, match="edited by somebody else") as caught:
-        write_rules(routes, ours(routes), rules(0.5))
+        put_rules(routes, ours(routes), rules(0.5))
     assert caught.value.reason == "ForeignEdit"
     assert stored(routes)["spec"]["rules"][0]["backendRefs"][0]["weight"] == 1
 
 
 def test_an_edited_route_is_taken_back_where_asked(routes: ApiRoutes) -> None:
     """An edited route is taken back where asked."""
-    write_rules(routes, ours(routes), rules(0.7))
+    put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
     edited["spec"]["rules"] = edited["spec"]["rules"][:1]
     del edited["metadata"]["annotations"][WRITTEN]
     routes.replace(edited)
-    assert write_rules(routes, ours(routes), rules(0.5))
+    assert put_rules(routes, ours(routes), rules(0.5)).written
     assert stored(routes)["spec"]["rules"] == rules(0.5)
 
 
 def test_what_is_not_about_rules_may_change(routes: ApiRoutes) -> None:
     """What is not about rules may change."""
-    write_rules(routes, ours(routes), rules(0.7))
+    put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
     edited["spec"]["hostnames"] = ["other.example.org"]
     routes.replace(edited)
-    write_rules(routes, ours(routes), rules(0.5))
+    put_rules(routes, ours(routes), rules(0.5))
     assert stored(routes)["spec"]["hostnames"] == ["other.example.org"]
 
 
 def test_a_route_of_somebody_else_is_left_alone(routes: ApiRoutes) -> None:
     """A route of somebody else is left alone."""
-    write_rules(routes, ours(routes), rules(0.7))
+    put_rules(routes, ours(routes), rules(0.7))
     other = WrittenRoute(name="chat", owner="team/other")
     with pytest.raises(RouteError, match="belongs to team/chat") as caught:
-        write_rules(routes, other, rules(0.5))
+        put_rules(routes, other, rules(0.5))
     assert caught.value.reason == "RouteOwnedByOther"
     assert stored(routes)["metadata"]["annotations"][OWNER] == "team/chat"
 
@@ -103,7 +103,7 @@ def test_a_route_of_somebody_else_is_left_alone(routes: ApiRoutes) -> None:
 def test_a_missing_route_without_a_gateway_is_said(routes: ApiRoutes) -> None:
     """A missing route without a gateway is said."""
     with pytest.raises(RouteError, match="create it with parentRefs") as caught:
-        write_rules(routes, WrittenRoute(name="chat", owner="team/chat"), rules(0.5))
+        put_rules(routes, WrittenRoute(name="chat", owner="team/chat"), rules(0.5))
     assert caught.value.reason == "RouteMissing"
 
 
@@ -124,12 +124,12 @@ class Racing(ApiRoutes):
 def test_a_write_survives_others_who_write_meanwhile(api: client.ApiClient, namespace: str) -> None:
     """A write survives others who write meanwhile."""
     racing = Racing(api, namespace)
-    write_rules(racing, ours(racing), rules(0.7))
+    put_rules(racing, ours(racing), rules(0.7))
     racing.races = 3
-    assert write_rules(racing, ours(racing), rules(0.2))
+    assert put_rules(racing, ours(racing), rules(0.2)).written
     assert stored(racing)["spec"]["rules"] == rules(0.2)
     racing.races = 100
     with pytest.raises(RouteError, match="changed 5 times") as caught:
-        write_rules(racing, ours(racing), rules(0.1))
+        put_rules(racing, ours(racing), rules(0.1))
     assert caught.value.reason == "WriteConflict"
     assert stored(racing)["spec"]["rules"] == rules(0.2)
