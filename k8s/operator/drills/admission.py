@@ -11,7 +11,6 @@ from contracts.errors import DocumentError
 from contracts.loading.oci import MissingArtefactError, OciUri
 from controller.fleet import USUAL_RATES
 from faults.client.replica import wire_form
-from faults.drill.guards import check_metrics
 from faults.drill.plan import DrillPlan, plan_drill
 from faults.inside.document import fault_of
 from faults.inside.gate import CallRefusedError
@@ -78,7 +77,7 @@ def judge_drill(found: Manifest, seen: Resources, place: DrillPlace) -> DrillAdm
     except DocumentError as error:
         return refused("Invalid", str(error))
     assert isinstance(drill, FaultDrill)
-    problem = _unsound(drill, origin(found))
+    problem = _unsound(drill)
     if problem is not None:
         return refused(*problem)
     return _resolved(drill, found, seen, place)
@@ -99,15 +98,11 @@ def unresolved(verdict: DrillAdmission, reason: str, message: str) -> DrillAdmis
     )
 
 
-def _unsound(drill: FaultDrill, file: str) -> tuple[str, str] | None:
+def _unsound(drill: FaultDrill) -> tuple[str, str] | None:
     """Reason and message of what is wrong with the document by itself."""
     spec = drill.spec
     if not spec.abort_when:
         return "NoGuards", "abort_when: a drill on a cluster needs at least one guard that ends it; state one"
-    try:
-        check_metrics((*spec.steady_state, *spec.abort_when), file)
-    except DocumentError as error:
-        return "UnknownMetric", str(error)
     for fault in spec.faults:
         if fault.shape not in ("step", "intermittent"):
             return "NotInjectable", f"{fault.name}: shape {fault.shape}; faults of pods are on or off"

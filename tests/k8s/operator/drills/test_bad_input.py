@@ -49,7 +49,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "ResolvedRefs",
         "NotForDrills",
     ),
-    "a metric that nobody measures": ({"abort_when": [GUARD]}, "Accepted", "UnknownMetric"),
+    "a metric that nobody measures": ({"abort_when": [GUARD]}, "Accepted", "Invalid"),
     "a fault that no server takes": (
         {"faults": REBUILT},
         "Accepted",
