@@ -96,4 +96,4 @@ def test_a_fleet_of_another_pool_is_refused(fleet: FleetFolder) -> None:
     words = ("run", "crash", "--target", "local", "--policy", "none")
     done = subprocess.run(command(fleet, *words), capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 2
-    assert "a fleet of test-pool runs there, the drill is for live-pool-half" in done.stderr
+    assert "expected live-pool-half, got a fleet of test-pool runs; name another --folder" in done.stderr
