@@ -168,10 +168,11 @@ class GatewayMetrics:
         """What proxies counted between their two newest answers."""
         clusters: list[ClusterCounts] = []
         for url, asked in self._asked.items():
-            if asked is not None and asked.done():
+            if asked is not None:
+                if not asked.done():
+                    continue
                 clusters += self._taken(url, asked)
-            if asked is None or asked.done():
-                self._asked[url] = self._threads.submit(self._read, url)
+            self._asked[url] = self._threads.submit(self._read, url)
         return GatewaySample(
             read_at_s=time.time(),
             requests=(),

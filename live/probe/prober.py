@@ -126,8 +126,7 @@ class Prober:
 
     def step(self, now_s: float) -> ProbeSamples:
         """Send what is due at ``now_s``; what ended since the last call, a batch of one fleet."""
-        landed = [flight for flight in self._flying if flight.answer.done()]
-        self._flying = [flight for flight in self._flying if not flight.answer.done()]
+        landed = self._land()
         for flight in landed:
             flight.queue.schedule.done(flight.due.replica)
         self._queues.rotate(1)  # who comes first takes a free lane first
@@ -149,6 +148,12 @@ class Prober:
         self._echoes |= {name: Echo() for name in moved}
         self.stated = {name: one for name, one in self.stated.items() if name in urls and name not in moved}
         self._urls = dict(urls)
+
+    def _land(self) -> list[_Flight]:
+        """Probes that have ended; each is asked once, for one that ends meanwhile must stay in flight."""
+        asked = [(flight, flight.answer.done()) for flight in self._flying]
+        self._flying = [flight for flight, done in asked if not done]
+        return [flight for flight, done in asked if done]
 
     def _made(self, began_at_s: float) -> list[_Queue]:
         """A queue per kind, of prompts whose slice the layout has."""
