@@ -25,10 +25,10 @@ setup: ## Install the core into .venv (no torch)
 setup-test: ## Install the core, the developer tools, torch, training tools, Envoy, vLLM, Ray and the Kubernetes client
 	@$(PYTHON) scripts/setup/bootstrap.py --with dev --optional torch,rl,live,vllm,k8s,ray
 
-e5: setup ## Run experiment E5; table on the terminal, out/e5/report.html (E5_ARGS=... adds options)
+e5: setup ## Run experiment E5 and its stress part; tables on the terminal, out/e5/report.html (E5_ARGS=... adds options)
 	$(BIN)/selvage e5 --out out/e5 $(E5_ARGS)
 
-e5-stress: setup ## Run E5's stress part: who does harm; out/e5-stress/report.html (E5_ARGS=... adds options)
+e5-stress: setup ## Run E5's stress part alone, three seeds: who does harm; out/e5-stress/report.html (E5_ARGS=... adds options)
 	$(BIN)/selvage e5 --suite package:contracts/library/suites/e5-stress.yaml --out out/e5-stress $(E5_ARGS)
 
 test: setup-test ## Format, lint, types, layers, then every test (TEST_ARGS=... adds options)
@@ -42,7 +42,7 @@ hostile: setup-test ## The long part of tests/hostile: 10,000 mutated files per 
 	SELVAGE_MUTATIONS=10000 $(BIN)/python -m pytest -s tests/hostile $(TEST_ARGS)
 
 readme: setup ## Run E5 and write the result section of README.md
-	$(BIN)/selvage e5 --out out/readme
+	$(BIN)/selvage e5 --stress-seeds 0 --out out/readme
 	$(BIN)/python -m scripts.e5.readme out/readme/e5.json
 
 check: ## Format, lint, types, layers

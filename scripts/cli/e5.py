@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,7 @@ from contracts.errors import DocumentError, MissingPartError, Problem
 from contracts.loading.uris import resolve_uri
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.experiment import Options
+from scripts.e5.load_controls import STRESS
 from scripts.e5.terminal import command_from, command_of, configurations_of, run_and_show
 from scripts.provenance import cores
 from scripts.workers import BACKEND_HELP, EVERY_CORE, refuse_unknown
@@ -35,6 +36,13 @@ class E5Options:
         ""
     )
     seeds: Annotated[int | None, typer.Option(help="Paired seeds; the suite's without it.")] = None
+    stress_seeds: Annotated[
+        int,
+        typer.Option(
+            help="Seeds, at most --seeds, of the stress part that follows the shipped suite, into stress/ of "
+            "--out: loads and declarations that are not as told. 0: without."
+        ),
+    ] = 2
     jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
     batch: Annotated[int | None, typer.Option(help="Fleets in lock-step; all seeds without it.")] = None
@@ -87,6 +95,7 @@ def e5(asked: E5Options) -> None:
     No result depends on --jobs or --batch.
     """
     _at_least("--seeds", asked.seeds, 1, MOST_SEEDS)
+    _at_least("--stress-seeds", asked.stress_seeds, 0, MOST_SEEDS)
     _at_least("--jobs", asked.jobs, 0)
     refuse_unknown(asked.backend, "selvage e5")
     _at_least("--batch", asked.batch, 1)
@@ -103,6 +112,20 @@ def e5(asked: E5Options) -> None:
     if asked.target != "sim":
         raise _refused("--target", "sim, local or kubernetes", asked.target, "e.g. --target local")
     run_and_show(_run_options(asked), as_json=asked.as_json)
+    if _has_stress_part(asked):
+        typer.echo("the stress part: who does harm where what it is told is wrong", err=True)
+        run_and_show(_run_options(_stress_part(asked)), quiet=asked.as_json)
+
+
+def _has_stress_part(asked: E5Options) -> bool:
+    """Whether it follows: after the shipped suite alone, with the arrivals that are its own."""
+    return asked.stress_seeds > 0 and not asked.suite and asked.trace is None
+
+
+def _stress_part(asked: E5Options) -> E5Options:
+    """The options of a run of its own; a route policy is of the shipped suite's pool, and of that alone."""
+    seeds = min(asked.stress_seeds, asked.seeds or asked.stress_seeds)
+    return replace(asked, suite=STRESS, seeds=seeds, out=asked.out / "stress", route_policy="")
 
 
 def _run_local(asked: E5Options) -> None:

@@ -44,8 +44,8 @@ COLUMNS = (
 WIDTH = 118
 
 
-def run_and_show(options: Options, *, as_json: bool = False) -> None:
-    """Run E5 as ``options`` say, write ``e5.json`` and the report, print the tables or the JSON."""
+def run_and_show(options: Options, *, as_json: bool = False, quiet: bool = False) -> None:
+    """Run E5 as ``options`` say, write ``e5.json`` and the report, print the tables, the JSON or nothing."""
     plan = plan_run(options)
     ready_folder(options.out)
     _say_broken(plan)
@@ -56,7 +56,7 @@ def run_and_show(options: Options, *, as_json: bool = False) -> None:
     Console(stderr=True).print(f"{spent}; {options.out / 'report.html'}")
     if as_json:
         typer.echo(json_text(content))
-    else:
+    elif not quiet:
         print_tables(content, tuple(one.name for one in plan.configurations))
 
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.cli.main import app
+from scripts.e5.experiment import Options
 from scripts.e5.terminal import configurations_of
 from tests.support.e5_world import write_suite
 
@@ -55,6 +56,33 @@ def test_json_on_stdout_is_the_file(tmp_path: Path) -> None:
     printed = json.loads(result.stdout)
     assert printed == json.loads((tmp_path / "out" / "e5.json").read_text(encoding="utf-8"))
     assert printed["header"]["policies"] == ["fixed-bare", "fixed"]
+
+
+@pytest.mark.parametrize(
+    "words, stress_seeds",
+    [
+        ([], 2),
+        (["--seeds", "1"], 1),
+        (["--stress-seeds", "3"], 3),
+        (["--stress-seeds", "0"], None),
+        (["--suite", "SUITE"], None),
+        (["--trace", "trace.csv"], None),
+    ],
+)
+def test_the_stress_part_follows_the_shipped_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], stress_seeds: int | None
+) -> None:
+    """It has a folder and fewer seeds of its own, and follows nothing else."""
+    runs: list[Options] = []
+    monkeypatch.setattr("scripts.cli.e5.run_and_show", lambda options, **_: runs.append(options))
+    words = [str(write_suite(tmp_path)) if one == "SUITE" else one for one in words]
+    out = tmp_path / "out"
+    result = CliRunner().invoke(app, ["e5", *words, "--policies", "sequential", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert runs[0].out == out
+    after = [(one.out, one.suite and one.suite.name, one.seeds, one.policies) for one in runs[1:]]
+    expected = (out / "stress", "e5-stress.yaml", stress_seeds, ("sequential",))
+    assert after == ([] if stress_seeds is None else [expected])
 
 
 def test_a_comma_may_belong_to_a_setting() -> None:
