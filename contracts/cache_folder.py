@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 
-#: Folder that holds the layers: the checkout, or the installed package.
-HOME = Path(__file__).resolve().parents[1]
-
 
 def cache_folders(home: Path, environment: Mapping[str, str]) -> list[Path]:
     """Folders for the code of the installation at ``home``, best first.

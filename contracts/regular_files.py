@@ -20,13 +20,13 @@ from pathlib import Path
 
 from contracts.errors import DocumentError, Problem
 
-_MIB = 2**20
+MIB = 2**20
 #: Most bytes of a file, by what it holds.
-TEXT_BYTES = 64 * _MIB  # logs, traces, prompts, decisions, registers, results
-ONNX_BYTES = 16 * _MIB
+TEXT_BYTES = 64 * MIB  # logs, traces, prompts, decisions, registers, results
+ONNX_BYTES = 16 * MIB
 #: Of an archive of arrays, and of what it unpacks to.
-ARCHIVE_BYTES = 256 * _MIB
-UNPACKED_BYTES = 128 * _MIB
+ARCHIVE_BYTES = 256 * MIB
+UNPACKED_BYTES = 128 * MIB
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),

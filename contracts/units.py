@@ -1,4 +1,4 @@
-"""Unit conversions: the only place with a factor of 1000.
+"""Unit conversions, the only place with a factor of 1000, and what numbers mean everywhere.
 
 Instants end in ``_at_ms`` or ``_at_s``, durations in ``_ms`` or ``_s``, shares in ``_ratio`` (0..1).
 """
@@ -6,7 +6,12 @@ Instants end in ``_at_ms`` or ``_at_s``, durations in ``_ms`` or ``_s``, shares 
 from __future__ import annotations
 
 MS_PER_S = 1000.0
-SECONDS_PER_MONTH = 30.0 * 24.0 * 3600.0
+SECONDS_PER_DAY = 24.0 * 3600.0
+SECONDS_PER_MONTH = 30.0 * SECONDS_PER_DAY
+#: Float clocks of equal ticks miss the end of a window by rounding; this much is ignored.
+CLOCK_SLACK_S = 1e-6
+#: Of every stated limit and interval, two-sided, unless its document or option says another.
+CONFIDENCE = 0.95
 
 
 def s_from_ms(duration_ms: float) -> float:

@@ -14,26 +14,33 @@ from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
 from controller.ports import Policy
 
+#: What a ``RoutePolicy`` asks for that says nothing.
+_UNSAID = ShieldSettings()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShieldLimits:
     """``ShieldSettings`` as the shield computes with them; the defaults are the document's."""
 
-    max_move_ratio: float = 0.25  # most of a row, as half L1, that moves in one tick of the policy's own will
-    min_dwell_s: float = 30.0  # from the begin of one such move to the begin of the next
-    canary_most_ratio: float = 0.05  # a canary's weight on a slice is at most this
-    canary_least_ratio: float = 0.01  # and at least this
+    #: Most of a row, as half L1, that moves in one tick of the policy's own will.
+    max_move_ratio: float = _UNSAID.max_weight_move_per_tick
+    min_dwell_s: float = _UNSAID.min_dwell_s  # from the begin of one such move to the begin of the next
+    canary_most_ratio: float = (
+        _UNSAID.new_kernel_traffic_ratio
+    )  # a canary's weight on a slice is at most this
+    canary_least_ratio: float = _UNSAID.new_kernel_least_ratio  # and at least this
     #: Load over capacity above which traffic overflows and is then shed. A replica keeps its objectives up to
     #: 1.09 to 1.13 times capacity (``selvage bench capacity``), and the estimate of it lies some 4 % low
     #: (``selvage bench learned``).
-    max_load_ratio: float = 1.05
+    max_load_ratio: float = _UNSAID.max_load_ratio
     #: Load over capacity up to which a kernel is filled while others have room below theirs: what is planned
     #: against may be 5 % off, and a queue that has grown at the brim stays for minutes.
     comfortable_load_ratio: float = 0.9
     #: Up to here a kernel keeps what it has, so that a wobble of the load moves nothing.
     kept_load_ratio: float = 0.95
-    max_shed_ratio: float = 0.5  # share of a slice that a policy may shed although there is headroom
-    min_ready_replicas: int = 1  # a kernel with fewer in rotation counts as gone
+    #: Share of a slice that a policy may shed although there is headroom.
+    max_shed_ratio: float = _UNSAID.max_shed_ratio
+    min_ready_replicas: int = _UNSAID.min_ready_replicas  # a kernel with fewer in rotation counts as gone
 
     @classmethod
     def of(cls, settings: ShieldSettings) -> ShieldLimits:

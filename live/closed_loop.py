@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any
 
 from contracts.rng import stream
-from live.load import client_library
+from live.load import client_library, drawn_tokens
 
 PROMPT_TOKENS, ANSWER_TOKENS = 32, 32
-_LARGEST_TOKEN, _TIMEOUT_S = 2000, 60.0
+_TIMEOUT_S = 60.0
 
 
 class Saturation:
@@ -54,7 +54,7 @@ class Saturation:
     async def _client(self, session: Any, number: int) -> None:
         rng = stream(self._seed, "saturation", str(number))
         while not self._ending.is_set():
-            prompt = [int(token) for token in rng.integers(5, _LARGEST_TOKEN, PROMPT_TOKENS)]
+            prompt = drawn_tokens(rng, PROMPT_TOKENS).tolist()
             body = {
                 "model": self._model,
                 "prompt": prompt,

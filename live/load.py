@@ -13,15 +13,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from contracts.documents.drill import DrillLoad
 from contracts.errors import MissingPartError
 from contracts.rng import stream
 from faults.client.wire import bearer
 
 SLICE_HEADER = "x-selvage-slice"
 REPLICA_HEADER = "x-selvage-replica"
-_LARGEST_TOKEN = 2000
-_DONE = b"[DONE]"
+#: What the last event of a streamed answer carries.
+DONE = b"[DONE]"
+#: Token ids that any vocabulary has: beyond the special ones, below the size of the smallest.
+_TOKENS = 5, 2000
+
+
+#: What a drill sends that says nothing but a rate.
+_UNSAID = DrillLoad(rate_rps=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +41,10 @@ class LoadPlan:
     seconds: float
     slices: tuple[str, ...]
     model: str = "selvage"
-    prompt_tokens: int = 32
-    answer_tokens: int = 16
-    streamed_ratio: float = 0.3
-    timeout_s: float = 30.0
+    prompt_tokens: int = _UNSAID.prompt_tokens
+    answer_tokens: int = _UNSAID.answer_tokens
+    streamed_ratio: float = _UNSAID.streamed_ratio
+    timeout_s: float = _UNSAID.timeout_s
     seed: int = 1
     shares: tuple[float, ...] = ()  # of the slices; empty: in turn
     arrivals_at_s: tuple[float, ...] = ()  # instants from the start, instead of the Poisson process
@@ -110,6 +118,11 @@ async def _run(plan: LoadPlan, during: Callable[[], None] | None, tap: LoadTap) 
     return sorted(records, key=lambda record: record.started_at_s)
 
 
+def drawn_tokens(rng: np.random.Generator, size: int | tuple[int, ...]) -> NDArray[np.int64]:
+    """Token ids of ``size`` that any vocabulary has."""
+    return rng.integers(*_TOKENS, size)
+
+
 def _arrivals(plan: LoadPlan) -> Iterator[_Due]:
     rng, mix = stream(plan.seed, "live_load"), stream(plan.seed, "live_load_slices")
     for number, at_s in enumerate(plan.arrivals_at_s or _poisson(plan, rng)):
@@ -121,7 +134,7 @@ def _arrivals(plan: LoadPlan) -> Iterator[_Due]:
             at_s=at_s,
             slice=plan.slices[place],
             streamed=bool(rng.random() < plan.streamed_ratio),
-            prompt=[int(token) for token in rng.integers(5, _LARGEST_TOKEN, prompt)],
+            prompt=drawn_tokens(rng, prompt).tolist(),
             answer_tokens=answer,
         )
 
@@ -156,7 +169,7 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
                 last = (last + part)[-64:]
     except Exception as failure:  # whatever ended the request is its record
         error = type(failure).__name__
-    whole = status == 200 and not error and (not due.streamed or _DONE in last)
+    whole = status == 200 and not error and (not due.streamed or DONE in last)
     return LoadRecord(
         started_at_s=started_at_s,
         slice=due.slice,

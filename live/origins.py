@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+LOOPBACK = "127.0.0.1"
 _PORTS = {"http": 80, "https": 443}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from contracts.loading.files import canonical_sha256, sha256_of
+from contracts.loading.shipped import SHIPPED_ARTEFACT
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
 from controller.detect.registry import DETECTORS
@@ -117,10 +118,6 @@ BASELINES: Mapping[str, PolicyKind] = {
         description="two thresholds on health, acted on at once",
     ),
 }
-
-
-#: The policy that ships with the library.
-SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"
 
 
 def _learned(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:

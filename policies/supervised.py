@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup, ShieldLimits
 from controller.ports import Policy
-from policies.certify.admission import LEARNED, SHIPPED_META, TRAINED
+from policies.certify.admission import LEARNED, TRAINED
 from policies.registry import make_policy
 from policies.rules.fixed import KnownGoodPolicy
 from policies.spec import parse_spec
@@ -81,7 +82,8 @@ def _artefact(spec: str) -> Artefact | None:
     if name not in TRAINED or values.get("onnx") or not (uri or name == LEARNED):
         return None
     # Only who runs a trained policy needs onnxruntime.
-    from policies.certify.artifact_files import SHIPPED_ARTEFACT, load_artefact
+    from contracts.loading.shipped import SHIPPED_ARTEFACT
+    from policies.certify.artifact_files import load_artefact
 
     return load_artefact(uri or SHIPPED_ARTEFACT, None)
 

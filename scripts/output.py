@@ -14,6 +14,9 @@ from typing import Any
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text, write_pinned
 
+#: Least width of a printed table where no terminal says its own.
+TABLE_WIDTH = 118
+
 
 def ready_folder(folder: Path) -> None:
     """Make ``folder`` and check that files can be made in it; DocumentError before any work is lost."""

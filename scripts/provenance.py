@@ -15,7 +15,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from contracts.cache_folder import HOME
+from contracts.home import HOME
 
 #: Packages whose versions change results.
 RESULT_PACKAGES = ("numba", "numpy", "pydantic", "scipy", "selvage-fleet", "simpy")

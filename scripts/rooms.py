@@ -9,32 +9,21 @@ import ast
 import sys
 from pathlib import Path
 
+from contracts.home import HOME, LAYERS, PACKAGE
 from scripts.output import fill, table
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE, MARK = "architecture.md", "rooms"
-LAYERS = (
-    "contracts",
-    "controller",
-    "faults",
-    "policies",
-    "simulator",
-    "live",
-    "k8s",
-    "scripts",
-    "selvage_fleet",
-)
 
 
 def room_table() -> list[str]:
     """Layers in their order from below, each with its rooms."""
-    inits = [init for layer in LAYERS for init in sorted((ROOT / layer).rglob("__init__.py"))]
+    inits = [init for layer in (*LAYERS, PACKAGE) for init in sorted((HOME / layer).rglob("__init__.py"))]
     return table(("room", "what it holds"), [(f"`{name_of(init)}`", line_of(init)) for init in inits])
 
 
 def name_of(init: Path) -> str:
     """``controller/detect`` for its ``__init__.py``."""
-    return init.parent.relative_to(ROOT).as_posix()
+    return init.parent.relative_to(HOME).as_posix()
 
 
 def line_of(init: Path) -> str:

@@ -25,6 +25,7 @@ from contracts.documents.scenario import (
     Workload,
 )
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import SERVING_POOL
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord, truncate
 from controller.healing.records import HealingPhase, drill_terms
@@ -37,8 +38,6 @@ from simulator.returning import ReturningDriver, SimulatedReturn
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
-#: The contract of drills that name none.
-CONTRACT = "package:contracts/library/serving-pool.yaml"
 _ATTEMPTS = 3
 
 
@@ -49,7 +48,7 @@ def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tu
     can be compiled as if it lay anywhere.
     """
     spec = plan.spec
-    contract = resolve_uri(spec.contract or CONTRACT, plan.file).resolve()
+    contract = resolve_uri(spec.contract or SERVING_POOL, plan.file).resolve()
     workload = Workload(
         rate_rps=plan.load.rate_rps,
         arrivals=plan.load.arrivals,

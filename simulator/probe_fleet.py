@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.documents.scenario import Scenario
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import E5_BASE
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord, Incident
 from contracts.scoring.incident_measures import RECOVERY_S
@@ -34,10 +35,9 @@ from contracts.units import MS_PER_S
 from controller.ports import RoutingPlan
 from simulator.drive import Driver
 from simulator.telemetry.probes import SimulatedProbes
+from simulator.truth.scenario import record_facts
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
-
-BASE = "package:contracts/library/suites/e5-base.yaml"
 
 Floats = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ class FleetRun:
 
 def probe_world(horizon_s: float, repeat_noise: float = 0.0) -> CompiledScenario:
     """The quiet fleet of E5 with another horizon; ``repeat_noise`` as in ``simulator.telemetry.probes``."""
-    file = resolve_uri(BASE, "selvage bench windows")
+    file = resolve_uri(E5_BASE, "selvage bench windows")
     document = load_as(Scenario, file)
     seen = document.spec.telemetry.model_copy(update={"repeat_noise": repeat_noise})
     spec = document.spec.model_copy(update={"horizon_s": horizon_s, "telemetry": seen})
@@ -151,18 +151,7 @@ class _Batch:
         scenario, fleet = self._scenario, self._fleets[index]
         layout, held = scenario.layout, self._rotation[:, index]
         return EpisodeRecord(
-            run_id=f"{scenario.name}/{policy}/{fleet.seed}",
-            scenario=scenario.name,
-            policy=policy,
-            seed=fleet.seed,
-            tick_s=scenario.tick_s,
-            horizon_s=scenario.horizon_s,
-            kernels=layout.kernels,
-            known_good=layout.known_good,
-            slices=layout.slices,
-            replicas=layout.replicas,
-            replica_kernel=layout.replica_kernel,
-            hard_slices=scenario.engine.hard_slices,
+            **record_facts(scenario, policy, fleet.seed),
             incident=_incident(fleet, scenario),
             table=self._table[:, index],
             in_rotation=held,

@@ -39,10 +39,10 @@ from contracts.compiled.build import compile_contract
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.contract import Clause, KernelContract
 from contracts.metrics import metric
+from contracts.units import CONFIDENCE
 
 Floats = NDArray[np.float64]
 
-CONFIDENCE = 0.95
 #: Below this many observations limits of a mean are not to be trusted, whatever they say.
 LEAST_OBSERVATIONS = 20
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from contracts.assess.evaluate import CONFIDENCE, LEAST_OBSERVATIONS, evaluate
+from contracts.assess.evaluate import LEAST_OBSERVATIONS, evaluate
 from contracts.assess.gate import Waiver
 from contracts.assess.observations import ALL_SPLITS, from_samples
 from contracts.assess.register import RecordedVerdict, VerdictSource
@@ -19,6 +19,7 @@ from contracts.loading.loader import document_sha256
 from contracts.loading.untrusted import json_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
+from contracts.units import CONFIDENCE
 
 _HINT = "evaluate this profile against this contract and name that output"
 

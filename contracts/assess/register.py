@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from contracts.errors import DocumentError, Problem, SelvageError
-from contracts.loading.files import canonical_sha256, canonical_text, write_pinned
+from contracts.loading.files import GENESIS, canonical_sha256, canonical_text, write_pinned
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
 
@@ -29,8 +29,6 @@ RecordedVerdict = Literal["pass", "fail", "inconclusive"]
 Decision = Literal["promoted", "recorded"]
 VerdictSource = Literal["evaluated", "claimed"]
 
-#: Hash before the first entry.
-GENESIS = "0" * 64
 _HEX = frozenset("0123456789abcdef")
 #: Fields that came later; older lines are without them.
 _LATER = {"verdict_source", "override_author"}

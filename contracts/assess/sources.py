@@ -41,7 +41,7 @@ _SPELLINGS = {
 }
 _ACCUMULATOR = 2.0**-24
 #: What a fingerprint holds where a server does not say and nobody declared it.
-UNKNOWN = "unknown"
+UNSTATED = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def quantisation_bits(scheme: str) -> tuple[int, int] | None:
 
 def _unsaid(field: str, *values: str) -> str:
     """Why a source cannot be bounded; empty where every fingerprint says what it is."""
-    if all(value.lower() != UNKNOWN for value in values):
+    if all(value.lower() != UNSTATED for value in values):
         return ""
     return f"unknown: a fingerprint does not say its {field}, so this can be neither blamed nor excluded"
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
-from contracts.cache_folder import HOME, cache_folders, first_writable
+from contracts.cache_folder import cache_folders, first_writable
+from contracts.home import HOME
 from contracts.jit.sources import source_stamp
 
 #: States of a source file whose code is kept.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from contracts.cache_folder import HOME
+from contracts.home import HOME
 
 _COMMENT = re.compile(r"#[^\n]*")
 _IMPORT = re.compile(

@@ -17,6 +17,9 @@ from typing import Any, BinaryIO
 
 from contracts.regular_files import hash_regular
 
+#: What stands for the hash before the first entry where each entry holds the hash of the one before.
+GENESIS = "0" * 64
+
 
 def plain(value: Any) -> Any:
     """``value`` as JSON holds it: null for NaN and infinities, lists for tuples; the rest as it is."""

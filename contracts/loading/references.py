@@ -36,7 +36,8 @@ from contracts.documents.suite import SuiteSpec
 from contracts.errors import DocumentError, KeyPath
 from contracts.loading.loader import load_as
 from contracts.loading.profiles import kernel_profile
-from contracts.loading.uris import PACKAGE_PREFIX, check_pinned, resolve_uri
+from contracts.loading.shipped import LIBRARY
+from contracts.loading.uris import check_pinned, resolve_uri
 from contracts.rules.breach import Breach, under
 from contracts.rules.scenario import drill_breaches, fault_breaches, scenario_breaches
 from contracts.workload.azure_trace import load_trace
@@ -173,7 +174,7 @@ class _Follower:
         """A drill's contract, and its pool where it has a file: a cluster may know one of that name."""
         if spec.contract is not None:
             yield from self._loads(KernelContract, spec.contract, ("spec", "contract"))
-        uri = spec.pool_uri or f"{PACKAGE_PREFIX}contracts/library/{spec.pool}.yaml"
+        uri = spec.pool_uri or f"{LIBRARY}{spec.pool}.yaml"
         if spec.pool_uri is None and not resolve_uri(uri, self.file).is_file():
             return
         try:

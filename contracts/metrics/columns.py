@@ -40,7 +40,7 @@ COLUMN_NAMES: tuple[str, ...] = (
 )
 
 #: A rest bucket below this is rounding: servers return 32-bit log-probabilities.
-_LEAST_REST = 1e-6
+LEAST_REST = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +112,12 @@ def _with_rest(
 ) -> tuple[Floats, Floats]:
     """Log-probabilities ``[T, k + 1]`` of the returned tokens and the rest bucket, for both kernels.
 
-    Tokens join the rest bucket from where either kernel's remainder is below ``_LEAST_REST``: such a
+    Tokens join the rest bucket from where either kernel's remainder is below ``LEAST_REST``: such a
     remainder is mostly rounding. Merging is one more coarsening, so the bound stays a lower one.
     """
     stacked: Floats = np.stack([reference_top, candidate_top]).astype(np.float64)
     probability: Floats = np.asarray(np.exp(stacked), dtype=np.float64)
-    keep = ((1.0 - np.cumsum(probability, axis=2)) >= _LEAST_REST).all(axis=0)
+    keep = ((1.0 - np.cumsum(probability, axis=2)) >= LEAST_REST).all(axis=0)
     kept = np.where(keep, probability, 0.0)
     with_rest = np.concatenate([kept, 1.0 - kept.sum(axis=2, keepdims=True)], axis=2)
     with np.errstate(divide="ignore"):

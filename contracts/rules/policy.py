@@ -145,7 +145,8 @@ def _suite_scenario(scenario: SuiteScenario, path: KeyPath, spec: SuiteSpec) -> 
         yield Breach(path=(*path, "faults"), expected="none", actual="a fault in a control", next_step=hint)
 
 
-_SUM_TOLERANCE = 1e-6
+#: By which the shares of a row may miss a whole.
+SUM_TOLERANCE = 1e-6
 
 
 def route_breaches(spec: RoutePolicySpec) -> Iterator[Breach]:
@@ -165,7 +166,7 @@ def _freeze(freeze: Freeze) -> Iterator[Breach]:
     for index, row in enumerate(rows):
         yield from repeated([one.kernel for one in row.weights], ("table", index, "weights"), "kernel")
         total = sum(one.weight for one in row.weights)
-        if abs(total - 1.0) > _SUM_TOLERANCE:
+        if abs(total - 1.0) > SUM_TOLERANCE:
             yield Breach(
                 path=("table", index, "weights"),
                 expected="weights that add up to 1",

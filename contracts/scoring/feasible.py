@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 #: Relative excess of a load that is rounding.
-_SLACK = 1e-9
+_EXCESS_SLACK = 1e-9
 
 
 def can_recover(
@@ -80,7 +80,7 @@ def _fits(rate_rps: Floats, usable: Flags, capacity_rps: Floats) -> Flags:
     asked = rate_rps @ (member.reshape(-1)[:, None] == np.arange(groups.shape[1]))
     sets = np.array(list(product((False, True), repeat=groups.shape[1])))
     supply = capacity_rps @ (groups[:, None, :] & sets).any(axis=2)
-    return np.asarray((asked @ sets.T <= supply * (1.0 + _SLACK)).all(axis=1))
+    return np.asarray((asked @ sets.T <= supply * (1.0 + _EXCESS_SLACK)).all(axis=1))
 
 
 def regret_ratio(record: EpisodeRecord, broken: Flags, start: int, block_s: float) -> float:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, t
 
 from contracts.rng import stream
+from contracts.units import CONFIDENCE
 
-CONFIDENCE = 0.95
 RESAMPLES = 2000
 
 

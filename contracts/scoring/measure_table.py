@@ -278,3 +278,6 @@ MEASURES: tuple[Measure, ...] = (
         value=lambda episode: episode.service.known_good_ratio,
     ),
 )
+
+#: What reports call each measure.
+MEASURE_LABELS = {measure.name: measure.label for measure in MEASURES}

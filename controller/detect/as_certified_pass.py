@@ -22,7 +22,7 @@ UNKNOWN, MATCHES, DIFFERS = range(3)
 RUN, SEEN, DIFFERED, RELAPSES = range(4)
 RUN_COLUMNS = 4
 #: The null of recovery: it differs at half of the share at which it did while ill ...
-HALF = 0.5
+RECOVERED_RATIO = 0.5
 #: After so many matches that no more than this share differs, relapses are forgotten.
 FORGOTTEN_RATIO = 0.01
 
@@ -67,7 +67,7 @@ def follow_runs(runs, told, rules):
                 if u == r or told.pooled[b, p]:
                     if _count(runs[b, u, slices], differs, rules.most_ratio, rules.returns):
                         runs[b, u, :slices, SEEN : DIFFERED + 1] = 0.0
-                    _count(runs[b, u, s], differs, HALF, rules.returns)
+                    _count(runs[b, u, s], differs, RECOVERED_RATIO, rules.returns)
 
 
 @compiled
@@ -95,7 +95,7 @@ def _enough(run, most_ratio, returns):
     """Matches in a row that speak against "it differs at half of the share at which it did"."""
     share = most_ratio
     if run[SEEN] > 0.0:
-        share = min(most_ratio, HALF * run[DIFFERED] / run[SEEN])
+        share = min(most_ratio, RECOVERED_RATIO * run[DIFFERED] / run[SEEN])
     return returns / -math.log1p(-share)
 
 
@@ -110,7 +110,7 @@ def _is_over(run, returns):
     half of the share.
     """
     seen, differed, after = run[SEEN] - 1.0, run[DIFFERED] - 1.0, run[RUN]
-    if differed < 1.0 or after < returns / -math.log1p(-HALF * differed / seen):
+    if differed < 1.0 or after < returns / -math.log1p(-RECOVERED_RATIO * differed / seen):
         return False
     price = math.log((differed + 1.0) * (differed + 2.0)) + 0.5 * math.log(4.0 * seen)
     price += math.log((run[RELAPSES] + 1.0) * (run[RELAPSES] + 2.0))
@@ -156,7 +156,7 @@ def find_again(again, runs, awaited, rules):
             over = _is_over(whole, rules.returns) and _all_match(b, u, runs, awaited.in_rotation, rules.owner)
             for s in range(last):
                 own = runs[b, u, s]
-                there = own[RUN] >= _enough(own, HALF, rules.returns)
+                there = own[RUN] >= _enough(own, RECOVERED_RATIO, rules.returns)
                 sooner = over and awaited.short[b, s]
                 again[b, u, s] = (back and there) or (
                     sooner and (there or _is_over_there(own, whole, rules.returns))

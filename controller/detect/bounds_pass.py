@@ -17,7 +17,7 @@ from controller.detect.as_certified_pass import DIFFERS, MATCHES, UNKNOWN
 from controller.detect.streams.protocol import Flags, Floats
 
 #: Part of what lies between the mean of the worst and the limit by which a bound lies above the worst.
-HALF = 0.5
+ABOVE_WORST = 0.5
 #: Steps of what is remembered: at most 3 % of a value each.
 GRAIN = 64.0
 
@@ -69,9 +69,9 @@ def bound(worst, place, limit, is_rate):
     if seen == 0:
         return -np.inf
     if np.isnan(own):
-        return limit + (1.0 - HALF) * (limit - mean)
+        return limit + (1.0 - ABOVE_WORST) * (limit - mean)
     share = 1.0 if size == 0.0 else 0.5 + 0.5 * max(own, 0.0) / size
-    return own + share * HALF * (limit - mean)
+    return own + share * ABOVE_WORST * (limit - mean)
 
 
 @compiled

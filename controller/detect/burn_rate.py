@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
+from contracts.units import CLOCK_SLACK_S
 from controller.detect.burn_rate_pass import Budgets, Tier, end_bins, find_kept, sum_up, take_in
 from controller.detect.clauses import ClausePlan, applies, needs_traffic
 from controller.detect.detector import (
@@ -44,8 +45,6 @@ from controller.detect.sums import Sums
 FACTORS = (14.4, 6.0, 1.0)
 LONG_HOURS = (1.0, 6.0, 72.0)
 BINS = 12
-#: Float clocks of equal ticks miss the end of a bin by rounding; this much is ignored.
-_CLOCK_SLACK_S = 1e-6
 
 Flags = NDArray[np.bool_]
 
@@ -122,7 +121,7 @@ class BurnRateDetector:
         self, after: DetectorState, tier: int, ended: Flags, budgets: tuple[Any, ...], *, consume: bool
     ) -> DetectorState:
         """Close the bins of ``tier`` that are full, and judge them; ``ended`` [B, U, S, C] tells where."""
-        bin_s = LONG_HOURS[tier] * self.hour_s / BINS - _CLOCK_SLACK_S
+        bin_s = LONG_HOURS[tier] * self.hour_s / BINS - CLOCK_SLACK_S
         if not bool((floats(after, "age_s")[..., tier] >= bin_s).any()):
             return after
         bins = f"bins{tier}"

@@ -29,13 +29,14 @@ import numpy as np
 
 from contracts.compiled.contract import CompiledContract
 from contracts.errors import DocumentError, Problem
+from contracts.loading.shipped import LIBRARY
 from contracts.loading.untrusted import json_of
 from contracts.loading.uris import resolve_uri
 from contracts.telemetry import LATENCY_FAMILIES, Source
 from controller.detect.streams.passes import CEILING
 from controller.detect.streams.protocol import Floats
 
-SHIPPED = "package:contracts/library/calibration/traffic.json"
+SHIPPED = f"{LIBRARY}calibration/traffic.json"
 #: Highest level, in nats: 1 % below the highest evidence that is kept.
 MOST = 0.99 * math.log(CEILING)
 #: What a stream of the table is of: a latency family, or KV use.

@@ -26,7 +26,7 @@ from contracts.compiled.contract import Level
 from controller.encoding.scales import (
     LARGEST_RPS,
     LEAST_LOSS,
-    LONGEST_S,
+    LONGEST_AGE_S,
     MOST_FAILURES,
     MOST_LOSS,
     MOST_RATIO,
@@ -181,7 +181,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda o: log_rate(o.evidence_count),
     ),
     _cell(
-        "evidence_age_s", f"log(1 + s) / log(1 + {LONGEST_S:g})", 1.0, "newest probe",
+        "evidence_age_s", f"log(1 + s) / log(1 + {LONGEST_AGE_S:g})", 1.0, "newest probe",
         lambda o: log_time(o.evidence_age_s),
     ),
     Feature(
@@ -193,7 +193,7 @@ FEATURES: tuple[Feature, ...] = (
         source="table in force", read=lambda o: o.table[:, :, -1],
     ),
     Feature(
-        name="since_move_s", scope=Scope.SLICE, unit=f"log(1 + s) / log(1 + {LONGEST_S:g})", low=0.0,
+        name="since_move_s", scope=Scope.SLICE, unit=f"log(1 + s) / log(1 + {LONGEST_AGE_S:g})", low=0.0,
         high=1.0, source="the controller", read=lambda o: log_time(o.since_move_s),
     ),
     Feature(

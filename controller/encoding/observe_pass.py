@@ -18,7 +18,7 @@ from controller.perceive.capacity_pass import UNBOUNDED_RPS
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
 #: Answers per second below which a replica's failed ratio says nothing.
-LEAST_RPS = 1e-6
+LEAST_ENDED_RPS = 1e-6
 #: Capacity in requests per second that a load is compared with at least.
 LEAST_CAPACITY_RPS = 1e-9
 #: What a kernel surely carries over the traffic that it has: policies fill 0.85 to 0.9 of a capacity, and
@@ -90,7 +90,7 @@ def see_replicas(shown, replicas, owner):
             running[b, k] += _known(replicas.running[b, r])
             waiting[b, k] += _known(replicas.waiting[b, r])
             ended_rps = answered_rps[b, r] + failed_rps[b, r]
-            shown.failed_ratio[b, r] = failed_rps[b, r] / ended_rps if ended_rps > LEAST_RPS else 0.0
+            shown.failed_ratio[b, r] = failed_rps[b, r] / ended_rps if ended_rps > LEAST_ENDED_RPS else 0.0
         for k in range(len(members)):
             running[b, k] /= max(members[k], 1)
             waiting[b, k] /= max(members[k], 1)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from contracts.jit import compiled
 from controller.ports import Observation
 
-#: Ages and times since something are shown as ``log(1 + t) / log(1 + LONGEST_S)``.
-LONGEST_S = 3600.0
+#: Ages and times since something are shown as ``log(1 + t) / log(1 + LONGEST_AGE_S)``.
+LONGEST_AGE_S = 3600.0
 #: Rates are shown as ``log(1 + r) / log(1 + LARGEST_RPS)``.
 LARGEST_RPS = 1000.0
 #: Healths, loads and evidence above this many times their limit look alike.
@@ -19,14 +19,14 @@ LEAST_LOSS, MOST_LOSS = 0.001, 0.1
 #: Failures in a row above this look alike; the controller itself acts at five.
 MOST_FAILURES = 10.0
 
-_LOG_LONGEST, _LOG_LARGEST = np.log1p(LONGEST_S), np.log1p(LARGEST_RPS)
+_LOG_LONGEST, _LOG_LARGEST = np.log1p(LONGEST_AGE_S), np.log1p(LARGEST_RPS)
 
 Values = NDArray[np.float64]
 
 
 def log_time(seconds: Values) -> Values:
-    """Times in seconds (inf: never) on a logarithmic scale, 0 now and 1 from ``LONGEST_S`` on."""
-    bounded = np.minimum(np.maximum(seconds, 0.0), LONGEST_S)
+    """Times in seconds (inf: never) on a logarithmic scale, 0 now and 1 from ``LONGEST_AGE_S`` on."""
+    bounded = np.minimum(np.maximum(seconds, 0.0), LONGEST_AGE_S)
     return np.asarray(np.log1p(bounded) / _LOG_LONGEST)
 
 

@@ -38,13 +38,17 @@ class HealingOrder(StrEnum):
     NOTHING = "nothing"
 
 
+#: How a drill is taken back that says nothing.
+_UNSAID = Undo()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealingTerms:
     """What a replica must show. attempts: after so many it has failed; 0: it is tried for ever."""
 
-    verify_probes: int = 32
-    readmit_over_s: float = 60.0
-    reset_caches: bool = True
+    verify_probes: int = _UNSAID.verify_probes
+    readmit_over_s: float = _UNSAID.readmit_over_s
+    reset_caches: bool = _UNSAID.reset_caches
     restart: bool = False
     steps: int = 4
     wait_s: float = 10.0

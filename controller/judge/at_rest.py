@@ -19,8 +19,9 @@ from controller.cells import some_within
 from controller.detect.as_certified import certified_sums
 from controller.detect.clauses import moves_traffic
 from controller.detect.sums import COUNT, excess_of_sums
-from controller.judge.loss import WHOLE, lost_of
+from controller.judge.loss import lost_of
 from controller.options import ControllerSetup
+from controller.shield.lesser_evil import WHOLE
 
 
 class AtRest(NamedTuple):

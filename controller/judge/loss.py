@@ -22,11 +22,10 @@ from contracts.telemetry import Source
 from controller.cells import some_within
 from controller.detect.clauses import clock_clauses, failing_clauses, moves_traffic
 from controller.judge.judge_pass import KernelStanding
+from controller.shield.lesser_evil import WHOLE
 
 Flags = NDArray[np.bool_]
 
-#: What no answer is worth more than: from here on it is not served.
-WHOLE = 1.0
 #: What a late answer loses.
 _LATE = 0.9
 

@@ -6,7 +6,7 @@ traffic it has no failures, and its slices would come back at the next tick.
 Where something is shed meanwhile, or rests on a kernel that is down, nobody is better off for the wait. Then
 it is up as soon as those in rotation have answered as many attempts in a row, requests and probes, as
 failures in a row take a replica out, and none of them hangs. Who goes down again within ``readmit_after_s``
-of that has to answer twice as many the next time, up to ``MOST_DOUBLINGS`` times.
+of that has to answer twice as many the next time, up to ``DOUBLED_RETURNS`` times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANSWERED = int(ProbeOutcome.ANSWERED)
 _UNKNOWN = int(ProbeOutcome.NONE), int(ProbeOutcome.UNREADABLE)
 
 #: Early returns in vain that still double what has to be answered.
-MOST_DOUBLINGS = 3
+DOUBLED_RETURNS = 3
 
 
 class Outages(NamedTuple):
@@ -70,7 +70,7 @@ def _up_by_answers(found: Outages, state: ControllerState, case: Case) -> Outage
     """``found`` with those up that answered enough, where somebody needs them; in place."""
     now_s = state.now_s[:, None]
     out = found.down_until_at_s > now_s
-    least = case.setup.options.failing_after * 2 ** np.minimum(found.early_returns, MOST_DOUBLINGS)
+    least = case.setup.options.failing_after * 2 ** np.minimum(found.early_returns, DOUBLED_RETURNS)
     back = out & (found.answers_in_a_row >= least) & _unserved(state.table, out)
     found.down_until_at_s[back] = np.broadcast_to(now_s, back.shape)[back]
     found.early_returns[back] += 1

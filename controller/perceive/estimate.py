@@ -23,12 +23,10 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry, Source
-from contracts.units import MS_PER_S
+from contracts.units import CLOCK_SLACK_S, MS_PER_S
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
-from controller.perceive.accumulate import (
-    Sinks,
-)
+from controller.perceive.accumulate import Sinks
 from controller.perceive.capacity import learn_capacity
 from controller.perceive.engine_steps import follow_engine_steps
 from controller.perceive.excuse_pass import Overload, excuse_failing
@@ -51,13 +49,11 @@ from controller.perceive.reception import (
 from controller.perceive.usual_speed import StepTimes, held_step_times, learn_usual
 from controller.state import ControllerState, altered
 
-#: Float clocks of equal ticks add up to windows that miss their end by rounding; this much is ignored.
-_CLOCK_SLACK_S = 1e-6
 #: Share of the tightest objective of answers' times that a burst has to make who waits for it late by: a wait
 #: of less explains no late answer, however often bursts come.
 EXPLAINS_RATIO = 0.5
 #: Time that passes in a tick at least, where something is divided by it.
-_LEAST_S = 1e-3
+_LEAST_TICK_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +87,7 @@ def accumulate(
     """
     now_s = telemetry.now_ms / MS_PER_S
     clocks = _receive(state, telemetry, now_s, setup)
-    passed_s = np.maximum(clocks.since_s, _LEAST_S)
+    passed_s = np.maximum(clocks.since_s, _LEAST_TICK_S)
     rates = _follow(state, telemetry, clocks, now_s, passed_s, setup)
     sinks = sinks_for(state, setup, consume)
     overload = _overload(state, rates, now_s, setup)
@@ -139,7 +135,7 @@ def _learn(
     """What of the state changes by what kernels carry, what is usual, and what moves are planned against."""
     learned = learn_capacity(state, telemetry, clocks, rates, setup)
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
-    passed_s = np.maximum(clocks.since_s, _LEAST_S)
+    passed_s = np.maximum(clocks.since_s, _LEAST_TICK_S)
     planning = hold_load(state, Estimates(passed_s, rates.offered_rps, *carried), telemetry, setup)
     steps = follow_engine_steps(state, telemetry, clocks.fresh, setup.contract.stale_after_s)
     return {**learned, **learn_usual(held, learned, clocks.fresh), **steps, "planning": planning}
@@ -210,7 +206,7 @@ def _receive(
         received=np.empty(probes.valid.shape, dtype=np.bool_),
     )
     arrived = tuple(Arrived(plain(telemetry.scraped_at_ms), plain(probes.sampled_at_ms), plain(probes.valid)))
-    window_s = setup.contract.window_s - _CLOCK_SLACK_S
+    window_s = setup.contract.window_s - CLOCK_SLACK_S
     receive(
         tuple(clocks), arrived, state.now_s, now_s, setup.fleet.tick_s, window_s, setup.contract.stale_after_s
     )

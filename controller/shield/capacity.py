@@ -27,7 +27,7 @@ SLACK = 1e-9
 #: Relative excess of a load that is rounding.
 LOAD_SLACK = 1e-7
 #: Requests per second that are not worth asking the exact solver for: one in twelve days.
-LEAST_RPS = 1e-6
+LEAST_SOLVED_RPS = 1e-6
 
 
 @compiled(forceinline=True)
@@ -276,11 +276,11 @@ def rerouting_helps(facts, outcome, work, at):
     while head < tail:
         k = queue[head]
         head += 1
-        if work.headroom_rps[k] > LEAST_RPS:
+        if work.headroom_rps[k] > LEAST_SOLVED_RPS:
             return True
         for place in range(order.shape[0]):
             s = order[place]
-            if outcome.table[s, k] * facts.offered_rps[s] <= LEAST_RPS:
+            if outcome.table[s, k] * facts.offered_rps[s] <= LEAST_SOLVED_RPS:
                 continue
             if place > at:
                 return True

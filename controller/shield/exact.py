@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 
-from controller.shield.capacity import LEAST_RPS, SLACK
+from controller.shield.capacity import LEAST_SOLVED_RPS, SLACK
 from controller.shield.lesser_evil import WHOLE
 from controller.shield.records import Facts
 
@@ -45,7 +45,7 @@ def _back_to_compliance(table: Floats, facts: Facts) -> Floats:
     soft = [(s, k) for s, k in np.argwhere(~facts.allowed & (table[:, :-1] > SLACK)) if rate[s] > 0.0]
     for _ in range(len(soft)):
         for s, k in sorted(soft, key=lambda cell: -facts.loss[cell]):
-            for other in np.flatnonzero(facts.allowed[s] & (headroom_rps > LEAST_RPS)):
+            for other in np.flatnonzero(facts.allowed[s] & (headroom_rps > LEAST_SOLVED_RPS)):
                 part = min(table[s, k], headroom_rps[other] / rate[s])
                 table[s, [k, other]] += -part, part
                 headroom_rps[[k, other]] += part * rate[s], -part * rate[s]

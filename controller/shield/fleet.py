@@ -6,7 +6,7 @@ from contracts.jit import compiled
 from contracts.scoring.switch_law import row_distance
 from controller.shield.capacity import (
     EPSILON,
-    LEAST_RPS,
+    LEAST_SOLVED_RPS,
     SLACK,
     beyond_limits,
     fill,
@@ -70,7 +70,7 @@ def _moving_helps(facts, outcome, work):
     """
     for at in range(facts.order.shape[0]):
         s = facts.order[at]
-        lost = work.overflow[s] * facts.offered_rps[s] > LEAST_RPS
+        lost = work.overflow[s] * facts.offered_rps[s] > LEAST_SOLVED_RPS
         if lost and rerouting_helps(facts, outcome, work, at):
             return True
     return False

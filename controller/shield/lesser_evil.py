@@ -18,7 +18,8 @@ from contracts.jit import compiled
 from controller.shield.capacity import EPSILON, SLACK, allocate_others, allocate_own, evict, reroute
 from controller.shield.records import SOFT, Facts
 
-#: What a request loses that is not answered, in answers.
+#: What a request loses that is not answered, in answers. No answer is worth more: a kernel that loses as
+#: much serves nobody.
 WHOLE = 1.0
 
 

@@ -30,7 +30,7 @@ LEAST_BLOCKS = 12.0
 QUANTILE = 4.4
 #: Share of late answers that is tolerated where no clause says so.
 _USUAL_LIMIT = 0.05
-_LEAST = 1e-9
+_LEAST_RPS = 1e-9
 
 
 def tolerated_late(contract: CompiledContract) -> NDArray[np.float64]:
@@ -92,10 +92,10 @@ def _surely_served(after: ControllerState, seen: Observation, setup: ControllerS
     offered_rps = after.offered_rps
     kernels = len(setup.layout.kernels)
     load_rps = np.stack([offered_rps[:, home == k].sum(axis=1) for k in range(kernels)], axis=1)
-    carried = np.minimum(1.0, seen.ready * after.least_rps / np.maximum(load_rps, _LEAST))
+    carried = np.minimum(1.0, seen.ready * after.least_rps / np.maximum(load_rps, _LEAST_RPS))
     eligible = (seen.certified & ~seen.hard_violated)[:, home, slices]
     each = eligible * carried[:, home] * (1.0 - tolerated_late(setup.contract))
-    return np.asarray((offered_rps * each).sum(axis=1) / np.maximum(offered_rps.sum(axis=1), _LEAST))
+    return np.asarray((offered_rps * each).sum(axis=1) / np.maximum(offered_rps.sum(axis=1), _LEAST_RPS))
 
 
 def _served(block: Block, after: ControllerState, seen: Observation) -> NDArray[np.float64]:
@@ -105,4 +105,4 @@ def _served(block: Block, after: ControllerState, seen: Observation) -> NDArray[
     good = (block.ended - block.bad) * ~seen.hard_violated.transpose(0, 2, 1)
     shed = (after.table[:, :, -1] * after.offered_rps).sum(axis=1) * block.lasted_s
     all_ended = block.ended.sum(axis=(1, 2)) + shed
-    return np.where(all_ended > 0.0, good.sum(axis=(1, 2)) / np.maximum(all_ended, _LEAST), np.nan)
+    return np.where(all_ended > 0.0, good.sum(axis=(1, 2)) / np.maximum(all_ended, _LEAST_RPS), np.nan)

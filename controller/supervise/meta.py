@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from contracts.compiled.meta import POLICY_METRICS, CompiledMeta, Remedy
 from controller.options import ControllerSetup
 from controller.ports import Observation, PolicyState, Proposal
+from controller.shield.capacity import SLACK
 from controller.shield.records import ShieldReason
 from controller.supervise.harm import useful_loss
 from controller.supervise.switch_counter import begin_anew, follow, forced_rows, initial_follow, per_hour
@@ -33,7 +34,6 @@ HARM = POLICY_METRICS.index(HARM_METRIC)
 SHED_S = 600.0
 #: Decisions whose 99th percentile is judged, and how many of them must be known.
 DECISIONS, LEAST_DECISIONS = 600, 100
-_EPSILON = 1e-9
 #: Exemptions of moves that are not the policy's. What the shield moves because a kernel is full it would move
 #: for whoever drives: handing over does not end it.
 _FORCING = ("shield_forced_hard_move", "quarantine", "capacity_short")
@@ -188,7 +188,7 @@ def _hand_back(
     blameless = np.isin(reason, [POLICY_METRICS.index(name) for name in BLAMELESS])
     clean_s = now_s - np.fmax(memory["demoted_at_s"], memory["violated_at_s"])
     left = blameless | (np.asarray(memory["repromotions"], dtype=np.int64) < meta.most_repromotions)
-    back = candidates & (reason != OPERATOR) & left & (clean_s >= meta.repromote_after_s - _EPSILON)
+    back = candidates & (reason != OPERATOR) & left & (clean_s >= meta.repromote_after_s - SLACK)
     if not bool(back.any()):
         return memory
     cleared = begin_anew(memory, back)
@@ -224,7 +224,7 @@ def _count_empty(
 
     living: bool [B, K, S], cells that are certified and have a replica.
     """
-    served = (done.table[:, :, :-1] * (done.ready > 0)[:, None, :]).sum(axis=2) > _EPSILON
+    served = (done.table[:, :, :-1] * (done.ready > 0)[:, None, :]).sum(axis=2) > SLACK
     empty = (~served & living.any(axis=1)).any(axis=1) & ~demoted
     return {**memory, "empty_ticks": memory["empty_ticks"] + empty}
 
@@ -247,7 +247,7 @@ def _count_shed(
         reach_rps = (living * seen.offered_rps[:, None, :]).sum(axis=2)  # what may go to each kernel at all
         carried = np.minimum(seen.capacity_rps, reach_rps).sum(axis=1)
         shed = np.maximum(shed - np.maximum(offered - carried, 0.0), 0.0)
-    share = shed / np.maximum(offered, _EPSILON)
+    share = shed / np.maximum(offered, SLACK)
     keep = float(np.exp(-setup.fleet.tick_s / SHED_S))
     return {
         **memory,
@@ -271,7 +271,7 @@ def capped_ejections(
     limit = min(meta.most("ejected_ratio"), 1.0)
     for kernel in range(len(setup.layout.kernels)):
         own = np.flatnonzero(setup.layout.replica_kernel == kernel)
-        allowance = np.floor(limit * own.size + _EPSILON) - quarantined[:, own].sum(axis=1)
+        allowance = np.floor(limit * own.size + SLACK) - quarantined[:, own].sum(axis=1)
         old = wanted[:, own] & before[:, own] & ~quarantined[:, own]
         new = wanted[:, own] & ~before[:, own] & ~quarantined[:, own]
         place = np.where(old, old.cumsum(axis=1), old.sum(axis=1)[:, None] + new.cumsum(axis=1))

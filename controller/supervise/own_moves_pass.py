@@ -10,6 +10,7 @@ import numpy as np
 
 from contracts.jit import borrowed, compiled
 from contracts.scoring.switch_law import SWITCH_DISTANCE, row_distance
+from contracts.units import CLOCK_SLACK_S
 from controller.cells import is_bad
 from controller.supervise.own_moves_blocks import (
     add_recent,
@@ -19,17 +20,14 @@ from controller.supervise.own_moves_blocks import (
     count_requests,
 )
 from controller.supervise.own_moves_records import Counted, Found, Law, MovesMemory, OwnMove, Standing
+from controller.supervise.switch_counter import LEAST_MOVE
 
 # Plain integers, because compiled code does not know the enumeration.
 WATCHED, TAKEN_BACK, STOPPED = int(OwnMove.WATCHED), int(OwnMove.TAKEN_BACK), int(OwnMove.STOPPED)
 KEPT, HELD = int(OwnMove.KEPT), int(OwnMove.HELD)
 
-#: Weights that differ by less did not move.
-EPSILON = 1e-9
 #: A kernel gains or loses a slice when its weight changes by more than this.
 TOLERANCE = 0.01
-#: Float clocks of equal ticks add up to blocks that miss their end by rounding.
-CLOCK_SLACK_S = 1e-6
 #: A row that was held and then stood so long without being taken back starts anew.
 FORGIVE_S = 3600.0
 
@@ -85,12 +83,12 @@ def _follow(memory, standing, law, b):
         return
     some = False
     for s in range(table.shape[0]):
-        some = some or row_distance(table[s], followed[s]) > EPSILON
+        some = some or row_distance(table[s], followed[s]) > LEAST_MOVE
     if not some:
         return
     _explain(memory, standing, law, b)
     for s in range(table.shape[0]):
-        if row_distance(table[s], followed[s]) > EPSILON:
+        if row_distance(table[s], followed[s]) > LEAST_MOVE:
             if memory.watched[b, s]:
                 memory.changed_at_s[b, s] = now_s
                 memory.for_capacity[b, s] &= memory.capacity_rows[b, s]
@@ -239,12 +237,12 @@ def _way_back(memory, standing, row, b, s):
             here += table[k]
             if settled[k] > table[k] + TOLERANCE:
                 back += settled[k] - table[k]
-    if kept <= EPSILON:
+    if kept <= LEAST_MOVE:
         return 0.0
     row[:] = 0.0
     for k in range(len(open_cells)):
         if open_cells[k]:
-            rest = table[k] / here if here > EPSILON else settled[k] / kept
+            rest = table[k] / here if here > LEAST_MOVE else settled[k] / kept
             row[k] = settled[k] + (1.0 - kept) * rest
     return back
 
@@ -291,8 +289,8 @@ def _hold(memory, standing, found, b, s):
         if held[k] > TOLERANCE and not standing.open_cells[b, s, k]:
             memory.held_until_at_s[b, s] = -np.inf
             return
-        further = further or (memory.since[b, s, k, 1] > 0.0 and proposed[k] > held[k] + EPSILON)
-    if further and row_distance(held, proposed) > EPSILON:
+        further = further or (memory.since[b, s, k, 1] > 0.0 and proposed[k] > held[k] + LEAST_MOVE)
+    if further and row_distance(held, proposed) > LEAST_MOVE:
         proposed[:] = held
         if found.action[b, s] != TAKEN_BACK and found.action[b, s] != STOPPED:
             found.action[b, s] = HELD

@@ -18,19 +18,13 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import FleetLayout
 from contracts.compiled.meta import CompiledMeta
 from contracts.jit import borrowed, compiled
-from contracts.scoring.switch_law import (
-    SWITCH_DISTANCE,
-    RowMemory,
-    begin_row,
-    opens_episode,
-    row_distance,
-)
+from contracts.scoring.switch_law import SWITCH_DISTANCE, RowMemory, begin_row, opens_episode, row_distance
 from controller.ports import PolicyState
 
 #: Rates are counted over this trailing time.
 HOUR_S = 3600.0
-#: A row that changed by less than this did not move.
-_EPSILON = 1e-9
+#: A row or a weight that changed by less than this did not move.
+LEAST_MOVE = 1e-9
 
 
 class Counts(NamedTuple):
@@ -91,7 +85,7 @@ def forced_rows(
 
     exempt: whether the first and the second of these count as forced.
     """
-    left = table[:, :, :-1] < last[:, :, :-1] - _EPSILON
+    left = table[:, :, :-1] < last[:, :, :-1] - LEAST_MOVE
     why = np.zeros(left.shape, dtype=np.bool_)
     if exempt[0]:
         why |= hard_violated.transpose(0, 2, 1)
@@ -169,7 +163,7 @@ def _count_row(row, forced, now_s, memory, counts, b, s):
         _note(counts.turned_at_s[b, s], now_s)
         counts.turns[b, s] += 1
         counts.shortest_stay_s[b] = min(counts.shortest_stay_s[b], now_s - counts.changed_at_s[b, s])
-    if moved > _EPSILON:
+    if moved > LEAST_MOVE:
         counts.changed_at_s[b, s] = now_s
         if not forced:
             counts.largest_move[b] = max(counts.largest_move[b], moved)

@@ -14,14 +14,13 @@ import numpy as np
 
 from contracts.documents.scenario import ScheduledFault
 from contracts.documents.trigger import LiveInjection
+from contracts.metrics.columns import LEAST_REST
 from faults.client.replica import Injected, ReplicaFaults
 from faults.client.wire import DrillError, bearer, call
 
 #: Doses that are tried: relative noise, or the distance of a scale from 1.
 LEAST, MOST = 1e-4, 10.0
 _EVALUATIONS = 24
-#: A rest bucket below this is mostly rounding.
-_LEAST_REST = 1e-6
 _CALL_WITHIN_S = 30.0
 #: Log-probabilities of one prompt: per position token -> value, as many as the server returns.
 Rows = list[dict[int, float]]
@@ -124,7 +123,7 @@ def top_k_kl(clean: dict[int, float], seen: dict[int, float], top_k: int) -> flo
     log_q = np.array([seen.get(token, last) for token in tokens])
     rest_p = 1.0 - float(p.sum())
     rest_q = 1.0 - float(np.exp([seen[token] for token in tokens if token in seen]).sum())
-    rest = rest_p * math.log(rest_p / rest_q) if min(rest_p, rest_q) > _LEAST_REST else 0.0
+    rest = rest_p * math.log(rest_p / rest_q) if min(rest_p, rest_q) > LEAST_REST else 0.0
     return max(float((p * (log_p - log_q)).sum()) + rest, 0.0)
 
 

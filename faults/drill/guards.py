@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.documents.drill import Guard
-from contracts.errors import DocumentError, Problem
 from contracts.scoring.episode import EpisodeRecord
 
 #: A guard's metric over rows of the record: what counts, and what it is a share of, [T, S] or [T, 1].
@@ -35,7 +34,7 @@ def _rotation(record: EpisodeRecord) -> _Parts:
     return serving, np.full_like(serving, len(record.replicas))
 
 
-#: What a guard may watch: shares of requests, and of replicas in rotation.
+#: ``GUARD_METRICS`` as they are measured: shares of requests, and of replicas in rotation.
 METRICS: dict[str, Callable[[EpisodeRecord], _Parts]] = {
     "failure_rate": _failures,
     "late_ratio": _late,
@@ -59,21 +58,6 @@ class GuardReading:
             return None
         beyond = self.value - self.guard.threshold
         return beyond <= 1e-12 if self.guard.sense == "at_most" else beyond >= -1e-12
-
-
-def check_metrics(guards: tuple[Guard, ...], file: str) -> None:
-    """DocumentError for a guard whose metric no target of drills measures."""
-    for guard in guards:
-        if guard.metric not in METRICS:
-            problem = Problem(
-                file,
-                0,
-                f"guard {guard.name}",
-                f"one of {', '.join(METRICS)}",
-                guard.metric,
-                "failed and late requests and replicas in rotation are what a drill can watch",
-            )
-            raise DocumentError([problem])
 
 
 def latest(record: EpisodeRecord, guard: Guard, start_row: int = 0) -> GuardReading:

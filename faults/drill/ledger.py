@@ -22,7 +22,7 @@ from faults.client import record as records
 from faults.client.replica import Undone, undo_record
 from faults.client.wire import DrillError, DrillRefusedError
 
-_NOTE, _LOCK, _RECORDS = "drill.json", "drill.lock", "records"
+_NOTE, _LOCK, RECORDS = "drill.json", "drill.lock", "records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class DrillLedger:
     @property
     def records(self) -> Path:
         """Where the undo records of single faults lie."""
-        return self.folder / _RECORDS
+        return self.folder / RECORDS
 
     def open(self) -> None:
         """Write that the drill runs; OSError where that cannot be done, and then nothing is injected."""
@@ -90,7 +90,7 @@ def take_back(folder: Path) -> list[str]:
     """
     note = pending(folder)
     told, unclean = [], []
-    for path, kept in records.open_records(folder / _RECORDS):
+    for path, kept in records.open_records(folder / RECORDS):
         try:
             undone = undo_record(path)
         except DrillRefusedError:  # another server has that address now: ours ended, and its faults with it

@@ -15,7 +15,7 @@ from contracts.errors import SelvageError
 from contracts.scoring.episode import EpisodeRecord
 from faults.client.replica import Proof
 from faults.client.wire import DrillError
-from faults.drill.guards import check_metrics, latest, worst
+from faults.drill.guards import latest, worst
 from faults.drill.outcome import DrillRun, FaultEvidence, Mended
 from faults.drill.plan import DrillPlan, Strike
 
@@ -69,7 +69,6 @@ class Ledger(Protocol):
 
 def run_drill(plan: DrillPlan, target: DrillTarget, ledger: Ledger, say: Say) -> DrillRun:
     """Run ``plan`` and say how it went; a signal (KeyboardInterrupt) goes on after the undo."""
-    check_metrics((*plan.spec.steady_state, *plan.spec.abort_when), plan.file)
     walk = _Walk(plan=plan, target=target, ledger=ledger, say=say)
     try:
         target.begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +22,6 @@ from k8s.operator.places import OF_SERVICE, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
-_NOT_FOUND = 404
 #: Events about one resource that are told.
 _MOST_EVENTS = 20
 
@@ -204,7 +204,7 @@ class ApiCluster:
                     name, self._namespace, config, _request_timeout=self._timeout_s
                 )
             except client.ApiException as error:
-                if error.status != _NOT_FOUND:
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
                 self._core.create_namespaced_config_map(
                     self._namespace, config, _request_timeout=self._timeout_s
@@ -227,7 +227,7 @@ class ApiCluster:
                     **what, namespace=self._namespace, _request_timeout=self._timeout_s
                 )
             except client.ApiException as error:
-                if error.status == _NOT_FOUND:
+                if error.status == HTTPStatus.NOT_FOUND:
                     return None
                 raise
         return found
@@ -242,7 +242,7 @@ class ApiCluster:
             try:
                 found = method(name, self._namespace, _request_timeout=self._timeout_s)
             except client.ApiException as error:
-                if error.status == _NOT_FOUND:
+                if error.status == HTTPStatus.NOT_FOUND:
                     return None
                 raise
         plain: Manifest = self._api.sanitize_for_serialization(found)

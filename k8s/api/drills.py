@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 
 from kubernetes import client
 
@@ -13,7 +14,6 @@ from k8s.operator.drills.pods import CHAOS_GROUP, CHAOS_PLURAL, CHAOS_VERSION
 from k8s.operator.objects import Manifest
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 
-_NOT_FOUND, _CONFLICT = 404, 409
 _PLURAL = resource_named("FaultDrill").plural
 
 
@@ -36,7 +36,10 @@ class ApiDrillCluster(ApiCluster):
         metadata = drill["metadata"]
         others = [one for one in metadata.get("finalizers") or [] if one != FINALIZER]
         body = {"metadata": {"uid": metadata["uid"], "finalizers": [*others, FINALIZER] if held else others}}
-        with answers(f"FaultDrill {metadata['name']}"), _unless(() if held else (_NOT_FOUND, _CONFLICT)):
+        with (
+            answers(f"FaultDrill {metadata['name']}"),
+            _unless(() if held else (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)),
+        ):
             self._custom.patch_namespaced_custom_object(
                 GROUP,
                 VERSION,
@@ -53,7 +56,7 @@ class ApiDrillCluster(ApiCluster):
         options = client.V1DeleteOptions(
             grace_period_seconds=0, preconditions=client.V1Preconditions(uid=uid)
         )
-        with answers(f"Pod {name}"), _unless((_NOT_FOUND, _CONFLICT)):
+        with answers(f"Pod {name}"), _unless((HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)):
             self._core.delete_namespaced_pod(
                 name,
                 self.namespace,
@@ -74,14 +77,14 @@ class ApiDrillCluster(ApiCluster):
 
     def create_chaos(self, chaos: Manifest) -> None:
         """Create a NetworkChaos; one of that name is no error."""
-        with answers("NetworkChaos"), _unless((_CONFLICT,)):
+        with answers("NetworkChaos"), _unless((HTTPStatus.CONFLICT,)):
             self._custom.create_namespaced_custom_object(
                 *self._place, chaos, _request_timeout=self._timeout_s
             )
 
     def delete_chaos(self, name: str) -> None:
         """Delete a NetworkChaos; one that is gone is no error."""
-        with answers(f"NetworkChaos {name}"), _unless((_NOT_FOUND,)):
+        with answers(f"NetworkChaos {name}"), _unless((HTTPStatus.NOT_FOUND,)):
             self._custom.delete_namespaced_custom_object(*self._place, name, _request_timeout=self._timeout_s)
 
     def chaos(self, name: str) -> Manifest | None:
@@ -99,7 +102,7 @@ def _unless_gone(ask: Callable[[], Manifest]) -> Manifest | None:
     try:
         return ask()
     except client.ApiException as error:
-        if error.status == _NOT_FOUND:
+        if error.status == HTTPStatus.NOT_FOUND:
             return None
         raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 from kubernetes import client
 
@@ -10,7 +11,6 @@ from k8s.api.cluster import ApiCluster, answers
 from k8s.operator.objects import Manifest
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 
-_NOT_FOUND, _CONFLICT = 404, 409
 _POLICIES, _DRILLS = resource_named("RoutePolicy").plural, resource_named("FaultDrill").plural
 
 
@@ -41,7 +41,7 @@ class ApiExperiment(ApiCluster):
                     _request_timeout=self._timeout_s,
                 )
             except client.ApiException as error:
-                if error.status == _CONFLICT:
+                if error.status == HTTPStatus.CONFLICT:
                     return None
                 raise
         return made
@@ -76,7 +76,7 @@ class ApiExperiment(ApiCluster):
                     GROUP, VERSION, self.namespace, _DRILLS, name, _request_timeout=self._timeout_s
                 )
             except client.ApiException as error:
-                if error.status != _NOT_FOUND:
+                if error.status != HTTPStatus.NOT_FOUND:
                     raise
 
     def lease_age_s(self, name: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client
@@ -11,7 +12,6 @@ from kubernetes import client
 from k8s.routes.writer import Conflict, Manifest
 
 _GROUP, _VERSION, _PLURAL = "gateway.networking.k8s.io", "v1", "httproutes"
-_NOT_FOUND, _CONFLICT = 404, 409
 #: The manager that ``metadata.managedFields`` names for what the operator writes.
 FIELD_MANAGER = "selvage"
 
@@ -29,7 +29,7 @@ class ApiRoutes:
         try:
             return self._call("get_namespaced_custom_object", name=name)
         except client.ApiException as error:
-            if error.status == _NOT_FOUND:
+            if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
 
@@ -56,6 +56,6 @@ def _conflicts() -> Iterator[None]:
     try:
         yield
     except client.ApiException as error:
-        if error.status == _CONFLICT:
+        if error.status == HTTPStatus.CONFLICT:
             raise Conflict(str(error.reason)) from error
         raise

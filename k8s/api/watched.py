@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client
@@ -33,7 +34,6 @@ STALE_S = 2.0 * WINDOW_S
 PAUSE_S = 1.0
 #: Version of InferencePool that is read.
 POOL_VERSION = "v1"
-_OK, _NOT_FOUND, _GONE = 200, 404, 410
 
 
 class _Gone(Exception):
@@ -108,7 +108,7 @@ class NamespaceWatch:
         try:
             answer = self._get(kind)
         except client.ApiException as error:
-            if (kind, error.status) != (POOLS, _NOT_FOUND):
+            if (kind, error.status) != (POOLS, HTTPStatus.NOT_FOUND):
                 raise
             self._places.renew(kind, [])  # a kind that the cluster lacks
             self._stop.wait(PAUSE_S)
@@ -152,9 +152,9 @@ class NamespaceWatch:
         limits_s = self._timeout_s, self._timeout_s + WINDOW_S
         asked = {**query, "_preload_content": False, "_request_timeout": limits_s}
         answer = self._methods[kind](self._namespace, **asked)
-        if answer.status == _GONE:
+        if answer.status == HTTPStatus.GONE:
             raise _Gone
-        if answer.status != _OK:
+        if answer.status != HTTPStatus.OK:
             raise client.ApiException(status=answer.status, reason=answer.reason)
         return answer
 

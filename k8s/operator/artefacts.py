@@ -12,7 +12,7 @@ from live.artefacts.fetch import RegistryAccess, fetch
 
 _LOG = logging.getLogger(__name__)
 #: What could not be fetched is tried again after so long.
-RETRY_S = 30.0
+FETCH_AGAIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Artefacts:
     def _settle(self, asked: _Wanted, now_s: float) -> None:
         self._asked = self._thread = None
         if asked.problem:
-            asked.again_at_s = now_s + RETRY_S
+            asked.again_at_s = now_s + FETCH_AGAIN_S
             _LOG.warning("not fetched: %s", asked.problem)
             return
         self._wanted.pop(asked.uri.artefact, None)

@@ -16,7 +16,7 @@ from live.control.journal import turn_lines
 from live.control.loop import Turn
 
 #: Decisions that are kept, and characters of each.
-MOST, MOST_CHARACTERS = 10, 1000
+MOST_RECENT, MOST_CHARACTERS = 10, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class RecentDecisions:
     """Newest first."""
 
     def __init__(self) -> None:
-        self._found: deque[RecentDecision] = deque(maxlen=MOST)
+        self._found: deque[RecentDecision] = deque(maxlen=MOST_RECENT)
 
     def turned(self, turn: Turn, setup: ControllerSetup) -> None:
         """Keep what ``turn`` moved, if anything."""

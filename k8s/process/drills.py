@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kubernetes import client
 
+from faults.drill.plan import TICK_S
 from k8s.api.cluster import cluster_client
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.artefacts import Artefacts
@@ -26,7 +27,6 @@ from live.control.clocks import run_on_the_beat
 _LOG = logging.getLogger(__name__)
 #: Of the drill runner alone; the operator has another one.
 LEASE = "selvage-drills"
-_TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def serve_drills(settings: DrillSettings) -> None:
             turn(drills, leadership)
 
         try:
-            run_on_the_beat(turn_both, _TICK_S, stop)
+            run_on_the_beat(turn_both, TICK_S, stop)
         finally:
             drills.leave()
             _LOG.info("the drill runner ends", extra=about)

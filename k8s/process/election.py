@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from kubernetes import client
@@ -21,7 +22,6 @@ _LOG = logging.getLogger(__name__)
 #: A lease that nobody renewed for so long goes to the next one, who asked; who holds it stops acting earlier.
 LEASE_S, RENEW_S, RETRY_S = 15, 10, 2
 LEASE = "selvage-operator"
-_NOT_FOUND = 404
 
 
 def _wall() -> datetime:
@@ -79,7 +79,7 @@ class Leadership:
                 self._name, self._namespace, _request_timeout=self._timeout_s
             )
         except client.ApiException as error:
-            if error.status != _NOT_FOUND:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             fresh = client.V1Lease(metadata={"name": self._name}, spec=self._record(None))
             self._leases.create_namespaced_lease(self._namespace, fresh, _request_timeout=self._timeout_s)

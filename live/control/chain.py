@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.files import json_text
+from contracts.loading.files import GENESIS, json_text
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import read_regular
 
 #: Most bytes of one file of lines that are read.
 MOST_BYTES = 2**30
-#: What stands for the hash before the first line.
-GENESIS = "0" * 64
 _TAIL = ', "sha256": "'
 _TAIL_CHARACTERS = len(_TAIL) + 64 + len('"}')
 

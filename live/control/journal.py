@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.files import GENESIS
 from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_to_json
-from live.control.chain import GENESIS, ChainWriter, read_chain
+from live.control.chain import ChainWriter, read_chain
 from live.control.loop import Turn
 from live.control.telemetry_json import telemetry_to_json
 

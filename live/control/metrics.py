@@ -18,8 +18,8 @@ from controller.options import ControllerSetup
 from controller.perceive.usual_speed import usual_ratios
 from live.control.loop import Turn
 from live.errors import LiveError
+from live.origins import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 SIGNAL_LABELS = ("replica", "signal")
 _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from controller.ports import RoutingPlan
 from faults.client.wire import DrillError
+from faults.drill.ledger import RECORDS
 from faults.drill.runner import Say
 from live.drill.servers import faults_of
 from live.errors import LiveError, PlanError
@@ -18,7 +19,6 @@ from live.fleet.state import FleetDiscovery, FleetFolder
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 
 _READY_S = 180.0
-_RECORDS = "records"
 
 
 def come_to_rest(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
@@ -73,6 +73,6 @@ def _anew(folder: FleetFolder, name: str) -> None:
 def _clean(folder: FleetFolder, name: str) -> bool:
     """Whether the replica's weights are those of its clean run, after an undo of whatever is in force."""
     try:
-        return faults_of(folder, name, folder.drills / _RECORDS).undo().clean
+        return faults_of(folder, name, folder.drills / RECORDS).undo().clean
     except (DrillError, LiveError):
         return False

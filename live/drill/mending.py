@@ -22,19 +22,20 @@ from live.drill.fleet import DrillFleet, Front
 from live.errors import LiveError
 from live.heal.mender import ServerMender, Verification
 from live.heal.playbook import Playbook
+from live.load import drawn_tokens
 from live.probe.answers import Line
 from live.probe.generation import FIRST_NUMBER
 from live.probe.golden_answers import right_answers
 from live.probe.kinds import GenerationPrompt
 
-_PROMPTS, _ANSWER_TOKENS, _LARGEST_TOKEN, _LIMIT_S, _SERVES_S = 8, 16, 2000, 20.0, 10.0
+_PROMPTS, _ANSWER_TOKENS, _LIMIT_S, _SERVES_S = 8, 16, 20.0, 10.0
 
 
 def mending_prompts() -> tuple[GenerationPrompt, ...]:
     """Prompts of one to four small blocks, of whole ones and in between."""
     rng = stream(0, "drill_mending_prompts")
     lengths = [16 * (1 + number % 4) + (number * 5) % 16 * (number % 2) for number in range(_PROMPTS)]
-    ids = [rng.integers(5, _LARGEST_TOKEN, length).tolist() for length in lengths]
+    ids = [drawn_tokens(rng, length).tolist() for length in lengths]
     return tuple(
         GenerationPrompt(
             number=FIRST_NUMBER + number, slice="", token_ids=tuple(one), max_tokens=_ANSWER_TOKENS

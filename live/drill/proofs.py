@@ -22,11 +22,12 @@ from faults.drill.plan import Strike
 from faults.inside.document import FINAL_KINDS, WEIGHT_KINDS
 from live.drill.fleet import DrillFleet, Front
 from live.errors import LiveError
+from live.load import drawn_tokens
 from live.ports import LiveReplica
 
 #: Mean KL that a replica shows to its own clean answers without any fault is far below this, nats.
 LEAST_KL_NATS = 1e-4
-_PROMPTS, _PROMPT_TOKENS, _LARGEST_TOKEN = 4, 48, 2000
+_PROMPTS, _PROMPT_TOKENS = 4, 48
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Proofs:
     def remember(self, strikes: tuple[Strike, ...], front: Front) -> None:
         """Take down what every replica to be struck is like while nothing is wrong."""
         rng = stream(0, "drill_proof_prompts")
-        prompts = rng.integers(5, _LARGEST_TOKEN, (_PROMPTS, _PROMPT_TOKENS)).tolist()
+        prompts = drawn_tokens(rng, (_PROMPTS, _PROMPT_TOKENS)).tolist()
         for strike in strikes:
             for name in strike.replicas:
                 server = self._replica(name)

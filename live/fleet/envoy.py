@@ -21,11 +21,8 @@ from live.gateway.clusters import shadow_cluster, slice_cluster
 from live.gateway.driver import listener_file, place, table_files
 from live.gateway.listeners import bootstrap
 from live.gateway.process import envoy_command, envoy_version, find_envoy, require_free, validate
-from live.gateway.settings import GatewayFiles, GatewaySettings
+from live.gateway.settings import LOG_BYTES, ROTATE_S, GatewayFiles, GatewaySettings
 from live.gateway.table import GatewayRotation, GatewayTable, ShadowRoute, Upstream, slice_routes
-
-_ROTATE_S = 10.0
-_LOG_BYTES = 64 * 2**20
 
 
 def home_table(
@@ -146,9 +143,9 @@ class Envoy:
         """Begin logs anew that have grown large; the one before is kept."""
         if now_s < self._rotate_at_s or not self._live:
             return
-        self._rotate_at_s = now_s + _ROTATE_S
+        self._rotate_at_s = now_s + ROTATE_S
         logs = (self._files.requests_log, self._files.attempts_log)
-        large = [log for log in logs if log.exists() and log.stat().st_size > _LOG_BYTES]
+        large = [log for log in logs if log.exists() and log.stat().st_size > LOG_BYTES]
         for log in large:
             log.replace(log.with_name(f"{log.name}.1"))
         if large:

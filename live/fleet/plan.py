@@ -13,13 +13,13 @@ from contracts.documents import KernelPool, PoolKernel
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as
 from contracts.loading.profiles import kernel_profile
-from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from contracts.loading.shipped import LIBRARY
+from contracts.loading.uris import resolve_uri
 from live.measure.checkpoint import checkpoint_sha256, find_checkpoint, read_config
 from live.measure.kernels import VLLM_KERNELS, EngineOption, Kernel
 
-_LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
 #: What runs when nobody names a pool; the other one where bfloat16 does not run (see ``refuse_amx``).
-DEFAULT_POOL, DEFAULT_POOL_AMX = _LIBRARY + "live-pool.yaml", _LIBRARY + "live-pool-half.yaml"
+DEFAULT_POOL, DEFAULT_POOL_AMX = LIBRARY + "live-pool.yaml", LIBRARY + "live-pool-half.yaml"
 _GPU_FLAGS = ("--gpu-memory-utilization", "0.3")
 
 

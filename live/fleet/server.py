@@ -17,8 +17,8 @@ from live.fleet.processes import ProcessId, process_id
 from live.fleet.state import Phase, ServerState
 from live.gateway.process import require_free
 from live.gateway.table import Upstream
+from live.origins import LOOPBACK
 
-_HOST = "127.0.0.1"
 _PAUSE_S = 0.1
 
 
@@ -82,12 +82,12 @@ class Server:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://{_HOST}:{self.port}"
+        return f"http://{LOOPBACK}:{self.port}"
 
     @property
     def upstream(self) -> Upstream:
         """Where the gateway finds it."""
-        return Upstream(replica=self.plan.name, kernel=self.plan.kernel, address=_HOST, port=self.port)
+        return Upstream(replica=self.plan.name, kernel=self.plan.kernel, address=LOOPBACK, port=self.port)
 
     def state(self) -> ServerState:
         """As the state file says it."""
@@ -138,7 +138,7 @@ class Server:
         self._started_at_s, self._ended = now_s, threading.Event()
         self.admitted, self.note = None, ""
         try:
-            require_free(_HOST, self.port, self.plan.name)
+            require_free(LOOPBACK, self.port, self.plan.name)
             pid = means.launcher.start(self._order())
         except NotYetError as pause:
             self.starts, self.note, self.start_at_s = self.starts - 1, str(pause), now_s + _PAUSE_S
@@ -159,7 +159,7 @@ class Server:
 
     def _order(self) -> ServerOrder:
         names = ("--served-model-name", self.options.served_name, self.nonce)
-        place = ("--host", _HOST, "--port", str(self.port))
+        place = ("--host", LOOPBACK, "--port", str(self.port))
         return ServerOrder(
             arguments=(*self.plan.arguments, *place, *names), environment=self.plan.environment, log=self.log
         )

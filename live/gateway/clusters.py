@@ -14,7 +14,8 @@ from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import GatewayTable, Upstream, WeightedUpstream
 
 Json = dict[str, Any]
-_TYPES = "type.googleapis.com/"
+#: How Envoy's names of message types begin.
+TYPES = "type.googleapis.com/"
 _MANY = 1_000_000
 
 
@@ -84,7 +85,7 @@ def assignment(cluster: str, endpoints: Iterable[WeightedUpstream], settings: Ga
     """The endpoints of one cluster."""
     listed = [_endpoint(endpoint, settings) for endpoint in endpoints]
     return {
-        "@type": f"{_TYPES}envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "@type": f"{TYPES}envoy.config.endpoint.v3.ClusterLoadAssignment",
         "cluster_name": cluster,
         "endpoints": [{"lb_endpoints": listed}] if listed else [],
         "policy": {"overprovisioning_factor": 100},
@@ -143,7 +144,7 @@ def _http_options(settings: GatewaySettings) -> Json:
     name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     return {
         name: {
-            "@type": _TYPES + name,
+            "@type": TYPES + name,
             "common_http_protocol_options": {"idle_timeout": duration(settings.upstream_idle_s)},
             "explicit_http_config": {"http_protocol_options": {}},
         }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from live.gateway.clusters import discovered_cluster, duration, file_source, hop_name, replica_cluster
+from live.gateway.clusters import TYPES, discovered_cluster, duration, file_source, hop_name, replica_cluster
 from live.gateway.routes import ROUTE_CONFIG
 from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import Upstream
 
 Json = dict[str, Any]
-_TYPES = "type.googleapis.com/"
 #: Envoy's name for the public door in its statistics.
 STAT_PREFIX = "gateway"
 _FIELDS = {
@@ -67,7 +66,7 @@ def _door(settings: GatewaySettings, files: GatewayFiles) -> Json:
         "http_filters": [_router(files)],
     }
     return {
-        "@type": f"{_TYPES}envoy.config.listener.v3.Listener",
+        "@type": f"{TYPES}envoy.config.listener.v3.Listener",
         "name": "door",
         "address": _socket(settings.listen_address, settings.listen_port),
         "filter_chains": [
@@ -87,7 +86,7 @@ def _hop(upstream: Upstream) -> Json:
     options = {"stat_prefix": name, "cluster": name, "idle_timeout": "0s"}
     proxy = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
     return {
-        "@type": f"{_TYPES}envoy.config.listener.v3.Listener",
+        "@type": f"{TYPES}envoy.config.listener.v3.Listener",
         "name": name,
         "internal_listener": {},
         "filter_chains": [{"filters": [_extension("envoy.filters.network.tcp_proxy", proxy, options)]}],
@@ -102,7 +101,7 @@ def _log(path: object) -> Json:
 
 
 def _extension(name: str, kind: str, options: Json | None = None) -> Json:
-    return {"name": name, "typed_config": {"@type": _TYPES + kind, **(options or {})}}
+    return {"name": name, "typed_config": {"@type": TYPES + kind, **(options or {})}}
 
 
 def _socket(address: str, port: int) -> Json:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+#: A log of requests that has so many bytes is begun anew, looked at every so many seconds.
+LOG_BYTES, ROTATE_S = 64 * 2**20, 10.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:

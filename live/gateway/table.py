@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import FleetLayout
+from contracts.rules.policy import SUM_TOLERANCE
 from controller.healing.machine import held_back
 from live.errors import PlanError
 
 #: Weights of a slice sum to about this; shares are followed to within one in a hundred thousand.
 WEIGHT_SCALE = 1_000_000
 PER_MILLION = 1_000_000
-_SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def slice_routes(
 
 def _check_rows(table: NDArray[np.float64], slices: Sequence[str]) -> None:
     for name, row in zip(slices, table, strict=True):
-        if not np.isfinite(row).all() or (row < 0.0).any() or abs(row.sum() - 1.0) > _SUM_TOLERANCE:
+        if not np.isfinite(row).all() or (row < 0.0).any() or abs(row.sum() - 1.0) > SUM_TOLERANCE:
             raise PlanError(f"{name}: expected shares that sum to 1, got {row.tolist()}")
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.rng import stream
+from contracts.units import CONFIDENCE
 from live.kld.positions import PromptPositions
 
 Floats = NDArray[np.float64]
 
-CONFIDENCE = 0.95
 RESAMPLES = 500
 #: All slices together.
 ALL = "all"

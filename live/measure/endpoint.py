@@ -23,7 +23,8 @@ from live.bounded import whole_answer
 _CONNECT_S = 10.0
 #: Of an answer: whole rows of a vocabulary are the largest.
 _MOST_BYTES = 512 * 2**20
-_REFUSED = (401, 403)
+#: Of a caller without the right to ask.
+REFUSED = (401, 403)
 
 
 def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -134,7 +135,7 @@ class Endpoint:
         return response
 
     def _refuse_unusable(self, response: httpx.Response, what: str) -> None:
-        if response.status_code in _REFUSED:
+        if response.status_code in REFUSED:
             given = "with a wrong key" if self.api_key else "without a key"
             step = "name the variable or file with the key: --api-key-env NAME or --api-key-file PATH"
             raise refused(what, "an answer", f"HTTP {response.status_code} {given}", step)

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from contracts.assess.sources import UNKNOWN
+from contracts.assess.sources import UNSTATED
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
@@ -29,10 +29,12 @@ from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
 from live.measure.streamed_answers import Streamed, stream_at_once
 
-_TOP_K = 20
-#: Above 0 by as much, a log-probability of 32 bits is still one.
-_ROUNDING = 1e-6
-_TOKEN_PREFIX = "token_id:"
+#: Log-probabilities per position that a server returns at its defaults (vLLM: --max-logprobs).
+TOP_K = 20
+#: Servers return log-probabilities as 32-bit numbers: so little above 0 is rounding.
+ROUNDING = 1e-6
+#: How servers write a token where they are asked for its number.
+TOKEN_PREFIX = "token_id:"
 _SCRAPE_S = 10.0
 
 #: By name of a ``StepPlan``'s clock.
@@ -62,7 +64,7 @@ class OpenaiBackend:
         self,
         endpoint: Endpoint,
         declared: Declared | None = None,
-        top_k: int = _TOP_K,
+        top_k: int = TOP_K,
         clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] | None = None,
     ) -> None:
@@ -144,9 +146,9 @@ class _Line:
     def version(self) -> str:
         """Version of the server, as far as it says."""
         try:
-            return str(self.endpoint.answer(self.client, "GET", "/version").get("version", UNKNOWN))
+            return str(self.endpoint.answer(self.client, "GET", "/version").get("version", UNSTATED))
         except MeasurementError:
-            return UNKNOWN
+            return UNSTATED
 
 
 class OpenaiSession:
@@ -162,9 +164,9 @@ class OpenaiSession:
             fingerprint=Fingerprint(
                 engine="openai-endpoint",
                 engine_version=line.version(),
-                dtype=declared.dtype or UNKNOWN,
-                quantization=declared.quantization or UNKNOWN,
-                kv_cache_dtype=declared.kv_cache_dtype or UNKNOWN,
+                dtype=declared.dtype or UNSTATED,
+                quantization=declared.quantization or UNSTATED,
+                kv_cache_dtype=declared.kv_cache_dtype or UNSTATED,
                 system_fingerprint=str(first.get("system_fingerprint") or ""),
             ),
             weights_bytes=0,
@@ -259,15 +261,15 @@ def prompt_rows(answer: dict[str, Any]) -> list[dict[int, float]]:
         ]
     except MALFORMED:
         raise MeasurementError("the answer holds no log-probabilities of the prompt") from None
-    if any(not (math.isfinite(value) and value <= _ROUNDING) for row in rows for value in row.values()):
+    if any(not (math.isfinite(value) and value <= ROUNDING) for row in rows for value in row.values()):
         raise BrokenAnswerError("log-probabilities that are none: not finite, or above 0")
     return rows
 
 
 def _token_row(row: dict[str, float]) -> dict[int, float]:
-    if any(not token.startswith(_TOKEN_PREFIX) for token in row):
+    if any(not token.startswith(TOKEN_PREFIX) for token in row):
         raise MeasurementError("the server names tokens by text; it must support return_tokens_as_token_ids")
-    return {int(token.removeprefix(_TOKEN_PREFIX)): float(value) for token, value in row.items()}
+    return {int(token.removeprefix(TOKEN_PREFIX)): float(value) for token, value in row.items()}
 
 
 def top_scores(rows: list[dict[int, float]], top_k: int, own: Sequence[int]) -> TopScores:

@@ -23,6 +23,7 @@ from scipy.stats import t as student_t
 
 from contracts.documents.profile import ServingHalfWidths, ServingPath, ServingPoint, StepTime
 from contracts.errors import MeasurementError
+from contracts.units import CONFIDENCE
 from live.errors import LiveError
 from live.exposition import read_samples, sample_sums
 from live.measure.request_steps import FreshPrompts, RequestKind
@@ -32,7 +33,6 @@ ANSWER_TOKENS = 33
 #: Prompt of all streams, and a longer one of a stream alone; short, so that prefills hardly widen gaps.
 PROMPT_TOKENS, LONG_PROMPT_TOKENS = 32, 192
 BLOCKS, ROUNDS = 4, 2
-_CONFIDENCE = 0.95
 #: vLLM's histograms by request, whose sums over counts are means in seconds.
 _ENGINE_FIRST = ("vllm:request_queue_time_seconds", "vllm:request_prefill_time_seconds")
 _ENGINE_DECODE = "vllm:request_decode_time_seconds"
@@ -168,7 +168,7 @@ def _first_ms(step: StepTime, request: RequestKind) -> float:
 def _half_widths(blocks: NDArray[np.float64]) -> list[float]:
     """95 % half-widths of the terms by their spread between the blocks [blocks, 3]."""
     count = len(blocks)
-    quantile = float(student_t.ppf(0.5 + _CONFIDENCE / 2.0, count - 1))
+    quantile = float(student_t.ppf(0.5 + CONFIDENCE / 2.0, count - 1))
     return [float(width) for width in quantile * blocks.std(axis=0, ddof=1) / math.sqrt(count)]
 
 

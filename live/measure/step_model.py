@@ -23,12 +23,12 @@ from scipy.stats import t as student_t
 
 from contracts.documents.profile import StepHalfWidths, StepPoint, StepPrediction, StepTime
 from contracts.errors import MeasurementError
+from contracts.units import CONFIDENCE
 from live.measure.step_spread import Spread, spread_of
 
 #: (prefilled tokens, decoding sequences, context per sequence) of the steps whose predicted time is stated;
 #: of sequences no more than were timed at once.
 OPERATING_POINTS = ((0, 1, 128), (0, 4, 128), (128, 8, 128))
-_CONFIDENCE = 0.95
 _NAMES = (
     "base_ms",
     "per_prefill_token_ms",
@@ -55,7 +55,7 @@ class _Fitted:
 
     def half_width(self, direction: Floats) -> float:
         """95 % half-width of the coefficients' product with ``direction`` [P]."""
-        share = 0.5 + _CONFIDENCE / 2.0
+        share = 0.5 + CONFIDENCE / 2.0
         residual = float(student_t.ppf(share, self.freedom)) * _deviation(direction, self.by_residuals)
         if self.spread is None:
             return residual

@@ -16,8 +16,9 @@ import httpx
 
 from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
+from live.load import DONE
 
-_DATA, _DONE = b"data:", b"[DONE]"
+_DATA = b"data:"
 #: Of all events of one answer.
 MOST_ANSWER_BYTES = 256_000_000
 #: Bytes of one event: rows of 20 log-probabilities of a few thousand tokens fit.
@@ -36,7 +37,7 @@ def payloads(answer: httpx.Response) -> Iterator[bytes]:
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
             data = line.removeprefix(_DATA).strip()
-            if data == _DONE:
+            if data == DONE:
                 return
             if line.startswith(_DATA):
                 yield data

@@ -23,16 +23,16 @@ import numpy as np
 
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError, MissingPartError
+from contracts.home import HOME
 from live.measure import checkpoint, kernels, quantize
 from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.measure.checkpoint import kv_bytes
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 
-_ROOT = Path(__file__).resolve().parents[2]
 _STAGED = {
-    _ROOT / "faults" / "vllm_worker.py": "selvage_vllm_worker.py",
-    _ROOT / "live" / "measure" / "vllm_driver.py": "selvage_vllm_driver.py",
+    HOME / "faults" / "vllm_worker.py": "selvage_vllm_worker.py",
+    HOME / "live" / "measure" / "vllm_driver.py": "selvage_vllm_driver.py",
 }
 _MODEL_LEN = 1024
 #: Scores travel in files; few prompts at a time stay in the page cache and never reach the disk.

@@ -15,6 +15,7 @@ from contracts.errors import DocumentError
 from contracts.loading.untrusted import MALFORMED, json_of
 from live.bounded import OversizedAnswerError, whole_answer
 from live.errors import LiveError
+from live.measure.endpoint import REFUSED
 
 #: To the end of an answer.
 WITHIN_S = 5.0
@@ -22,7 +23,7 @@ WITHIN_S = 5.0
 MOST_BYTES = 128 * 2**20
 #: Characters that are shown of what the server says.
 _SHOWN = 200
-_REFUSED, _NO_QUERY = (401, 403), (400, 422)
+_NO_QUERY = (400, 422)
 
 
 class PrometheusError(LiveError):
@@ -55,7 +56,7 @@ class PrometheusApi:
 
     def _refused(self, status: int, said: str, with_token: bool) -> PrometheusError:
         """What an answer that is none means."""
-        if status in _REFUSED:
+        if status in REFUSED:
             given = "with this token" if with_token else "without a token"
             step = "let --prometheus-token-file name a token that may query it"
             return PrometheusError("PrometheusRefused", f"{self.url}: HTTP {status} {given}; {step}")

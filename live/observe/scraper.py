@@ -154,7 +154,7 @@ def _name(line: str) -> str:
     return line[: len(line.partition("{")[0].partition(" ")[0]) + 1]
 
 
-#: Servers that are scraped at the same time.
+#: Servers that are asked at the same time.
 AT_ONCE = 16
 
 

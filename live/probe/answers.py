@@ -21,14 +21,11 @@ from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer, within
 from live.load import SLICE_HEADER
+from live.measure.openai_backend import ROUNDING, TOKEN_PREFIX, TOP_K
 from live.measure.streamed_answers import payloads
-from live.probe.prefill import TOP_K
 
-_TOKEN_PREFIX = "token_id:"
 #: How the names of probes begin.
 NONCE = "probe-"
-#: Servers return log-probabilities as 32-bit numbers: so little above 0 is rounding.
-_ROUNDING = 1e-6
 
 
 class YieldedError(Exception):
@@ -222,7 +219,7 @@ class _Gathered:
         rows = logprobs.get("top_logprobs") or ()
         values = logprobs.get("token_logprobs") or ()
         for token, row, value in zip(tokens, rows, values, strict=True):
-            self._add(token, {**(row or {}), f"{_TOKEN_PREFIX}{token}": value})
+            self._add(token, {**(row or {}), f"{TOKEN_PREFIX}{token}": value})
 
     def _add(self, token: int, row: Mapping[str, Any]) -> None:
         numbers = {_number(name): _log_probability(value) for name, value in row.items()}
@@ -249,12 +246,12 @@ class _Gathered:
 
 
 def _number(name: str) -> int:
-    if not name.startswith(_TOKEN_PREFIX):
+    if not name.startswith(TOKEN_PREFIX):
         raise MeasurementError("the server names tokens by text; it must support return_tokens_as_token_ids")
-    return int(name.removeprefix(_TOKEN_PREFIX))
+    return int(name.removeprefix(TOKEN_PREFIX))
 
 
 def _log_probability(value: Any) -> float:
     """The value as a float, NaN where it is no log-probability."""
-    fits = isinstance(value, int | float) and math.isfinite(value) and value <= _ROUNDING
+    fits = isinstance(value, int | float) and math.isfinite(value) and value <= ROUNDING
     return float(value) if fits else math.nan

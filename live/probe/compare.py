@@ -9,15 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from contracts.metrics.columns import LEAST_REST
 from contracts.metrics.generation import first_difference_gap, greedy_gap, mean_kl
+from live.measure.openai_backend import TOP_K
 from live.probe.answers import GreedyAnswer
-from live.probe.prefill import TOP_K
 
 Rows = Sequence[Mapping[int, float]]
 #: Positions of a stretch of ``worst_stretch_kl``: damage to a few of them must not drown in a long answer.
 STRETCH = 32
-#: A share below this is rounding: servers return 32-bit log-probabilities.
-_LEAST_REST = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +60,12 @@ def _least_kl(expected: Mapping[int, float], found: Mapping[int, float]) -> floa
     theirs = {token: math.exp(value) for token, value in found.items()}
     shared = [(mine[token], theirs[token]) for token in mine if theirs.get(token, 0.0) > 0.0]
     missing = [value for token, value in mine.items() if theirs.get(token, 0.0) == 0.0]
-    left, other = (max(1.0 - sum(pair[at] for pair in shared), _LEAST_REST) for at in (0, 1))
+    left, other = (max(1.0 - sum(pair[at] for pair in shared), LEAST_REST) for at in (0, 1))
     lost = min(sum(missing), left)
     most = len(missing) * math.exp(min(_best(found).values()))
-    given = min(max(most, _LEAST_REST), other * lost / left)
+    given = min(max(most, LEAST_REST), other * lost / left)
     parts = [*shared, (lost, given), (left - lost, other - given)]
-    kl = sum(p * math.log(p / q) for p, q in parts if p > _LEAST_REST and q > 0.0)
+    kl = sum(p * math.log(p / q) for p, q in parts if p > LEAST_REST and q > 0.0)
     return max(kl, 0.0)
 
 

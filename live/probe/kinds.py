@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from contracts.errors import MeasurementError
 from contracts.metrics.generation import GENERATION_COLUMNS, answer_broken, grammar_invalid, nonce_crossed
+from live.measure.openai_backend import TOP_K
 from live.probe.answers import (
     NONCE,
     GreedyAnswer,
@@ -26,7 +27,7 @@ from live.probe.answers import (
 )
 from live.probe.compare import difference, largest_greedy_gap, worst_stretch_kl
 from live.probe.golden_answers import GoldenAnswers
-from live.probe.prefill import TOP_K, prompt_positions
+from live.probe.prefill import prompt_positions
 from live.probe.schedule import Lane
 
 #: JSON of a known form and a bounded length: whoever keeps the grammar ends it.

@@ -21,11 +21,8 @@ from contracts.telemetry import ProbeOutcome
 from live.bounded import whole_answer
 from live.load import SLICE_HEADER
 from live.measure.backend import TopScores, top_values
-from live.measure.openai_backend import prompt_rows, top_scores
+from live.measure.openai_backend import TOP_K, prompt_rows, top_scores
 from live.measure.prompts import Prompt
-
-#: Log-probabilities per position that a server returns at its defaults (vLLM: --max-logprobs).
-TOP_K = 20
 
 
 class ProbeResult(NamedTuple):

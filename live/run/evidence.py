@@ -23,9 +23,8 @@ from controller.options import ControllerSetup
 from live.control.loop import Turn
 from live.measure.backend import TopScores
 from live.measure.endpoint import Endpoint
-from live.measure.openai_backend import top_scores
+from live.measure.openai_backend import TOP_K, top_scores
 from live.measure.prompts import Prompt
-from live.probe.prefill import TOP_K
 
 FORMAT = 1
 #: Folder of the files, in that of the decision log.

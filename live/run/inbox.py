@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from contracts.errors import MeasurementError
 from live.errors import LiveError
 from live.observe.sampled import SampledInbox
+from live.origins import LOOPBACK
 
 PATH = "/v1/sampled"
-LOOPBACK = "127.0.0.1"
 #: Largest body, bytes; longest that a client may take to send it, s.
 MOST_BYTES, _LIMIT_S = 1 << 20, 5.0
 

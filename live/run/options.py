@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from contracts.documents import KernelContract, KernelPool, MetaContract, RoutePolicy
+from contracts.documents.drill import Undo
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.loading.untrusted import MALFORMED
-from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from contracts.loading.uris import resolve_uri
 from contracts.telemetry import SampleRates
 from live.control.setup import LiveDocuments, LiveSetup, live_setup
 from live.measure.prompts import SHIPPED_PROMPTS
 
-_LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
 #: What holds where nobody names another.
-CONTRACT, POLICY = _LIBRARY + "serving-pool.yaml", _LIBRARY + "live-route-policy.yaml"
+CONTRACT, POLICY = SERVING_POOL, LIBRARY + "live-route-policy.yaml"
 _COMMAND = "selvage run"
+_UNSAID = Undo()  # how a drill is taken back that says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,8 @@ class ProbeOptions:
 class ReturnOptions:
     """How replicas come back from quarantine. verify_probes 0: unverified and whole at once."""
 
-    verify_probes: int = 32
-    readmit_over_s: float = 60.0
+    verify_probes: int = _UNSAID.verify_probes
+    readmit_over_s: float = _UNSAID.readmit_over_s
     restart: bool = (
         False  # always first, not only where a cache cannot be flushed; of servers that we started
     )

@@ -32,14 +32,13 @@ from live.gateway.actuator import upstream_of
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.driver import GatewayDriver
 from live.gateway.process import envoy_command, envoy_version, find_envoy, free_ports, require_free, validate
-from live.gateway.settings import GatewayFiles, GatewaySettings
+from live.gateway.settings import LOG_BYTES, ROTATE_S, GatewayFiles, GatewaySettings
 from live.gateway.statistics import GatewayLogs
 from live.gateway.table import Upstream
 from live.ports import LiveReplica
 
 _STATE, _FORMAT = "own-gateway.json", 1
 _UP_S, _END_S, _FREE_S, _POLL_S = 20.0, 10.0, 5.0, 0.05
-_LOG_BYTES, _ROTATE_S = 64 * 2**20, 10.0
 _LEFT_RUNNING: list[subprocess.Popen[bytes]] = []  # a process that is forgotten warns that it still runs
 
 
@@ -134,9 +133,9 @@ class LogRotation:
         """Look now and then."""
         if turn.at_s < self._due_at_s:
             return
-        self._due_at_s = turn.at_s + _ROTATE_S
+        self._due_at_s = turn.at_s + ROTATE_S
         logs = (self._files.requests_log, self._files.attempts_log)
-        large = [log for log in logs if log.exists() and log.stat().st_size > _LOG_BYTES]
+        large = [log for log in logs if log.exists() and log.stat().st_size > LOG_BYTES]
         for log in large:
             log.replace(log.with_name(f"{log.name}.1"))
         if large:

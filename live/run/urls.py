@@ -10,9 +10,8 @@ import httpx
 
 from contracts.telemetry import ReplicaState
 from live.bounded import whole_answer
+from live.observe.scraper import AT_ONCE
 from live.ports import LiveReplica
-
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ class UrlDiscovery:
         self, servers: Sequence[Address], client: httpx.Client, model: str, timeout_s: float = 2.0
     ) -> None:
         self._servers, self._client, self._model, self._timeout_s = tuple(servers), client, model, timeout_s
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="discover")
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="discover")
         self._known = {
             one.name: LiveReplica(name=one.name, kernel=one.kernel, url=one.url, state=ReplicaState.STARTING)
             for one in self._servers

@@ -18,13 +18,12 @@ from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from contracts.loading.yaml_positions import dotted
 from contracts.rules.policy import certificate_breaches
 from policies.certify.consistency import inconsistencies
 
-#: Where a meta-contract lies that nobody says otherwise of.
-SHIPPED_META = "package:contracts/library/meta-contract.yaml"
 #: The configuration of a network of ours, and of one that another library trained on the environment; both
 #: come as an artefact.
 LEARNED: Final = "learned"

@@ -17,24 +17,16 @@ from contracts.documents.artifact import ArtifactSpec, Certificate, RecurrentSta
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import document_sha256, dump_text, load_as
+from contracts.loading.shipped import SHIPPED_ARTEFACT, SHIPPED_META
 from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.regular_files import ONNX_BYTES
 from controller.encoding.features import ENCODING_VERSION
 from controller.fleet import FleetSetup
-from policies.certify.admission import (
-    LEARNED,
-    PLAIN,
-    SHIPPED_META,
-    Subject,
-    refuse_unless_certified,
-    rules_sha256,
-)
+from policies.certify.admission import LEARNED, PLAIN, Subject, refuse_unless_certified, rules_sha256
 from policies.learned.choosing import fixed_rules
 from policies.learned.plain import PlainPolicy, plain_policy
 from policies.learned.runner import LearnedPolicy, learned_policy
 
-#: The policy that ships with the library.
-SHIPPED_ARTEFACT = "package:contracts/library/policies/routing.yaml"  # as ``policies.registry`` says
 #: What decides in a configuration, by its name (``policies.registry.configuration_facts``).
 FactsOf = Callable[[str], Mapping[str, object]]
 

@@ -21,8 +21,8 @@ from contracts.documents import MetaContract
 from contracts.documents.artifact import CertifiedClause
 from contracts.documents.meta import MetaClause
 from contracts.scoring.incident_measures import IncidentMeasures
-from contracts.scoring.intervals import CONFIDENCE, clustered_mean, poisson_rate, simultaneous_limits
-from contracts.units import SECONDS_PER_MONTH
+from contracts.scoring.intervals import clustered_mean, poisson_rate, simultaneous_limits
+from contracts.units import CONFIDENCE, SECONDS_PER_MONTH
 
 _TAIL = (1.0 - CONFIDENCE) / 2.0
 

@@ -13,8 +13,8 @@ from contracts.assess.limits import quantile_place, rate_limits
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import KeyPath
 from contracts.rules.breach import Breach
-from contracts.scoring.intervals import CONFIDENCE, poisson_rate
-from contracts.units import SECONDS_PER_MONTH
+from contracts.scoring.intervals import poisson_rate
+from contracts.units import CONFIDENCE, SECONDS_PER_DAY, SECONDS_PER_MONTH
 
 #: How each clause is judged; ``policies.certify.certificate`` does, and a test compares the two.
 METHODS: dict[str, str] = {
@@ -30,7 +30,6 @@ METHODS: dict[str, str] = {
     "useful_loss_ratio": "simultaneous_t",
     "failed_excess_ratio": "simultaneous_t",
 }
-_SECONDS_PER_DAY = 86400.0
 _UPPER = 1.0 - (1.0 - CONFIDENCE) / 2.0
 _HINT = "certify again; a certificate is not edited"
 
@@ -102,7 +101,7 @@ def _exposure(clause: CertifiedClause, certificate: Certificate) -> float | None
         assert clause.value is not None
         return clause.n / clause.value
     if clause.metric == "false_switches_per_slice_month":
-        return certificate.quiet_slice_days * _SECONDS_PER_DAY / SECONDS_PER_MONTH
+        return certificate.quiet_slice_days * SECONDS_PER_DAY / SECONDS_PER_MONTH
     return 0.0 if clause.ci_high == 0.0 else None
 
 
@@ -119,7 +118,7 @@ def _exposures(certificate: Certificate) -> Iterator[Breach]:
     for index, value in hours.items():
         if value is not None and not math.isclose(value, known[0], rel_tol=1e-6):
             yield _breach(("clauses", index, "value"), f"a rate over {known[0]:g} slice-hours", f"{value:g}")
-    months = certificate.quiet_slice_days * _SECONDS_PER_DAY / SECONDS_PER_MONTH
+    months = certificate.quiet_slice_days * SECONDS_PER_DAY / SECONDS_PER_MONTH
     for index, clause in enumerate(certificate.clauses):
         counted = clause.metric == "false_switches_per_slice_month" and clause.n > 0 and clause.value
         if (

@@ -21,15 +21,10 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
-from policies.certify.certificate import (
-    CertificationEvidence,
-    EpisodeEvidence,
-    ServiceShares,
-    judge_clauses,
-)
+from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, ServiceShares, judge_clauses
 
-_EPISODES = TypeAdapter(tuple[EpisodeEvidence, ...])
-_SHARES = TypeAdapter(ServiceShares)
+EPISODES = TypeAdapter(tuple[EpisodeEvidence, ...])
+SHARES = TypeAdapter(ServiceShares)
 #: Counts and times are below this.
 _MOST = 1e12
 _TIMES = TypeAdapter(tuple[float, ...])
@@ -95,7 +90,7 @@ def parse_evidence(content: bytes, file: Path) -> CertificationEvidence:
             quiet=_episodes(rows["quiet"]),
             decision_ms=np.array(_TIMES.validate_python(rows["decision_ms"]), dtype=np.float64),
             still={
-                (str(row["scenario"]), int(row["seed"])): _SHARES.validate_python(row["service"])
+                (str(row["scenario"]), int(row["seed"])): SHARES.validate_python(row["service"])
                 for row in rows["still"]
             },
         )
@@ -126,7 +121,7 @@ def _refuse_outside(numbers: dict[str, Any], least: float) -> None:
 
 
 def _episodes(rows: Sequence[Any]) -> tuple[EpisodeEvidence, ...]:
-    return _EPISODES.validate_python([{**row, "incident": _known(row["incident"])} for row in rows])
+    return EPISODES.validate_python([{**row, "incident": _known(row["incident"])} for row in rows])
 
 
 def _known(incident: Any) -> Any:

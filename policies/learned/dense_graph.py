@@ -14,7 +14,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from policies.learned.onnx_graph import IR_VERSION, OPSET
+from policies.learned.onnx_check import OPSET
+from policies.learned.onnx_graph import IR_VERSION
 
 INPUT, OUTPUT = "observation", "action"
 #: Activations by the name that ONNX gives them.

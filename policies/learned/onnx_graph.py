@@ -27,9 +27,9 @@ from policies.learned.choosing import (
     InputLayout,
     feature_names,
 )
+from policies.learned.onnx_check import OPSET
 
 INPUT, OUTPUT = "inputs", "scores"
-OPSET = 17  # as ``policies.learned.onnx_check`` reads
 #: IR version that every onnxruntime since 1.10 reads.
 IR_VERSION = 8
 

@@ -16,9 +16,8 @@ from contracts.errors import DocumentError, Problem
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
+from policies.learned.dense_graph import INPUT, OUTPUT
 from policies.learned.onnx_check import UnfitGraphError, check_onnx
-
-_INPUT, _OUTPUT = "observation", "action"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class PlainPolicy:
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the action for what is seen; no replica is ejected."""
-        action = self.session.run([_OUTPUT], {_INPUT: self.encoder.encode(seen)})[0]
+        action = self.session.run([OUTPUT], {INPUT: self.encoder.encode(seen)})[0]
         home = np.asarray(seen.home)
         table = self.encoder.table(action, home, seen.ready.shape[1])
         return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
@@ -56,11 +55,11 @@ def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -
         raise _refused(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
     taken = {value.name: value.shape for value in session.get_inputs()}
     given = {value.name: value.shape for value in session.get_outputs()}
-    if set(taken) != {_INPUT} or set(given) != {_OUTPUT}:
-        raise _refused(file, f"input {_INPUT!r} and output {_OUTPUT!r}", f"{list(taken)}, {list(given)}")
-    encoder = _encoder(fleet, int(given[_OUTPUT][1]), file)
-    if int(taken[_INPUT][1]) != encoder.size:
-        raise _refused(file, f"{encoder.size} inputs (this encoding)", f"{taken[_INPUT][1]} inputs")
+    if set(taken) != {INPUT} or set(given) != {OUTPUT}:
+        raise _refused(file, f"input {INPUT!r} and output {OUTPUT!r}", f"{list(taken)}, {list(given)}")
+    encoder = _encoder(fleet, int(given[OUTPUT][1]), file)
+    if int(taken[INPUT][1]) != encoder.size:
+        raise _refused(file, f"{encoder.size} inputs (this encoding)", f"{taken[INPUT][1]} inputs")
     return PlainPolicy(policy_id=policy_id, encoder=encoder, session=session)
 
 

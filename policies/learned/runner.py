@@ -20,8 +20,7 @@ from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
 from policies.learned.choosing import NETWORK_MEMORY, Chooser, InputLayout
 from policies.learned.onnx_check import UnfitGraphError, check_onnx
-
-_INPUT, _OUTPUT = "inputs", "scores"
+from policies.learned.onnx_graph import INPUT, OUTPUT
 
 
 class ScoreRunner:
@@ -45,19 +44,15 @@ class ScoreRunner:
             raise _refused(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
         taken = {value.name: value.shape for value in self._session.get_inputs()}
         given = {value.name: value.shape for value in self._session.get_outputs()}
-        names = NETWORK_MEMORY if set(taken) != {_INPUT} else {}
-        if set(taken) != {_INPUT, *names} or set(given) != {_OUTPUT, *names.values()}:
-            expected = f"input {_INPUT!r} and output {_OUTPUT!r}, or with memory {NETWORK_MEMORY}"
+        names = NETWORK_MEMORY if set(taken) != {INPUT} else {}
+        if set(taken) != {INPUT, *names} or set(given) != {OUTPUT, *names.values()}:
+            expected = f"input {INPUT!r} and output {OUTPUT!r}, or with memory {NETWORK_MEMORY}"
             raise _refused(file, expected, f"{list(taken)}, {list(given)}")
         if any(taken[name] != given[names[name]] for name in names):
             raise _refused(file, "memory of one size", f"{taken} in, {given} out")
-        if (
-            len(taken[_INPUT]) != 2
-            or len(given[_OUTPUT]) != 3
-            or any(len(taken[name]) != 2 for name in names)
-        ):
+        if len(taken[INPUT]) != 2 or len(given[OUTPUT]) != 3 or any(len(taken[name]) != 2 for name in names):
             raise _refused(file, "inputs [batch, size], scores [batch, slices, choices]", f"{taken}, {given}")
-        self.size, (_, self.slices, self.choices) = int(taken[_INPUT][1]), given[_OUTPUT]
+        self.size, (_, self.slices, self.choices) = int(taken[INPUT][1]), given[OUTPUT]
         self.memory = {name: int(taken[name][1]) for name in names}
         self._try(file)
 
@@ -85,8 +80,8 @@ class ScoreRunner:
         self, inputs: NDArray[np.float32], memory: PolicyState
     ) -> tuple[NDArray[np.float32], PolicyState]:
         """``(scores, memory after)``, the memory that of a recurrent network alone."""
-        outputs = [_OUTPUT, *(NETWORK_MEMORY[name] for name in self.memory)]
-        fed = {_INPUT: inputs} | {name: memory[name] for name in self.memory}
+        outputs = [OUTPUT, *(NETWORK_MEMORY[name] for name in self.memory)]
+        fed = {INPUT: inputs} | {name: memory[name] for name in self.memory}
         if not self.memory:
             return np.asarray(self._session.run(outputs, fed)[0]), {}
         # Fleet by fleet: a matrix product's last bits depend on its size, and a memory would keep them.

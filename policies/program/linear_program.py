@@ -39,7 +39,7 @@ from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
 from controller.ports import Observation, PolicyState, Proposal
 from policies.program.model import Costs, TableProgram, solve
-from policies.rules.hysteresis import FORGIVEN_DWELLS, MOST_DOUBLINGS
+from policies.rules.hysteresis import DOUBLED_DWELLS, FORGIVEN_DWELLS
 from policies.rules.threshold import compliant
 
 Floats = NDArray[np.float64]
@@ -148,7 +148,7 @@ class LinearProgramPolicy:
         unhealthy_at_s = np.asarray(state["unhealthy_at_s"], dtype=np.float64)
         fell = ~eligible & ~state["unhealthy"].astype(np.bool_)
         soon = now_s[:, None, None] - unhealthy_at_s < FORGIVEN_DWELLS * self.dwell_s
-        more = np.where(soon, np.minimum(state["relapses"].astype(np.int64) + 1, MOST_DOUBLINGS), 0)
+        more = np.where(soon, np.minimum(state["relapses"].astype(np.int64) + 1, DOUBLED_DWELLS), 0)
         return {
             "unhealthy_at_s": np.where(eligible, unhealthy_at_s, now_s[:, None, None]),
             "unhealthy": ~eligible,

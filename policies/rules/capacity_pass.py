@@ -11,7 +11,7 @@ from contracts.jit import borrowed, compiled
 from controller.shield.capacity import load_of, overloaded
 
 #: Shares and rates below this are rounding.
-_EPSILON = 1e-9
+_NEGLIGIBLE = 1e-9
 #: Relative error of a sum over kernels, more than it can be.
 _ROUNDING = 1e-12
 #: Rounds after which slices that overfill kernels together have found their level, or nearly.
@@ -112,7 +112,7 @@ def _pays(table, planned, offered, capacity):
     """
     fullest, before = 0.0, 0.0
     for k in range(len(capacity)):
-        headroom_rps = max(capacity[k], _EPSILON)
+        headroom_rps = max(capacity[k], _NEGLIGIBLE)
         fullest = max(fullest, load_of(table, offered, k) / headroom_rps)
         before = max(before, load_of(planned, offered, k) / headroom_rps)
     return fullest <= 1.0 + _ROUNDING or before > fullest * (1.0 + _WORTH)
@@ -135,7 +135,7 @@ def _keep(wanted, first, headroom_rps, planned, stays, load, order):
             wanted[s] = planned[s]
     for k in range(len(headroom_rps)):
         held = (planned[:, k] * load.offered_rps)[stays].sum()
-        headroom_rps[k] = max(headroom_rps[k], min(held * (1.0 + _EPSILON), load.capacity_rps[k]))
+        headroom_rps[k] = max(headroom_rps[k], min(held * (1.0 + _NEGLIGIBLE), load.capacity_rps[k]))
 
 
 @compiled
@@ -160,7 +160,7 @@ def _fill(table, wanted, load, headroom_rps, order):
             overflow[s] = _allocate(table[s], overflow[s], load.rank[s], offered[s], left)
         else:
             overflow[s] = 0.0
-    if (overflow > _EPSILON).any():
+    if (overflow > _NEGLIGIBLE).any():
         _overfill(table, wanted, overflow, load, order)
 
 
@@ -170,10 +170,10 @@ def _allocate(row, overflow, rank, offered, left):
     for _ in range(len(left)):
         best = -1
         for k in range(len(left)):
-            free = np.isfinite(rank[k]) and left[k] > _EPSILON
+            free = np.isfinite(rank[k]) and left[k] > _NEGLIGIBLE
             if free and (best < 0 or rank[k] < rank[best]):
                 best = k
-        if best < 0 or overflow <= _EPSILON:
+        if best < 0 or overflow <= _NEGLIGIBLE:
             break
         fits = min(overflow, left[best] / offered)
         row[best] += fits
@@ -192,17 +192,17 @@ def _overfill(table, wanted, overflow, load, order):
     for _ in range(_ROUNDS):
         moved_rps = 0.0
         for s in order:
-            if overflow[s] <= _EPSILON:
+            if overflow[s] <= _NEGLIGIBLE:
                 continue
             rate, rank = overflow[s] * offered[s], load.rank[s]
             allocated = _level(carried - over[s], rate, rank, wanted[s], capacity)
             moved_rps = max(moved_rps, np.abs(allocated - over[s]).max())
             carried += allocated - over[s]
             over[s] = allocated
-        if moved_rps <= _EPSILON:
+        if moved_rps <= _NEGLIGIBLE:
             break
     for s in range(len(offered)):
-        if overflow[s] > _EPSILON:
+        if overflow[s] > _NEGLIGIBLE:
             table[s, :kernels] += over[s] / offered[s]
 
 
@@ -227,6 +227,6 @@ def _level(carried, rate, rank, wanted, capacity):
             break
         open_ &= ~above
     allocated = np.where(open_, np.maximum(level * capacity - carried, 0.0), 0.0)
-    if np.abs(allocated.sum() - rate) > _EPSILON * rate:  # a rate that vanishes beside the load
+    if np.abs(allocated.sum() - rate) > _NEGLIGIBLE * rate:  # a rate that vanishes beside the load
         allocated = np.where(open_, capacity, 0.0)
     return allocated * (rate / allocated.sum())

@@ -22,7 +22,7 @@ from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
 from policies.rules.threshold import home_level, preference
 
 #: Relapses that still double the dwell.
-MOST_DOUBLINGS = 3
+DOUBLED_DWELLS = 3
 #: A slice that stayed at home for so many dwell times has no relapse behind it.
 FORGIVEN_DWELLS = 10.0
 
@@ -143,7 +143,7 @@ def _step(slices, home, now_s, pace, b, s):
 @compiled
 def _relapses(before, since_step_s, dwell_s):
     """One more if the slice came back lately, else a fresh start."""
-    return min(before + 1, MOST_DOUBLINGS) if since_step_s < FORGIVEN_DWELLS * dwell_s else 0
+    return min(before + 1, DOUBLED_DWELLS) if since_step_s < FORGIVEN_DWELLS * dwell_s else 0
 
 
 @compiled

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import Level
 from contracts.jit import borrowed, compiled
+from controller.encoding.observe_pass import LEAST_CAPACITY_RPS
 from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
 
 # Plain integers, because compiled code does not know the enumeration, and comparing with one takes longer.
 _NORMAL, _FALLBACK = int(Level.NORMAL), int(Level.FALLBACK)
-#: Against division by zero where no kernel has capacity.
-_LEAST = 1e-9
 #: Weight of size beside health in the order of failover targets.
 _SIZE_WEIGHT = 1e-6
 
@@ -109,7 +108,7 @@ def _rank(rank, known, owner, by_health):
             whole_rps[k] = known.planned_rps[b, k] / max(known.ready[b, k], 1) * replicas[k]
             largest_rps = max(largest_rps, whole_rps[k])
         for k in range(kernels):
-            size = whole_rps[k] / max(largest_rps, _LEAST)
+            size = whole_rps[k] / max(largest_rps, LEAST_CAPACITY_RPS)
             for s in range(slices):
                 complies = known.ready[b, k] > 0 and known.level[b, k, s] == _NORMAL
                 complies = complies and known.certified[b, k, s] and not known.hard_violated[b, k, s]

@@ -28,16 +28,6 @@ from policies.train.recipe import LagrangianRecipe, RecipeSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PidGains:
-    """Gains of the error, its sum and its rise; ``most`` bounds the multiplier and the sum (no wind-up)."""
-
-    proportional: float = 0.5
-    integral: float = 0.05
-    derivative: float = 0.1
-    most: float = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplier:
     """State between episodes: the multiplier >= 0, the error's sum >= 0, and the last cost (None: first)."""
 
@@ -46,16 +36,17 @@ class Multiplier:
     last_cost: float | None = None
 
 
-def follow(before: Multiplier, cost: float, limit: float, gains: PidGains) -> Multiplier:
+def follow(before: Multiplier, cost: float, recipe: LagrangianRecipe) -> Multiplier:
     """The multiplier after an episode (or a batch of them) of mean ``cost``.
 
-    The derivative counts rises alone: a falling cost must not lower the multiplier twice.
+    ``most`` bounds the multiplier and the sum of errors, which winds up no further. The derivative counts
+    rises alone: a falling cost must not lower the multiplier twice.
     """
-    error = cost - limit
-    total = min(max(before.total + gains.integral * error, 0.0), gains.most)
+    error = cost - recipe.limit
+    total = min(max(before.total + recipe.integral * error, 0.0), recipe.most)
     rise = 0.0 if before.last_cost is None else max(cost - before.last_cost, 0.0)
-    value = gains.proportional * error + total + gains.derivative * rise
-    return Multiplier(value=min(max(value, 0.0), gains.most), total=total, last_cost=cost)
+    value = recipe.proportional * error + total + recipe.derivative * rise
+    return Multiplier(value=min(max(value, 0.0), recipe.most), total=total, last_cost=cost)
 
 
 def penalty(multiplier: float) -> tuple[float, float]:
@@ -101,20 +92,14 @@ class LagrangianCallback(BaseCallback):
 
     def __init__(self, env: PenalisedVecEnv, recipe: LagrangianRecipe) -> None:
         super().__init__()
-        self._env, self._limit = env, recipe.limit
-        self._gains = PidGains(
-            proportional=recipe.proportional,
-            integral=recipe.integral,
-            derivative=recipe.derivative,
-            most=recipe.most,
-        )
+        self._env, self._recipe = env, recipe
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
         cost = self._env.take_cost()
-        self._env.multiplier = follow(self._env.multiplier, cost, self._limit, self._gains)
+        self._env.multiplier = follow(self._env.multiplier, cost, self._recipe)
         self.logger.record("lagrangian/cost", cost)
         self.logger.record("lagrangian/multiplier", self._env.multiplier.value)
 

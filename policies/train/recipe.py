@@ -31,8 +31,6 @@ from contracts.scoring.reward import RewardWeights
 Floats = NDArray[np.float64]
 
 _WEIGHTS = RewardWeights()
-#: The recipe of the policy that ships.
-SHIPPED_RECIPE = "package:contracts/library/recipes/routing.yaml"
 
 
 class EpisodeRecipe(Strict):

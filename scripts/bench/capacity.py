@@ -29,6 +29,7 @@ from rich.table import Table
 from contracts.documents import KernelPool, Scenario
 from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import LIBRARY
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.quality import ratio_of
 from contracts.workload.arrivals import constant_rate
@@ -44,7 +45,7 @@ SPAN_S = 600.0
 KEPT_RATIO = 0.99
 #: The search begins at this or above: halving from there finds all that is looked for.
 FIRST_RPS = 1.0
-SUITES, BASE = "package:contracts/library/suites", "e5-base"
+SUITES, BASE = f"{LIBRARY}suites", "e5-base"
 SCENARIO = f"{SUITES}/{BASE}.yaml"
 #: Bases beside it, on the pages.
 OTHERS = ("e5-stress-half-mix", "e5-stress-double-mix", "e5-stress-reproduction")

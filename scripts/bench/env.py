@@ -23,19 +23,13 @@ from typing import Any
 import numpy as np
 
 import simulator.env.core as env_core
+from contracts.loading.shipped import LIBRARY
 from contracts.rng import stream
 from controller.detect.detector import Detector
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from policies.registry import make_configuration
-from scripts.studies.training.measured_env import (
-    HORIZON_S,
-    LIBRARY,
-    RATE_RPS,
-    make_config,
-    timed,
-    write_scenario,
-)
+from scripts.studies.training.measured_env import HORIZON_S, RATE_RPS, make_config, timed, write_scenario
 from simulator.engine.api import FleetEngine
 from simulator.env.core import EnvCore
 from simulator.env.fleets import SteppedFleets
@@ -67,7 +61,7 @@ PARTS: tuple[tuple[str, Any, str], ...] = (
 def run() -> dict[str, object]:
     """All figures, flat; machine and versions are added by the command."""
     with tempfile.TemporaryDirectory() as folder:
-        scenario = write_scenario(Path(folder), f"{LIBRARY}/suites/e5-pool.yaml")
+        scenario = write_scenario(Path(folder), f"{LIBRARY}suites/e5-pool.yaml")
         core, single = make_core(FLEETS, scenario), make_core(1, scenario)
         for warmed in (core, single):
             steps_per_cpu_s(warmed, SEED, WARM_TICKS)

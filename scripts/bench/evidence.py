@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from contracts.scoring.episode import EpisodeRecord
@@ -34,8 +35,7 @@ from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
-SUITE = "package:contracts/library/suites/e5-evidence.yaml"
-CONTRACT = "package:contracts/library/serving-pool.yaml"
+SUITE = f"{LIBRARY}suites/e5-evidence.yaml"
 POLICY, SEED, SEEDS = "sequential", 1, 3
 #: Standard deviation of the log of true over certified step time: profiles miss their points by 3 to 12 %.
 STEP_ERROR = 0.1
@@ -60,7 +60,7 @@ def run() -> dict[str, object]:
 
 def without_clause(folder: Path) -> Path:
     """The shipped contract without ``CLAUSE`` as a file in ``folder``."""
-    document = yaml.safe_load(resolve_uri(CONTRACT, "").read_text(encoding="utf-8"))
+    document = yaml.safe_load(resolve_uri(SERVING_POOL, "").read_text(encoding="utf-8"))
     clauses = document["spec"]["clauses"]
     document["spec"]["clauses"] = [clause for clause in clauses if clause["id"] != CLAUSE]
     path = folder / "contract.yaml"

@@ -35,9 +35,9 @@ def run(seeds: str = "0", classes: str = "", limit_s: str = "45", out: str = OUT
     """Flat figures of every class and seed, misses among them; times are wall time from the injection."""
     from faults.drill.incidents import FaultPlace
     from live.drill.one_server import BLOCK_TOKENS, CONTEXT_TOKENS
+    from live.measure.corpus import SLICES
     from scripts.studies.incidents.plan import limit_of, planned
     from scripts.studies.incidents.results import KeptParts, figures_of
-    from scripts.studies.incidents.watching import SLICES
 
     place = FaultPlace(block_tokens=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS, slices=SLICES)
     watched_s = limit_of(limit_s)

@@ -23,6 +23,7 @@ import httpx
 import numpy as np
 
 from contracts.errors import MeasurementError
+from live.measure.openai_backend import TOP_K
 from scripts.progress import ProgressLine, told
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ ROUNDS = 5
 #: Positions of each round that go through the public API.
 SAMPLE = 250
 _START_S = 600.0
-_TOP_K = 20
 
 
 def run() -> dict[str, object]:
@@ -159,7 +159,7 @@ class _Rounds:
         from live.measure.backend import TopScores
         from live.measure.openai_backend import OpenaiBackend
 
-        backend = OpenaiBackend(self.endpoint, top_k=_TOP_K)
+        backend = OpenaiBackend(self.endpoint, top_k=TOP_K)
         members = [self.prompts[index] for index in indices]
         with backend.start(backend.kernels[0]) as session:
             return [

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from contracts.documents import Scenario
 from contracts.documents.scenario import DeclaredTokens
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import E5_BASE
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from controller.decision import Decision
@@ -36,7 +37,6 @@ from simulator.world.scenario import compile_scenario
 SEED, WORLDS = 1, 60
 SPAN_S = 120.0
 BUSY_RATIO = 0.3
-BASE = "package:contracts/library/suites/e5-base.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class KernelCapacities:
 
 def run() -> dict[str, object]:
     """Flat figures over ``WORLDS`` worlds."""
-    file = resolve_uri(BASE, Path.cwd() / "selvage bench")
+    file = resolve_uri(E5_BASE, Path.cwd() / "selvage bench")
     document = load_as(Scenario, file)
     found = [_world(document, str(file), seed) for seed in range(SEED, SEED + WORLDS)]
     every = {

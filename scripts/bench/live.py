@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import httpx
 import numpy as np
 
+from contracts.regular_files import MIB
 from contracts.rng import stream
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ SEED = 1
 CHANGES, REMOVALS, REQUESTS = 100, 20, 5000
 RATE_RPS, CHANGED_RATE_RPS = 10.0, 20.0
 PAIRS = 40
-_MIB = 2.0**20
 
 
 def run() -> dict[str, object]:
@@ -78,7 +78,7 @@ class LiveBench:
         """What it took to come up, and what it takes to be there."""
         from live.fleet.processes import group_memory_bytes
 
-        memory = [group_memory_bytes(s.process.pid) / _MIB for s in self.state.servers if s.process]
+        memory = [group_memory_bytes(s.process.pid) / MIB for s in self.state.servers if s.process]
         envoy = self.state.gateway.process
         return {
             "pool": self.state.pool,
@@ -88,7 +88,7 @@ class LiveBench:
             "replica_up_s_max": max(server.up_s for server in self.state.servers),
             "memory_mib_replica_max": max(memory),
             "memory_mib_replicas": sum(memory),
-            "memory_mib_envoy": group_memory_bytes(envoy.pid) / _MIB if envoy else 0.0,
+            "memory_mib_envoy": group_memory_bytes(envoy.pid) / MIB if envoy else 0.0,
             "envoy": self.state.gateway.version,
         }
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from contracts.loading.shipped import LIBRARY, SERVING_GENERATION
 from contracts.scoring.intervals import clustered_mean
 from live.closed_loop import Saturation
 from scripts.bench.live import SEED
@@ -38,7 +39,6 @@ PAIRS, TURN_S, SETTLE_S = 12, 15.0, 3.0
 #: How long the idle replica is looked at, with and without, s.
 IDLE_S = 30.0
 CLIENTS = 32
-CONTRACT = "package:contracts/library/serving-generation.yaml"
 _SLICES = ("prose", "code", "json", "numbers")
 
 
@@ -148,7 +148,7 @@ def _one_replica() -> Iterator[tuple[FleetFolder, FleetState]]:
 
 def _pool_text(kernel: str) -> str:
     homes = "\n".join(f"    - {{slice: {name}, kernel: {kernel}}}" for name in _SLICES)
-    profile = f"package:contracts/library/profiles/{kernel}.yaml"
+    profile = f"{LIBRARY}profiles/{kernel}.yaml"
     return f"""apiVersion: selvage.dev/v1alpha1
 kind: KernelPool
 metadata:
@@ -169,7 +169,7 @@ def _observing(folder: FleetFolder) -> Iterator[HeldController]:
     from live.run.options import RunOptions
 
     stop = threading.Event()
-    with controlled_fleet(folder, RunOptions(observe=True, contract=CONTRACT)) as one:
+    with controlled_fleet(folder, RunOptions(observe=True, contract=SERVING_GENERATION)) as one:
         probes = HeldController(one=one, on=threading.Event())
         beat = threading.Thread(target=clocks.run_on_the_beat, args=(probes.step, 1.0, stop))
         beat.start()

@@ -19,9 +19,10 @@ from typing import Any
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import set_random_seed
 
+from contracts.loading.shipped import SHIPPED_RECIPE
 from contracts.loading.uris import resolve_uri
 from policies.train.ppo import EachEpisode, PenalisedVecEnv, build_ppo, callbacks_of
-from policies.train.recipe import SHIPPED_RECIPE, LagrangianRecipe, RecipeSpec, load_recipe
+from policies.train.recipe import LagrangianRecipe, RecipeSpec, load_recipe
 from scripts.guard import Stopped
 from scripts.studies.training import native_ppo
 from scripts.train.env import ChoiceVecEnv, TrainingWorld

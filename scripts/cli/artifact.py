@@ -17,22 +17,15 @@ from contracts.documents.artifact import Training
 from contracts.errors import DocumentError
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import dump_text, load_as, read_text
+from contracts.loading.shipped import SHIPPED_ARTEFACT, SHIPPED_RECIPE
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from policies.artefacts import load_artefact, with_certificate
 from policies.certify.admission import LEARNED, PLAIN, load_certificate
-from policies.certify.artifact_files import (
-    SHIPPED_ARTEFACT,
-    Artefact,
-    RunsAs,
-    drives_as,
-    refuse_other_meta,
-    write_artefact,
-)
+from policies.certify.artifact_files import Artefact, RunsAs, drives_as, refuse_other_meta, write_artefact
 from policies.certify.evidence import evidence_file
 from policies.certify.signature import public_key, refuse_unsigned, signature_file, signature_of
 from policies.supervised import load_meta
-from policies.train.recipe import SHIPPED_RECIPE
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.e5.experiment import Options
 from scripts.e5.terminal import command_of, configurations_of, run_and_show

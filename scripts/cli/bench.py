@@ -20,11 +20,10 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
 from scripts import bench as benchmarks
 from scripts.cli.options import options
+from scripts.output import TABLE_WIDTH
 from scripts.provenance import machine_facts
 
 app = typer.Typer()
-#: Least width of a table where no terminal says its own.
-WIDTH = 118
 
 
 def names() -> list[str]:
@@ -68,7 +67,7 @@ def bench(asked: BenchOptions) -> None:
         typer.echo(json_text(figures))
     elif hasattr(module, "table"):
         console = Console()
-        (console if console.is_terminal else Console(width=WIDTH)).print(module.table(figures))
+        (console if console.is_terminal else Console(width=TABLE_WIDTH)).print(module.table(figures))
     else:
         width = max(len(key) for key in figures)
         for key in sorted(figures):

@@ -15,14 +15,13 @@ from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.plugins import loaded_sha256
+from scripts.output import TABLE_WIDTH
 
 if TYPE_CHECKING:  # tables are for people; a gate writes JSON or JUnit
     from rich.console import Console
 
     from contracts.assess.bound_table import BoundRow
 
-#: Least width of a table where no terminal says its own.
-WIDTH = 118
 
 _STYLES = {
     ContractVerdict.PASS: "green",
@@ -68,11 +67,11 @@ def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> 
 
 
 def wide_console() -> Console:
-    """A console for tables: as wide as the terminal, ``WIDTH`` where the output is no terminal."""
+    """A console for tables: as wide as the terminal, ``TABLE_WIDTH`` where the output is no terminal."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=WIDTH)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=TABLE_WIDTH)
 
 
 def show_evaluation(console: Console, evaluation: Evaluation) -> None:

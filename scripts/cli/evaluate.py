@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from contracts.assess.assumptions import Assumption, check_assumptions
 from contracts.assess.attribution import Attribution, attribute
-from contracts.assess.evaluate import CONFIDENCE, LEAST_OBSERVATIONS, Evaluation, evaluate
+from contracts.assess.evaluate import LEAST_OBSERVATIONS, Evaluation, evaluate
 from contracts.assess.gate import GateOutcome, parse_waiver
 from contracts.assess.observations import ALL_SPLITS, Observations
 from contracts.documents import KernelContract
@@ -22,6 +22,7 @@ from contracts.documents.profile import HEALTHY
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import canonical_json, dump_text
 from contracts.loading.uris import resolve_uri
+from contracts.units import CONFIDENCE
 from scripts.cli import contract_tables as tables
 from scripts.cli.contract_inputs import (
     ContractInputs,

@@ -18,10 +18,10 @@ from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import read_text
+from contracts.loading.shipped import SHIPPED_META
 from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject, network_subject
 from policies.certify.admission import (
-    SHIPPED_META,
     TRAINED,
     Subject,
     load_certificate,
@@ -36,7 +36,7 @@ from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.guard import EXIT_FAILED
 from scripts.kept import KeptResults, beside
-from scripts.output import ready_folder, write_whole
+from scripts.output import TABLE_WIDTH, ready_folder, write_whole
 from scripts.progress import told
 from scripts.train.certificates import refuse_other_worlds
 from scripts.train.certify import (
@@ -49,8 +49,6 @@ from scripts.train.certify import (
 from scripts.workers import BACKEND_HELP, refuse_unknown
 
 _SHOW = "selvage policy show"
-#: Least width of a table where no terminal says its own.
-WIDTH = 118
 
 
 def register(app: typer.Typer) -> None:
@@ -258,7 +256,7 @@ def print_certificate(certificate: Certificate) -> None:
         )
     console = Console()
     if not console.is_terminal:
-        console = Console(width=WIDTH)
+        console = Console(width=TABLE_WIDTH)
     console.print(table)
     console.print(
         f"{certificate.episodes} episodes, {certificate.seeds} seeds, "

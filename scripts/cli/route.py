@@ -14,9 +14,9 @@ from contracts.documents.route import OwnedRoute, RoutePolicySpec
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, dump_text, load_as
-from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from contracts.loading.shipped import LIBRARY, SHIPPED_META
+from contracts.loading.uris import resolve_uri
 from policies.artefacts import load_artefact
-from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import Artefact, drives_as, named_meta, refuse_other_meta
 from policies.supervised import load_meta
 from scripts.output import ready_folder, write_whole
@@ -99,7 +99,7 @@ def _pinned(spec: RoutePolicySpec, files: tuple[Path, Path], out: Path) -> Route
 
 def _seen_from(out: Path, file: Path) -> str:
     """The file as the document ``out`` names it: relative, or by name where it is shipped."""
-    library = resolve_uri(f"{PACKAGE_PREFIX}contracts/library", "selvage policy route")
+    library = resolve_uri(LIBRARY, "selvage policy route")
     if file.is_relative_to(library):
-        return f"{PACKAGE_PREFIX}contracts/library/{file.relative_to(library).as_posix()}"
+        return f"{LIBRARY}{file.relative_to(library).as_posix()}"
     return Path(os.path.relpath(file.absolute(), out.parent.absolute())).as_posix()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contracts.documents.drill import Undo
 from contracts.errors import DocumentError, Problem
 from scripts.cli.options import options
 from scripts.cli.profile_request import read_key
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from live.control.loop import Turn
     from live.run.assemble import Assembled
     from live.run.options import RunOptions
+
+#: How a drill is taken back that says nothing.
+_UNSAID = Undo()
 
 
 def register(app: typer.Typer) -> None:
@@ -71,10 +75,10 @@ class RunRequest:
         typer.Option(
             min=0, help="Generation probes that must agree before a quarantined replica returns; 0: none."
         ),
-    ] = 32
+    ] = _UNSAID.verify_probes
     readmit_over: Annotated[
         float, typer.Option(min=0.0, help="Over so many seconds its traffic returns, by steps.")
-    ] = 60.0
+    ] = _UNSAID.readmit_over_s
     restart_to_heal: Annotated[
         bool, typer.Option("--restart-to-heal", help="Start it anew first; servers of `selvage fleet`.")
     ] = False

@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.shipped import SHIPPED_RECIPE
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from contracts.scoring.intervals import paired_difference
-from policies.train.recipe import SHIPPED_RECIPE, TrainingRecipe, load_recipe, seed_folder
+from policies.train.recipe import TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.output import ready_folder, write_json
 from scripts.progress import told

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.shipped import SHIPPED_RECIPE
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
 from policies.supervised import meta_sha256
@@ -27,8 +28,6 @@ from scripts.train.pieces import PiecewiseSearch
 from scripts.train.validation import EpisodeSet
 from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
 
-#: The recipe whose reward is the objective and whose validation seed chooses: the shipped policy's.
-RECIPE = "package:contracts/library/recipes/routing.yaml"
 #: Settings that go on from training to validation episodes; the policy as it stands goes with them.
 FINALISTS = 5
 FORMAT = 1
@@ -53,7 +52,7 @@ class TuneOptions:
     ] = 1
     fleets: Annotated[int, typer.Option(min=1, help="Training episodes per trial.")] = 96
     horizon_s: Annotated[float, typer.Option(min=10.0, max=86_400.0, help="Length of an episode, s.")] = 301.0
-    recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = RECIPE
+    recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = SHIPPED_RECIPE
     meta: Annotated[
         str, typer.Option(help="MetaContract that keeps the policy in every episode; none without.")
     ] = ""

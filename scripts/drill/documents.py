@@ -9,17 +9,16 @@ from pathlib import Path
 from contracts.documents import FaultDrill, KernelPool
 from contracts.errors import DocumentError, SelvageError
 from contracts.loading.loader import load_as
-from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from contracts.loading.shipped import LIBRARY
+from contracts.loading.uris import resolve_uri
 from faults.client.replica import wire_form
-from faults.drill.guards import check_metrics
 from faults.drill.plan import DrillPlan, plan_drill
 from faults.inside.document import fault_of
 from faults.inside.gate import CallRefusedError
 from simulator.drill import drill_scenario
 from simulator.world.scenario import compile_scenario
 
-LIBRARY = f"{PACKAGE_PREFIX}contracts/library/drills/"
-_POOLS = f"{PACKAGE_PREFIX}contracts/library/"
+_DRILLS = f"{LIBRARY}drills/"
 _HERE = Path("command line")
 
 
@@ -36,7 +35,7 @@ class ReadDrill:
 
 def find_drill(named: str) -> Path:
     """Path of a drill: a shipped name such as ``four-bits``, a file, or a ``package:`` URI."""
-    shipped = resolve_uri(f"{LIBRARY}{named}.yaml", _HERE) if named and "/" not in named else None
+    shipped = resolve_uri(f"{_DRILLS}{named}.yaml", _HERE) if named and "/" not in named else None
     return shipped if shipped is not None and shipped.is_file() else resolve_uri(named, _HERE)
 
 
@@ -44,8 +43,7 @@ def read_drill(named: str) -> ReadDrill:
     """The drill called ``named`` with its pool; DocumentError for whatever is wrong with either."""
     file = find_drill(named)
     drill = load_as(FaultDrill, file)
-    check_metrics((*drill.spec.steady_state, *drill.spec.abort_when), str(file))
-    uri = drill.spec.pool_uri or f"{_POOLS}{drill.spec.pool}.yaml"
+    uri = drill.spec.pool_uri or f"{LIBRARY}{drill.spec.pool}.yaml"
     pool_file = resolve_uri(uri, file)
     pool = load_as(KernelPool, pool_file)
     plan = plan_drill(drill, str(file), pool.spec)
@@ -54,7 +52,7 @@ def read_drill(named: str) -> ReadDrill:
 
 def shipped_drills() -> tuple[str, ...]:
     """Names of the drills of the library."""
-    folder = resolve_uri(LIBRARY, _HERE)
+    folder = resolve_uri(_DRILLS, _HERE)
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 

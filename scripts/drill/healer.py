@@ -16,17 +16,16 @@ from contracts.documents.envelope import FileRef
 from contracts.loading.files import sha256_of, write_pinned
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.oci import OCI_PREFIX
+from contracts.loading.shipped import LIBRARY, SHIPPED_ARTEFACT
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from faults.drill.runner import Say
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
 from policies.certify.admission import LEARNED, TRAINED
-from policies.registry import SHIPPED_ARTEFACT
 from policies.spec import parse_spec
 from policies.supervised import meta_sha256, own_meta
 from scripts.guard import die_with
 
-_LIBRARY = f"{PACKAGE_PREFIX}contracts/library/"
 _READY, _START_S, _STOP_S, _POLL_S = " drives; ", 400.0, 15.0, 0.1
 
 
@@ -86,7 +85,7 @@ def driving_document(pool: str, policy: str, meta: str, contract: Path) -> Route
     """The shipped RoutePolicy of live fleets with ``policy`` and the meta-contract at ``meta`` in it ("":
     that of its artefact, else the shipped one), pinned, for ``pool`` and the contract in the file.
     """
-    shipped = load_as(RoutePolicy, resolve_uri(f"{_LIBRARY}live-route-policy.yaml", Path("drill")))
+    shipped = load_as(RoutePolicy, resolve_uri(f"{LIBRARY}live-route-policy.yaml", Path("drill")))
     names = {"pool": pool, "contract": load_as(KernelContract, contract).metadata.name}
     own = names | policy_fields(policy) | meta_fields(meta or own_meta(policy))
     return shipped.model_copy(update={"spec": shipped.spec.model_copy(update=own)})

@@ -9,11 +9,11 @@ from contracts.documents import KernelContract, KernelProfile
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.shipped import SERVING_POOL
 from contracts.loading.uris import resolve_uri
 from policies.registry import configuration_sha256
 from policies.supervised import load_meta, meta_sha256, refuse_other_artefact
 from scripts.drill.documents import ReadDrill
-from simulator.drill import CONTRACT
 
 #: Nobody heals.
 NOBODY = "none"
@@ -56,7 +56,7 @@ def refuse_unfit_meta(policy: str, meta: str) -> None:
 
 def contract_file(read: ReadDrill) -> Path:
     """The contract that ``read`` is judged by."""
-    return resolve_uri(read.drill.spec.contract or CONTRACT, read.file).resolve()
+    return resolve_uri(read.drill.spec.contract or SERVING_POOL, read.file).resolve()
 
 
 def refuse_policy(error: ValueError) -> DocumentError:

@@ -20,10 +20,9 @@ from live.control.setup import LiveDocuments, live_setup
 from live.drill.fleet import LocalFleet
 from live.drill.servers import open_for_drills
 from live.drill.target import LiveTarget, Nobody, frame_of
-from live.errors import LiveError
 from live.fleet.background import running_fleet
 from live.fleet.plan import FleetPlan, ServerOptions, plan_fleet
-from live.fleet.state import FleetFolder, is_up, read_state
+from live.fleet.state import FleetFolder, FleetState, is_up, read_state
 from live.fleet.supervisor import SupervisorOptions
 from live.gateway.process import find_envoy
 from live.load import LoadRecord
@@ -111,15 +110,20 @@ def _fleets(drills: tuple[LocalDrill, ...], folder: FleetFolder) -> Iterator[Pro
     if state is None or not is_up(state):
         yield from _missing_parts()
         return
+    for one in {one.fleet.pool: one.fleet for one in drills}.values():
+        yield from _another(state, one, folder)
+
+
+def _another(state: FleetState, wanted: FleetPlan, folder: FleetFolder) -> Iterator[Problem]:
+    """In what the fleet that runs in ``folder`` is another one than ``wanted``."""
     end = "name another --folder, or end that fleet with `selvage fleet down`"
     here = {server.name for server in state.servers}
-    for one in {one.fleet.pool: one.fleet for one in drills}.values():
-        lacking = [replica.name for replica in one.replicas if replica.name not in here]
-        if state.pool != one.pool:
-            yield Problem(str(folder.path), 0, "pool", one.pool, f"a fleet of {state.pool} runs", end)
-        elif lacking:
-            actual = f"a fleet without {', '.join(lacking)}"
-            yield Problem(str(folder.path), 0, "replicas", f"those of {one.pool}", actual, end)
+    lacking = [replica.name for replica in wanted.replicas if replica.name not in here]
+    if state.pool != wanted.pool:
+        yield Problem(str(folder.path), 0, "pool", wanted.pool, f"a fleet of {state.pool} runs", end)
+    elif lacking:
+        actual = f"a fleet without {', '.join(lacking)}"
+        yield Problem(str(folder.path), 0, "replicas", f"those of {wanted.pool}", actual, end)
 
 
 def _missing_parts() -> Iterator[Problem]:
@@ -233,11 +237,9 @@ def _fleet(plan: FleetPlan, folder: FleetFolder, say: Say) -> Iterator[None]:
     """The fleet that runs in ``folder``, or one of ``plan`` until the block ends."""
     state = read_state(folder)
     if state is not None and is_up(state):
-        if state.pool != plan.pool:
-            raise LiveError(
-                f"{folder.path}: a fleet of {state.pool} runs there, the drill is for {plan.pool}; "
-                "name another --folder, or end that fleet with `selvage fleet down`"
-            )
+        # Whoever asked ``refuse_unfit`` was told; this fleet came up, or changed, since.
+        if found := list(_another(state, plan, folder)):
+            raise DocumentError(found)
         yield
         return
     say(f"bringing up {len(plan.replicas)} replicas of {plan.pool}")

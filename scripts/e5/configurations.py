@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from contracts.documents import RoutePolicy
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as, read_text
+from contracts.loading.shipped import LIBRARY
 from contracts.loading.uris import resolve_uri
 from controller.decision import Decision
 from controller.fleet import FleetSetup
@@ -34,7 +35,7 @@ from simulator.world.compiled_scenario import CompiledScenario
 #: The configuration whose healthy rows are the quality baseline; it always runs.
 BASELINE_CONFIGURATION = "fixed-bare"
 #: What stands for every tuned baseline in a list of configurations, and where their settings lie.
-TUNED, TUNING = "tuned", "package:contracts/library/tuning"
+TUNED, TUNING = "tuned", f"{LIBRARY}tuning"
 #: The configuration that is told of the faults.
 INFORMED = "informed"
 

@@ -13,8 +13,9 @@ from dataclasses import asdict
 from typing import Any
 
 from contracts.loading.files import plain
-from contracts.scoring.intervals import CONFIDENCE, Bound, simultaneous_limits
+from contracts.scoring.intervals import Bound, simultaneous_limits
 from contracts.scoring.measure_table import MEASURES
+from contracts.units import CONFIDENCE
 from scripts.e5.results import Episodes
 
 #: Whose world is the one in which nobody moves.

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from contracts.errors import DocumentError, Problem
-from contracts.scoring.measure_table import MEASURES
+from contracts.scoring.measure_table import MEASURE_LABELS
 from scripts.e5.harm import HARM, HARM_TO
 from scripts.e5.report.tables import TableCell, harm_table
 from scripts.output import fill, table
@@ -25,7 +25,6 @@ STRESS, SHARED = "e5-stress", "e5-common"
 SHOWN = {"goodput_ratio": (100.0, 1), "mttr_s": (1.0, 0), "false_switches_per_slice_month": (1.0, 0)}
 #: What of it is shown of faults that many replicas share.
 COMMON = ("useful-ratio", "failed-or-exposed-ratio", "mttr-s")
-_LABELS = {measure.name: measure.label for measure in MEASURES}
 
 
 def tables(content: dict[str, Any]) -> dict[str, list[str]]:
@@ -59,7 +58,7 @@ def _measured(content: dict[str, Any], name: str) -> list[str]:
         for one in content["header"]["scenarios"]
         for found in (content["scenarios"][one["name"]],)
     ]
-    return table([_LABELS[name], *policies], rows, numbers=True)
+    return table([MEASURE_LABELS[name], *policies], rows, numbers=True)
 
 
 def _number(value: float | None, factor: float, digits: int) -> str:

@@ -13,10 +13,11 @@ from math import ceil
 from pathlib import Path
 
 from contracts.errors import DocumentError, Problem
+from contracts.loading.shipped import LIBRARY
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.intervals import poisson_rate
 from contracts.scoring.switches import SwitchMeasures, measure_switches
-from contracts.units import SECONDS_PER_MONTH
+from contracts.units import SECONDS_PER_DAY, SECONDS_PER_MONTH
 from policies.registry import make_configuration
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from simulator.drive import ControllerDriver
@@ -24,7 +25,7 @@ from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
-STRESS = "package:contracts/library/suites/e5-stress.yaml"
+STRESS = f"{LIBRARY}suites/e5-stress.yaml"
 POLICIES = ("sequential", "hysteresis")
 #: Seeds that no suite uses.
 SEED = 970001
@@ -32,7 +33,6 @@ HORIZON_S = 7200.0
 #: Fleets in lock-step; changes no result.
 BATCH = 12
 DAYS = 100.0
-_SECONDS_PER_DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class LoadControls:
         """Counts and the rate with its limits, flat."""
         rate = poisson_rate(self.false_switches, self.slice_months)
         return {
-            "slice_days": round(self.slice_months * SECONDS_PER_MONTH / _SECONDS_PER_DAY, 2),
+            "slice_days": round(self.slice_months * SECONDS_PER_MONTH / SECONDS_PER_DAY, 2),
             "false_switches": self.false_switches,
             "capacity_moves": self.capacity_moves,
             "per_slice_month": round(rate.mean, 3),
@@ -85,7 +85,7 @@ def _world(entries: dict[str, SuiteEntry], load: str) -> CompiledScenario:
 def _count(world: CompiledScenario, policy: str, days: float) -> LoadControls:
     """One policy in as many fleets as the days take."""
     each_s = world.horizon_s * len(world.layout.slices)
-    seeds = range(SEED, SEED + ceil(days * _SECONDS_PER_DAY / each_s - 1e-9))
+    seeds = range(SEED, SEED + ceil(days * SECONDS_PER_DAY / each_s - 1e-9))
     driver = ControllerDriver(make_configuration(policy, world.setup))
     found: list[SwitchMeasures] = []
     for first in range(0, len(seeds), BATCH):

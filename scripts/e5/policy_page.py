@@ -17,10 +17,11 @@ from typing import Annotated, Any
 
 import typer
 
+from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
 from scripts.e5.comparison import compare, load_run
 from scripts.e5.configurations import TUNED, TUNING, parse_configuration, parse_configurations, tuned
-from scripts.e5.suite import SHIPPED_SUITE, load_suite
+from scripts.e5.suite import load_suite
 from scripts.output import fill, table
 
 PAGE = "policies-results.md"

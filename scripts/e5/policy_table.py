@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.loading.files import json_text
+from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
 from scripts.e5.comparison import SHOWN, compare, load_run
-from scripts.e5.suite import GROUP_LABELS, SHIPPED_SUITE
+from scripts.e5.suite import GROUP_LABELS
 
 
 def main(

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
+from contracts.home import HOME
 from scripts.e5.report.plots import FrontPoint, front_svg
 from scripts.e5.report.tables import Table, policy_table
 from scripts.e5.suite import GROUP_LABELS
 from scripts.output import filled, write_whole
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE, MARK = "README.md", "e5"
 PLOT = Path("docs") / "e5-front.svg"
 #: The page shows the faults that nothing else shows; the report has all groups.
@@ -85,10 +85,10 @@ def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentE
 def main(results: Path) -> None:
     """Write README.md and its plot from ``results``."""
     content = json.loads(results.read_text())
-    page = ROOT / PAGE
+    page = HOME / PAGE
     write_whole(page, filled(page.read_text(encoding="utf-8"), MARK, section(content), PAGE))
-    write_whole(ROOT / PLOT, plot(content))
+    write_whole(HOME / PLOT, plot(content))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "out" / "readme" / "e5.json"))
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else HOME / "out" / "readme" / "e5.json"))

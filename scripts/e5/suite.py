@@ -12,10 +12,9 @@ from contracts.documents.scenario import ScheduledFault
 from contracts.documents.suite import SuiteScenario
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import dump_text, load_as, load_text
+from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
 from faults.catalogue import CATALOGUE, Channel
-
-SHIPPED_SUITE = "package:contracts/library/suites/e5.yaml"
 
 #: Groups of scenarios that are reported together, in report order.
 GROUPS: tuple[str, ...] = ("silent_numeric", "silent_other", "visible", "near_miss", "control")

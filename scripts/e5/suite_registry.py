@@ -13,14 +13,15 @@ from pathlib import Path
 from contracts.documents import KernelPool
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import LIBRARY
 from contracts.loading.uris import resolve_uri
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from scripts.output import write_json
 from simulator.env.space import EpisodeSpace, family_of, is_held_out
 
 SUITES = ("e5-validation", "e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4", "e5-heldout-5")
-LIBRARY = "package:contracts/library/suites/"
-REGISTRY = LIBRARY + "registry.json"
+_FOLDER = f"{LIBRARY}suites/"
+REGISTRY = _FOLDER + "registry.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class Family:
 
 def suite_path(name: str) -> Path:
     """File of the shipped suite ``name``."""
-    return resolve_uri(f"{LIBRARY}{name}.yaml", "selvage e5")
+    return resolve_uri(f"{_FOLDER}{name}.yaml", "selvage e5")
 
 
 def entries(name: str) -> tuple[SuiteEntry, ...]:

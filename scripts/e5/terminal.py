@@ -14,19 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.loading.files import json_text
-from scripts.e5.experiment import (
-    Options,
-    RunPlan,
-    plan_run,
-    run,
-    write_results,
-)
+from scripts.e5.experiment import Options, RunPlan, plan_run, run, write_results
 from scripts.e5.jobs import compiled
 from scripts.e5.report.tables import number
 from scripts.e5.subjects import observed_without_certificate
 from scripts.e5.suite import GROUP_LABELS
 from scripts.e5.trial import estimated_s
-from scripts.output import ready_folder
+from scripts.output import TABLE_WIDTH, ready_folder
 from scripts.progress import told
 from scripts.setup.warm import warm
 from simulator.world.at_rest import CONSEQUENCE
@@ -40,8 +34,6 @@ COLUMNS = (
     ("failed_ratio_incident", "failed", "ratio", False),
     ("false_switches_per_slice_month", "false switches per slice-month", "1/slice-month", True),
 )
-#: Least width of the printed table where no terminal says its own.
-WIDTH = 118
 
 
 def run_and_show(options: Options, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -97,7 +89,7 @@ def print_tables(content: dict[str, Any], configurations: tuple[str, ...]) -> No
     """One table per group of scenarios; 95 % limits in brackets."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=WIDTH)
+        console = Console(width=TABLE_WIDTH)
     for group, rows in content["groups"].items():
         table = Table(title=GROUP_LABELS[group], title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("policy", no_wrap=True)

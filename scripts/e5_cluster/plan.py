@@ -16,7 +16,6 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.oci import OCI_PREFIX
 from contracts.loading.uris import PACKAGE_PREFIX
 from controller.fleet import USUAL_RATES
-from faults.drill.guards import check_metrics
 from faults.drill.plan import plan_drill
 from faults.inside.gate import CallRefusedError
 from k8s.operator.admission import Documents, judge_policy
@@ -25,6 +24,7 @@ from k8s.operator.fleet import controller_setup, kernel_backends, serving
 from k8s.operator.objects import Manifest, Resources
 from k8s.operator.replicas import KernelBackend
 from k8s.resources.kinds import object_of
+from policies.certify.admission import LEARNED
 from policies.supervised import meta_sha256
 from scripts.drill.documents import check_live, find_drill
 from scripts.drill.healer import meta_fields, shipped_artefact
@@ -40,7 +40,6 @@ CONFIGURATIONS = ("fixed", "breaker", "hysteresis", "sequential")
 AT_REST = BASELINE_CONFIGURATION
 #: Beside an episode: a pool that comes to rest, a policy that begins, a drill that is deleted.
 _BESIDE_S = 45.0
-_LEARNED = "learned"
 _DRIVES = "a policy that can drive the pool"
 _LONGEST_NAME = 200
 
@@ -135,7 +134,7 @@ def spec_of(before: Mapping[str, Any], policy: str, meta: str = "") -> dict[str,
     gone = {"freeze", "suspend"} | ({"artifact"} if before.get("policy") != policy else set())
     spec = {key: value for key, value in before.items() if key not in gone}
     spec |= {"policy": policy, "mode": "enforce"}
-    if policy == _LEARNED and "artifact" not in spec:
+    if policy == LEARNED and "artifact" not in spec:
         spec["artifact"] = json.loads(shipped_artefact().model_dump_json())
     return spec | (meta_fields(meta) if meta else {})
 
@@ -191,7 +190,6 @@ def _entry(named: str, documents: Documents, hold_s: float) -> Entry:
     if not spec.abort_when:
         step = "state one under abort_when"
         raise _refused("--drills", "drills with a guard that ends them", f"{named}: none", step)
-    check_metrics((*spec.steady_state, *spec.abort_when), str(file))
     plan = plan_drill(drill, str(file), pool.spec.model_copy(update={"kernels": serving(pool)}))
     try:
         check_live(plan)

@@ -17,11 +17,11 @@ from scripts.drill.local import LocalDrill, local_drill
 from scripts.e5.suite import group_of
 from scripts.e5_drills.plan import HOLD_S, DrillSuite, Entry, configurations_of, held, refused
 
-#: Short names of the suite's drills; the one without a fault is ``HEALTHY``.
+#: Short names of the suite's drills; the one without a fault is ``WITHOUT_FAULT``.
 DRILLS = {"silent": "three-bits", "crash": "crash", "hang": "hang", "slow": "slow"}
-HEALTHY = "healthy"
+WITHOUT_FAULT = "healthy"
 #: What runs where nobody says otherwise.
-SUITE = (*DRILLS, HEALTHY)
+SUITE = (*DRILLS, WITHOUT_FAULT)
 CONFIGURATIONS = ("fixed", "breaker", "hysteresis", "sequential", "learned")
 COMMAND = "selvage e5 --target local"
 #: Beside an episode: a controller that starts, a fleet that comes to rest.
@@ -74,8 +74,8 @@ def plan_local(options: LocalOptions) -> LocalSuite:
 
 def _drill(name: str, options: LocalOptions) -> tuple[str, LocalDrill]:
     """Name of the entry and its drill; nothing ends it before its time."""
-    found = read_drill(DRILLS.get(name, DRILLS["silent"] if name == HEALTHY else name))
-    read = _held(_calm(found) if name == HEALTHY else found, options.hold_s, calm=name == HEALTHY)
+    found = read_drill(DRILLS.get(name, DRILLS["silent"] if name == WITHOUT_FAULT else name))
+    read = _held(_calm(found) if name == WITHOUT_FAULT else found, options.hold_s, calm=name == WITHOUT_FAULT)
     return name if name in SUITE else read.plan.name, local_drill(read, options.folder)
 
 
@@ -83,7 +83,7 @@ def _entry(name: str, drill: LocalDrill) -> Entry:
     read = drill.read
     return Entry(
         name=name,
-        group="control" if name == HEALTHY else group_of(read.drill.spec.faults),
+        group="control" if name == WITHOUT_FAULT else group_of(read.drill.spec.faults),
         drill=read.drill,
         pool=read.pool,
         contract=load_as(KernelContract, drill.contract_file),
@@ -103,7 +103,7 @@ def _held(read: ReadDrill, hold_s: float, *, calm: bool) -> ReadDrill:
 
 def _calm(read: ReadDrill) -> ReadDrill:
     """The load of ``read`` without its faults: whoever moves anything there, moves it for nothing."""
-    meta = read.drill.metadata.model_copy(update={"name": HEALTHY})
+    meta = read.drill.metadata.model_copy(update={"name": WITHOUT_FAULT})
     own = {"description": "Nothing happens.", "expect": Expectations(false_switches_at_most=0)}
     spec = read.drill.spec.model_copy(update=own)
     return replace(read, drill=read.drill.model_copy(update={"metadata": meta, "spec": spec}))

@@ -29,11 +29,12 @@ from scipy.stats import t as student
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text, plain
+from faults.drill.plan import TICK_S
 from scripts.output import table, write_json
 from scripts.parity.drills import LIVE, SIMULATED, judged_runs
 
 ALPHA, POWER = 0.05, 0.8
-_TICK_S, _MOST = 1.0, 1000
+_MOST = 1000
 Times = dict[tuple[str, str], list[float]]
 
 
@@ -109,7 +110,7 @@ def _times(folders: Sequence[Path]) -> tuple[Times, set[tuple[str, str]]]:
             if run.get("unrecovered") == 1.0:
                 never.add(place)
             elif run.get("mttr_s") is not None and math.isfinite(float(run["mttr_s"])):
-                times[place].append(math.log(max(_TICK_S, float(run["mttr_s"]))))
+                times[place].append(math.log(max(TICK_S, float(run["mttr_s"]))))
     return times, never
 
 

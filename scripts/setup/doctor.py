@@ -19,13 +19,11 @@ from pathlib import Path
 from shutil import which
 
 from contracts.cache_folder import cache_folders, first_writable
+from contracts.home import HOME, LAYERS, PACKAGE
 from scripts.provenance import cpu_features, has_gpu, package_version
 
-#: What is installed, and the one package that it brings.
-DISTRIBUTION, PACKAGE = "selvage-fleet", "selvage_fleet"
-LAYERS = ("contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts")
-#: Folder that holds the layers: the checkout, or the installed package.
-HOME = Path(__file__).resolve().parents[2]
+#: What is installed.
+DISTRIBUTION = "selvage-fleet"
 #: Our top-level packages and the folder that each should come from; installed, the layers lie in the package.
 TOP_LEVEL = (
     {PACKAGE: HOME}

@@ -18,7 +18,8 @@ import venv
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).parents[2]
+from contracts.home import HOME
+
 #: What the Containerfile installs beside the wheel itself.
 EXTRAS = "k8s,otel"
 #: ``python:3.11-slim`` for amd64 as transferred, by docker-library/repo-info at 2477d55, of 2026-08-05.
@@ -76,10 +77,10 @@ class _Counted:
 
 def _install(environment: Path, wheels: Path) -> None:
     """As the Containerfile's build stage."""
-    _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT))
+    _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(HOME))
     venv.create(environment, with_pip=True, symlinks=True)
     (wheel,) = wheels.glob("*.whl")
-    constraints = str(ROOT / "requirements" / "constraints.txt")
+    constraints = str(HOME / "requirements" / "constraints.txt")
     _pip(str(environment / "bin" / "python"), "install", "--constraint", constraints, f"{wheel}[{EXTRAS}]")
 
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from setuptools import find_packages
 from setuptools.command.build_py import build_py
 
-PACKAGE = "selvage_fleet"
-LAYERS = ("contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts")
+from contracts.home import LAYERS, PACKAGE
 
 #: Steps that only a checkout can take: they are in the source distribution, but not installed.
 CHECKOUT_ONLY = frozenset(

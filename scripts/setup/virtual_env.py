@@ -16,14 +16,15 @@ from pathlib import Path
 from shutil import which
 from time import perf_counter
 
-ROOT = Path(__file__).resolve().parents[2]
-CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
+from contracts.home import HOME
+
+CONSTRAINTS = HOME / "requirements" / "constraints.txt"
 INPUTS = (
-    ROOT / "pyproject.toml",
+    HOME / "pyproject.toml",
     CONSTRAINTS,
-    ROOT / "scripts" / "setup" / "steps.py",
+    HOME / "scripts" / "setup" / "steps.py",
     Path(__file__).resolve(),
-    ROOT / "scripts" / "setup" / "wheel.py",
+    HOME / "scripts" / "setup" / "wheel.py",
 )
 #: Time between two signs of life of a step that says nothing itself.
 SAY_EVERY_S = 5.0

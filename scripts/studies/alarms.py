@@ -11,14 +11,14 @@ from contracts.compiled.build import compile_contract
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
-from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
+from contracts.loading.shipped import SERVING_GENERATION
+from contracts.loading.uris import resolve_uri
 from contracts.metrics import GENERATION_COLUMNS
 from contracts.telemetry import ProbeOutcome, ProbeSamples, SampleRates, Source
 from controller.detect.budget import split_budget
 from controller.detect.clauses import Kind, plan_clauses
 from controller.detect.streams.protocol import StreamState, guaranteed_threshold
 
-CONTRACT = f"{PACKAGE_PREFIX}contracts/library/serving-generation.yaml"
 #: Probes in a row without a whole answer.
 SILENT = 3
 _NO_ANSWER = (int(ProbeOutcome.REFUSED), int(ProbeOutcome.FAILED), int(ProbeOutcome.TIMED_OUT))
@@ -57,7 +57,7 @@ def live_probe_fleet(slices: Sequence[str], probes_per_s: float) -> ProbeFleet:
         probe_metrics=(*_PREFILL, *GENERATION_COLUMNS),
         known_good=0,
     )
-    document = load_as(KernelContract, resolve_uri(CONTRACT, "selvage bench incidents"))
+    document = load_as(KernelContract, resolve_uri(SERVING_GENERATION, "selvage bench incidents"))
     rates = SampleRates(probes_per_s=probes_per_s, scrape_interval_s=1.0)
     return ProbeFleet(layout=layout, contract=compile_contract(document, layout), rates=rates)
 

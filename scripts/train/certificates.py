@@ -12,14 +12,14 @@ from pathlib import Path
 from contracts.documents.artifact import Certificate, CertifiedClause, PolicyArtifact
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import LIBRARY, SHIPPED_ARTEFACT
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
-from policies.registry import SHIPPED_ARTEFACT
 from scripts.output import fill, table
 from scripts.train.certify import CertificationRequest, covers, inputs_sha256, plan_certification
 
 PAGE, MARK = "meta-contract.md", "certificates"
-BASELINE = "package:contracts/library/policies/hysteresis-certificate.json"
+BASELINE = f"{LIBRARY}policies/hysteresis-certificate.json"
 
 
 def certificate_table() -> list[str]:

@@ -22,9 +22,10 @@ from contracts.documents.artifact import Certificate, CertifiedRange
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
-from policies.certify.admission import SHIPPED_META
+from contracts.units import SECONDS_PER_DAY
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
 from policies.certify.coverage import fleet_facts, ranges
 from policies.certify.evidence import evidence_text, text_sha256
@@ -41,7 +42,6 @@ from simulator.world.traffic import declared_load_ratio
 
 #: Fleets in lock-step; changes no result.
 BATCH = 72
-SECONDS_PER_DAY = 86400.0
 
 Progress = Callable[[float], None]
 

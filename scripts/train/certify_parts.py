@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from contracts.compiled.meta import CompiledMeta
 from contracts.loading.untrusted import MALFORMED
@@ -23,6 +22,7 @@ from contracts.scoring.measures import measure_service
 from contracts.scoring.switches import measure_switches
 from controller.options import ControllerSetup
 from policies.certify.certificate import EpisodeEvidence, ServiceShares
+from policies.certify.evidence import EPISODES, SHARES
 from policies.registry import configuration_sha256, make_configuration
 from policies.supervised import under
 from scripts.e5.configurations import BASELINE_CONFIGURATION
@@ -33,8 +33,6 @@ from scripts.workers import Workers, opened
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
-
-_EPISODES, _SHARES = TypeAdapter(tuple[EpisodeEvidence, ...]), TypeAdapter(ServiceShares)
 
 Still = dict[tuple[str, int], ServiceShares]
 
@@ -127,12 +125,10 @@ def _read(plain: Any, part: CertificationPart) -> PartResult | None:
     """What was kept of ``part``; None where it must be run."""
     with suppress(*MALFORMED):
         if plain is not None:
-            rows = [
-                (str(name), int(seed), _SHARES.validate_python(one)) for name, seed, one in plain["still"]
-            ]
+            rows = [(str(name), int(seed), SHARES.validate_python(one)) for name, seed, one in plain["still"]]
             return PartResult(
                 part=part,
-                episodes=_EPISODES.validate_python(plain["episodes"]),
+                episodes=EPISODES.validate_python(plain["episodes"]),
                 still={(name, seed): one for name, seed, one in rows},
             )
     return None

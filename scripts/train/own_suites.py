@@ -24,10 +24,10 @@ from contracts.documents.scenario import Change, FaultTarget, IntermittentShape,
 from contracts.documents.suite import SuiteScenario, SuiteSpec
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import dump_text, load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from contracts.rules.scenario import MEASURED_KINDS
 from contracts.telemetry import Source
-from policies.certify.admission import SHIPPED_META
 from scripts.output import ready_folder, write_whole
 from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
 from simulator.world.compiled_scenario import CompiledScenario

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.loading.shipped import E5_BASE
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.incident_measures import breaking, breaking_ratio, measure_incident, onset_row
@@ -33,7 +34,7 @@ from policies.train.recipe import RewardRecipe
 from scripts.e5.configurations import INFORMED, Configuration, parse_configuration
 from simulator.drive import ControllerDriver
 from simulator.env.base import Base, load_base
-from simulator.env.core import DEFAULT_SCENARIO, fleet_seed
+from simulator.env.core import fleet_seed
 from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.space import EpisodeSpace, Split
 from simulator.fleet import FleetSimulation
@@ -51,7 +52,7 @@ class EpisodeSet:
     seed: of the draws; episode number e of fleet f is the environment's of that seed, fleet and number.
     """
 
-    scenarios: tuple[str | Path, ...] = (DEFAULT_SCENARIO,)
+    scenarios: tuple[str | Path, ...] = (E5_BASE,)
     seed: int = 0
     fleets: int = 32
     rounds: int = 1

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.loading.shipped import E5_BASE
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.reward import RewardWeights
 from controller.decision import Decision, Perception
@@ -34,7 +35,6 @@ from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.reward import RewardTerms, TermsOfTicks
 from simulator.env.space import EpisodeSpace, Split
 
-DEFAULT_SCENARIO = "package:contracts/library/suites/e5-base.yaml"
 #: Rows of the encoding: pools of up to so many kernels share one policy.
 KERNELS_MAX = 8
 
@@ -49,7 +49,7 @@ def as_driven(fleet: FleetSetup) -> Detector:
 class EnvConfig:
     """What an environment is made from."""
 
-    scenarios: tuple[str | Path, ...] = (DEFAULT_SCENARIO,)
+    scenarios: tuple[str | Path, ...] = (E5_BASE,)
     """Base scenarios; lock-step episode number e uses number e modulo their count, so pools of different size
     take turns. All must have the slices and clauses of one contract."""
     horizon_s: float | None = 300.0

@@ -14,7 +14,7 @@ from controller.ports import RoutingPlan
 from faults.effects import ReplicaEffect
 from simulator.engine import counters as column
 from simulator.engine.counters import Counters
-from simulator.truth.scenario import evidence_interval_s, healthy_loss, incident_of, most_rps
+from simulator.truth.scenario import evidence_interval_s, healthy_loss, incident_of, most_rps, record_facts
 from simulator.truth.violations import Violations
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
@@ -165,21 +165,10 @@ class TruthRecorder:
         return [self._record(fleet, policy) for fleet in range(len(self._seeds))]
 
     def _record(self, fleet: int, policy: str) -> EpisodeRecord:
-        scenario, layout, seed = self._scenario, self._scenario.layout, self._seeds[fleet]
+        scenario, seed = self._scenario, self._seeds[fleet]
         rows: dict[str, Any] = {name: array[fleet] for name, array in self._rows._asdict().items()}
         return EpisodeRecord(
-            run_id=f"{scenario.name}/{policy}/{seed}",
-            scenario=scenario.name,
-            policy=policy,
-            seed=seed,
-            tick_s=scenario.tick_s,
-            horizon_s=scenario.horizon_s,
-            kernels=layout.kernels,
-            known_good=layout.known_good,
-            slices=layout.slices,
-            replicas=layout.replicas,
-            replica_kernel=layout.replica_kernel,
-            hard_slices=scenario.engine.hard_slices,
+            **record_facts(scenario, policy, seed),
             incident=incident_of(scenario),
             evidence_interval_s=evidence_interval_s(scenario),
             most_rps=most_rps(scenario),

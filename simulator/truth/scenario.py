@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,25 @@ from contracts.scoring.episode import Incident
 from faults.catalogue import CATALOGUE, Channel
 from faults.schedule import acts
 from simulator.world.compiled_scenario import CompiledScenario
+
+
+def record_facts(scenario: CompiledScenario, policy: str, seed: int) -> dict[str, Any]:
+    """What every record of ``scenario`` says of its run and its fleet, by field of ``EpisodeRecord``."""
+    layout = scenario.layout
+    return {
+        "run_id": f"{scenario.name}/{policy}/{seed}",
+        "scenario": scenario.name,
+        "policy": policy,
+        "seed": seed,
+        "tick_s": scenario.tick_s,
+        "horizon_s": scenario.horizon_s,
+        "kernels": layout.kernels,
+        "known_good": layout.known_good,
+        "slices": layout.slices,
+        "replicas": layout.replicas,
+        "replica_kernel": layout.replica_kernel,
+        "hard_slices": scenario.engine.hard_slices,
+    }
 
 
 def incident_of(scenario: CompiledScenario) -> Incident | None:

@@ -15,6 +15,7 @@ from contracts.assess.register import read_register
 from contracts.assess.samples import load_samples
 from contracts.documents import MetaContract
 from contracts.loading.loader import load_as, load_document, read_text
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, TEXT_BYTES, read_regular
 from contracts.workload.azure_trace import load_trace
@@ -22,7 +23,7 @@ from live.errors import LiveError
 from live.fleet.state import FleetFolder, read_state
 from live.heal.readmission import on_their_way
 from live.measure.prompts import load_prompts
-from policies.certify.admission import SHIPPED_META, load_certificate, refuse_unless_passing
+from policies.certify.admission import load_certificate, refuse_unless_passing
 from policies.certify.certificate import judge_clauses
 from policies.certify.evidence import parse_evidence
 from policies.certify.signature import public_key

@@ -15,7 +15,7 @@ import yaml
 from numpy.random import Generator
 
 from contracts.documents import KernelContract, KernelPool, RoutePolicy
-from contracts.loading.files import canonical_sha256
+from contracts.loading.files import GENESIS, canonical_sha256
 from contracts.loading.uris import resolve_uri
 from controller.detect.traffic import SHIPPED as CALIBRATION
 from controller.detect.traffic import parse_traffic
@@ -28,7 +28,7 @@ from k8s.operator.admission import Documents
 from k8s.operator.snapshot import documents_text, read_snapshot, snapshot_config
 from k8s.operator.snapshot import kept_state as operators_state
 from k8s.resources.kinds import document_of
-from live.control.chain import GENESIS, read_chain, sealed
+from live.control.chain import read_chain, sealed
 from live.control.claim import kept_state
 from live.control.journal import read_log
 from live.control.replay import replay

@@ -16,10 +16,10 @@ import yaml
 pytest.importorskip("torch")
 
 from contracts.errors import DocumentError
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
 from policies.artefacts import builtin_sha256
-from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import write_artefact
 from policies.kinds import POLICIES
 from policies.registry import configuration_sha256

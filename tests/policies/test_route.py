@@ -17,8 +17,8 @@ import scripts.e5.route
 from contracts.documents import RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import SHIPPED_ARTEFACT
 from contracts.loading.uris import resolve_uri
-from policies.certify.artifact_files import SHIPPED_ARTEFACT
 from policies.route import CoverageGaps, route_setup
 from scripts.cli.main import app
 from scripts.e5.configurations import route_configuration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from contracts.documents import KIND_NAMES
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SHIPPED_SOURCES
 
 INDEX = (ROOT / "docs" / "index.md").read_text()
 #: Where the environment is read by a command, directly or through its option.
@@ -14,7 +14,6 @@ READS = re.compile(
 )
 #: Set by a process of ours for the one that it starts.
 HANDED_OVER = {"SELVAGE_PARENT", "SELVAGE_REPLY_FD"}
-FOLDERS = ("contracts", "controller", "simulator", "faults", "policies", "live", "k8s", "scripts")
 
 
 def test_the_index_has_every_page() -> None:
@@ -36,7 +35,6 @@ def test_the_index_has_every_kind_of_document() -> None:
 
 def test_the_index_has_every_variable() -> None:
     """Each variable of the environment that a command reads is in the table, but those of our children."""
-    sources = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-    read = {name for path in sources for name in READS.findall(path.read_text())}
+    read = {name for path in SHIPPED_SOURCES for name in READS.findall(path.read_text())}
     assert read - HANDED_OVER
     assert not {name for name in read - HANDED_OVER if f"| `{name}` |" not in INDEX}

@@ -14,19 +14,8 @@ from typing import Any
 import pytest
 
 from scripts.cli.main import COMMANDS
-from tests.support.paths import ROOT
+from tests.support.paths import FOLDERS, ROOT
 
-LAYERS = (
-    "contracts",
-    "controller",
-    "simulator",
-    "faults",
-    "policies",
-    "live",
-    "k8s",
-    "scripts",
-    "selvage_fleet",
-)
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
@@ -46,7 +35,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources in a folder that a test may spoil."""
     folder = tmp_path_factory.mktemp("tree")
-    for name in LAYERS:
+    for name in FOLDERS:
         copytree(ROOT / name, folder / name, ignore=ignore_patterns("__pycache__", "library"))
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     return folder
@@ -125,7 +114,7 @@ def test_every_room_has_its_place() -> None:
     named = {name.strip() for line in lines for name in re.split(r"[|:]", line)}
     rooms = {
         ".".join(init.parent.relative_to(ROOT).parts)
-        for layer in LAYERS
+        for layer in FOLDERS
         for depth in ("*", "*/*")
         for init in (ROOT / layer).glob(f"{depth}/__init__.py")
     }

@@ -6,10 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.project.test_style import FOLDERS, named
-from tests.support.paths import ROOT
+from tests.project.test_style import named
+from tests.support.paths import SHIPPED_SOURCES
 
-SOURCES = sorted(p for folder in FOLDERS if folder != "tests" for p in (ROOT / folder).rglob("*.py"))
 #: A name for a kind of array, as modules of the project define it.
 ALIAS = re.compile(r"^(\w+) = NDArray\[", re.MULTILINE)
 CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
@@ -52,7 +51,7 @@ def shapeless(text: str, aliases: set[str]) -> Iterator[str]:
 
 def test_array_fields_have_their_shapes_beside_them() -> None:
     """Who reads a field need not look for its axes in a paragraph, nor guess them."""
-    texts = {path: path.read_text() for path in SOURCES}
+    texts = {path: path.read_text() for path in SHIPPED_SOURCES}
     classes = {name for text in texts.values() for name in CLASS.findall(text)}
     aliases = {name for text in texts.values() for name in ALIAS.findall(text)} - classes
     assert not [f"{named(p)}: {field}" for p, text in texts.items() for field in shapeless(text, aliases)]

@@ -8,19 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
-from tests.support.paths import ROOT
+from tests.support.paths import FOLDERS, ROOT, SHIPPED_SOURCES
 
-FOLDERS = (
-    "contracts",
-    "controller",
-    "simulator",
-    "faults",
-    "policies",
-    "live",
-    "k8s",
-    "scripts",
-    "selvage_fleet",
-)
 #: Called by a library, by their name or through a decorator that keeps them.
 CALLED = re.compile(r"command|callback|register|kopf|\bon\.|overload|extending|validator|serializer")
 #: A string that may name something, and not a sentence.
@@ -35,7 +24,7 @@ ALLOWED = {
 def trees() -> dict[str, ast.Module]:
     """Every source outside of tests, by the module's name."""
     found = {}
-    for path in (p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py")):
+    for path in SHIPPED_SOURCES:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         found[name] = ast.parse(path.read_text())
     return found

@@ -12,7 +12,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from scripts.setup.one_package import CHECKOUT_ONLY, LAYERS, PACKAGE
+from contracts.home import LAYERS, PACKAGE
+from scripts.setup.one_package import CHECKOUT_ONLY
 from tests.support.paths import LIBRARY, ROOT
 
 TINY_SUITE = """\

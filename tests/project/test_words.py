@@ -16,20 +16,8 @@ from typing import Any
 
 import yaml
 
-from tests.support.paths import ROOT
+from tests.support.paths import FOLDERS, ROOT
 
-FOLDERS = (
-    "contracts",
-    "controller",
-    "simulator",
-    "faults",
-    "policies",
-    "live",
-    "k8s",
-    "scripts",
-    "selvage_fleet",
-    "tests",
-)
 #: Former words, and what the field says. They stand nowhere, in names as in sentences.
 FORMER = {
     "policy configuration": "arm arms",
@@ -115,7 +103,9 @@ def place(path: Path) -> str:
 
 def files(*endings: str) -> list[Path]:
     """Files of the sources and pages with such endings, those that tell of history apart."""
-    found = [p for folder in (*FOLDERS, "docs") for e in endings for p in (ROOT / folder).rglob(f"*{e}")]
+    found = [
+        p for folder in (*FOLDERS, "tests", "docs") for e in endings for p in (ROOT / folder).rglob(f"*{e}")
+    ]
     found += [p for e in endings for p in ROOT.glob(f"*{e}")]
     return sorted(p for p in set(found) if place(p) not in HISTORY and "__pycache__" not in p.parts)
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.studies.worlds.drawn import LIBRARY, SLICES
+from contracts.loading.shipped import LIBRARY
+from scripts.studies.worlds.drawn import SLICES
 from scripts.studies.worlds.short import short_episodes
 
 SEEDS = 4
@@ -19,11 +20,11 @@ def spec_of(rate_rps: float, **more: Any) -> dict[str, Any]:
     """Two replicas, that carry ten requests per second each, alone."""
     lengths = {"distribution": "lognormal", "sigma": 0.6}
     fault = {"name": "f", "kind": "http_errors", "dose": 0.6, "onset_s": 90.0}
-    kernel = {"name": "k", "profile": f"{LIBRARY}/profiles/bf16.yaml", "replicas": 2, "role": "known_good"}
+    kernel = {"name": "k", "profile": f"{LIBRARY}profiles/bf16.yaml", "replicas": 2, "role": "known_good"}
     return {
         "description": "Two replicas.",
         "pool": {"kernels": [kernel], "home": [{"slice": name, "kernel": "k"} for name in SLICES]},
-        "contract": f"{LIBRARY}/serving-pool.yaml",
+        "contract": f"{LIBRARY}serving-pool.yaml",
         "horizon_s": 300.0,
         "workload": {
             "rate_rps": rate_rps,

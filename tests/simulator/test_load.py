@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from contracts.loading.shipped import LIBRARY
 from contracts.scoring.episode import EpisodeRecord
 from scripts.e5.configurations import parse_configurations
-from scripts.studies.worlds.drawn import LIBRARY, SLICES, Spec, scenario_of
+from scripts.studies.worlds.drawn import SLICES, Spec, scenario_of
 from scripts.studies.worlds.harm import differences
 from simulator.fleet import run_episodes
 from simulator.truth.scenario import demand_at, true_rps
@@ -23,7 +24,7 @@ SEEDS, HARM_POINTS = (3, 4), -0.5
 def _spec(replicas: dict[str, int], tokens: tuple[float, float], gap_cv: float) -> Spec:
     """Everybody at home on the first of the kernels, whose number of ``replicas`` stands by profile."""
     kernels = [
-        {"name": name, "profile": f"{LIBRARY}/profiles/{name}.yaml", "replicas": count, "role": "serving"}
+        {"name": name, "profile": f"{LIBRARY}profiles/{name}.yaml", "replicas": count, "role": "serving"}
         for name, count in replicas.items()
     ]
     kernels[-1]["role"] = "known_good"
@@ -37,7 +38,7 @@ def _spec(replicas: dict[str, int], tokens: tuple[float, float], gap_cv: float) 
             "kernels": kernels,
             "home": [{"slice": name, "kernel": kernels[0]["name"]} for name in SLICES],
         },
-        "contract": f"{LIBRARY}/serving-pool.yaml",
+        "contract": f"{LIBRARY}serving-pool.yaml",
         "horizon_s": 300.0,
         "workload": {
             "rate_rps": 1.0,

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from contracts.documents.route import HeldAgainst
+from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.switches import measure_switches
 from scripts.e5.suite import expand_suite, load_suite
-from scripts.studies.worlds.machines import SUITE, Belief, later, on_other_machines
+from scripts.studies.worlds.machines import Belief, later, on_other_machines
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
@@ -22,7 +23,7 @@ LATER_S = 300.0
 
 def scenario(name: str) -> CompiledScenario:
     """One of E5's, whose faults begin later."""
-    suite, file = load_suite(resolve_uri(SUITE, Path.cwd() / "tests"))
+    suite, file = load_suite(resolve_uri(SHIPPED_SUITE, Path.cwd() / "tests"))
     return later(next(one for one in expand_suite(suite, file) if one.name == name), LATER_S)
 
 

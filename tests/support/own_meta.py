@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
-from policies.certify.admission import SHIPPED_META
 from tests.support.documents_written import write_yaml
 
 #: The largest part of a row that moves in one tick; 0.25 in the shipped one.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from live.probe.prefill import TOP_K
+from live.measure.openai_backend import TOP_K
 
 MODEL = "chat-model"
 #: Probability of the first token, and of all the other returned ones together.

@@ -30,7 +30,7 @@ from k8s.operator.told import fields
 
 _LOG = logging.getLogger(__name__)
 #: Evidence that could not be read is asked for again after so long.
-RETRY_S = 30.0
+READ_AGAIN_S = 30.0
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class Promotions:
             return
         now_s, result = loop.standing.turn.at_s, attempt.offline
         failed = result is not None and result.outcome is GateOutcome.ERROR
-        if result is None or (failed and now_s - attempt.read_at_s >= RETRY_S):
+        if result is None or (failed and now_s - attempt.read_at_s >= READ_AGAIN_S):
             attempt.offline = offline_result(self._cluster, attempt.document, documents, self._missing)
             attempt.read_at_s = now_s
 

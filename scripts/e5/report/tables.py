@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.scoring.measure_table import MEASURES
+from contracts.scoring.measure_table import MEASURE_LABELS, MEASURES
 
 #: Columns of the main table of a group, in order.
 INCIDENT_COLUMNS = (
@@ -56,7 +56,6 @@ COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_mov
 #: Points by which a configuration must be worse than nobody for its cell to have a tone.
 HARM_TOLD = 0.2
 
-_LABELS = {measure.name: measure.label for measure in MEASURES}
 _UNITS = {measure.name: measure.unit for measure in MEASURES}
 #: How a unit stands in a header, where it is not its own name.
 _SHOWN_UNITS = {"ratio": ", %", "1/slice-month": " per slice-month"}
@@ -83,7 +82,7 @@ class Table:
 def policy_table(rows: dict[str, Any], policies: Sequence[str], columns: Iterable[str]) -> Table:
     """One row per policy, one column per measure; ``rows`` maps policy to measures to leaves."""
     columns = tuple(columns)
-    heads = ("policy", *(f"{_LABELS[name]}{_unit_note(name)}" for name in columns))
+    heads = ("policy", *(f"{MEASURE_LABELS[name]}{_unit_note(name)}" for name in columns))
     body = tuple(
         (TableCell(text=policy), *(_leaf_cell(rows[policy][name], _UNITS[name]) for name in columns))
         for policy in policies
@@ -96,7 +95,7 @@ def difference_table(deltas: dict[str, Any], policies: Sequence[str], configurat
     """Paired differences of every policy to ``configuration``; a tone where the interval excludes 0."""
     present = [policy for policy in policies if configuration in deltas[policy]]
     columns = tuple(deltas[present[0]][configuration])
-    heads = ("policy", *(f"{_LABELS[name]}{_unit_note(name)}" for name in columns))
+    heads = ("policy", *(f"{MEASURE_LABELS[name]}{_unit_note(name)}" for name in columns))
     rows = tuple(
         (
             TableCell(text=policy),
@@ -114,7 +113,7 @@ def ratio_table(ratios: dict[str, Any], policies: Sequence[str], measure: str) -
         (TableCell(text=name), *(_ratio_cell(row[policy][measure]) for policy in present))
         for name, row in ratios.items()
     )
-    return Table(heads=(f"{_LABELS[measure]}, ratio", *present), rows=rows)
+    return Table(heads=(f"{MEASURE_LABELS[measure]}, ratio", *present), rows=rows)
 
 
 def _ratio_cell(leaf: dict[str, Any]) -> TableCell:
@@ -145,7 +144,7 @@ def harm_table(harm: dict[str, Any], measure: str, worse: float) -> Table:
         (TableCell(text=name), *(_harm_cell(leaf, worse) for leaf in leaves[name]))
         for name in sorted(names, key=harmed, reverse=True)
     )
-    return Table(heads=(f"{_LABELS[measure]}, points", *policies), rows=rows)
+    return Table(heads=(f"{MEASURE_LABELS[measure]}, points", *policies), rows=rows)
 
 
 def _harm_cell(leaf: dict[str, Any], worse: float) -> TableCell:

@@ -21,6 +21,7 @@ from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.contract import KernelContract
 from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import LIBRARY
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from contracts.telemetry import ProbeSamples, SampleRates, Source
@@ -40,7 +41,7 @@ from scripts.studies.detection.stream_evidence import (
     with_spread,
 )
 
-LIBRARY = resolve_uri("package:contracts/library", "selvage")
+LIBRARY_FOLDER = resolve_uri(LIBRARY, "selvage")
 REPLICAS, KERNELS = 12, 3
 RUNS = 200
 WARM_PROBES = 200
@@ -79,7 +80,7 @@ class MeasuredDose:
 
 def shipped(kernel: str) -> KernelSamples | None:
     """Samples of a shipped profile, None where it is not there."""
-    path = LIBRARY / "profiles" / f"{kernel}.npz"
+    path = LIBRARY_FOLDER / "profiles" / f"{kernel}.npz"
     return load_samples(path) if path.is_file() else None
 
 
@@ -98,7 +99,9 @@ def plan_for(samples: KernelSamples, rate: float) -> StreamPlan:
         probe_metrics=samples.metric_names,
         known_good=0,
     )
-    contract = compile_contract(load_as(KernelContract, LIBRARY / "serving-pool-full-vocab.yaml"), layout)
+    contract = compile_contract(
+        load_as(KernelContract, LIBRARY_FOLDER / "serving-pool-full-vocab.yaml"), layout
+    )
     rates = SampleRates(probes_per_s=rate, scrape_interval_s=5.0)
     return stream_plan(contract, split_budget(contract, layout, rates))
 

@@ -28,7 +28,7 @@ from controller.detect.streams.eprocess import Betting
 from controller.detect.streams.protocol import Floats, log_threshold, reaches
 from controller.ports import RoutingPlan
 from scripts.studies.detection.cases import SEED
-from scripts.studies.detection.measured import LIBRARY, shipped
+from scripts.studies.detection.measured import LIBRARY_FOLDER, shipped
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -169,7 +169,7 @@ def queues(
         session_share=0.3 if mixed else 0.0,
         gateway=STICKY if mixed else "{}",
     )
-    file = str(LIBRARY / "suites" / "queues.yaml")
+    file = str(LIBRARY_FOLDER / "suites" / "queues.yaml")
     document = load_text(text, file)
     assert isinstance(document, Scenario)
     return compile_scenario(document, file), document_sha256(document)

@@ -16,6 +16,7 @@ from contracts.documents.scenario import ScheduledFault
 from contracts.errors import SelvageError
 from contracts.metrics import GENERATION_COLUMNS
 from live.drill.one_server import NAME, DrillServer, drill_server, users
+from live.measure.corpus import SLICES
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.probe.prober import ProbePlan, Prober
@@ -28,7 +29,6 @@ from scripts.studies.incidents.results import IncidentResult
 
 #: Tokens per second: more than the shipped budget, so that a run is short; tokens are what counts.
 PREFILL_TOKENS_PER_S, GENERATION_TOKENS_PER_S = 128.0, 512.0
-SLICES = ("code", "prose", "json", "numbers")
 #: Prefill probes alone are given so long after the first alarm, within the limit.
 MORE_S = 15.0
 _TICK_S, _TTL_S, _PATIENCE_S = 0.2, 300.0, 10.0

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import LIBRARY, SERVING_POOL, SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from k8s.operator.objects import Manifest, Resources
 from k8s.resources.kinds import GROUP, VERSION, object_of
 
 NAMESPACE = "bench"
-_CONTRACT = "package:contracts/library/serving-pool.yaml"
-_PROFILE = "package:contracts/library/profiles/bf16.yaml"
+_PROFILE = f"{LIBRARY}profiles/bf16.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def _object(kind: str, name: str, spec: Manifest) -> Manifest:
 
 def _contract(name: str, shape: PoolSize) -> Manifest:
     """The shipped contract, its slices cut or repeated to the asked number."""
-    spec = object_of(load_as(KernelContract, resolve_uri(_CONTRACT, "")))["spec"]
+    spec = object_of(load_as(KernelContract, resolve_uri(SERVING_POOL, "")))["spec"]
     given = sorted(spec["slices"], key=lambda one: not one.get("default"))
     slices = given[: shape.slices]
     for n in range(len(slices), shape.slices):
@@ -89,7 +89,7 @@ def _policy(name: str) -> Manifest:
         "tick_s": 1.0,
         "pool": name,
         "contract": name,
-        "meta_contract": "package:contracts/library/meta-contract.yaml",
+        "meta_contract": SHIPPED_META,
         "route": {"name": name, "slice_header": "x-selvage-slice"},
     }
     return _object("RoutePolicy", name, spec)

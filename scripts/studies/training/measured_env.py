@@ -11,22 +11,22 @@ from typing import Any
 
 from contracts.documents import Scenario
 from contracts.loading.loader import dump_text, load_as
+from contracts.loading.shipped import E5_BASE, LIBRARY
 from contracts.loading.uris import resolve_uri
 from controller.detect.detector import Detector
 from controller.detect.window import WindowDetector
 from controller.fleet import FleetSetup
-from simulator.env.core import DEFAULT_SCENARIO, EnvConfig
+from simulator.env.core import EnvConfig
 from simulator.env.space import EpisodeSpace
 
 HORIZON_S = 300.0
 RATE_RPS = 60.0
 PROMPT_TOKENS, OUTPUT_TOKENS = 512.0, 128.0
-LIBRARY = "package:contracts/library"
 
 
 def write_scenario(folder: Path, pool_uri: str) -> Path:
     """The quiet E5 scenario at the benchmark's load, written into ``folder``."""
-    base = load_as(Scenario, resolve_uri(DEFAULT_SCENARIO, "selvage bench env"))
+    base = load_as(Scenario, resolve_uri(E5_BASE, "selvage bench env"))
     work = base.spec.workload
     tokens = {
         "rate_rps": RATE_RPS,
@@ -36,7 +36,7 @@ def write_scenario(folder: Path, pool_uri: str) -> Path:
     spec = base.spec.model_copy(
         update={
             "pool_uri": pool_uri,
-            "contract": f"{LIBRARY}/serving-pool.yaml",
+            "contract": f"{LIBRARY}serving-pool.yaml",
             "workload": work.model_copy(update=tokens),
         }
     )

@@ -16,10 +16,11 @@ from typing import Any
 from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 
+from contracts.loading.shipped import LIBRARY
 from policies.train.policy import one_thread
 from policies.train.ppo import LagrangianCallback, PenalisedVecEnv
 from policies.train.recipe import LagrangianRecipe
-from scripts.studies.training.measured_env import LIBRARY, make_config, timed, write_scenario
+from scripts.studies.training.measured_env import make_config, timed, write_scenario
 from scripts.train.sb3_env import FleetVecEnv
 from simulator.env.core import EnvConfig
 from simulator.env.vector import FleetRoutingVectorEnv
@@ -45,7 +46,7 @@ class Spent:
 
 def environment(folder: Path) -> EnvConfig:
     """The environment of ``selvage bench env``, its scenario written into ``folder``."""
-    return make_config(write_scenario(folder, f"{LIBRARY}/suites/e5-pool.yaml"))
+    return make_config(write_scenario(folder, f"{LIBRARY}suites/e5-pool.yaml"))
 
 
 def make_env(config: EnvConfig, fleets: int) -> FleetVecEnv:

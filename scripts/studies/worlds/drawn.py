@@ -13,12 +13,12 @@ import yaml
 
 from contracts.documents import Scenario
 from contracts.loading.loader import load_text
+from contracts.loading.shipped import LIBRARY
 from contracts.rng import stream
 
 SEED, HORIZON_S = 77, 480.0
 #: Simulated work stays affordable up to this rate; a world beyond it is drawn at this rate.
 MOST_RPS = 150.0
-LIBRARY = "package:contracts/library"
 PROFILES, SHARES = ("bf16", "w8a8", "bf16-compiled", "fp16", "fp32"), (0.3, 0.2, 0.2, 0.1, 0.2)
 SLICES = ("code", "prose", "json", "numbers", "long_context")
 #: Measured conditions of wrong numbers, by profile: kind of fault and condition.
@@ -53,7 +53,7 @@ def draw_spec(number: int) -> tuple[Spec, float]:
     spec = {
         "description": f"Random world {number}.",
         "pool": {"kernels": kernels, "home": _homes(rng, kernels)},
-        "contract": f"{LIBRARY}/serving-pool.yaml",
+        "contract": f"{LIBRARY}serving-pool.yaml",
         "horizon_s": HORIZON_S,
         "workload": _workload(rng),
         "telemetry": {
@@ -82,7 +82,7 @@ def _kernels(rng: np.random.Generator, zones: tuple[str, ...]) -> list[Spec]:
     for number in range(int(rng.integers(1, 7))):
         profile, replicas = str(rng.choice(PROFILES, p=SHARES)), int(rng.integers(1, 9))
         places = [str(rng.choice(zones)) for _ in range(replicas)]
-        uri = f"{LIBRARY}/profiles/{profile}.yaml"
+        uri = f"{LIBRARY}profiles/{profile}.yaml"
         one = {"name": f"k{number}-{profile}", "profile": uri, "replicas": replicas, "zones": places}
         found.append({**one, "role": "serving"})
     found[int(rng.integers(len(found)))]["role"] = "known_good"

@@ -17,6 +17,7 @@ import numpy as np
 import typer
 
 from contracts.documents.route import HeldAgainst
+from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.measures import measure_service
@@ -28,7 +29,6 @@ from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
-SUITE = "package:contracts/library/suites/e5.yaml"
 SCENARIOS = (
     *("slow-replica", "slow-zone", "slow-build-load", "throttling", "kv-pressure"),
     *("quiet", "rolling-restart", "surge"),
@@ -75,7 +75,7 @@ def measured(world: CompiledScenario, setup: ControllerSetup, seeds: int) -> str
 
 def rows(names: tuple[str, ...], beliefs: tuple[Belief, ...], seeds: int) -> Iterator[str]:
     """Rows of the table."""
-    suite, file = load_suite(resolve_uri(SUITE, Path.cwd() / "machines"))
+    suite, file = load_suite(resolve_uri(SHIPPED_SUITE, Path.cwd() / "machines"))
     for entry in expand_suite(suite, file):
         if entry.name in names:
             world = later(entry)

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import typer
 
+from contracts.loading.shipped import LIBRARY
 from controller.decision import Decision
 from policies.registry import make_configuration
-from scripts.studies.worlds.drawn import LIBRARY, SLICES, Spec, scenario_of
+from scripts.studies.worlds.drawn import SLICES, Spec, scenario_of
 from scripts.studies.worlds.short import even_workload
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
@@ -50,7 +51,7 @@ WAYS = (
 def world_of(way: Comparing, probes_per_s: float) -> CompiledScenario:
     """Everybody at home on four replicas of bf16, which keep three bits for a time, beside four of fp32."""
     kernels = [
-        {"name": f"k-{name}", "profile": f"{LIBRARY}/profiles/{name}.yaml", "replicas": 4, "role": role}
+        {"name": f"k-{name}", "profile": f"{LIBRARY}profiles/{name}.yaml", "replicas": 4, "role": role}
         for name, role in (("bf16", "serving"), ("fp32", "known_good"))
     ]
     fault = {
@@ -65,7 +66,7 @@ def world_of(way: Comparing, probes_per_s: float) -> CompiledScenario:
     spec: Spec = {
         "description": "A build is wrong, and healed.",
         "pool": {"kernels": kernels, "home": [{"slice": name, "kernel": "k-bf16"} for name in SLICES]},
-        "contract": f"{LIBRARY}/serving-pool.yaml",
+        "contract": f"{LIBRARY}serving-pool.yaml",
         "horizon_s": HORIZON_S,
         "workload": even_workload(8.0),
         "telemetry": {**seen, "probes_per_s": probes_per_s, "repeat_noise": way.repeat_noise},

@@ -13,10 +13,11 @@ from typing import Any
 
 import typer
 
+from contracts.loading.shipped import LIBRARY
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.measures import measure_service
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
-from scripts.studies.worlds.drawn import LIBRARY, SLICES, Spec, scenario_of
+from scripts.studies.worlds.drawn import SLICES, Spec, scenario_of
 from simulator.fleet import run_episodes
 from simulator.world.scenario import compile_scenario
 
@@ -44,14 +45,14 @@ def short_spec(
 ) -> Spec:
     """Everybody at home on ``replicas`` of bf16; the known-good kernel is one replica of fp16."""
     kernels = [
-        {"name": f"k-{name}", "profile": f"{LIBRARY}/profiles/{name}.yaml", "replicas": count, "role": role}
+        {"name": f"k-{name}", "profile": f"{LIBRARY}profiles/{name}.yaml", "replicas": count, "role": role}
         for name, count, role in (("bf16", replicas, "serving"), ("fp16", 1, "known_good"))
     ]
     seen = {"scrape_interval_s": 5.0, "scrape_delay_s": 0.5, "scrape_loss_ratio": 0.0}
     return {
         "description": "One kernel carries it all.",
         "pool": {"kernels": kernels, "home": [{"slice": name, "kernel": "k-bf16"} for name in SLICES]},
-        "contract": f"{LIBRARY}/serving-pool.yaml",
+        "contract": f"{LIBRARY}serving-pool.yaml",
         "horizon_s": HORIZON_S,
         "workload": even_workload(rate_rps),
         "telemetry": {**seen, "probes_per_s": probes_per_s},

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from contracts.loading.shipped import LIBRARY
 from contracts.rng import stream
-from scripts.studies.worlds.drawn import HORIZON_S, LIBRARY, SEED, SLICES, Spec, lengths, slice_mix, target
+from scripts.studies.worlds.drawn import HORIZON_S, SEED, SLICES, Spec, lengths, slice_mix, target
 
 PROFILES = ("bf16", "w8a8", "bf16-compiled", "fp16", "fp32", "fp8", "bf16-kv-e4m3")
 SHARES = (0.3, 0.15, 0.15, 0.1, 0.15, 0.1, 0.05)
@@ -53,7 +54,7 @@ def draw_wider(number: int) -> tuple[Spec, float]:
     spec = {
         "description": f"Wider random world {number}.",
         "pool": {"kernels": kernels, "home": _homes(rng, kernels)},
-        "contract": f"{LIBRARY}/serving-pool.yaml",
+        "contract": f"{LIBRARY}serving-pool.yaml",
         "horizon_s": HORIZON_S,
         "workload": _workload(rng),
         "gateway": _gateway(rng),
@@ -72,7 +73,7 @@ def _kernels(rng: np.random.Generator, zones: tuple[str, ...]) -> list[Spec]:
         profile = str(rng.choice(PROFILES, p=SHARES)) if number else str(rng.choice(HEALTHY))
         one: Spec = {
             "name": f"k{number}-{profile}",
-            "profile": f"{LIBRARY}/profiles/{profile}.yaml",
+            "profile": f"{LIBRARY}profiles/{profile}.yaml",
             "replicas": replicas,
             "zones": [zones[i % len(zones)] for i in range(replicas)],
             "role": "serving",

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.assess.register import (
-    GENESIS,
     PromotionRefusedError,
     RegisterEntry,
     Submission,
@@ -20,7 +19,7 @@ from contracts.assess.register import (
     read_register,
 )
 from contracts.errors import DocumentError
-from contracts.loading.files import canonical_sha256, canonical_text
+from contracts.loading.files import GENESIS, canonical_sha256, canonical_text
 
 SUBMISSION = Submission(
     checkpoint_sha256="a" * 64,

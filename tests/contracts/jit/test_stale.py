@@ -55,7 +55,7 @@ def edit(file: Path, before: str, after: str) -> None:
 def pair(tmp_path: Path) -> Path:
     """Checkout of the compiling decorator with a function that freezes another module's constant."""
     (tmp_path / "contracts").mkdir()
-    for name in ("__init__.py", "cache_folder.py"):
+    for name in ("__init__.py", "cache_folder.py", "home.py"):
         (tmp_path / "contracts" / name).write_bytes((ROOT / "contracts" / name).read_bytes())
     checkout(tmp_path, "contracts/jit")
     (tmp_path / "pair").mkdir()

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ProbeOutcome
-from controller.judge.outage import MOST_DOUBLINGS
+from controller.judge.outage import DOUBLED_RETURNS
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout
 from tests.support.worlds import Edit, Run, run, script
@@ -82,7 +82,7 @@ def test_who_goes_down_again_and_again_has_to_answer_more_each_time() -> None:
     assert found[24] == 0
     assert found[34] == 1
     assert (np.diff(found) >= 0).all()
-    assert found[-1] >= MOST_DOUBLINGS
+    assert found[-1] >= DOUBLED_RETURNS
 
 
 def test_a_kernel_that_was_well_for_long_is_trusted_as_ever() -> None:

@@ -19,11 +19,12 @@ import pytest
 from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from live.measure.backend import TopScores
+from live.measure.openai_backend import TOP_K
 from live.measure.prompts import Prompt
 from live.probe.answers import YieldedError
 from live.probe.golden_answers import SAMPLING, GoldenAnswers
 from live.probe.kinds import Asking, GenerationPrompt
-from live.probe.prefill import TOP_K, ProbeAnswer, probe
+from live.probe.prefill import ProbeAnswer, probe
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import Lane, ProbeBudget
 from tests.support.generating import plan_of

@@ -14,13 +14,13 @@ from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelPool
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from contracts.telemetry import FleetTelemetry, SampleRates
 from live.control.journal import Beginning, DecisionLog, read_log
 from live.control.loop import ControlPorts, LiveController
 from live.control.setup import LiveSetup, live_setup
 from live.run.options import OtherDocuments, RunOptions, documents_for, recipe, setup_again
-from policies.certify.admission import SHIPPED_META
 from policies.supervised import meta_sha256
 from scripts.cli import run as command
 from scripts.cli.main import app

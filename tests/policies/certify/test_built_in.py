@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contracts.documents import MetaContract
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import builtin_sha256
-from policies.certify.admission import SHIPPED_META
 from policies.route import refuse_uncertified_baseline
 
 

@@ -16,16 +16,11 @@ from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Certificate, CertifiedClause
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as, load_document
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from policies import registry as baselines
 from policies.artefacts import builtin_sha256
-from policies.certify.admission import (
-    SHIPPED_META,
-    Subject,
-    load_certificate,
-    refuse_unless_certified,
-    rules_sha256,
-)
+from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
 from policies.certify.certificate import CertificationEvidence, ServiceShares, judge_clauses
 from policies.registry import configuration_facts
 from tests.support.certification_evidence import NOBODY, episode, incident, sound_evidence

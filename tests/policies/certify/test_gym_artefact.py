@@ -14,10 +14,10 @@ from contracts.documents.envelope import FileRef
 from contracts.errors import DocumentError
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import dump_text, load_as
+from contracts.loading.shipped import SHIPPED_META
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from policies.artefacts import load_artefact, load_learned, manifest_subject, network_subject
-from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import RunsAs, write_artefact
 from policies.learned.dense_graph import DenseNetwork, dense_bytes
 from policies.learned.plain import PlainPolicy

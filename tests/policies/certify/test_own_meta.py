@@ -14,10 +14,10 @@ from contracts.documents import MetaContract, PolicyArtifact, RoutePolicy
 from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, dump_text, load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from controller.encoding.features import ENCODING_VERSION
 from policies.artefacts import load_artefact, load_learned
-from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import write_artefact
 from policies.route import route_setup, uncertified
 from tests.policies.learned.test_runner import FLEET, TRAINING, certificate, content

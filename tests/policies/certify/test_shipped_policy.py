@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.loading.loader import document_sha256
+from contracts.loading.shipped import SHIPPED_ARTEFACT, SHIPPED_RECIPE
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import load_artefact
-from policies.certify.artifact_files import SHIPPED_ARTEFACT
 from policies.registry import make_configuration
-from policies.train.recipe import SHIPPED_RECIPE, load_recipe
+from policies.train.recipe import load_recipe
 from simulator.env.base import load_base
 
 

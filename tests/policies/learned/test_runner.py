@@ -15,12 +15,12 @@ from contracts.compiled.contract import Level  # noqa: E402
 from contracts.documents.artifact import Certificate, Training  # noqa: E402
 from contracts.errors import DocumentError  # noqa: E402
 from contracts.loading.loader import document_sha256, load_as, load_document  # noqa: E402
+from contracts.loading.shipped import SHIPPED_META  # noqa: E402
 from contracts.loading.uris import resolve_uri  # noqa: E402
 from contracts.plugins import ratio  # noqa: E402
 from controller.encoding.encoder import Encoder  # noqa: E402
 from controller.ports import Observation  # noqa: E402
 from policies.artefacts import load_artefact, load_learned, network_subject, with_certificate  # noqa: E402
-from policies.certify.admission import SHIPPED_META  # noqa: E402
 from policies.certify.artifact_files import write_artefact  # noqa: E402
 from policies.certify.certificate import judge_clauses  # noqa: E402
 from policies.kinds import POLICIES  # noqa: E402

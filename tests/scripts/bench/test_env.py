@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from contracts.loading.shipped import LIBRARY
 from scripts.bench import env as bench_env
-from scripts.studies.training.measured_env import LIBRARY, write_scenario
+from scripts.studies.training.measured_env import write_scenario
 from simulator.engine.api import FleetEngine
 from simulator.env.core import EnvCore
 from tests.support.env_world import config
@@ -25,6 +26,6 @@ def test_parts_are_timed_and_put_back() -> None:
 
 def test_the_scenario_of_the_benchmark_is_written_with_its_load(tmp_path: Path) -> None:
     """The document that the benchmark runs has 60 requests/s and refers to shipped files alone."""
-    text = write_scenario(tmp_path, f"{LIBRARY}/suites/e5-pool.yaml").read_text()
+    text = write_scenario(tmp_path, f"{LIBRARY}suites/e5-pool.yaml").read_text()
     assert "rate_rps: 60" in text
     assert text.count("package:contracts/library") == 2

@@ -14,9 +14,9 @@ from contracts.documents import RoutePolicy
 from contracts.documents.artifact import Training
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from live.fleet.state import FleetFolder
-from policies.certify.admission import SHIPPED_META
 from policies.certify.artifact_files import write_artefact
 from policies.offline.transitions import load_all
 from policies.registry import make_configuration

@@ -14,9 +14,10 @@ from contracts.documents import MetaContract
 from contracts.documents.artifact import Certificate, Training
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as, read_text
+from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import network_subject
-from policies.certify.admission import SHIPPED_META, load_certificate
+from policies.certify.admission import load_certificate
 from policies.certify.artifact_files import write_artefact
 from scripts.cli.main import app
 from scripts.cli.policy import subject_of

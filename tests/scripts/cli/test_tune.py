@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from contracts.loading.shipped import SHIPPED_RECIPE
 from contracts.loading.uris import resolve_uri
 from policies.supervised import meta_sha256
 from policies.train.recipe import load_recipe
-from scripts.cli import tune
 from scripts.cli.main import app
 from scripts.train import pieces
 from scripts.train.validation import Row
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.needs("rl"
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """The shipped recipe with four short validation episodes."""
-    document = load_recipe(resolve_uri(tune.RECIPE, "tests")).model_dump(
+    document = load_recipe(resolve_uri(SHIPPED_RECIPE, "tests")).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
     document["spec"]["validation"] |= {"episodes": 4, "horizon_s": 60.0}

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from contracts.loading.shipped import E5_BASE
 from contracts.loading.uris import resolve_uri
 from scripts.e5.jobs import compiled
 from scripts.e5.suite import load_suite
 from scripts.e5.suite_registry import REGISTRY, SUITES, entries, overlap, registry, suite_path
 from simulator.env.base import load_base
-from simulator.env.core import DEFAULT_SCENARIO
 from simulator.env.randomise import draw_episode
 from simulator.env.space import RESERVED, EpisodeSpace, Split
 
@@ -40,7 +40,7 @@ def test_validation_uses_no_reserved_condition() -> None:
 
 def test_training_never_draws_a_reserved_condition() -> None:
     """Reserved conditions occur in no training episode and, with all splits, they do occur."""
-    base = load_base(resolve_uri(DEFAULT_SCENARIO, "tests"))
+    base = load_base(resolve_uri(E5_BASE, "tests"))
     space = EpisodeSpace()
     cases: tuple[tuple[Split, bool], ...] = (("train", False), ("all", True))
     for split, expected in cases:
@@ -52,7 +52,7 @@ def test_training_never_draws_a_reserved_condition() -> None:
 @pytest.mark.parametrize("name", SUITES)
 def test_fixed_suites_compile_on_pools_of_one_contract(name: str) -> None:
     """Every scenario compiles, and all share the contract that policies are trained under."""
-    base = load_base(resolve_uri(DEFAULT_SCENARIO, "tests"))
+    base = load_base(resolve_uri(E5_BASE, "tests"))
     assert {compiled(entry).contract.sha256 for entry in entries(name)} == {base.compiled.contract.sha256}
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.setup.one_package import LAYERS, RewriteError, layer_packages, rewritten
+from contracts.home import LAYERS
+from scripts.setup.one_package import RewriteError, layer_packages, rewritten
 from tests.support.paths import ROOT
 
 SOURCES = sorted(

@@ -42,7 +42,7 @@ from controller.detect.sequential.spread import (
     stretches,
 )
 from controller.detect.streams.eprocess import MEAN_BETS
-from scripts.studies.detection.measured import LIBRARY, shipped
+from scripts.studies.detection.measured import LIBRARY_FOLDER, shipped
 
 WIDE = STRETCH["probability"]
 KERNELS = ("bf16", "w8a8", "bf16-compiled")
@@ -222,7 +222,7 @@ def test_normalisers_say_where_there_is_a_bet() -> None:
         replica_kernel=np.array([0, 1], dtype=np.int64),
         probe_metrics=samples.metric_names,
     )
-    contract = compile_contract(load_as(KernelContract, LIBRARY / "serving-pool.yaml"), layout)
+    contract = compile_contract(load_as(KernelContract, LIBRARY_FOLDER / "serving-pool.yaml"), layout)
     certified = np.full((2, len(samples.slices), 48, len(samples.metric_names)), np.nan)
     for place, name in enumerate(samples.slices):
         rows = samples.rows("probe", name)
