@@ -72,7 +72,9 @@ def whole_answer(
             if time.monotonic() > ends_at_s:
                 raise httpx.ReadTimeout(f"no whole answer within {limit_s:g} s", request=answer.request)
     kept = [(name, value) for name, value in answer.headers.multi_items() if name not in _OF_THE_WAY]
-    return httpx.Response(answer.status_code, headers=kept, content=b"".join(read), request=answer.request)
+    whole = httpx.Response(answer.status_code, headers=kept, content=b"".join(read), request=answer.request)
+    whole.encoding = "utf-8"  # as JSON and metrics are; an answer may name what decodes to no text at all
+    return whole
 
 
 #: Headers of how bytes came, which were decoded.

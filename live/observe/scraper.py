@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from live.bounded import whole_answer
-from live.errors import LiveError
 from live.exposition import read_samples
 from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
 from live.observe.readings_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
@@ -192,5 +191,5 @@ class Scraper:
             if answer.status_code != httpx.codes.OK:
                 return None
             return self._reader.read(url, answer.text, time.time())
-        except (httpx.HTTPError, LiveError):
+        except Exception:  # whatever one server answers, the others are read
             return None

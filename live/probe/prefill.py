@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import BrokenAnswerError, MeasurementError
+from contracts.loading.untrusted import MALFORMED
 from contracts.telemetry import ProbeOutcome
 from live.bounded import whole_answer
 from live.load import SLICE_HEADER
@@ -74,6 +75,8 @@ def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     except MeasurementError as error:
         return _unanswered(sent_at_s, ProbeOutcome.UNREADABLE, str(error) or type(error).__name__)
+    except MALFORMED as error:  # its text may hold what was answered
+        return _unanswered(sent_at_s, ProbeOutcome.UNREADABLE, f"no answer to read: {type(error).__name__}")
     return ProbeAnswer(
         sent_at_s=sent_at_s,
         latency_ms=(time.perf_counter() - began_at_s) * 1000.0,
