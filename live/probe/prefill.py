@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from contracts.telemetry import ProbeOutcome
-from live.bounded import whole_answer
+from live.bounded import dated_s, whole_answer
 from live.load import SLICE_HEADER
 from live.measure.backend import TopScores, top_values
 from live.measure.openai_backend import prompt_rows, top_scores
@@ -46,7 +46,7 @@ class ProbeAnswer:
     named: what a generation probe measured, by column.
     """
 
-    sent_at_s: float  # Unix time
+    sent_at_s: float  # of ``live.bounded.dated_s``
     latency_ms: float  # NaN: not answered
     outcome: ProbeOutcome
     values: NDArray[np.float64] | None  # [columns]
@@ -64,7 +64,7 @@ def probe(
 
 def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
     """What ``measure`` finds, timed; never raises for what a server does."""
-    sent_at_s, began_at_s = time.time(), time.perf_counter()
+    sent_at_s, began_at_s = dated_s(), time.perf_counter()
     try:
         found = measure()
     except httpx.TimeoutException:
