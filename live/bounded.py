@@ -1,7 +1,8 @@
 """Answers within limits: a whole one has so long and so many bytes, however slowly or richly it comes.
 
 Time limits of HTTP clients count anew with every read, so whoever sends a byte a second is never late. Here
-the time that is left is what each connect, write and read may take, of status line and headers too.
+the time that is left is what each connect, write and read may take, of status line and headers too. Answers
+are dated by a clock that no step of the system clock moves.
 """
 
 from __future__ import annotations
@@ -21,6 +22,23 @@ import httpx
 MOST_BYTES = 32 * 2**20
 #: A limit of no time would mean none at all to a socket.
 _LEAST_S = 1e-3
+
+
+#: Unix time less the monotonic clock, as the system clock said when this process began.
+_AHEAD_S = time.time() - time.monotonic()
+
+
+def dated_s() -> float:
+    """Now, s since 1970, as the monotonic clock goes on from this process's start: what answers are dated by.
+
+    A step of the system clock between an answer and who reads it makes it neither older nor of the future.
+    """
+    return _AHEAD_S + time.monotonic()
+
+
+def ahead_of_dates_s() -> float:
+    """How far the system clock stepped ahead of ``dated_s`` (behind: < 0), for dates of other machines."""
+    return time.time() - dated_s()
 
 
 class OversizedAnswerError(httpx.RequestError):
@@ -72,7 +90,9 @@ def whole_answer(
             if time.monotonic() > ends_at_s:
                 raise httpx.ReadTimeout(f"no whole answer within {limit_s:g} s", request=answer.request)
     kept = [(name, value) for name, value in answer.headers.multi_items() if name not in _OF_THE_WAY]
-    return httpx.Response(answer.status_code, headers=kept, content=b"".join(read), request=answer.request)
+    whole = httpx.Response(answer.status_code, headers=kept, content=b"".join(read), request=answer.request)
+    whole.encoding = "utf-8"  # as JSON and metrics are; an answer may name what decodes to no text at all
+    return whole
 
 
 #: Headers of how bytes came, which were decoded.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from contracts.loading.untrusted import MALFORMED
 from live.errors import LiveError
 
 
@@ -14,7 +15,7 @@ def read_samples(text: str) -> list[Sample]:
     """Every sample of ``text`` in its order; LiveError where it is no Prometheus exposition."""
     try:
         return [one for family in text_string_to_metric_families(text) for one in family.samples]
-    except (ValueError, KeyError, OverflowError) as error:
+    except MALFORMED as error:
         raise LiveError(f"/metrics is no Prometheus text: {error}") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,9 @@ class EngineDrill:
         """
         with self._lock:
             names = [each for each in self._active if name in ("", each)]
-            for each in names:
-                self._active.pop(each).end()
+            for each in names:  # one whose end fails stays in force, and is ended again
+                self._active[each].end()
+                del self._active[each]
             if not self._active:
                 self._worker.__dict__.pop("execute_model", None)
             canary = self.canary()
@@ -122,14 +124,21 @@ class EngineDrill:
             threading.Thread(target=self._watch, name="selvage-lease", daemon=True).start()
 
     def _watch(self) -> None:
-        while self._active:
+        """Until nothing is in force, which is only known under the lock: a fault that comes in while this
+        thread ends would have nobody who watches its lease.
+        """
+        while True:
             time.sleep(_WATCH_S)
-            if self._overdue() and self._lock.acquire(timeout=_WATCH_S):
+            due = not self._active or bool(self._overdue())
+            if due and self._lock.acquire(timeout=_WATCH_S):
                 try:
-                    self._end_overdue(any_thread=True)
+                    with suppress(Exception):  # what cannot be ended now is tried again
+                        self._end_overdue(any_thread=True)
+                    if not self._active:
+                        self._watching = False
+                        return
                 finally:
                     self._lock.release()
-        self._watching = False
 
     def _overdue(self) -> list[str]:
         lease = read_lease(self._folder)

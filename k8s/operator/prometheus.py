@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -15,6 +15,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.regular_files import read_regular
 from k8s.operator.admission import Documents
 from k8s.operator.sensing import PoolReader, ReadFailure, Sensing
+from live.bounded import ahead_of_dates_s
 from live.observe.metrics import EngineReading
 from live.observe.prometheus import PodQuery, readings_of
 from live.observe.prometheus_api import PrometheusApi, PrometheusError
@@ -110,7 +111,7 @@ class PrometheusScrapes(PoolReader):
             self.failure = ReadFailure(reason=error.reason, message=f"nothing is read of servers: {error}")
             return {}
         self.failure, self.problem = None, self._lacking(pods, found)
-        fresh = {slot: found[pod] for slot, pod in pods.items() if self._is_new(found, pod)}
+        fresh = {slot: _dated(found[pod]) for slot, pod in pods.items() if self._is_new(found, pod)}
         self._handed = {pod: one.read_at_s for pod, one in found.items()}
         return fresh
 
@@ -137,6 +138,11 @@ class PrometheusScrapes(PoolReader):
             f"Prometheus has no samples of {', '.join(told)}; does it scrape these pods, with the labels "
             f"{self._query.namespace_label} and {self._query.pod_label}?"
         )
+
+
+def _dated(found: EngineReading) -> EngineReading:
+    """``found`` on the clock of ``live.bounded.dated_s``; Prometheus dates it by a system clock."""
+    return replace(found, read_at_s=found.read_at_s - ahead_of_dates_s())
 
 
 def _problem(place: str, expected: str, actual: str, next_step: str) -> Problem:

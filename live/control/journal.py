@@ -3,7 +3,8 @@
 Lines of kind ``start`` hold the documents and the state that a controller began with; lines of kind ``tick``
 are the decision records that ``selvage simulate --out`` writes as well, with telemetry, whether the plan was
 in force and what deciding took; lines of kind ``note`` say what a port said when nothing could be decided;
-lines of kind ``promotion`` tell stages and verdicts of a candidate kernel, after the tick that led there.
+lines of kind ``promotion`` tell stages and verdicts of a candidate kernel, after the tick that led there;
+lines of kind ``passive`` tell alarms that no probe raised, which move nothing, after the tick that saw them.
 ``selvage explain`` reads them, ``selvage replay`` decides them again.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,11 @@ from controller.state_json import state_to_json
 from live.control.chain import ChainWriter, read_chain
 from live.control.loop import Turn
 from live.control.telemetry_json import telemetry_to_json
+from live.observe.passive import PassiveAlarm, PassiveWatch
 
 FORMAT = 1
+#: Kind of the lines about alarms of passive signals.
+PASSIVE = "passive"
 #: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
 CONTROL = "control"
 #: A file of the log is closed at about this size, and the next one begun.
@@ -90,6 +94,10 @@ class DecisionLog:
         """Append a change of a promotion's stage or verdict. Raises OSError where it cannot be written."""
         self._writer.append({**change, "kind": "promotion"}, durable=True)
 
+    def alarmed(self, alarm: PassiveAlarm, now_s: float) -> None:
+        """Append an alarm that began or ended. Raises OSError where it cannot be written."""
+        self._writer.append({"kind": PASSIVE, "now_s": now_s, **asdict(alarm)}, durable=alarm.began)
+
     def _note(self, turn: Turn) -> None:
         """A failure that lasts is noted once."""
         if turn.error != self._last_note:
@@ -118,6 +126,20 @@ class DecisionLog:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"decisions-{number:06d}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class PassiveJournal:
+    """``TurnWatcher`` that writes down which passive alarms began and ended; what failed is tried again."""
+
+    log: DecisionLog
+    watch: PassiveWatch
+
+    def turn(self, turn: Turn) -> None:
+        """Append what changed since the last turn. Raises OSError where it cannot be written."""
+        for change in self.watch.changes():
+            self.log.alarmed(change, turn.at_s)
+            self.watch.drop(1)
 
 
 def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:

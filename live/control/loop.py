@@ -177,15 +177,19 @@ class LiveController:
             return (), ""
         ended = [names[r] for r in np.flatnonzero(before.quarantined[0] & ~decision.quarantined[0])]
         away = [names[r] for r in np.flatnonzero(decision.quarantined[0])]
+        lines, problem = (), ""
         try:
             lines = returns.turn(self.ports.clock.now_ms() / MS_PER_S, ended, away)
+        except Exception as error:  # who is on its way keeps the share that it has, from this tick on
+            problem = f"healing: {told(error)}"
+        try:
             shares = dict(returns.shares)
             if shares != self._shares:
                 admits.admit(shares)
                 self._shares, self._pending = shares, True
-        except Exception as error:  # who is on its way keeps the share that it has
-            return (), f"healing: {told(error)}"
-        return lines, ""
+        except Exception as error:  # tried again at the next tick
+            problem = f"healing: {told(error)}"
+        return lines, problem
 
     def _applied(self, decision: Decision, telemetry: FleetTelemetry) -> tuple[bool, str]:
         """Whether the plan is in force, and why not; the gateway is asked only where something is new."""

@@ -6,7 +6,6 @@ clock, so a step of the system clock makes nothing look old or new.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
 from contracts.units import MS_PER_S
 from controller.ports import Clock
+from live.bounded import dated_s
 from live.observe.metrics import EngineReading
 from live.observe.record import TelemetryRecorder
 from live.ports import Discovery, GatewaySample, GatewayStatistics
@@ -80,8 +80,9 @@ class FleetSource:
         Raises whatever discovery raises: without it nobody knows which servers there are.
         """
         parts, now_s = self._parts, self._parts.clock.now_ms() / MS_PER_S
+        ahead_s = dated_s() - now_s
         replicas = parts.discovery.replicas()
-        readings = self._readings(now_s)
+        readings = self._readings(now_s, ahead_s)
         for tell in parts.listeners:
             tell(readings)
         urls = {one.name: one.url for one in replicas if one.state == ReplicaState.READY}
@@ -89,7 +90,7 @@ class FleetSource:
             self._scrape = self._threads.submit(parts.scraper.scrape, urls)
         sample = NO_ROWS if parts.statistics is None else parts.statistics.read()
         probes = nothing_probed(parts.layout) if parts.prober is None else parts.prober.step(now_s)
-        seen = self._recorder.record(now_s, replicas, readings, sample, _on_clock(probes, now_s))
+        seen = self._recorder.record(now_s, replicas, readings, sample, _on_clock(probes, now_s, ahead_s))
         told = parts.statistics is not None and sample.tells_replicas
         return seen if told else counted_by_servers(seen, self._fresh(readings))
 
@@ -97,12 +98,11 @@ class FleetSource:
         """bool [1, R]: scraped since the last tick."""
         return np.array([[name in readings for name in self._parts.layout.replicas]])
 
-    def _readings(self, now_s: float) -> dict[str, EngineReading]:
-        """What the scrapes that ended since told, on the controller's clock."""
+    def _readings(self, now_s: float, ahead_s: float) -> dict[str, EngineReading]:
+        """What the scrapes that ended since told, on the controller's clock; dates are ``ahead_s`` of it."""
         if self._scrape is None or not self._scrape.done():
             return {}
         ended, self._scrape = self._scrape, None
-        ahead_s = time.time() - now_s
         return {
             name: replace(one, read_at_s=min(one.read_at_s - ahead_s, now_s))
             for name, one in ended.result().items()
@@ -122,9 +122,9 @@ def nothing_probed(layout: FleetLayout) -> ProbeSamples:
     )
 
 
-def _on_clock(probes: ProbeSamples, now_s: float) -> ProbeSamples:
+def _on_clock(probes: ProbeSamples, now_s: float, ahead_s: float) -> ProbeSamples:
     """``probes`` with instants on the controller's clock, none of them to come."""
-    at_ms = probes.sampled_at_ms - (time.time() - now_s) * MS_PER_S
+    at_ms = probes.sampled_at_ms - ahead_s * MS_PER_S
     return replace(probes, sampled_at_ms=np.minimum(at_ms, now_s * MS_PER_S))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer
 from live.errors import LiveError
 from live.measure.endpoint import listed_models
@@ -85,7 +86,10 @@ def _identify(client: httpx.Client, known: Credentials) -> int:
         raise LiveError(f"{known.url}: another server answers there; free the port or choose another")
     if known.served_name not in names:
         raise LiveError(f"{known.url}: expected a model {known.served_name}, got {', '.join(sorted(names))}")
-    return int(names[known.served_name].get("max_model_len") or 0)
+    try:
+        return int(names[known.served_name].get("max_model_len") or 0)
+    except MALFORMED:
+        raise LiveError(f"{known.url}: its model states no number as max_model_len") from None
 
 
 def _warm_up(client: httpx.Client, known: Credentials) -> str:
@@ -107,7 +111,7 @@ def _answer(client: httpx.Client, method: str, path: str, body: object = None) -
         response = whole_answer(client, method, path, _WARM_UP_S, json=body)
         response.raise_for_status()
         answer: Any = response.json()
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx.HTTPError, *MALFORMED) as error:
         raise LiveError(f"{client.base_url}{path}: {type(error).__name__}: {str(error)[:200]}") from None
     if not isinstance(answer, dict):
         raise LiveError(f"{client.base_url}{path}: the answer is no JSON object; is this a vLLM server?")

@@ -7,6 +7,7 @@ reading, a counter that went backwards and a proxy that does not answer count no
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import defaultdict
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer
 from live.errors import LiveError
 from live.ports import ClusterCounts, GatewaySample
@@ -82,12 +84,18 @@ def read_clusters(text: str, names: ClusterNames) -> Readings:
             for sample in family.samples:
                 place = names.place(sample.labels.get(LABEL, ""))
                 if place is not None:
-                    _note(
-                        found[place], sample.name.removesuffix("_total"), sample.labels, float(sample.value)
-                    )
-    except (ValueError, KeyError, OverflowError) as error:
+                    name, value = sample.name.removesuffix("_total"), _count(sample.value)
+                    _note(found[place], name, sample.labels, value)
+    except MALFORMED as error:
         raise LiveError(f"the gateway's metrics are no Prometheus text: {error}") from error
     return dict(found)
+
+
+def _count(value: float) -> float:
+    """``value``; ValueError for what nothing can have been counted to."""
+    if not math.isfinite(value):
+        raise ValueError(f"a counter is {value}")
+    return float(value)
 
 
 def _note(reading: ClusterReading, name: str, labels: Mapping[str, str], value: float) -> None:
@@ -186,8 +194,8 @@ class GatewayMetrics:
     def _taken(self, url: str, asked: Future[Readings]) -> list[ClusterCounts]:
         try:
             now = asked.result()
-        except (httpx.HTTPError, httpx.InvalidURL, LiveError) as error:
-            self._problems[url] = f"gateway {url}: {error or type(error).__name__}"
+        except Exception as error:  # whatever a proxy answers, it is asked again
+            self._problems[url] = f"gateway {url}: {str(error) or type(error).__name__}"
             return []
         self._problems.pop(url, None)
         if not now:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,27 +25,54 @@ _SHADOW = shadow_cluster("")
 
 
 class LogTail:
-    """Whole new lines of a growing file, also after it was renamed and begun anew."""
+    """Whole new lines of a growing file, also after it was renamed and begun anew.
+
+    The file under way stays open: what was written to it after its last reading and before another stood in
+    its place is read to its end first, whatever became of its name. Rows that a file loses by being cut short
+    in place, and a whole file that came and went between two readings, are not seen.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._inode = 0
+        self._file = -1
         self._offset = 0
+        self._close: Callable[[], object] = lambda: None
 
     def lines(self) -> list[bytes]:
-        """Lines that ended since the previous call; a line under way waits."""
+        """Lines that ended since the previous call; a line under way waits, unless its file was followed."""
+        newer = self._newer()  # before the older one is read: by now nobody writes to that any more
+        if newer is None:
+            return self._ended()
+        found = self._ended(followed=True)
+        self._close()
+        self._file, self._offset = newer, 0
+        self._close = weakref.finalize(self, os.close, newer)
+        return found + self._ended()
+
+    def _newer(self) -> int | None:
+        """Another file than the one under way that has its place now, opened."""
         try:
-            with self._path.open("rb") as stream:
-                status = os.fstat(stream.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._inode, self._offset = status.st_ino, 0
-                stream.seek(self._offset)
-                text = stream.read()
+            found = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
+            return None
+        if self._file >= 0 and os.path.samestat(os.fstat(found), os.fstat(self._file)):
+            os.close(found)
+            return None
+        return found
+
+    def _ended(self, *, followed: bool = False) -> list[bytes]:
+        """Lines of the file under way that are whole, and what is left of one that nobody will end."""
+        if self._file < 0:
             return []
-        whole, _, _ = text.rpartition(b"\n")
-        self._offset += len(whole) + 1 if whole else 0
-        return whole.split(b"\n") if whole else []
+        size = os.fstat(self._file).st_size
+        self._offset = 0 if size < self._offset else self._offset
+        parts, at = [], self._offset
+        while at < size and (part := os.pread(self._file, size - at, at)):
+            parts.append(part)
+            at += len(part)
+        *whole, rest = b"".join(parts).split(b"\n")
+        self._offset = at - len(rest)
+        return [*whole, rest] if followed and rest else whole
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ class Playbook:
         self.state: HealingState = begin(now_s, terms)
         self._mender, self._threads = mender, threads
         self._doing: Future[Callable[[float], HealingSight]] | None = None
+        self._wanted = HealingOrder.NOTHING
         self._asked = 0
 
     @property
@@ -60,12 +61,15 @@ class Playbook:
         if self._doing is None or not self._doing.done():
             return HealingSight(now_s=now_s)
         ended, self._doing = self._doing, None
-        return ended.result()(now_s)
+        try:
+            return ended.result()(now_s)
+        except Exception as error:  # a mender that failed unforeseen has not done what was ordered
+            return _undone(self._wanted, now_s, f"unforeseen: {type(error).__name__}")
 
     def _begin(self) -> None:
         wanted = order(self.state, self.terms)
         if self._doing is None and wanted is not HealingOrder.NOTHING:
-            self._doing = self._threads.submit(self._done, wanted)
+            self._wanted, self._doing = wanted, self._threads.submit(self._done, wanted)
 
     def _done(self, wanted: HealingOrder) -> Callable[[float], HealingSight]:
         """Do it; the sight of it, once somebody says when that is."""
@@ -83,3 +87,12 @@ class Playbook:
             if not good:
                 break
         return lambda now_s: HealingSight(now_s=now_s, agreed=agreed, failed=int(not good), told=told)
+
+
+def _undone(wanted: HealingOrder, now_s: float, told: str) -> HealingSight:
+    """The sight of an order that was not carried out."""
+    if wanted is HealingOrder.RESTART:
+        return HealingSight(now_s=now_s, restarted=False, told=told)
+    if wanted is HealingOrder.FLUSH:
+        return HealingSight(now_s=now_s, flush=Flush.FAILED, told=told)
+    return HealingSight(now_s=now_s, failed=1, told=told)

@@ -40,6 +40,8 @@ class Readmissions:
         self._threads = threads or ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="heal")
         self._books: dict[str, Playbook] = {}
         self._pending = _pending(kept) & frozenset(known)
+        self._written: list[str] = []
+        self._told = ""
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -51,11 +53,10 @@ class Readmissions:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
-        """One tick; a line for whatever changed.
+        """One tick; a line for whatever changed. A file that cannot be written is said and tried again.
 
         ended: whose quarantine ended in this tick; away: who is in quarantine, and is no more on its way.
         """
-        names = set(self._books)
         gone = set(away)
         begun, self._pending = (self._pending | set(ended)) - gone, frozenset(self._pending & gone)
         self._books = {name: book for name, book in self._books.items() if name not in gone}
@@ -68,13 +69,21 @@ class Readmissions:
                 lines.append(f"{name}: {book.line}")
             if book.state.phase is HealingPhase.HEALED:
                 del self._books[name]
-        if set(self._books) != names:
-            self._keep()
-        return tuple(lines)
+        return (*lines, *self._keep())
 
-    def _keep(self) -> None:
-        if self._kept is not None:
-            write_pinned(self._kept, f"{json.dumps(sorted(self._books))}\n".encode())
+    def _keep(self) -> tuple[str, ...]:
+        """Write who is on the way where that changed; what is to be said of it."""
+        names = sorted(self._books)
+        if self._kept is None or names == self._written:
+            return ()
+        try:
+            write_pinned(self._kept, f"{json.dumps(names)}\n".encode())
+        except OSError as error:
+            told = f"{self._kept}: not written ({error.strerror or error}); a restart would not go on with it"
+            fresh, self._told = told != self._told, told
+            return (told,) if fresh else ()
+        self._written, self._told = names, ""
+        return ()
 
 
 def on_their_way(path: Path) -> list[str]:

@@ -29,7 +29,8 @@ REFUSED = (401, 403)
 
 def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Name -> entry of the models in an answer of ``/v1/models``, in its order."""
-    listed = answer.get("data") or []
+    listed = answer.get("data")
+    listed = listed if isinstance(listed, list) else []
     return {str(one["id"]): one for one in listed if isinstance(one, dict) and one.get("id")}
 
 
@@ -110,7 +111,7 @@ class Endpoint:
         what = f"{method} {self.base}{path}"
         try:
             answer = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise MeasurementError(f"{what}: the answer is no JSON: {self._shown(response.text)!r}") from None
         if not isinstance(answer, dict):
             raise MeasurementError(f"{what}: the answer is no JSON object")

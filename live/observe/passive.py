@@ -10,8 +10,9 @@ process begins a new past.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from live.observe.metrics import EngineReading
 ANSWERS, PAST = 16, 30
 #: Observations until a false alarm of one signal of one replica, on average, at least.
 ARL0 = 1e5
+#: Observations that "recently" means.
+_RECENT = 16
 #: Standard errors above the past's mean, and a share that no past is so sure as to exclude.
 _ERRORS, _LEAST = 3.0, 0.02
 
@@ -31,12 +34,13 @@ Counts = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """``part`` over ``whole``, larger is worse; ``rest``: 1 less it."""
+    """``part`` over ``whole`` in ``unit``, larger is worse; ``rest``: 1 less it."""
 
     name: str
     part: str
     whole: str
     rest: bool = False
+    unit: str = "ratio"
 
     def value(self, counted: Counts) -> float:
         """NaN where either counter is unknown or nothing was counted."""
@@ -52,11 +56,33 @@ SIGNALS: tuple[Signal, ...] = (
     Signal(name="error_stops", part="error_stops", whole="answers"),
     Signal(name="repetition_stops", part="repetition_stops", whole="answers"),
     Signal(name="corrupted", part="corrupted", whole="answers"),
-    Signal(name="long_answers", part="answer_tokens", whole="lengths"),
-    Signal(name="short_answers", part="lengths", whole="answer_tokens"),
+    Signal(name="long_answers", part="answer_tokens", whole="lengths", unit="tokens per answer"),
+    Signal(name="short_answers", part="lengths", whole="answer_tokens", unit="answers per token"),
     Signal(name="cache_misses", part="cache_hits", whole="cache_queries", rest=True),
     Signal(name="drafts_rejected", part="accepted", whole="drafted", rest=True),
 )
+
+_SIGNAL = {one.name: one for one in SIGNALS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassiveAlarm:
+    """One signal of one replica that became worse than its own past, or is no more (``began`` False).
+
+    recent, usual, limit: mean of the newest observations, of the past, and what the mean may be at most, in
+    ``unit``. observations: that were judged; evidence and threshold in nats.
+    """
+
+    replica: str
+    signal: str
+    unit: str
+    began: bool
+    recent: float
+    usual: float
+    limit: float
+    observations: int
+    evidence_nats: float
+    threshold_nats: float
 
 
 @dataclass(slots=True)
@@ -64,6 +90,8 @@ class _Stream:
     """One signal of one process: its past, then its evidence."""
 
     past: list[float] = field(default_factory=list)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    judged: int = 0
     detector: Betting | None = None
     state: StreamState | None = None
 
@@ -75,6 +103,8 @@ class _Stream:
                 self.state = self.detector.initial(1)
             return
         self.detector.advance(self.state, np.array([value]), np.array([True]))
+        self.recent.append(value)
+        self.judged += 1
 
     @property
     def alarm(self) -> bool | None:
@@ -82,6 +112,22 @@ class _Stream:
         if self.state is None:
             return None
         return bool(self.state.statistic[0] >= guaranteed_threshold(ARL0))
+
+    def told(self, replica: str, signal: Signal) -> PassiveAlarm:
+        """What the alarm stands on."""
+        assert self.state is not None
+        return PassiveAlarm(
+            replica=replica,
+            signal=signal.name,
+            unit=signal.unit,
+            began=True,
+            recent=float(np.mean(self.recent)),
+            usual=float(np.mean(self.past)),
+            limit=_limit(self.past),
+            observations=self.judged,
+            evidence_nats=float(self.state.statistic[0]),
+            threshold_nats=float(guaranteed_threshold(ARL0)),
+        )
 
 
 def _limit(past: list[float]) -> float:
@@ -123,7 +169,8 @@ class PassiveWatch:
     def __init__(self, told: Callable[[str, str], None] = lambda _replica, _signal: None) -> None:
         self._told = told
         self._processes: dict[str, _Process] = {}
-        self._alarmed: set[tuple[str, str]] = set()
+        self._alarmed: dict[tuple[str, str], PassiveAlarm] = {}
+        self._changes: list[PassiveAlarm] = []
 
     def receive(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
@@ -134,9 +181,21 @@ class PassiveWatch:
                 continue
             process.take(dict(reading.signals))
         alarmed = {place for place, alarm in self.alarms().items() if alarm}
-        for replica, signal in sorted(alarmed - self._alarmed):
+        for replica, signal in sorted(alarmed - self._alarmed.keys()):
+            stream = self._processes[replica].streams[signal]
+            self._alarmed[replica, signal] = found = stream.told(replica, _SIGNAL[signal])
+            self._changes.append(found)
             self._told(replica, signal)
-        self._alarmed = alarmed
+        for place in sorted(self._alarmed.keys() - alarmed):
+            self._changes.append(replace(self._alarmed.pop(place), began=False))
+
+    def changes(self) -> list[PassiveAlarm]:
+        """Alarms that began or ended since they were last dropped, oldest first."""
+        return list(self._changes)
+
+    def drop(self, count: int) -> None:
+        """Forget the oldest ``count`` changes: they were written down."""
+        del self._changes[:count]
 
     def alarms(self) -> dict[tuple[str, str], bool | None]:
         """(replica, signal) -> whether it is worse than its own past; None: not known."""

@@ -29,7 +29,10 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledAnswer:
-    """What is left of one answer: the mean surprise of its sampled tokens, nats. arrived_at_s: Unix time."""
+    """What is left of one answer: the mean surprise of its sampled tokens, nats.
+
+    arrived_at_s: of ``live.bounded.dated_s``.
+    """
 
     replica: str
     slice: str
@@ -61,7 +64,7 @@ class SampledInbox:
         self.taken = 0
 
     def post(self, body: bytes, now_s: float) -> int:
-        """Take a JSON object or a list of them; how many answers. ``now_s``: Unix time.
+        """Take a JSON object or a list of them; how many answers. ``now_s``: when they came.
 
         Raises MeasurementError, which repeats nothing of the body, where it is anything else.
         """

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,8 +21,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from live.bounded import whole_answer
-from live.errors import LiveError
+from live.bounded import dated_s, whole_answer
 from live.exposition import read_samples
 from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
 from live.observe.readings_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
@@ -191,6 +189,6 @@ class Scraper:
             answer = whole_answer(self._http, "GET", f"{url}/metrics", self._timeout_s)
             if answer.status_code != httpx.codes.OK:
                 return None
-            return self._reader.read(url, answer.text, time.time())
-        except (httpx.HTTPError, LiveError):
+            return self._reader.read(url, answer.text, dated_s())
+        except Exception:  # whatever one server answers, the others are read
             return None

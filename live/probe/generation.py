@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from contracts.rng import stream
 from contracts.telemetry import ProbeOutcome
+from live.bounded import dated_s
 from live.measure.prompts import Prompt
 from live.probe.answers import YieldedError
 from live.probe.golden_answers import GoldenAnswers
@@ -54,7 +54,7 @@ def generate(plan: GenerationPlan, prompt: GenerationPrompt, asking: Asking) -> 
         return guarded(lambda: ProbeResult(None, plan.kind.probe(prompt, asking)), plan.limit_s)
     except YieldedError:
         return ProbeAnswer(
-            sent_at_s=time.time(),
+            sent_at_s=dated_s(),
             latency_ms=float("nan"),
             outcome=ProbeOutcome.NONE,
             values=None,

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import BrokenAnswerError, MeasurementError
+from contracts.loading.untrusted import MALFORMED
 from contracts.telemetry import ProbeOutcome
-from live.bounded import whole_answer
+from live.bounded import dated_s, whole_answer
 from live.load import SLICE_HEADER
 from live.measure.backend import TopScores, top_values
 from live.measure.openai_backend import TOP_K, prompt_rows, top_scores
@@ -42,7 +43,7 @@ class ProbeAnswer:
     named: what a generation probe measured, by column.
     """
 
-    sent_at_s: float  # Unix time
+    sent_at_s: float  # of ``live.bounded.dated_s``
     latency_ms: float  # NaN: not answered
     outcome: ProbeOutcome
     values: NDArray[np.float64] | None  # [columns]
@@ -60,7 +61,7 @@ def probe(
 
 def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
     """What ``measure`` finds, timed; never raises for what a server does."""
-    sent_at_s, began_at_s = time.time(), time.perf_counter()
+    sent_at_s, began_at_s = dated_s(), time.perf_counter()
     try:
         found = measure()
     except httpx.TimeoutException:
@@ -71,6 +72,8 @@ def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     except MeasurementError as error:
         return _unanswered(sent_at_s, ProbeOutcome.UNREADABLE, str(error) or type(error).__name__)
+    except MALFORMED as error:  # its text may hold what was answered
+        return _unanswered(sent_at_s, ProbeOutcome.UNREADABLE, f"no answer to read: {type(error).__name__}")
     return ProbeAnswer(
         sent_at_s=sent_at_s,
         latency_ms=(time.perf_counter() - began_at_s) * 1000.0,

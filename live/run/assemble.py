@@ -14,7 +14,7 @@ from controller.initial import initial_state
 from controller.options import ControllerSetup
 from live.control.claim import StateKeeper, controlling, kept_state
 from live.control.clocks import SteadyClock
-from live.control.journal import CONTROL, Beginning, DecisionLog, code_version
+from live.control.journal import CONTROL, Beginning, DecisionLog, PassiveJournal, code_version
 from live.control.loop import ControlPorts, LiveController, TurnWatcher
 from live.control.setup import expected_fingerprints, live_setup
 from live.control.source import FleetSource, ProbeStep, SourceParts
@@ -184,7 +184,14 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
             resetter=actuator,
             returns=returns,
             admits=actuator,
-            watchers=(log, keeper, evidence, *users.watchers, *watchers),
+            watchers=(
+                log,
+                PassiveJournal(log, watches.passive),
+                keeper,
+                evidence,
+                *users.watchers,
+                *watchers,
+            ),
         )
         yield Assembled(
             controller=LiveController(setup, ports, state),

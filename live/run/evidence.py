@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,17 @@ class IncidentEvidence:
         self._left_at_s = np.full(len(setup.layout.replicas), -np.inf)
         self._held_at_s = self._left_at_s.copy()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="evidence")
+        self._writing: list[Future[None]] = []
 
     def close(self) -> None:
         """Wait for what is being written."""
         self._thread.shutdown()
 
     def turn(self, turn: Turn) -> None:
-        """Remember the probes of ``turn``; ask those whom it condemned."""
+        """Remember the probes of ``turn``; ask those whom it condemned.
+
+        Raises, at the next turn, what kept a file from being written.
+        """
         if turn.decision is None or turn.telemetry is None:
             return
         self._remember(turn)
@@ -86,7 +90,16 @@ class IncidentEvidence:
                 if turn.at_s - kept_at_s[r] >= _AGAIN_S:
                     kept_at_s[r] = turn.at_s
                     told = {"replica": self._layout.replicas[r], "reason": reason, "at_s": turn.at_s}
-                    self._thread.submit(self._write, told, list(self._probes[r]))
+                    self._writing.append(self._thread.submit(self._write, told, list(self._probes[r])))
+        self._heed()
+
+    def _heed(self) -> None:
+        """Raise the first failure among the files whose writing ended."""
+        asked = [(one, one.done()) for one in self._writing]
+        self._writing = [one for one, done in asked if not done]
+        for one, done in asked:
+            if done:
+                one.result()
 
     def _left(self, turn: Turn) -> dict[int, str]:
         """Of every kernel that is left, and not for capacity alone, the replica with the worst probe."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from contracts.errors import MeasurementError
+from live.bounded import dated_s
 from live.errors import LiveError
 from live.observe.sampled import SampledInbox
 from live.origins import LOOPBACK
@@ -54,7 +54,7 @@ def _handler(inbox: SampledInbox) -> type[BaseHTTPRequestHandler]:
             if not length.isdecimal() or len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
                 return self._end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BYTES} bytes")
             try:
-                inbox.post(self.rfile.read(int(length)), time.time())
+                inbox.post(self.rfile.read(int(length)), dated_s())
             except MeasurementError as error:
                 return self._end(HTTPStatus.BAD_REQUEST, str(error))
             return self._end(HTTPStatus.NO_CONTENT, "")

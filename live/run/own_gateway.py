@@ -74,6 +74,7 @@ def ensure_gateway(
     upstreams = tuple(_upstream(one, file) for one in replicas)
     servers = {one.name: one.url for one in replicas}
     slices = tuple(home.slice for home in pool.spec.home)
+    _reap()
     before = read_gateway(folder)
     same = before is not None and (before.servers, before.slices) == (servers, slices)
     if before is not None and _is_up(before):
@@ -103,6 +104,7 @@ def end_gateway(folder: Path) -> bool:
         if not await_group_end(found.gateway.process.pid, _END_S):
             kill_group(found.gateway.process.pid)
             await_group_end(found.gateway.process.pid, _END_S)
+    _reap()
     (folder / _STATE).unlink(missing_ok=True)
     return ran
 
@@ -175,6 +177,11 @@ def serving_gateway(
             rotation=LogRotation(files, admin),
             told=told,
         )
+
+
+def _reap() -> None:
+    """Forget those that this process started and that have ended; unread, their exit codes stay zombies."""
+    _LEFT_RUNNING[:] = [child for child in _LEFT_RUNNING if child.poll() is None]
 
 
 def _upstream(replica: LiveReplica, file: Path) -> Upstream:

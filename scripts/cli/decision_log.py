@@ -13,6 +13,7 @@ from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, open_regular, read_regular_text
 from controller.shield.records import STAGES
 from live.control.chain import read_chain
+from live.control.journal import PASSIVE
 
 #: A decision record as it stands in a log.
 Tick = dict[str, Any]
@@ -67,6 +68,20 @@ class _Reading(_Read):
     limit: float | None
 
 
+class _Passive(_Read):
+    now_s: float
+    replica: str
+    signal: str
+    unit: str
+    began: bool
+    recent: float
+    usual: float
+    limit: float
+    observations: int
+    evidence_nats: float
+    threshold_nats: float
+
+
 class _Line(_Read):
     """One line of the log."""
 
@@ -90,11 +105,28 @@ def read_decisions(file: Path) -> list[Tick]:
 
     Of a live controller's log the chain is checked; its lines of other kinds are left out.
     """
+    return read_told(file)[0]
+
+
+def read_told(file: Path) -> tuple[list[Tick], list[Tick]]:
+    """``read_decisions``, and the lines about alarms of passive signals, which a live log alone has."""
     if _is_chained(file):
-        rows = enumerate(read_chain(file).rows, 1)
-        return [_checked(row, file, number) for number, row in rows if row.get("kind") == "tick"]
+        rows = list(enumerate(read_chain(file).rows, 1))
+        ticks = [_checked(row, file, number) for number, row in rows if row.get("kind") == "tick"]
+        return ticks, [_passive(row, file, number) for number, row in rows if row.get("kind") == PASSIVE]
     lines = enumerate(lines_of(read_regular_text(file, TEXT_BYTES)), 1)
-    return [_record(text, file, number) for number, text in lines if text.strip()]
+    return [_record(text, file, number) for number, text in lines if text.strip()], []
+
+
+def _passive(row: Tick, file: Path, number: int) -> Tick:
+    try:
+        _Passive.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise refused(
+            file, number, "an alarm of a passive signal", f"{first['loc']}: {first['msg']}"
+        ) from None
+    return row
 
 
 def _is_chained(file: Path) -> bool:

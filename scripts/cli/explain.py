@@ -22,7 +22,7 @@ from policies.registry import make_configuration, make_policy
 from policies.supervised import kept_by, own_meta
 from scripts.cli.bundling import write_bundle
 from scripts.cli.decision_log import Tick
-from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario
+from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario, passive_line
 from scripts.cli.options import LARGEST_SEED, options
 from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
@@ -149,6 +149,7 @@ def text_lines(found: Explained) -> list[str]:
         lines.append(_incident(found.incident))
     if not found.ticks:
         lines.append("no tick there, or none that moved anything")
+    lines += [f"{_instant(one['now_s'])}: {passive_line(one)}" for one in found.passive]
     for tick in found.ticks:
         lines += ["", *tick_lines(tick)]
     return lines

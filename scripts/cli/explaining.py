@@ -24,7 +24,7 @@ from controller.state import ControllerState
 from live.control.journal import CONTROL, segments
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
-from scripts.cli.decision_log import Tick, read_decisions, refused
+from scripts.cli.decision_log import Tick, read_told, refused
 from scripts.e5.route import ObservingDriver
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
@@ -181,10 +181,13 @@ class Explained:
     header: dict[str, Any]
     incident: dict[str, Any] | None
     ticks: list[Tick]
+    passive: list[Tick] = field(default_factory=list)
+    """Alarms that no probe raised, of a live log, as they began and ended."""
 
     def plain(self) -> dict[str, Any]:
         """As it is written in JSON."""
-        return {**self.header, "incident": self.incident, "ticks": self.ticks}
+        told = {"passive": self.passive} if self.passive else {}
+        return {**self.header, "incident": self.incident, "ticks": self.ticks, **told}
 
 
 def from_scenario(
@@ -237,7 +240,9 @@ def log_files(place: Path) -> list[Path]:
 
 def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
     """What a decision log says: the tick at ``at_s``, or every tick that moved something."""
-    lines = [line for one in log_files(file) for line in read_decisions(one)]
+    told = [read_told(one) for one in log_files(file)]
+    lines = [line for ticks, _ in told for line in ticks]
+    passive = [line for _, alarms in told for line in alarms]
     own = [line for line in lines if line.get("seed", seed) == seed]
     if not own:
         found = sorted({str(line.get("seed")) for line in lines})
@@ -248,4 +253,24 @@ def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
         ticks = [line for line in own if line["now_s"] <= at_s + _SLACK_S][-1:]
     header = {"log": str(file), "policy": own[0]["policy_id"], "seed": seed}
     header |= {} if own[0].get("executed", True) else {"mode": OBSERVED}
-    return Explained(header=header, incident=None, ticks=ticks)
+    shown = passive if at_s is None else _in_force(passive, at_s)
+    return Explained(header=header, incident=None, ticks=ticks, passive=shown)
+
+
+def _in_force(passive: list[Tick], at_s: float) -> list[Tick]:
+    """Of ``passive`` the alarms that had begun and not ended at ``at_s``."""
+    newest = {(one["replica"], one["signal"]): one for one in passive if one["now_s"] <= at_s + _SLACK_S}
+    return [one for one in newest.values() if one["began"]]
+
+
+def passive_line(alarm: Tick) -> str:
+    """Who raised a passive alarm, on what evidence, in which unit; or that it is over."""
+    what = f"passive alarm {alarm['signal']} of {alarm['replica']}"
+    if not alarm["began"]:
+        return f"{what} is over"
+    return (
+        f"{what}: recently {alarm['recent']:.4g} {alarm['unit']}, usually {alarm['usual']:.4g}, at most "
+        f"{alarm['limit']:.4g} by its own past; evidence {alarm['evidence_nats']:.1f} of "
+        f"{alarm['threshold_nats']:.1f} nats from {alarm['observations']} observations of its answers; "
+        "information, it moves nothing"
+    )

@@ -105,3 +105,19 @@ def test_a_verifier_that_fails_ends_no_turn() -> None:
     one = LiveController(SETUP, ports)
     turns = [one.step() for _ in range(5)]
     assert all(turn.executed and "no space left" in turn.error for turn in turns)
+
+
+def test_a_share_that_is_known_holds_though_the_verifier_failed() -> None:
+    """Nobody comes back whole because something else went wrong."""
+    returns = Broken()
+    returns.shares = {LAYOUT.replicas[0]: 0.25}
+    ports = ControlPorts(
+        source=ScriptedTelemetry(script(LAYOUT, 2, passing_hang)),
+        clock=ManualClock(),
+        actuator=RecordingActuator(),
+        returns=returns,
+        admits=returns,
+    )
+    turn = LiveController(SETUP, ports).step()
+    assert "no space left" in turn.error
+    assert returns.admitted == [{LAYOUT.replicas[0]: 0.25}]

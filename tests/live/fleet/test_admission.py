@@ -57,6 +57,13 @@ def test_whoever_else_answers_is_refused(changes: dict[str, Any], said: str) -> 
         admit(KNOWN, threading.Event(), server(**changes))
 
 
+@pytest.mark.parametrize("told", [b"[" * 100_000, b'{"data": 5}', b"<html>no</html>"])
+def test_garbage_is_no_admission(told: bytes) -> None:
+    """Whatever a server answers, it is refused by a LiveError: the supervisor lives on."""
+    with pytest.raises(LiveError):
+        admit(KNOWN, threading.Event(), server(**{"/v1/models": httpx.Response(200, content=told)}))
+
+
 def test_a_dead_process_is_not_waited_for() -> None:
     """As soon as its process has ended the wait is over."""
     stop = threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -155,6 +156,31 @@ def test_a_proxy_that_fails_is_said_and_the_others_count() -> None:
     assert "http://c/" in gateway.problem
     assert "http://d/" in gateway.problem
     assert "http://a/" not in gateway.problem
+
+
+@pytest.mark.parametrize("told", ["NaN", "+Inf"])
+def test_a_proxy_that_counted_to_no_number_is_asked_again(told: str) -> None:
+    """What it says then is unknown, and it counts again when it counts."""
+    served = [
+        text(FP8, 7, {"2": 1}).replace("} 7\n", f"}} {told}\n"),
+        text(FP8, 4, {"2": 4}),
+        text(FP8, 6, {"2": 6}),
+    ]
+    broken = threading.Event()
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, text=served.pop(0) if len(served) > 1 and broken.is_set() else served[0])
+
+    with httpx.Client(transport=httpx.MockTransport(respond)) as client:
+        gateway = GatewayMetrics(["http://a/"], NAMES, client)
+        try:
+            _until(gateway, lambda _: "a counter is" in gateway.problem)
+            broken.set()
+            found = _until(gateway, lambda seen: sum(one.answered for one in seen) >= 2)
+        finally:
+            gateway.close()
+    assert sum(one.offered for one in found) == 2
+    assert gateway.problem == ""
 
 
 def _until(gateway: GatewayMetrics, holds: Callable[[list[ClusterCounts]], bool]) -> list[ClusterCounts]:

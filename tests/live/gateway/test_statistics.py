@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -57,6 +59,57 @@ def test_a_log_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> Non
     path.rename(tmp_path / "log.1")
     path.write_text("two\n")
     assert tail.lines() == [b"two"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_no_row_is_lost_where_a_log_is_rotated_while_somebody_writes(tmp_path: Path, packed: bool) -> None:
+    """Renamed, written on, begun anew, and the old one packed and removed: every row comes out once."""
+    path, rows, each = tmp_path / "log", 4000, 100
+    looked = threading.Event()
+
+    def write() -> None:
+        stream = path.open("ab", buffering=0)
+        for number in range(rows):
+            if number and number % each == 0:
+                for _ in range(2):  # the second look began after the rotation before this one
+                    looked.clear()
+                    looked.wait()
+                old = path.rename(tmp_path / f"log.{number}")
+                stream.write(f"{number - 1} renamed\n".encode())  # as Envoy does until it is told
+                stream.close()
+                stream = path.open("ab", buffering=0)
+                if packed:
+                    (tmp_path / f"{old.name}.gz").write_bytes(gzip.compress(old.read_bytes()))
+                    old.unlink()
+            stream.write(f"{number}\n".encode())
+        stream.close()
+
+    tail, found, writer = LogTail(path), [], threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive():
+        found += tail.lines()
+        looked.set()
+    writer.join()
+    found += tail.lines()
+    told = [line.decode().split() for line in found]
+    assert [int(one[0]) for one in told if len(one) == 1] == list(range(rows))
+    assert sum(len(one) == 2 for one in told) == rows // each - 1
+
+
+def test_what_nobody_will_end_is_told_and_a_file_cut_short_is_read_anew(tmp_path: Path) -> None:
+    """Half a row of a file that was followed by another is no row, and is counted as such; a file that is
+    shorter than what was read of it has begun anew.
+    """
+    path = tmp_path / "log"
+    path.write_text("one\ntw")
+    tail = LogTail(path)
+    assert tail.lines() == [b"one"]
+    path.rename(tmp_path / "log.1")
+    assert tail.lines() == []
+    path.write_text("three\n")
+    assert tail.lines() == [b"tw", b"three"]
+    path.write_text("4\n")
+    assert tail.lines() == [b"4"]
 
 
 def test_rows_become_records() -> None:

@@ -114,6 +114,40 @@ def test_another_controller_begins_anew_with_who_was_on_its_way(tmp_path: Path) 
         assert other.shares == {}
 
 
+def test_a_file_that_cannot_be_written_is_said_and_holds_the_replica_back_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """A full disk lets no unverified replica in and hides no line of the tick; it is tried again."""
+    place = tmp_path / "later"
+    returns = returning(ScriptedMender(), place / "healing.json")
+    said = returns.turn(0.0, ["a"], [])
+    assert len(said) >= 2
+    assert "not written" in said[-1]
+    assert returns.shares == {"a": 0.0}
+    assert not any("not written" in line for line in returns.turn(1.0, [], []))  # said once
+    place.mkdir()
+    returns.turn(2.0, [], [])
+    assert (place / "healing.json").read_text() == '["a"]\n'
+
+
+class Failing(Executor):
+    """Everything that it is given fails unforeseen."""
+
+    def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        """A failure."""
+        failed: Future[Any] = Future()
+        failed.set_exception(RuntimeError("out of threads"))
+        return failed
+
+
+def test_a_mender_that_fails_unforeseen_holds_nobody_else_up() -> None:
+    """Its replica begins anew, with the reason said and without traffic."""
+    returns = Readmissions(lambda _: ScriptedMender(), TERMS, None, ("a", "b"), Failing())
+    said = [line for now in range(20) for line in returns.turn(float(now), ["a", "b"] if not now else [], [])]
+    assert {line[0] for line in said if "RuntimeError" in line} == {"a", "b"}
+    assert returns.shares == {"a": 0.0, "b": 0.0}
+
+
 def mender_of(status: int, restarts: Callable[[], bool] | None = None) -> ServerMender:
     """Of a server that answers its flush with ``status``."""
     client = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(status)))

@@ -79,6 +79,23 @@ def test_a_replica_that_stays_as_it_was_is_left_alone(seed: int) -> None:
     assert alarmed([(1500, USUAL)], seed) == set()
 
 
+def test_an_alarm_says_what_it_stands_on_and_when_it_is_over() -> None:
+    """Who, which signal, in which unit, its numbers; a new process ends it, and what is written is dropped."""
+    watch = PassiveWatch()
+    for reading in readings([(PAST + 1, USUAL), (60, {**USUAL, "tokens": 120.0})]):
+        watch.receive({"a-0": reading})
+    (found,) = [one for one in watch.changes() if one.signal == "long_answers"]
+    assert (found.replica, found.unit, found.began) == ("a-0", "tokens per answer", True)
+    assert found.usual == pytest.approx(40.0, rel=0.1)
+    assert found.usual < found.limit < found.recent
+    assert found.evidence_nats >= found.threshold_nats
+    assert 0 < found.observations <= 60
+    watch.drop(len(watch.changes()))
+    assert watch.changes() == []
+    watch.receive({"a-0": Said(read_at_s=2e6, started_at_s=2.0).reading()})
+    assert ("long_answers", False) in {(one.signal, one.began) for one in watch.changes()}
+
+
 def test_what_a_server_does_not_export_is_unknown() -> None:
     """A counter that is missing is neither bad nor good, whatever the others show."""
     watch = PassiveWatch()

@@ -7,7 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -280,48 +279,6 @@ def test_a_replica_has_one_short_and_one_long_probe_in_flight() -> None:
     found = np.concatenate([one.values[0] for one in samples if one.valid.any()])
     assert (found[:, 1] == 0.25).all()
     assert np.isnan(found[:, 0]).all()
-
-
-class _EndsMeanwhile(Future[ProbeAnswer]):
-    """A future that is under way when it is first asked and has ended when it is asked again."""
-
-    asked = 0
-
-    def done(self) -> bool:
-        """Whether it has ended."""
-        self.asked += 1
-        return self.asked > 1
-
-
-class _Executor:
-    """Hands out futures that end while somebody looks."""
-
-    def __init__(self, *_: object, **__: object) -> None: ...
-
-    def submit(self, *_: object) -> Future[ProbeAnswer]:
-        """One that holds an answer."""
-        future = _EndsMeanwhile()
-        future.set_result(
-            ProbeAnswer(
-                sent_at_s=0.0,
-                latency_ms=1.0,
-                outcome=ProbeOutcome.ANSWERED,
-                values=None,
-                named={"pair_gap": 0.25},
-            )
-        )
-        return future
-
-    def shutdown(self, **_: object) -> None:
-        """Nothing runs."""
-
-
-def test_a_probe_that_ends_while_the_prober_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It arrives at the next step, and its lane is free again."""
-    monkeypatch.setattr("live.probe.prober.ThreadPoolExecutor", _Executor)
-    with _lanes(_Held(Lane.LONG)) as prober:
-        landed = [prober.step(100.0 + at).outcome.size for at in range(5)]
-    assert landed == [0, 0, 1, 0, 1]
 
 
 def test_long_probes_make_room_where_requests_wait() -> None:

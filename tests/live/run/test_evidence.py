@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +84,8 @@ class Every(dict[int, Right]):
         return Right(prompt=PROMPT, reference=REFERENCE)
 
 
-def incident(folder: Path, server: Server) -> None:
-    """A kernel that drifts, its log, and the evidence of it."""
+def incident(folder: Path, server: Server) -> str:
+    """A kernel that drifts, its log, and the evidence of it; what the controller said went wrong."""
     log = DecisionLog(folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"))
     facts = {"fingerprint": "fp-1", "arguments": FLAGS}
     kept = IncidentEvidence(
@@ -102,6 +104,7 @@ def incident(folder: Path, server: Server) -> None:
         clock.advance(1000.0)
     kept.close()
     log.close()
+    return one.last_error
 
 
 def test_an_incident_leaves_both_traces_and_the_engine(tmp_path: Path) -> None:
@@ -127,6 +130,31 @@ def test_a_replica_that_answers_nothing_usable_is_told(tmp_path: Path, answer: o
     found = json.loads(next((tmp_path / EVIDENCE).iterdir()).read_text())
     assert found["observed"] is None
     assert "asked again" in found["note"]
+
+
+class _AtOnce:
+    """An executor that has done everything when it is asked."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def submit(self, write: Callable[..., None], *given: object) -> Future[None]:
+        """Do it."""
+        done: Future[None] = Future()
+        try:
+            done.set_result(write(*given))
+        except OSError as error:
+            done.set_exception(error)
+        return done
+
+    def shutdown(self) -> None:
+        """Nothing runs."""
+
+
+def test_evidence_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or a file where the folder should be: the loop is told, and goes on."""
+    monkeypatch.setattr("live.run.evidence.ThreadPoolExecutor", _AtOnce)
+    (tmp_path / EVIDENCE).write_text("in the way")
+    assert "File exists" in incident(tmp_path, Server(GOOD))
 
 
 def test_the_worst_probe_is_of_those_that_were_answered() -> None:

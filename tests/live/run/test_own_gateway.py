@@ -19,7 +19,7 @@ from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
 from live.errors import LiveError
 from live.fleet.plan import load_pool
-from live.fleet.processes import runs
+from live.fleet.processes import process_id, runs
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.ports import LiveReplica
 from live.run.own_gateway import end_gateway, ensure_gateway, read_gateway, serving_gateway
@@ -131,6 +131,8 @@ def test_it_outlives_its_controller_and_keeps_the_last_table(
     assert (again, new) == (url, True)
     assert other != pid
     await_answers(url, "prose", {"fp32-0"})
+    assert end_gateway(tmp_path / "run")
+    assert [process_id(one) for one in (pid, other)] == [None, None]  # waited for, as no zombie is
 
 
 def test_other_servers_are_refused_while_it_runs_and_it_ends_when_asked(

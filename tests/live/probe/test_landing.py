@@ -1,0 +1,89 @@
+"""Probes that end in the very moment in which the prober looks through those under way."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from contracts.compiled.contract import FleetLayout
+from contracts.telemetry import ProbeOutcome
+from live.probe.golden_answers import SAMPLING, GoldenAnswers
+from live.probe.kinds import Asking, GenerationPrompt
+from live.probe.prefill import ProbeAnswer
+from live.probe.prober import ProbePlan, Prober
+from live.probe.schedule import Lane, ProbeBudget
+from tests.support.generating import plan_of
+
+LAYOUT = FleetLayout(
+    kernels=("a",),
+    slices=("sql", "prose"),
+    replicas=("a-0",),
+    replica_kernel=np.zeros(1, dtype=np.int64),
+    probe_metrics=("kl_mean@top_k", "pair_gap"),
+    known_good=0,
+)
+
+
+class _Long:
+    """A kind of the long lane that nobody really asks."""
+
+    name, lane = "long", Lane.LONG
+
+    def cost_tokens(self, prompt: GenerationPrompt) -> int:
+        """Hardly anything."""
+        return len(prompt.token_ids)
+
+    def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
+        """Nothing."""
+        del prompt, asking
+        return {}
+
+
+def _prober() -> Prober:
+    plans = [plan_of(_Long(), GoldenAnswers(answers={}, sampling=SAMPLING), tokens_per_s=1e6)]
+    plan = ProbePlan(prompts=[], references=[], budget=ProbeBudget(tokens_per_s=1.0), generation=plans)
+    return Prober(LAYOUT, plan, {"a-0": "http://127.0.0.1:9"}, "m", began_at_s=0.0)
+
+
+class _EndsMeanwhile(Future[ProbeAnswer]):
+    """A future that is under way when it is first asked and has ended when it is asked again."""
+
+    asked = 0
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        self.asked += 1
+        return self.asked > 1
+
+
+class _Executor:
+    """Hands out futures that end while somebody looks."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def submit(self, *_: object) -> Future[ProbeAnswer]:
+        """One that holds an answer."""
+        future = _EndsMeanwhile()
+        future.set_result(
+            ProbeAnswer(
+                sent_at_s=0.0,
+                latency_ms=1.0,
+                outcome=ProbeOutcome.ANSWERED,
+                values=None,
+                named={"pair_gap": 0.25},
+            )
+        )
+        return future
+
+    def shutdown(self, **_: object) -> None:
+        """Nothing runs."""
+
+
+def test_a_probe_that_ends_while_the_prober_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It arrives at the next step, and its lane is free again."""
+    monkeypatch.setattr("live.probe.prober.ThreadPoolExecutor", _Executor)
+    with _prober() as prober:
+        landed = [prober.step(100.0 + at).outcome.size for at in range(5)]
+    assert landed == [0, 0, 1, 0, 1]
