@@ -14,7 +14,7 @@ from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
 from contracts.documents.pool import POOL_GROUP
-from contracts.loading.untrusted import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
 from k8s.api.watched import POOL_VERSION, NamespaceWatch
 from k8s.operator.objects import ClusterError, EventNote, Manifest, Resources
@@ -22,6 +22,10 @@ from k8s.operator.places import OF_SERVICE, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
+#: Answers of a server that will not do what is asked, however often: 429 and 409 are none of them.
+_REFUSALS = (400, 403, 404, 405, 413, 422)
+#: Characters of what it says that are told.
+_MOST_TOLD = 300
 #: Events about one resource that are told.
 _MOST_EVENTS = 20
 
@@ -253,13 +257,24 @@ def _is_about(told: client.V1ObjectReference, kind: str, name: str) -> bool:
     return (told.kind, told.name) == (kind, name)
 
 
+def _why(error: client.ApiException) -> str:
+    """What a server says in its answer, as an admission policy does of what it asks for; "" for nothing."""
+    try:
+        found = json_of(error.body or "{}")
+        said = " ".join(str(found["message"]).split())
+    except (KeyError, *MALFORMED):
+        return ""
+    return f": {said[:_MOST_TOLD]}"
+
+
 @contextmanager
 def answers(what: str) -> Iterator[None]:
     """``ClusterError`` that names ``what`` where the server refuses or does not answer."""
     try:
         yield
     except client.ApiException as error:
-        raise ClusterError(f"{what}: the API server said {error.status} {error.reason}") from error
+        told = f"{what}: the API server said {error.status} {error.reason}{_why(error)}"
+        raise ClusterError(told, refused=error.status in _REFUSALS) from error
     except (HTTPError, OSError) as error:
         raise ClusterError(f"{what}: the API server does not answer ({type(error).__name__})") from error
 

@@ -73,7 +73,7 @@ class ClusterActuator:
         except RouteError as error:
             return self._failed(error.reason, str(error))
         except ClusterError as error:
-            return self._failed("ServerUnreachable", str(error))
+            return self._failed("ServerRefused" if error.refused else "ServerUnreachable", str(error))
         self.writes += done.written
         said = gateway_refusal(done.stored)
         self.refusal = self.refusal if said is None else said
@@ -84,25 +84,30 @@ class ClusterActuator:
     def _rotate(self, plan: RoutingPlan) -> None:
         """Label the pods whose place in rotation changed: out of a kernel that is not theirs, back in, out.
 
-        Where no selector asks for the label it would change nothing but what is believed.
+        Where no selector asks for the label it would change nothing but what is believed. A pod whose label
+        is refused stops no other one, but nobody leaves a kernel that it should have come back to.
         """
         wanted = dict(zip(self.target.layout.replicas, plan.in_rotation[0].tolist(), strict=True))
         most = plan.table[0].max(axis=0)[:-1].tolist()
         loaded = {
             kernel for kernel, weight in zip(self.target.layout.kernels, most, strict=True) if weight > 0.0
         }
+        labels = _Labels(self._cluster)
         pods = [one for one in self._pods() if one.pod and one.movable]
         for one in pods:
             if one.leaves and (one.leaves not in loaded or _another(one.leaves, pods, wanted)):
-                value = one.label_in if wanted[one.slot] else OUT
-                self._cluster.label_pod(one.pod, IN_ROTATION, value)
+                labels.put(one, one.label_in if wanted[one.slot] else OUT)
         for one in pods:
             if wanted[one.slot] and not (one.in_rotation or one.leaves):
-                self._cluster.label_pod(one.pod, IN_ROTATION, one.label_in)
+                labels.put(one, one.label_in)
         for one in pods:
-            stays = wanted[one.slot] or not one.in_rotation
-            if not stays and (one.replica.kernel not in loaded or _another(one.replica.kernel, pods, wanted)):
-                self._cluster.label_pod(one.pod, IN_ROTATION, OUT)
+            kernel, stays = one.replica.kernel, wanted[one.slot] or not one.in_rotation
+            spared = kernel not in loaded or _another(
+                kernel, [o for o in pods if o not in labels.refused], wanted
+            )
+            if not stays and spared:
+                labels.put(one, OUT)
+        labels.check()
 
     def _ready_kernels(self) -> frozenset[str]:
         return frozenset(
@@ -112,6 +117,28 @@ class ClusterActuator:
     def _failed(self, reason: str, message: str) -> bool:
         self.last_reason, self.last_error = reason, message
         return False
+
+
+class _Labels:
+    """Labels of pods, each put for itself."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._errors: list[str] = []
+        self.refused: list[PodReplica] = []
+
+    def put(self, pod: PodReplica, value: str) -> None:
+        """Set the label of ``pod``; what the server says against that is kept."""
+        try:
+            self._cluster.label_pod(pod.pod, IN_ROTATION, value)
+        except ClusterError as error:
+            self.refused.append(pod)
+            self._errors.append(str(error))
+
+    def check(self) -> None:
+        """ClusterError where a label was not taken."""
+        if self._errors:
+            raise ClusterError("; ".join(self._errors))
 
 
 def emptied(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> list[str]:

@@ -98,8 +98,9 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
     told = _port_of(ports, backend.port)
     if ports and told is None:
         return _without_port(backend, ports, selector)
-    own, movable, value = own_labels(selector), IN_ROTATION in selector, selector.get(IN_ROTATION, IN)
-    reason, message = _selector_problem(f"Service {name}", selector) if own else ("", "")
+    own, value = own_labels(selector), selector.get(IN_ROTATION, IN)
+    movable = bool(own) and IN_ROTATION in selector
+    reason, message = _selector_problem(f"Service {name}", selector) if selector else ("", "")
     pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
     gone = {name for name, pod in pods.items() if _ended(pod)}
     listed = _listed(cluster.endpoint_slices(name), None if told is None else str(told.get("name") or ""))
@@ -173,8 +174,9 @@ def own_labels(selector: Mapping[str, str]) -> dict[str, str]:
 
 
 def _port_of(ports: Sequence[Manifest], number: int | None) -> Manifest | None:
-    """The port of a Service that a backend names; None where it has none of that number."""
-    return next((one for one in ports if one.get("port") == number), None)
+    """The port of a Service that a backend names; None where it has none of that number for TCP."""
+    named = (one for one in ports if one.get("port") == number)
+    return next((one for one in named if one.get("protocol") in (None, "TCP")), None)
 
 
 def _without_port(
@@ -197,23 +199,26 @@ def _target_port(told: Manifest | None) -> int | None:
 def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoint]:
     """Servers of EndpointSlices, at the port that they list under the Service's name for it: of a Service
     with several ports any may come first. named None: nobody knows the name, and the first one is taken.
+
+    A server that stands in several slices, as in one for each family of addresses, is one: IPv4 goes first.
     """
-    found = []
-    for one in slices:
+    found: dict[str, BackendEndpoint] = {}
+    for one in sorted(slices, key=lambda each: str(each.get("addressType") or "")):
         ports = [port for port in one.get("ports") or [] if port.get("port")]
         ports = ports if named is None else [port for port in ports if (port.get("name") or "") == named]
-        listed = one.get("endpoints") or [] if ports else []
-        leaving = [(each.get("conditions") or {}).get("terminating") for each in listed]
-        stay = [each for each, leaves in zip(listed, leaving, strict=True) if not leaves]
-        found += [_of_slice(endpoint, int(ports[0]["port"])) for endpoint in stay]
-    return found
+        for listed in one.get("endpoints") or [] if ports else []:
+            if listed.get("addresses") and not (listed.get("conditions") or {}).get("terminating"):
+                endpoint = _of_slice(listed, int(ports[0]["port"]))
+                found.setdefault(endpoint.key, endpoint)
+    return list(found.values())
 
 
 def _of_slice(endpoint: Mapping[str, Any], port: int) -> BackendEndpoint:
-    said = endpoint.get("conditions") or {}
-    ready = said.get("ready", True)
-    state = ReplicaState.READY if ready is not False else ReplicaState.STARTING
-    pod = str((endpoint.get("targetRef") or {}).get("name", ""))
+    """A Service may publish who is not ready (``publishNotReadyAddresses``), which ``serving`` tells."""
+    said, target = endpoint.get("conditions") or {}, endpoint.get("targetRef") or {}
+    serves = said.get("ready") is not False and said.get("serving") is not False
+    state = ReplicaState.READY if serves else ReplicaState.STARTING
+    pod = str(target.get("name", "")) if target.get("kind", "Pod") == "Pod" else ""
     address = str(endpoint["addresses"][0])
     key = pod or f"{address}:{port}"
     return BackendEndpoint(key=key, pod=pod, address=address, port=port, state=state, in_rotation=True)

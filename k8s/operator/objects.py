@@ -13,7 +13,14 @@ Manifest = dict[str, Any]
 
 
 class ClusterError(SelvageError):
-    """The API server refused or did not answer; what is in force stays in force."""
+    """The API server refused or did not answer; what is in force stays in force.
+
+    refused: it understood and will not do it, so that asking again changes nothing by itself.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

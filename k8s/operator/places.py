@@ -114,14 +114,15 @@ def _read(kind: str, found: Mapping[str, Any]) -> Manifest:
     if kind == SERVICES:
         spec = found.get("spec") or {}
         named = [
-            {key: one.get(key) for key in ("name", "port", "targetPort")} for one in spec.get("ports") or []
+            {key: one.get(key) for key in ("name", "port", "targetPort", "protocol")}
+            for one in spec.get("ports") or []
         ]
         return {"metadata": kept, "spec": {"selector": dict(spec.get("selector") or {}), "ports": named}}
     if kind == POOLS:
         spec = found.get("spec") or {}
         return {"metadata": kept, "spec": {key: spec.get(key) for key in ("selector", "targetPorts")}}
     if kind == SLICES:
-        return {"metadata": kept, "ports": found.get("ports"), "endpoints": found.get("endpoints")}
+        return {"metadata": kept, **{key: found.get(key) for key in ("addressType", "ports", "endpoints")}}
     annotations = metadata.get("annotations") or {}
     kept["annotations"] = {key: value for key, value in annotations.items() if key.startswith(_OURS)}
     status = found.get("status") or {}

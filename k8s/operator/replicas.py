@@ -43,6 +43,12 @@ class PodReplica:
     """Value of the label that brings it into rotation."""
     leaves: str = ""
     """Kernel in whose rotation it stands though it is none of its replicas."""
+    taken_out: bool = False
+    """Whether its label says that it was taken out of rotation."""
+
+
+#: Kernel -> slot of each of its servers, by ``BackendEndpoint.key``.
+Slots = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +63,17 @@ class PodDiscovery:
     """``live.ports.Discovery`` of one pool, as ``refresh`` saw it last."""
 
     def __init__(
-        self, cluster: Cluster, kernels: Sequence[KernelBackend], announced: Sequence[Announced] = ()
+        self,
+        cluster: Cluster,
+        kernels: Sequence[KernelBackend],
+        announced: Sequence[Announced] = (),
+        slots: Slots | None = None,
     ) -> None:
+        """slots: of whoever discovered before; a server that is still there keeps its own."""
         self._cluster, self._kernels, self.announced = cluster, tuple(kernels), tuple(announced)
         self._stated: dict[str, str] = {}
         """Pod -> fingerprint that its answers state, while an upgrade is announced."""
-        self._slots: dict[str, dict[str, str]] = {kernel.kernel: {} for kernel in kernels}
+        self._slots = {kernel.kernel: _kept_slots(kernel, slots or {}) for kernel in kernels}
         self._ports: dict[str, int | None] = {}
         self._settled_at: int | None = None
         self.pods: tuple[PodReplica, ...] = ()
@@ -70,6 +81,11 @@ class PodDiscovery:
         self.problems: tuple[BackendProblem, ...] = ()
         #: Kernels with more servers in traffic than places, a line each; those are not looked at.
         self.beyond: tuple[str, ...] = ()
+
+    @property
+    def slots(self) -> Slots:
+        """Who has which slot."""
+        return self._slots
 
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every pod that has a slot, ready or not, in the order of kernels and slots."""
@@ -136,8 +152,7 @@ class PodDiscovery:
         present = {one.key: one for one in found}
         before = self._slots[kernel.kernel]
         slots = {key: slot for key, slot in before.items() if key in present}
-        free = [f"{kernel.kernel}-{n}" for n in range(kernel.replicas)]
-        free = [slot for slot in free if slot not in before.values()]
+        free = [slot for slot in _names(kernel) if slot not in before.values()]
         for key in sorted(present.keys() - slots.keys()):
             if free:
                 slots[key] = free.pop(0)
@@ -146,6 +161,17 @@ class PodDiscovery:
             _pod_replica(present[key], slot, kernel.kernel)
             for key, slot in sorted(slots.items(), key=lambda item: item[1])
         ]
+
+
+def _names(kernel: KernelBackend) -> list[str]:
+    """Slots of a kernel."""
+    return [f"{kernel.kernel}-{n}" for n in range(kernel.replicas)]
+
+
+def _kept_slots(kernel: KernelBackend, kept: Slots) -> dict[str, str]:
+    """Slots of ``kernel`` as they were kept, but for those that it has no more."""
+    there = set(_names(kernel))
+    return {key: slot for key, slot in kept.get(kernel.kernel, {}).items() if slot in there}
 
 
 def _beyond(kernel: KernelBackend, found: Sequence[BackendEndpoint], slots: Mapping[str, str]) -> list[str]:
@@ -178,4 +204,5 @@ def _pod_replica(found: BackendEndpoint, slot: str, kernel: str) -> PodReplica:
         movable=found.movable,
         label_in=found.label_in,
         leaves=found.leaves,
+        taken_out=found.label == endpoints.OUT,
     )

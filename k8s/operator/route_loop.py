@@ -26,7 +26,7 @@ from k8s.operator.outcomes import Evaluations
 from k8s.operator.recent import RecentDecisions
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
-from k8s.operator.snapshot import Snapshot, documents_text, kept_state, snapshot_config
+from k8s.operator.snapshot import Snapshot, documents_text, held_out, kept_state, snapshot_config
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, WrittenRoute
 from live.artefacts.fetch import RegistryAccess
@@ -115,7 +115,9 @@ class RouteLoop:
         found = controller_setup(documents, parts.rates(documents))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
-        self.discovery = PodDiscovery(parts.cluster, kernel_backends(documents.pool), documents.announced)
+        self.discovery = PodDiscovery(
+            parts.cluster, kernel_backends(documents.pool), documents.announced, kept.slots
+        )
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(
@@ -220,7 +222,8 @@ class RouteLoop:
 
     def snapshot(self) -> Snapshot:
         """What is known now, for a loop that takes over from this one."""
-        return Snapshot(documents=self.documents, state=state_to_json(self.controller.state, self.setup))
+        state = state_to_json(self.controller.state, self.setup)
+        return Snapshot(documents=self.documents, state=state, slots=self.discovery.slots)
 
     def keep(self, policy: Manifest) -> str:
         """Keep the state where that is due; what went wrong, "" for nothing. An observer keeps nothing."""
@@ -231,15 +234,22 @@ class RouteLoop:
         if not (self.enforces and due):
             return ""
         try:
-            self.parts.cluster.write_config(snapshot_config(policy, self._documents, state, self.setup))
+            slots = self.discovery.slots
+            self.parts.cluster.write_config(
+                snapshot_config(policy, self._documents, state, self.setup, slots)
+            )
         except (ClusterError, ValueError) as error:
             return f"the state was not kept: {error}"
         standing.kept_version, standing.kept_at_s = version, now_s
         return ""
 
     def _begin(self) -> ControllerState:
-        """A state that begins with the table in force, where that is one of ours: nothing moves."""
-        state = initial_state(self.setup, 1)
+        """A state that begins with the table in force, where that is one of ours, and with the pods that were
+        taken out of rotation: nothing moves.
+        """
+        self.standing.discovery_error = self._discover()
+        now_s = self.clock.now_ms() / MS_PER_S
+        state = held_out(initial_state(self.setup, 1), self.setup, self.discovery.pods, now_s)
         try:
             found = self.parts.cluster.routes.read(self.actuator.target.route.name)
         except ClusterError:

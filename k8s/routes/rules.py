@@ -6,6 +6,7 @@ What the API server fills in or leaves out depends on the version of its definit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ WHOLE = 10_000
 MOST_BACKENDS, MOST_RULES = 16, 16
 
 Rule = dict[str, Any]
+#: What a rule may be called (SectionName).
+_SECTION = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 #: What definitions of the Gateway API fill in, by the field whose value or items they stand in.
 _FILLED: dict[str, Rule] = {
@@ -102,14 +105,15 @@ def route_rules(table: NDArray[np.float64], shape: RouteShape) -> list[Rule]:
         raise ValueError(f"expected a table of {expected} slices and kernels, got {table.shape}")
     if not bool((np.isfinite(table) & (table >= 0.0)).all()) or np.abs(table.sum(axis=1) - 1.0).max() > 1e-6:
         raise ValueError(f"expected rows of shares that add up to 1, got {table.tolist()}")
-    return [_rule(shape.slices[at], integer_weights(table[at]), shape) for at in _order(shape)]
+    names = _rule_names(shape)
+    return [_rule(at, names[at], integer_weights(table[at]), shape) for at in _order(shape)]
 
 
 def rule_slices(shape: RouteShape) -> dict[str, str]:
     """Number, name and slice of each rule -> its slice: what gateways call rules by."""
-    names = [shape.slices[at] for at in _order(shape)]
+    names, called = [shape.slices[at] for at in _order(shape)], _rule_names(shape)
     numbered = {str(number): name for number, name in enumerate(names)}
-    return numbered | {_rule_name(name): name for name in names} | {name: name for name in names}
+    return numbered | dict(zip(called, shape.slices, strict=True)) | {name: name for name in names}
 
 
 def backend_places(shape: RouteShape) -> dict[str, int]:
@@ -183,14 +187,15 @@ def integer_weights(row: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(weights)
 
 
-def _rule(slice_name: str, weights: NDArray[np.int64], shape: RouteShape) -> Rule:
+def _rule(at: int, name: str, weights: NDArray[np.int64], shape: RouteShape) -> Rule:
+    slice_name = shape.slices[at]
     match: dict[str, Any] = {"path": {"type": "PathPrefix", "value": "/"}}
     if slice_name != shape.default_slice:
         match["headers"] = [{"type": "Exact", "name": shape.slice_header, "value": slice_name}]
     backends = [*shape.kernels, shape.shed]
     filters = {"filters": [one.as_json() for one in shape.mirrors]} if shape.mirrors else {}
     return {
-        "name": _rule_name(slice_name),
+        "name": name,
         "matches": [match],
         **filters,
         "backendRefs": [one.as_json(int(weight)) for one, weight in zip(backends, weights, strict=True)],
@@ -202,5 +207,16 @@ def _order(shape: RouteShape) -> list[int]:
     return sorted(range(len(shape.slices)), key=lambda at: shape.slices[at] == shape.default_slice)
 
 
-def _rule_name(slice_name: str) -> str:
-    return slice_name.lower().replace("_", "-")
+def _rule_names(shape: RouteShape) -> list[str]:
+    """Name of each slice's rule: the slice as a rule may be called, or its number where that is no name
+    (``a_.b``) or another slice's too (``code`` and ``Code``): a server refuses a route for one of these.
+    """
+    plain = [name.lower().replace("_", "-") for name in shape.slices]
+    alone = [plain.count(name) == 1 and _SECTION.fullmatch(name) is not None for name in plain]
+    taken = [name for name, own in zip(plain, alone, strict=True) if own]
+    prefix = "slice"
+    while any(name.startswith(prefix) for name in taken):
+        prefix += "-x"
+    return [
+        name if own else f"{prefix}-{at}" for at, (name, own) in enumerate(zip(plain, alone, strict=True))
+    ]

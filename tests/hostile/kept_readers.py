@@ -136,7 +136,8 @@ def _sample() -> Documents:
 def operator_configs(folder: Path) -> list[Path]:
     """The ConfigMap of a controller that has just begun."""
     owner = {"apiVersion": "selvage.dev/v1alpha1", "kind": "RoutePolicy", "metadata": {"name": "chat"}}
-    config = snapshot_config(owner, documents_text(_sample()), initial_state(SETUP, 1), SETUP)
+    slots = {"fp8": {"chat-fp8-0": "fp8-0", "chat-fp8-1": "fp8-1"}}
+    config = snapshot_config(owner, documents_text(_sample()), initial_state(SETUP, 1), SETUP, slots)
     (folder / "config.json").write_text(json.dumps(config))
     return [folder / "config.json"]
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
+from kubernetes import client
 from typer.testing import CliRunner
 
+from k8s.api.cluster import answers
+from k8s.operator.actuator import ClusterActuator, RouteTarget
+from k8s.operator.objects import Cluster, ClusterError
+from k8s.routes.writer import WrittenRoute
 from scripts.cli.main import app
+from tests.k8s.routes.test_rules import shape_of
+from tests.support.live_fleets import LAYOUT
 
 
 @pytest.mark.parametrize("text", [None, "{}", "current-context: [", "- 1"])
@@ -24,3 +34,59 @@ def test_a_cluster_that_nobody_names_is_bad_input(
     done = CliRunner().invoke(app, ["kubernetes", "status"])
     assert done.exit_code == 2, done.output
     assert "KUBECONFIG" in done.output
+
+
+STATUS = json.dumps({"kind": "Status", "message": 'pods "a" is forbidden:\n policy says no'})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "refused", "said"),
+    [
+        (403, STATUS, True, 'pods "a" is forbidden: policy says no'),
+        (422, STATUS.encode(), True, "policy says no"),
+        (429, "Too many requests", False, "429"),
+        (409, None, False, "409"),
+        (500, "[]", False, "500"),
+        (422, json.dumps({"message": "x" * 10_000}), True, "x" * 300),
+    ],
+)
+def test_what_the_server_says_is_told(status: int, body: Any, refused: bool, said: str) -> None:
+    """Why a server will not do it stands in the error, in one line; throttling is no refusal."""
+    error = client.ApiException(status=status, reason="Reason")
+    error.body = body
+    with pytest.raises(ClusterError) as caught, answers("Pod a"):
+        raise error
+    told = str(caught.value)
+    assert caught.value.refused == refused
+    assert told.startswith(f"Pod a: the API server said {status} Reason")
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert len(told) < 400
+
+
+def test_a_route_that_is_refused_is_said_with_its_reason() -> None:
+    """A write that admission refuses is no server out of reach: the condition says who refused it and why."""
+    routes = Refused()
+    target = RouteTarget(
+        route=WrittenRoute(name="chat", owner="team/chat"), shape=shape_of(2, 2), layout=LAYOUT
+    )
+    actuator = ClusterActuator(cast(Cluster, routes), target, tuple)
+    assert not actuator.write(np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    assert actuator.last_reason == "ServerRefused"
+    assert "policy says no" in actuator.last_error
+
+
+class Refused:
+    """A cluster that refuses to tell a route."""
+
+    @property
+    def routes(self) -> Refused:
+        """Itself."""
+        return self
+
+    def read(self, name: str) -> None:
+        """Refused."""
+        error = client.ApiException(status=403, reason="Forbidden")
+        error.body = STATUS
+        with answers(f"HTTPRoute {name}"):
+            raise error

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+from typing import cast
+
 import numpy as np
 import pytest
 
+from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
-from k8s.operator.actuator import emptied
+from k8s.operator.actuator import ClusterActuator, RouteTarget, emptied
+from k8s.operator.objects import Cluster, ClusterError
+from k8s.operator.replicas import PodReplica
+from k8s.routes.writer import WrittenRoute
+from live.ports import LiveReplica
+from tests.k8s.routes.test_rules import shape_of
 from tests.support.live_fleets import LAYOUT
 
 
@@ -32,3 +41,57 @@ def test_a_slice_is_emptied_only_where_nobody_could_serve_it(
         forbidden=None if forbidden is None else np.array([forbidden]),
     )
     assert emptied(plan, LAYOUT, frozenset(ready)) == empty
+
+
+@dataclass
+class Refusing:
+    """A cluster whose admission refuses labels of some pods."""
+
+    refused: set[str]
+    put: dict[str, str] = field(default_factory=dict)
+
+    def label_pod(self, name: str, key: str, value: str) -> None:
+        """Set or refuse it."""
+        if name in self.refused:
+            raise ClusterError(f"Pod {name}: the API server said 403 Forbidden: a policy", refused=True)
+        self.put[name] = value
+
+
+def standing(slot: str, *, in_rotation: bool) -> PodReplica:
+    """A ready pod of the name of its slot."""
+    server = LiveReplica(
+        name=slot, kernel=slot.split("-")[0], url="http://x", state=ReplicaState.READY, fingerprint=""
+    )
+    return PodReplica(slot=slot, pod=slot, in_rotation=in_rotation, replica=server)
+
+
+@pytest.mark.parametrize(
+    ("refused", "put"),
+    [
+        (set(), {"fp16-1": "true", "fp16-0": "false", "fp32-0": "false"}),
+        ({"fp16-1"}, {"fp32-0": "false"}),  # who should come back to fp16 did not: nobody leaves it
+        ({"fp32-0"}, {"fp16-1": "true", "fp16-0": "false"}),
+    ],
+)
+def test_a_pod_whose_label_is_refused_stops_no_other_one(refused: set[str], put: dict[str, str]) -> None:
+    """An admission policy of others about one pod keeps no other one in rotation, and empties no kernel."""
+    cluster = Refusing(refused)
+    layout = replace(
+        LAYOUT, replicas=("fp16-0", "fp16-1", "fp32-0", "fp32-1"), replica_kernel=np.array([0, 0, 1, 1])
+    )
+    target = RouteTarget(route=WrittenRoute(name="r", owner="o"), shape=shape_of(2, 2), layout=layout)
+    ways = {"fp16-0": True, "fp16-1": False, "fp32-0": True, "fp32-1": True}
+    pods = [standing(slot, in_rotation=here) for slot, here in ways.items()]
+    actuator = ClusterActuator(cast(Cluster, cluster), target, lambda: pods)
+    plan = RoutingPlan(
+        table=np.array([[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]]),
+        in_rotation=np.array([[False, True, False, True]]),
+        version=np.array([1]),
+        forbidden=None,
+    )
+    if refused:
+        with pytest.raises(ClusterError, match="a policy"):
+            actuator._rotate(plan)
+    else:
+        actuator._rotate(plan)
+    assert cluster.put == put

@@ -126,3 +126,91 @@ def test_a_pod_that_ended_leaves_the_books(place: str, end: dict[str, Any]) -> N
     discovery.refresh()
     assert {one.pod: one.slot for one in discovery.pods} == {"a": "fp8-0", "c": "fp8-1"}
     assert all(one.replica.state == ReplicaState.READY for one in discovery.pods)
+
+
+def listed(cluster: Watched, name: str, family: str, *endpoints: Object) -> None:
+    """One more EndpointSlice of ``chat``."""
+    metadata = {"name": name, "labels": {OF_SERVICE: "chat"}}
+    cluster.places.put(
+        SLICES,
+        {"metadata": metadata, "addressType": family, "ports": LISTENS, "endpoints": list(endpoints)},
+    )
+
+
+def endpoint(pod: str, address: str, kind: str = "Pod", **conditions: bool) -> Object:
+    """One entry of an EndpointSlice."""
+    target = {"kind": kind, "name": pod}
+    return {"addresses": [address], "conditions": conditions, "targetRef": target}
+
+
+def test_a_pod_of_two_address_families_is_one_server() -> None:
+    """A dual-stack Service has a slice for each family; a pod in both takes one place, the IPv4 one."""
+    kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
+    cluster = served(PORTS, LISTENS, pod("a"))
+    cluster.places.drop(SLICES, "chat-1")
+    for name in ("chat-0", "chat-9"):  # in whatever order names put them
+        family, address = ("IPv6", "fd00::1") if name == "chat-0" else ("IPv4", "10.0.0.1")
+        listed(cluster, name, family, endpoint("a", address, ready=True))
+    discovery = PodDiscovery(cast(Cluster, cluster), (kernel,))
+    discovery.refresh()
+    assert [one.replica.url for one in discovery.pods] == ["http://10.0.0.1:8000"]
+    assert discovery.beyond == ()
+
+
+def test_servers_of_several_slices_are_all_found() -> None:
+    """A Service of more than a hundred servers has several slices; nobody in one of them is passed over."""
+    cluster = served(PORTS, LISTENS)
+    for n in range(3):
+        pods = [f"p-{n}-{m}" for m in range(100)]
+        listed(cluster, f"chat-{n + 2}", "IPv4", *(endpoint(one, "10.0.0.1", ready=True) for one in pods))
+    assert len({one.pod for one in found(cluster, 80).endpoints}) == 300
+
+
+def test_who_is_published_though_not_ready_carries_nothing_yet() -> None:
+    """A Service that publishes addresses that are not ready says ready of all; serving tells who is."""
+    cluster = served(PORTS, LISTENS, pod("a"), pod("b"))
+    listed(
+        cluster,
+        "chat-1",
+        "IPv4",
+        endpoint("a", "10.0.0.1", ready=True, serving=True, terminating=False),
+        endpoint("b", "10.0.0.2", ready=True, serving=False, terminating=False),
+        endpoint("c", "10.0.0.3", ready=True, serving=True, terminating=True),
+    )
+    states = {one.pod: one.state for one in found(cluster, 80).endpoints}
+    assert states == {"a": ReplicaState.READY, "b": ReplicaState.STARTING}
+
+
+def test_an_endpoint_that_is_no_pod_or_has_no_address_is_no_pod() -> None:
+    """What another controller lists behind a Service is asked by its address; no pod of its name moves."""
+    cluster = served(PORTS, LISTENS)
+    listed(
+        cluster,
+        "chat-1",
+        "IPv4",
+        endpoint("vm", "10.0.0.7", kind="WorkloadEntry", ready=True),
+        {"addresses": [], "conditions": {}},
+    )
+    assert [(one.pod, one.key) for one in found(cluster, 80).endpoints] == [("", "10.0.0.7:8000")]
+
+
+def test_a_selector_of_the_rotation_alone_takes_nobody_out() -> None:
+    """Such a Service selects every kernel's pods: whoever left it would not be found again."""
+    cluster = served(PORTS, LISTENS, pod("a"))
+    cluster.places.put(
+        SERVICES,
+        {"metadata": {"name": "chat"}, "spec": {"selector": {IN_ROTATION: "true"}, "ports": PORTS}},
+    )
+    told = found(cluster, 80)
+    assert told.reason == "SelectsNobody"
+    assert [one.movable for one in told.endpoints] == [False]
+
+
+def test_a_port_of_two_protocols_is_the_one_that_is_spoken() -> None:
+    """The same number for UDP, as HTTP/3 has it, is no server's port."""
+    ports: list[Object] = [
+        {"name": "quic", "port": 80, "targetPort": 4433, "protocol": "UDP"},
+        {"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"},
+    ]
+    cluster = served(ports, [{"name": "quic", "port": 4433}, {"name": "http", "port": 8000}], pod("a"))
+    assert [one.port for one in found(cluster, 80).endpoints] == [8000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from kubernetes import client
 
 from k8s.api.routes import ApiRoutes
-from k8s.routes.rules import Rule, route_rules
+from k8s.routes.rules import Rule, route_rules, rule_slices, table_of
 from k8s.routes.writer import OWNER, WRITTEN, RouteError, WrittenRoute, put_rules
 from tests.k8s.routes.test_rules import shape_of
 
@@ -133,3 +134,25 @@ def test_a_write_survives_others_who_write_meanwhile(api: client.ApiClient, name
         put_rules(racing, ours(racing), rules(0.1))
     assert caught.value.reason == "WriteConflict"
     assert stored(racing)["spec"]["rules"] == rules(0.2)
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        ("code", "Code", "prose"),
+        ("a_b", "a-b"),
+        ("a_.b", "a..b", "x"),
+        ("slice-0", "Slice-0", "slice-x", "q_.b"),
+    ],
+)
+def test_slices_whose_names_are_no_names_of_rules_are_routed(
+    routes: ApiRoutes, slices: tuple[str, ...]
+) -> None:
+    """Whatever a contract calls its slices, the server takes the route, and each slice has its own row."""
+    shape = replace(shape_of(len(slices), 1), slices=slices, default_slice=slices[-1])
+    table = np.array([[at / 10, 1.0 - at / 10] for at in range(len(slices))])
+    put_rules(routes, ours(routes), route_rules(table, shape))
+    found = stored(routes)["spec"]["rules"]
+    assert (table_of(found, shape) == table).all()
+    told = rule_slices(shape)
+    assert [told[rule["name"]] for rule in found] == [*slices]
