@@ -24,6 +24,7 @@ _CONNECT_S = 10.0
 #: Of an answer: whole rows of a vocabulary are the largest.
 _MOST_BYTES = 512 * 2**20
 _REFUSED = (401, 403)
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -88,16 +89,24 @@ class Endpoint:
         return self.url.rstrip("/").removesuffix("/v1")
 
     def client(self) -> httpx.Client:
-        """A client with the key, the certificates and the environment's proxies."""
+        """A client with the key, the certificates and the environment's proxies; DocumentError for a proxy or
+        certificates that are none.
+        """
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        timeout = httpx.Timeout(self.timeout_s, connect=_CONNECT_S)
-        return httpx.Client(
-            base_url=self.base,
-            timeout=timeout,
-            transport=self.transport,
-            headers=headers,
-            verify=_certificates(self.ca_file),
-        )
+        timeout, certificates = httpx.Timeout(self.timeout_s, connect=_CONNECT_S), _certificates(self.ca_file)
+        try:
+            return httpx.Client(
+                base_url=self.base,
+                timeout=timeout,
+                transport=self.transport,
+                headers=headers,
+                verify=certificates,
+            )
+        except (ImportError, ValueError) as error:  # httpx reads the proxies here
+            told = str(error).partition(". ")[0]
+            place = f"the proxy variables ({', '.join(_PROXIES)})"
+            step = "correct them, or add this server to NO_PROXY"
+            raise refused(place, "http://HOST:PORT", told, step) from None
 
     def answer(self, client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The JSON object that the server answers.

@@ -194,15 +194,20 @@ _KEY_BYTES = 2**16
 def read_key(option: str, variable: str, file: Path | None) -> str:
     """The API key in an environment variable or a file; empty where neither is named."""
     if variable:
-        if not os.environ.get(variable):
+        if variable not in os.environ:
             told = f"{variable} is not set"
             raise DocumentError([problem(f"{option}-env", "a variable with the key", told, "export it")])
-        return os.environ[variable].strip()
+        return _one_key(f"${variable}", os.environ[variable].strip())
     if file is None:
         return ""
-    key = read_regular_text(file, _KEY_BYTES, f"correct {option}-file").strip()
-    if not key or not key.isprintable() or " " in key:
-        raise DocumentError([problem(str(file), "one line with the key", "something else", "correct it")])
+    return _one_key(str(file), read_regular_text(file, _KEY_BYTES, f"correct {option}-file").strip())
+
+
+def _one_key(place: str, key: str) -> str:
+    """``key`` where a header can carry it; an error never shows it."""
+    if not key or not all("!" <= sign <= "~" for sign in key):
+        told = "nothing" if not key else "blanks, line ends, or letters that are not ASCII"
+        raise DocumentError([problem(place, "one line with the key, of ASCII", told, "correct it")])
     return key
 
 
