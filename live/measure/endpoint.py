@@ -64,6 +64,16 @@ def _folder_identity(folder: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What its operator says of a server; empty where nothing was said."""
+
+    name: str = ""
+    dtype: str = ""
+    quantization: str = ""
+    kv_cache_dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """One server. url: with or without ``/v1``; model: name the server knows, empty for its first."""
 

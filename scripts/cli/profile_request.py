@@ -15,9 +15,8 @@ from contracts.errors import DocumentError, Problem
 from contracts.regular_files import read_regular_text
 
 if TYPE_CHECKING:
-    from live.measure.endpoint import Endpoint
+    from live.measure.endpoint import Declared, Endpoint
     from live.measure.measured import ServerCondition
-    from live.measure.openai_backend import Declared
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
@@ -65,7 +64,7 @@ class ServerRequest:
     @property
     def declared(self) -> Declared:
         """What its operator says of it; DocumentError for a name that no document may have."""
-        from live.measure.openai_backend import Declared
+        from live.measure.endpoint import Declared
 
         if self.name:
             _named("--name", self.name)
