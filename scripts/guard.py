@@ -182,6 +182,25 @@ def _say(line: str) -> None:
 
 
 @contextmanager
+def on_interrupt(told: Callable[[], str]) -> Iterator[None]:
+    """A signal that ends the block says ``told()`` as well: what was kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note(told())
+        raise
+
+
+def kept_in(folder: Path, pattern: str = "*.json") -> str:
+    """What an interrupted run says that goes on from the files in ``folder``."""
+    count = sum(1 for _ in folder.glob(pattern))
+    if not count:
+        return "nothing was finished; the same command begins anew"
+    files = "1 file" if count == 1 else f"{count} files"
+    return f"what was finished is kept in {folder} ({files}); the same command goes on from it"
+
+
+@contextmanager
 def ended_on_error() -> Iterator[None]:
     """Processes that were started within the block are terminated when an exception leaves it.
 

@@ -13,7 +13,10 @@ leaves it inconclusive, unless it is waived by name and reason. A default slice 
 own is judged on those of slices that the contract does not name, which are its traffic; where there are none,
 other slices may prove that it fails and never that it passes. Contracted convergence: every hard clause
 passes on every slice it names and every soft one keeps its budget; a clause that was not measured leaves it
-undetermined, waived or not. Nothing is filled in. Same samples, same bytes.
+undetermined, waived or not. Same samples, same bytes.
+
+Nothing is filled in. Where values of a column cannot be read, a verdict stands only where it would be the
+same whatever they are; else it is inconclusive.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from numpy.typing import NDArray
 
 from contracts.assess.gate import GateOutcome, Waiver, outcome_of, overall, refuse_strange
 from contracts.assess.limits import ConfidenceLimits
-from contracts.assess.observations import EvidencePart, Observations
+from contracts.assess.observations import EvidencePart, Observations, UnreadableValues
 from contracts.assess.verdicts import (
     ClauseTerms,
     ContractVerdict,
@@ -96,6 +99,7 @@ class Evaluation:
     convergence: Convergence
     waivers: tuple[Waiver, ...]
     clauses: tuple[ClauseVerdict, ...]
+    unreadable: tuple[UnreadableValues, ...] = ()  # of the columns that a clause reads
 
     @property
     def outcome(self) -> GateOutcome:
@@ -143,7 +147,13 @@ def evaluate(
         convergence=_convergence(clauses),
         waivers=tuple(waivers),
         clauses=clauses,
+        unreadable=_unreadable(contract, observations),
     )
+
+
+def _unreadable(contract: KernelContract, observations: Observations) -> tuple[UnreadableValues, ...]:
+    read = {metric(clause.metric).column(clause.estimator) for clause in contract.spec.clauses}
+    return tuple(each for each in observations.unreadable if each.column in read)
 
 
 def _layout(contract: KernelContract, observations: Observations) -> FleetLayout:
@@ -174,11 +184,11 @@ class _Cases:
 def _judge(cases: _Cases, index: int, place: int) -> ClauseVerdict:
     clause, compiled = cases.contract.spec.clauses[index], cases.compiled
     name, terms = compiled.slices[place], _terms(cases, index)
-    values, seen_as = _values(cases, terms.column, name)
+    values, unreadable, seen_as = _values(cases, terms.column, name)
     if values is None:
-        outcome = _absent(clause, cases.observations)
+        outcome = _absent(clause, cases.observations, unreadable)
     else:
-        outcome = judge_observations(values, terms, f"{clause.id}/{name}")
+        outcome = judge_observations(values, terms, f"{clause.id}/{name}", unreadable)
     if seen_as is _SeenAs.OTHERS and outcome.verdict is ContractVerdict.PASS:
         reason = f"no observations of {name} itself: {outcome.reason} on slices of other names"
         outcome = replace(outcome, verdict=ContractVerdict.INCONCLUSIVE, reason=reason)
@@ -226,21 +236,27 @@ class _SeenAs(Enum):
     OTHERS = 2
 
 
-def _values(cases: _Cases, column: str, name: str) -> tuple[Floats | None, _SeenAs]:
-    """Observations of ``column`` that speak of slice ``name``, None where there are none."""
+def _values(cases: _Cases, column: str, name: str) -> tuple[Floats | None, int, _SeenAs]:
+    """Observations of ``column`` that speak of slice ``name``, None where there are none, and how many more
+    could not be read.
+    """
     seen, slices = cases.observations, cases.contract.spec.slices
     default = any(each.default and each.name == name for each in slices)
     if name in seen.slices or not default:
-        return seen.values(column, name), _SeenAs.ITSELF
+        return seen.values(column, name), seen.unreadable_in(column, (name,)), _SeenAs.ITSELF
     named = {each.name for each in slices}
     if unnamed := [each for each in seen.slices if each not in named]:
         found = [values for each in unnamed if (values := seen.values(column, each)) is not None]
-        return np.concatenate(found) if found else None, _SeenAs.UNNAMED
-    return seen.values(column, None), _SeenAs.OTHERS
+        lost = seen.unreadable_in(column, unnamed)
+        return np.concatenate(found) if found else None, lost, _SeenAs.UNNAMED
+    return seen.values(column, None), seen.unreadable_in(column, None), _SeenAs.OTHERS
 
 
-def _absent(clause: Clause, observations: Observations) -> SliceOutcome:
+def _absent(clause: Clause, observations: Observations, unreadable: int) -> SliceOutcome:
     spec = metric(clause.metric)
+    if unreadable:
+        reason = f"none of {unreadable} values of {spec.column(clause.estimator)} can be read"
+        return SliceOutcome(verdict=ContractVerdict.INCONCLUSIVE, reason=reason)
     others = [
         estimator
         for estimator in spec.estimators

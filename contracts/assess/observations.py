@@ -1,36 +1,16 @@
-"""Observations to be judged: numbers per slice and column, from a profile's samples or from logs.
-
-A log is JSON lines, one observation each (``docs/samples.md``)::
-
-    {"slice": "code", "column": "kl_mean@full_vocab", "value": 0.0012}
-    {"slice": "code", "column": "latency_ms", "value": 48.2}
-    {"slice": "prose", "judge": "refusal", "reference": "Sure.", "candidate": "I can't do that."}
-    {"slice": "json", "judge": "json", "reference": "{}", "candidate": "{"}
-    {"slice": "prose", "judge": "calibration", "reference": [0.9, 1], "candidate": [0.8, 0]}
-
-Unknown keys, unknown columns, infinities, NaN and values that a column cannot have are refused with the line
-they stand on.
-"""
+"""Observations to be judged: numbers per slice and column, from a profile's samples or from logs."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Mapping
+from collections.abc import Container
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.assess.samples import SPLITS, KernelSamples
-from contracts.errors import DocumentError, Problem
-from contracts.loading.untrusted import json_of
-from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.columns import domain_of
-from contracts.metrics.statistical import REFUSAL_JUDGE, AnswerJudge, JsonJudge, judged_difference
-from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
+from contracts.metrics.statistical import REFUSAL_JUDGE, AnswerJudge, JsonJudge
 
 Floats = NDArray[np.float64]
 
@@ -47,8 +27,8 @@ JUDGES: tuple[tuple[str, str, AnswerJudge], ...] = (
 CALIBRATION_COLUMN = "ece_gap"
 #: Evidence for the assumptions A1 to A3, which no clause judges.
 EVIDENCE_COLUMNS = frozenset({"lost_mass", "advantage", "score_norm"})
-#: Of a log with more bad lines than these nothing more is said.
-_MOST_PROBLEMS = 1000
+#: Beyond its range by as much, a value of a profile was rounded.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +41,16 @@ class ObservedColumn:
     slice: str
     column: str
     values: Floats  # [n] in the column's unit; calibration rows are [n, 4]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableValues:
+    """Prompts of one slice and column whose value is no number, or none that the column can have."""
+
+    slice: str
+    column: str
+    count: int
+    prompts: int  # of so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +71,7 @@ class Observations:
     split: str  # of the prompts
     columns: tuple[ObservedColumn, ...]
     several: tuple[EvidencePart, ...] = ()  # the files where there are several
+    unreadable: tuple[UnreadableValues, ...] = ()  # what is missing in ``columns``
 
     @property
     def parts(self) -> tuple[EvidencePart, ...]:
@@ -97,6 +88,14 @@ class Observations:
         """Columns in order of appearance."""
         return tuple(dict.fromkeys(entry.column for entry in self.columns))
 
+    def unreadable_in(self, column: str, slices: Container[str] | None) -> int:
+        """How many prompts of these slices (of all when None) have no readable value of ``column``."""
+        return sum(
+            entry.count
+            for entry in self.unreadable
+            if entry.column == column and (slices is None or entry.slice in slices)
+        )
+
     def values(self, column: str, slice_name: str | None) -> Floats | None:
         """Observations of one slice (of all slices together when None); None where there are none."""
         found = [
@@ -111,24 +110,46 @@ def from_samples(samples: KernelSamples, sha256: str, condition: str, split: str
     """One observation per prompt of ``split`` (``all``: every prompt), the mean over its repeats.
 
     With two or more repeats the range of mean KL over them becomes the column ``determinism_window``.
+    A column of a slice with numbers and others is kept with how many were none, or none that it can have.
     Raises KeyError for an unknown condition, ValueError for an unknown split.
     """
     if split not in (*SPLITS, ALL_SPLITS):
         raise ValueError(f"split must be one of {', '.join((*SPLITS, ALL_SPLITS))}, got {split!r}")
     splits = SPLITS if split == ALL_SPLITS else (split,)
     entries: list[ObservedColumn] = []
+    unreadable: list[UnreadableValues] = []
     for name in samples.slices:
         rows = np.sort(np.concatenate([samples.rows(each, name) for each in splits]))
-        for column in samples.metric_names:
-            _keep(entries, name, column, samples.prompt_values(column, condition, rows))
-        _keep(entries, name, "determinism_window", _windows(samples, condition, rows))
-    return Observations(sha256=sha256, condition=condition, split=split, columns=tuple(entries))
+        columns = {column: samples.prompt_values(column, condition, rows) for column in samples.metric_names}
+        columns["determinism_window"] = _windows(samples, condition, rows)
+        for column, values in columns.items():
+            _keep(entries, unreadable, (name, column), values)
+    return Observations(
+        sha256=sha256,
+        condition=condition,
+        split=split,
+        columns=tuple(entries),
+        unreadable=tuple(unreadable),
+    )
 
 
-def _keep(entries: list[ObservedColumn], slice_name: str, column: str, values: Floats) -> None:
-    measured = values[~np.isnan(values)]
-    if measured.size:
-        entries.append(ObservedColumn(slice=slice_name, column=column, values=measured))
+def _keep(
+    entries: list[ObservedColumn],
+    unreadable: list[UnreadableValues],
+    place: tuple[str, str],
+    values: Floats,
+) -> None:
+    """Sort the values of one slice and column; one without any number was not measured."""
+    slice_name, column = place
+    domain = domain_of(column)
+    readable = (values >= domain.low - _ROUNDING) & (values <= domain.high + _ROUNDING)
+    if np.isnan(values).all():
+        return
+    if readable.any():
+        entries.append(ObservedColumn(slice=slice_name, column=column, values=values[readable]))
+    if not readable.all():
+        lost = int((~readable).sum())
+        unreadable.append(UnreadableValues(slice=slice_name, column=column, count=lost, prompts=values.size))
 
 
 def _windows(samples: KernelSamples, condition: str, rows: NDArray[np.int64]) -> Floats:
@@ -137,135 +158,3 @@ def _windows(samples: KernelSamples, condition: str, rows: NDArray[np.int64]) ->
         return np.full(rows.size, np.nan)
     block = samples.values[samples.condition(condition), rows, :, samples.metric_names.index(column)]
     return np.asarray(block.max(axis=1) - block.min(axis=1))
-
-
-def known_columns() -> dict[str, bool]:
-    """Columns that a registered metric reads, that a profile holds, or that an assumption is checked on, and
-    whether an observation of it is 0 or 1 by definition.
-    """
-    known = dict.fromkeys([*COLUMN_NAMES, *sorted(EVIDENCE_COLUMNS)], False)
-    return known | {name: spec.indicator for spec in METRICS.values() for name in spec.columns}
-
-
-def load_log(path: Path) -> Observations:
-    """Observations of a JSON-lines log; DocumentError lists the bad lines, or the first of very many."""
-    content = read_regular(path, TEXT_BYTES)
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise _bad(path, [(0, "a readable text file", str(error))]) from error
-    found: dict[tuple[str, str], list[Floats]] = {}
-    problems: list[tuple[int, str, str]] = []
-    known = known_columns()
-    for number, line in enumerate(lines_of(text), start=1):
-        if line.strip():
-            _collect(line, number, known, found, problems)
-        if len(problems) >= _MOST_PROBLEMS:
-            break
-    if problems or not found:
-        raise _bad(path, problems or [(0, "at least one observation", "an empty file")])
-    columns = tuple(
-        ObservedColumn(slice=name, column=column, values=np.array(values))
-        for (name, column), values in found.items()
-    )
-    return Observations(
-        sha256=hashlib.sha256(content).hexdigest(), condition=LOGGED, split=ALL_SPLITS, columns=columns
-    )
-
-
-def _collect(
-    line: str,
-    number: int,
-    known: Mapping[str, bool],
-    found: dict[tuple[str, str], list[Floats]],
-    problems: list[tuple[int, str, str]],
-) -> None:
-    try:
-        column, slice_name, value = _observation(json_of(line, _unique), known)
-    except (ValueError, OverflowError, RecursionError) as error:
-        problems.append((number, "one observation as a JSON object", str(error)))
-        return
-    found.setdefault((slice_name, column), []).append(value)
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise ValueError("a key stands twice")
-    return record
-
-
-def _observation(record: object, known: Mapping[str, bool]) -> tuple[str, str, Floats]:
-    """(column, slice, value) of one log line; ValueError says what is wrong."""
-    if not isinstance(record, dict):
-        raise ValueError("not an object")
-    place = _name(record, "slice")
-    if "judge" in record:
-        return _judged(record, place)
-    _only(record, {"slice", "column", "value"})
-    value, column = _number(record.get("value")), _column(record, known)
-    domain = domain_of(column)
-    if not domain.holds(value):
-        raise ValueError(f"{column} is {domain}, got {value:g}")
-    if known[column] and value not in (0.0, 1.0):
-        raise ValueError(f"{column} is 0 or 1, got {value:g}")
-    return column, place, np.array(value)
-
-
-def _column(record: Mapping[str, object], known: Mapping[str, bool]) -> str:
-    """The column of a line; one that no metric reads would be passed over in silence."""
-    name = _name(record, "column")
-    if name not in known:
-        close = get_close_matches(name, known, n=1)
-        raise ValueError(f"unknown column {name!r:.80}" + (f"; {close[0]!r} is meant?" if close else ""))
-    if name == CALIBRATION_COLUMN:
-        raise ValueError(f"{name} is no number of one observation; log it by judge: calibration")
-    return name
-
-
-def _name(record: Mapping[str, object], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError(f"no printable text field {key!r}")
-    return value
-
-
-def _judged(record: Mapping[str, object], place: str) -> tuple[str, str, Floats]:
-    _only(record, {"slice", "judge", "reference", "candidate"})
-    old, new = record.get("reference"), record.get("candidate")
-    if record["judge"] == "calibration":
-        return CALIBRATION_COLUMN, place, np.array([*_calibration(old), *_calibration(new)])
-    for name, column, judge in JUDGES:
-        if record["judge"] == name:
-            if not isinstance(old, str) or not isinstance(new, str):
-                raise ValueError("reference and candidate must be texts")
-            return column, place, judged_difference([old], [new], judge)[0]
-    raise ValueError(f"unknown judge {record['judge']!r}; there are refusal, json, calibration")
-
-
-def _calibration(pair: object) -> tuple[float, float]:
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise ValueError("calibration needs [confidence, correct]")
-    confidence, correct = _number(pair[0]), float(_number(pair[1]))
-    if not 0.0 <= confidence <= 1.0 or correct not in (0.0, 1.0):
-        raise ValueError(f"confidence lies in 0..1 and correct is 0 or 1, got {pair}")
-    return confidence, correct
-
-
-def _only(record: Mapping[str, object], known: set[str]) -> None:
-    strangers = sorted(set(record) - known)
-    if strangers:
-        raise ValueError(f"unknown keys {', '.join(strangers)}; known: {', '.join(sorted(known))}")
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"a finite number is needed, got {value!r}")
-    return float(value)
-
-
-def _bad(path: Path, problems: list[tuple[int, str, str]]) -> DocumentError:
-    hint = "see docs/samples.md for the format"
-    return DocumentError(
-        [Problem(str(path), line, "", expected, actual, hint) for line, expected, actual in problems[:20]]
-    )

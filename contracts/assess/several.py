@@ -31,6 +31,7 @@ def joined(parts: Sequence[Observations]) -> Observations:
         split=first.split,
         columns=tuple(column for part in parts for column in part.columns),
         several=tuple(one for part in parts for one in part.parts),
+        unreadable=tuple(one for part in parts for one in part.unreadable),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -17,6 +17,7 @@ from contracts.assess.limits import (
     rate_limits,
 )
 from contracts.assess.observations import CALIBRATION_COLUMN, JUDGES
+from contracts.metrics.columns import domain_of
 from contracts.metrics.statistical import ece_gap
 
 Floats = NDArray[np.float64]
@@ -67,8 +68,36 @@ class SliceOutcome:
     exceedance: Exceedance | None = None
 
 
-def judge_observations(values: Floats, terms: ClauseTerms, name: str) -> SliceOutcome:
-    """Verdict on ``values`` [n]; ``name`` names the random stream of a bootstrap, where one is needed."""
+def judge_observations(values: Floats, terms: ClauseTerms, name: str, unreadable: int = 0) -> SliceOutcome:
+    """Verdict on ``values`` [n]; ``name`` names the random stream of a bootstrap, where one is needed.
+
+    unreadable: so many more were looked at and gave no usable number. A verdict stands where it would be the
+    same had each of them been the worst that the column can have (for a pass) or the best (for a fail).
+    """
+    outcome = _judged(values, terms, name)
+    if not unreadable or outcome.verdict is ContractVerdict.INCONCLUSIVE:
+        return outcome
+    count = f"{unreadable} of {values.size + unreadable} values cannot be read"
+    filled = np.concatenate([values, np.full(unreadable, _extreme(terms, outcome.verdict))])
+    known = terms.column not in _SIGNED and (terms.tolerated is not None or bool(np.isfinite(filled).all()))
+    if known and _judged(filled, terms, name).verdict is outcome.verdict:
+        return replace(outcome, reason=f"{outcome.reason}, whatever the others are: {count}")
+    return replace(
+        outcome, verdict=ContractVerdict.INCONCLUSIVE, reason=f"{count}, too many to judge without"
+    )
+
+
+def _extreme(terms: ClauseTerms, verdict: ContractVerdict) -> float:
+    """What speaks most against ``verdict`` of all that the clause's column can have; infinite: no limit."""
+    domain = domain_of(terms.column)
+    high = (terms.sense > 0.0) == (verdict is ContractVerdict.PASS)
+    return (
+        min(domain.high, terms.clip) if high and terms.tolerated is None else (domain.low, domain.high)[high]
+    )
+
+
+def _judged(values: Floats, terms: ClauseTerms, name: str) -> SliceOutcome:
+    """The verdict on what could be read."""
     if terms.column == CALIBRATION_COLUMN:
         limits = bootstrap_limits(_calibration_gap, values, terms.confidence, name)
         return _by_mean(limits, len(values), None, terms)

@@ -25,6 +25,7 @@ _CONNECT_S = 10.0
 _MOST_BYTES = 512 * 2**20
 #: Of a caller without the right to ask.
 REFUSED = (401, 403)
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -65,6 +66,16 @@ def _folder_identity(folder: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What its operator says of a server; empty where nothing was said."""
+
+    name: str = ""
+    dtype: str = ""
+    quantization: str = ""
+    kv_cache_dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """One server. url: with or without ``/v1``; model: name the server knows, empty for its first."""
 
@@ -90,16 +101,24 @@ class Endpoint:
         return self.url.rstrip("/").removesuffix("/v1")
 
     def client(self) -> httpx.Client:
-        """A client with the key, the certificates and the environment's proxies."""
+        """A client with the key, the certificates and the environment's proxies; DocumentError for a proxy or
+        certificates that are none.
+        """
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        timeout = httpx.Timeout(self.timeout_s, connect=_CONNECT_S)
-        return httpx.Client(
-            base_url=self.base,
-            timeout=timeout,
-            transport=self.transport,
-            headers=headers,
-            verify=_certificates(self.ca_file),
-        )
+        timeout, certificates = httpx.Timeout(self.timeout_s, connect=_CONNECT_S), _certificates(self.ca_file)
+        try:
+            return httpx.Client(
+                base_url=self.base,
+                timeout=timeout,
+                transport=self.transport,
+                headers=headers,
+                verify=certificates,
+            )
+        except (ImportError, ValueError) as error:  # httpx reads the proxies here
+            told = str(error).partition(". ")[0]
+            place = f"the proxy variables ({', '.join(_PROXIES)})"
+            step = "correct them, or add this server to NO_PROXY"
+            raise refused(place, "http://HOST:PORT", told, step) from None
 
     def answer(self, client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The JSON object that the server answers.

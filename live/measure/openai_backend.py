@@ -23,7 +23,7 @@ from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
-from live.measure.endpoint import Endpoint, listed_models, refused, stated_model
+from live.measure.endpoint import Declared, Endpoint, listed_models, refused, stated_model
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.request_steps import time_requests
@@ -39,16 +39,6 @@ _SCRAPE_S = 10.0
 
 #: By name of a ``StepPlan``'s clock.
 _Clocks = Mapping[str, Callable[[], float]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """What its operator says of a server; empty where nothing was said."""
-
-    name: str = ""
-    dtype: str = ""
-    quantization: str = ""
-    kv_cache_dtype: str = ""
 
 
 class OpenaiBackend:
@@ -85,6 +75,19 @@ class OpenaiBackend:
         with self.start(self.kernels[0]) as session:
             mark = session.facts.fingerprint
         return self._endpoint.base, *self._served.stated, mark.engine_version, mark.system_fingerprint
+
+    def try_out(self, longest: Prompt) -> None:
+        """Score one prompt as all will be; raises what keeps the server from being measured.
+
+        DocumentError: it cannot be reached, refuses the key, or has fewer positions than ``longest`` and the
+        token that follows need. MeasurementError: its answers lack what is measured.
+        """
+        wanted, most = len(longest.token_ids) + 1, self._served.positions
+        if 0 < most < wanted:
+            told, step = f"{wanted}: prompt {longest.id} and a token", "leave out longer prompts, or raise it"
+            raise refused(self._endpoint.base, f"at most the server's {most} positions", told, step)
+        with self.start(self.kernels[0]) as session:
+            next(iter(session.score([longest])))
 
     @contextmanager
     def start(

@@ -276,7 +276,7 @@ def _refused(path: Path, line: int, key: str, expected: str, actual: str) -> Doc
         path=key,
         expected=expected,
         actual=actual,
-        next_step="see the format at the top of live/measure/prompts.py",
+        next_step="see the prompts file in docs/profiles.md",
     )
     return DocumentError([problem])
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from contracts.assess.observations import Observations, from_samples, load_log
+from contracts.assess.observation_log import load_log
+from contracts.assess.observations import Observations, from_samples
 from contracts.assess.samples import KernelSamples, load_samples
 from contracts.assess.several import joined
 from contracts.assess.sources import SourceBound, quantisation_bits, source_bounds

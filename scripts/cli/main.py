@@ -122,7 +122,8 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            typer.echo("interrupted", err=True)
+            notes = "; ".join(getattr(error, "__notes__", ()))
+            typer.echo(f"interrupted: {notes}" if notes else "interrupted", err=True)
             raise typer.Exit(exit_code_of(error)) from None
         except EOFError as error:
             raise RuntimeError("a file ended too early") from error

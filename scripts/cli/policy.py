@@ -34,7 +34,7 @@ from policies.certify.evidence import evidence_file, evidence_text, refuse_other
 from policies.spec import parse_spec
 from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
-from scripts.guard import EXIT_FAILED
+from scripts.guard import EXIT_FAILED, kept_in, on_interrupt
 from scripts.kept import KeptResults, beside
 from scripts.output import TABLE_WIDTH, ready_folder, write_whole
 from scripts.progress import told
@@ -100,7 +100,8 @@ def certify_policy(asked: CertifyOptions) -> None:
     if asked.out is not None:
         ready_folder(asked.out.parent)
     kept = KeptResults(None if asked.out is None else beside(asked.out))
-    evidence = run_certification(plan, kept)
+    with on_interrupt(lambda: _kept(asked.out)):
+        evidence = run_certification(plan, kept)
     found = certificate_of(plan, evidence)
     if asked.out is not None:
         write_whole(asked.out, certificate_json(found))
@@ -112,6 +113,10 @@ def certify_policy(asked: CertifyOptions) -> None:
         print_certificate(found)
     if not found.passed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _kept(out: Path | None) -> str:
+    return "nothing was kept; add --out FILE" if out is None else kept_in(beside(out))
 
 
 def _command(out: Path | None) -> str:

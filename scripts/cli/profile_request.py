@@ -15,9 +15,8 @@ from contracts.errors import DocumentError, Problem
 from contracts.regular_files import read_regular_text
 
 if TYPE_CHECKING:
-    from live.measure.endpoint import Endpoint
+    from live.measure.endpoint import Declared, Endpoint
     from live.measure.measured import ServerCondition
-    from live.measure.openai_backend import Declared
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
@@ -65,7 +64,7 @@ class ServerRequest:
     @property
     def declared(self) -> Declared:
         """What its operator says of it; DocumentError for a name that no document may have."""
-        from live.measure.openai_backend import Declared
+        from live.measure.endpoint import Declared
 
         if self.name:
             _named("--name", self.name)
@@ -194,15 +193,20 @@ _KEY_BYTES = 2**16
 def read_key(option: str, variable: str, file: Path | None) -> str:
     """The API key in an environment variable or a file; empty where neither is named."""
     if variable:
-        if not os.environ.get(variable):
+        if variable not in os.environ:
             told = f"{variable} is not set"
             raise DocumentError([problem(f"{option}-env", "a variable with the key", told, "export it")])
-        return os.environ[variable].strip()
+        return _one_key(f"${variable}", os.environ[variable].strip())
     if file is None:
         return ""
-    key = read_regular_text(file, _KEY_BYTES, f"correct {option}-file").strip()
-    if not key or not key.isprintable() or " " in key:
-        raise DocumentError([problem(str(file), "one line with the key", "something else", "correct it")])
+    return _one_key(str(file), read_regular_text(file, _KEY_BYTES, f"correct {option}-file").strip())
+
+
+def _one_key(place: str, key: str) -> str:
+    """``key`` where a header can carry it; an error never shows it."""
+    if not key or not all("!" <= sign <= "~" for sign in key):
+        told = "nothing" if not key else "blanks, line ends, or letters that are not ASCII"
+        raise DocumentError([problem(place, "one line with the key, of ASCII", told, "correct it")])
     return key
 
 

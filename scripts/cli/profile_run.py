@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 import tempfile
 from dataclasses import replace
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from contracts.errors import DocumentError
 from contracts.loading.files import write_pinned
+from scripts.cli.profile_checks import (
+    refuse_other,
+    refuse_overwriting,
+    refuse_unknown_doses,
+    refuse_unusable_servers,
+)
 from scripts.cli.profile_request import BackendName, ProfileRequest, problem
+from scripts.guard import on_interrupt
 from scripts.output import ready_folder
 from scripts.progress import ProgressLine, told
 
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
     from live.measure.prompts import Prompt
     from live.measure.reference import AnyReference
 
+#: Notes that say what a profile lacks.
+_SAID = re.compile("^(Step times|Predicted|The serving)|left out")
 #: Work of one timing of steps, in prompts scored.
 _STEP_WORK = 50
 #: Rounds in which a server is timed, at least and at most, and the share of the longest time that the
@@ -46,12 +56,14 @@ def run_profile(request: ProfileRequest) -> list[Path]:
     with tempfile.TemporaryDirectory(prefix="selvage-profile-") as scratch:
         backend = _backend(request, folder, Path(scratch))
         chosen = [(kernel, _plan(request, kernel)) for kernel in _chosen(request, backend)]
-        _refuse_unknown_doses(request, [plan for _, plan in chosen])
-        _refuse_overwriting(request, [kernel for kernel, _ in chosen], golden)
-        ready_folder(request.out)
+        refuse_unknown_doses(request, [plan for _, plan in chosen])
+        refuse_overwriting(request, [kernel for kernel, _ in chosen], golden)
+        for place in (request.out, request.reference.store):
+            ready_folder(place or request.out)
+        refuse_unusable_servers(backend, [plan for _, plan in chosen], golden)
         _say([*missing_splits(golden), *_cannot(request), *_load(chosen)])
         total = len(golden) * (1 + sum(_passes(plan) for _, plan in chosen)) + _STEP_WORK * len(chosen)
-        with told("reference", total) as progress:
+        with on_interrupt(lambda: _kept(request)), told("reference", total) as progress:
             reference = _reference(request, folder, golden, Path(scratch), progress)
             return _measure(request, backend, chosen, golden, (folder, reference), progress)
 
@@ -84,8 +96,16 @@ def _measure(
         measured = meter.measure(kernel, plan)
         exact = replace(context, command=request.command(kernel.name))
         written.append(write_profile(request.out, measured, golden, exact))
-        _say([note for note in measured.notes if note.startswith(("Step times", "Predicted", "The serving"))])
+        _say([note for note in measured.notes if _SAID.search(note)])
     return written
+
+
+def _kept(request: ProfileRequest) -> str:
+    """What an interrupted run leaves: kernels are written one by one, each whole or not at all."""
+    there = sum(1 for path in request.out.glob("*.yaml"))
+    again = "" if request.reference.store else "; --reference-store DIR keeps the reference between runs"
+    done = f"{there} profiles are in {request.out}" if there else "no profile was finished"
+    return f"{done}; name those that are missing by --kernel{again}"
 
 
 def _say(lines: list[str]) -> None:
@@ -156,7 +176,7 @@ def _context(
     from live.measure.reference_store import golden_bytes
 
     content = golden_bytes(golden, reference)
-    _refuse_other(request, request.out / "reference.npz", content)
+    refuse_other(request, request.out / "reference.npz", content)
     pinned = write_pinned(request.out / "reference.npz", content)
     return ProfileContext(
         model_name=request.model or "selvage reference model",
@@ -177,23 +197,6 @@ def _context(
         seed=request.seed,
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
-
-
-def _refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: list[Prompt]) -> None:
-    """DocumentError where a profile, or other prompts that profiles refer to, stand in the folder already."""
-    from live.measure.prompts import dump_prompts
-
-    there = [f"{kernel.name}.yaml" for kernel in kernels if (request.out / f"{kernel.name}.yaml").exists()]
-    if there and not request.force:
-        told_ = ", ".join(there)
-        raise DocumentError([problem(str(request.out), "a folder without them", told_, "add --force")])
-    _refuse_other(request, request.out / "prompts.jsonl", dump_prompts(golden).encode())
-
-
-def _refuse_other(request: ProfileRequest, path: Path, content: bytes) -> None:
-    if not request.force and path.exists() and path.read_bytes() != content:
-        step = "name another --out, or add --force and measure every kernel in it again"
-        raise DocumentError([problem(str(path), "what this run writes, or nothing", "another file", step)])
 
 
 def _backend(request: ProfileRequest, folder: Path, work: Path) -> ServingBackend:
@@ -269,15 +272,6 @@ def _steps(request: ProfileRequest) -> StepPlan:
         most_half_width=request.step_half_width,
         streams=tuple(sorted({1, 2, min(4, most)})),
     )
-
-
-def _refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> None:
-    known = {one.name for plan in plans for one in plan.doses}
-    known |= {one.name for plan in plans for one in plan.restarts}
-    unknown = sorted(set(request.doses) - known)
-    if unknown:
-        wanted = "a fault condition of a kernel that is measured under faults"
-        raise DocumentError([problem("--dose", wanted, unknown[0], "see docs/profiles.md, or add --faults")])
 
 
 def _passes(plan: MeasurePlan) -> int:

@@ -235,7 +235,13 @@ def options_of(asked: RunRequest) -> RunOptions:
     )
 
 
+#: What servers of a fleet of this machine were started with.
+_FLEETS_KEY = "VLLM_API_KEY"
+
+
 def _key(asked: RunRequest) -> str:
     """The servers' key; for a fleet of this machine what it was started with, unless another is named."""
     named = read_key("--api-key", asked.api_key_env, asked.api_key_file)
-    return named or ("" if asked.pool else os.environ.get("VLLM_API_KEY", ""))
+    if named or asked.pool or not os.environ.get(_FLEETS_KEY):
+        return named
+    return read_key("--api-key", _FLEETS_KEY, None)

@@ -36,6 +36,7 @@ from policies.supervised import kept_by, meta_sha256
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import ObservingDriver, RouteSetup, load_route
+from scripts.guard import on_interrupt
 from scripts.output import ready_folder, write_json, write_whole
 from scripts.progress import told
 from simulator.drive import ControllerDriver
@@ -102,7 +103,8 @@ def simulate(asked: SimulateOptions) -> None:
     log = DecisionLines(setup=setup, seeds=chosen, lines=[], executed=executed) if asked.out else None
     take = log.take if log else None
     driver = ControllerDriver(setup, log=take) if route is None else route.driver(log=take)
-    records = _run(compiled, driver, chosen)
+    with on_interrupt(lambda: "nothing was kept; fewer --seeds take less time"):
+        records = _run(compiled, driver, chosen)
     summary = summarise(compiled, policy, records) | _named(route, policy, asked.meta)
     if isinstance(driver, ObservingDriver):
         summary["would_have"] = _would_have(compiled, policy, driver, setup, records)

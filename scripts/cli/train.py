@@ -23,6 +23,7 @@ from contracts.regular_files import TEXT_BYTES, read_regular
 from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
+from scripts.guard import kept_in, on_interrupt
 from scripts.output import ready_folder, write_json
 from scripts.progress import told
 from scripts.provenance import git_sha, package_version, sources_sha256
@@ -68,7 +69,7 @@ def train(asked: TrainOptions) -> None:
         document, file = _with_algorithm(document, file, asked.algorithm, asked.out)
     warm()
     total = document.spec.ppo.episodes if asked.updates is None else asked.updates
-    with _bar(asked.out, wanted, total):
+    with on_interrupt(lambda: _kept(asked.out)), _bar(asked.out, wanted, total):
         results = _run_all(file, wanted, asked.out, asked.updates, asked.jobs, asked.backend)
     command = shlex.join(["selvage", "train", "--recipe", asked.recipe, "--seeds", asked.seeds])
     from scripts.train.inputs import training_inputs
@@ -88,7 +89,12 @@ def train(asked: TrainOptions) -> None:
     write_json(asked.out / "training.json", content, indent=1)
     _show(content)
     if not finished:
+        typer.echo(f"interrupted: {_kept(asked.out)}", err=True)
         raise typer.Exit(130)
+
+
+def _kept(out: Path) -> str:
+    return kept_in(out, "seed-*/checkpoint.json")
 
 
 def _with_algorithm(

@@ -18,6 +18,7 @@ from policies.supervised import meta_sha256
 from policies.train.recipe import load_recipe
 from policies.train.tune import SPACES, Trial, best, tune
 from scripts.cli.options import LARGEST_SEED, options
+from scripts.guard import kept_in, on_interrupt
 from scripts.kept import KeptResults, beside
 from scripts.output import ready_folder, write_json
 from scripts.progress import told
@@ -82,7 +83,9 @@ def tune_command(asked: TuneOptions) -> None:
     meta_sha256(asked.meta)  # refused before anything runs
     ready_folder(asked.out.parent)
     kept = KeptResults(beside(asked.out))
-    content = run(asked, kept, Console(stderr=True)) | {"command": shlex.join(words)}
+    with on_interrupt(lambda: kept_in(beside(asked.out))):
+        content = run(asked, kept, Console(stderr=True))
+    content |= {"command": shlex.join(words)}
     content |= {"git_sha": git_sha(), "sources_sha256": sources_sha256()}
     write_json(asked.out, content, indent=1)
     kept.forget()

@@ -20,6 +20,7 @@ from scripts.e5.report.tables import number
 from scripts.e5.subjects import observed_without_certificate
 from scripts.e5.suite import GROUP_LABELS
 from scripts.e5.trial import estimated_s
+from scripts.guard import kept_in, on_interrupt
 from scripts.output import TABLE_WIDTH, ready_folder
 from scripts.progress import told
 from scripts.setup.warm import warm
@@ -42,7 +43,8 @@ def run_and_show(options: Options, *, as_json: bool = False, quiet: bool = False
     ready_folder(options.out)
     _say_broken(plan)
     started_at_s = time.monotonic()
-    content, page = _run_with_progress(plan, options)
+    with on_interrupt(lambda: kept_in(options.out / "jobs")):
+        content, page = _run_with_progress(plan, options)
     write_results(options.out, content, page)
     spent = f"{len(plan.jobs)} jobs in {time.monotonic() - started_at_s:.0f} s"
     Console(stderr=True).print(f"{spent}; {options.out / 'report.html'}")

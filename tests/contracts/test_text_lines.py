@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.assess.observations import load_log
+from contracts.assess.observation_log import load_log
 from contracts.assess.register import read_register
 from contracts.errors import DocumentError
 from contracts.regular_files import lines_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from contracts.assess.gate import parse_waiver
-from contracts.assess.observations import load_log
+from contracts.assess.observation_log import load_log
 from contracts.assess.register import read_register
 from contracts.assess.samples import load_samples
 from contracts.documents import MetaContract

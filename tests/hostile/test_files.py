@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from contracts.assess.observations import load_log
+from contracts.assess.observation_log import load_log
 from contracts.assess.register import read_register
 from contracts.assess.samples import load_samples
 from contracts.errors import DocumentError

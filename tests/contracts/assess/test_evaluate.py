@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from contracts.assess.evaluate import Convergence, Evaluation, evaluate
-from contracts.assess.observations import Observations, ObservedColumn, from_samples, load_log
+from contracts.assess.observation_log import load_log
+from contracts.assess.observations import Observations, ObservedColumn, from_samples
 from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 from contracts.metrics import METRICS

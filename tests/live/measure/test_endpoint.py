@@ -106,3 +106,13 @@ def test_a_folder_with_another_checkpoint_is_another_model(tmp_path: Path) -> No
         assert stated_model(answer, "chat") == stated_model(answer, "chat")
         keys.add(stated_model(answer, "chat"))
     assert len(keys) == 4
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_bad_input(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    """A proxy variable of another kind is told by name, with what to do, before anything is sent."""
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(DocumentError, match=r"HTTP_PROXY.*NO_PROXY"):
+        Endpoint(url="http://server:8000").client()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import httpx
 import numpy as np
 import pytest
 
-from contracts.errors import MeasurementError
+from contracts.errors import DocumentError, MeasurementError
 from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import TopScores
 from live.measure.kernels import slow_doses
@@ -86,3 +87,20 @@ def test_faults_cannot_be_injected_from_outside() -> None:
         pytest.raises(MeasurementError, match="cannot be injected"),
     ):
         session.inject(slow_doses()[0])
+
+
+def test_a_server_is_tried_out_on_the_longest_prompt() -> None:
+    """Fewer positions than it needs are refused by their number; a server that cannot score it is told."""
+
+    class Short(FakeServer):
+        def __call__(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path == "/v1/models":
+                return httpx.Response(200, json={"data": [{"id": "toy", "max_model_len": 9}]})
+            return super().__call__(request)
+
+    longest = prompts()[0]
+    with pytest.raises(DocumentError, match=r"http://server: .*the server's 9 positions, got 10: prompt 0"):
+        OpenaiBackend(reached(Short())).try_out(longest)
+    with pytest.raises(MeasurementError, match="4 log-probabilities, 20 wanted"):
+        OpenaiBackend(reached(FakeServer(top_k=4, own=False))).try_out(longest)
+    OpenaiBackend(reached(FakeServer())).try_out(longest)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -51,6 +53,27 @@ def test_too_few_samples_exit_inconclusive(tmp_path: Path) -> None:
     """Too few prompts to judge by exit 3."""
     few = profile_files(tmp_path, kernel_samples(prompts=3))
     assert run(*EVALUATE, written(tmp_path, 5e-4), few).exit_code == 3
+
+
+def test_values_that_cannot_be_read_are_told_and_never_pass(tmp_path: Path) -> None:
+    """NaN in a profile: how many of which metric and slice, and exit 3 where they could decide."""
+    samples = kernel_samples()
+    values = samples.values.copy()
+    values[0, samples.rows("probe", "prose")[:5], :, samples.metric_names.index("kl_mean@full_vocab")] = (
+        np.nan
+    )
+    holes = profile_files(tmp_path, replace(samples, values=values))
+    shown = run(*EVALUATE, written(tmp_path, 5e-4), holes)
+    assert shown.exit_code == 3, shown.output
+    assert "unreadable: kl_mean@full_vocab on prose: 5 of 192 prompts" in shown.output
+    found = json.loads(run(*EVALUATE, tmp_path / "contract.yaml", holes, "--json").stdout)
+    assert found["unreadable"] == [
+        {"column": "kl_mean@full_vocab", "count": 5, "prompts": 192, "slice": "prose"}
+    ]
+    assert {each["slice"]: each["verdict"] for each in found["clauses"]} == {
+        "code": "pass",
+        "prose": "inconclusive",
+    }
 
 
 def test_json_is_sorted_and_the_same_each_time(tmp_path: Path, profile: Path) -> None:

@@ -17,6 +17,7 @@ from contracts.errors import DocumentError, LostWorkerError, MeasurementError, M
 from contracts.metrics import UnknownMetricError
 from scripts.cli import bench as cmd_bench
 from scripts.cli import main as selvage
+from scripts.guard import on_interrupt
 
 PROBLEM = Problem(
     file="a.yaml", line=3, path="spec.x", expected="a number", actual="b", next_step="write one"
@@ -96,6 +97,18 @@ def test_deliberate_errors_become_exit_codes(failing: typer.Typer, error: BaseEx
     assert done.exit_code == code
     assert "Traceback" not in done.output
     assert done.stdout == ""
+
+
+def test_an_interrupted_command_says_what_was_kept(failing: typer.Typer) -> None:
+    """What a command notes on the interruption stands in its one line."""
+
+    @failing.command()
+    def bench() -> None:
+        with on_interrupt(lambda: "two files are kept"):
+            raise KeyboardInterrupt
+
+    done = CliRunner().invoke(selvage.app, ["bench"])
+    assert (done.exit_code, done.stderr) == (130, "interrupted: two files are kept\n")
 
 
 def test_bugs_keep_their_traceback(failing: typer.Typer) -> None:

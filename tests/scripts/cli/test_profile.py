@@ -73,6 +73,22 @@ def test_bad_input_ends_with_exit_code_two_and_writes_no_profile(
     assert not list(tmp_path.rglob("*.yaml"))
 
 
+@pytest.mark.parametrize("key", ["", "  ", "sk-one\nsk-two", "sk-schl\u00fcssel", "sk one"])
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, by_file: bool
+) -> None:
+    """Nothing of it stands in the message, which names the variable or the file."""
+    monkeypatch.setenv("MY_KEY", key)
+    (tmp_path / "key").write_text(key, encoding="utf-8")
+    given = ["--api-key-file", str(tmp_path / "key")] if by_file else ["--api-key-env", "MY_KEY"]
+    words = ["profile", "--endpoint", "http://127.0.0.1:9", *given, "--out", str(tmp_path / "out")]
+    result = RUN.invoke(app, words)
+    assert result.exit_code == 2, result.output
+    assert ("key: " if by_file else "$MY_KEY: ") + "expected one line with the key" in result.output
+    assert "sk" not in result.output.replace(str(tmp_path), "")
+
+
 def test_names_of_slices_are_checked_first_and_all_at_once(tmp_path: Path) -> None:
     """Every line with a slice that no document may name is told before anything is measured."""
     file = tmp_path / "mine.jsonl"

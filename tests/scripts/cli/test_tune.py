@@ -59,7 +59,10 @@ def test_processes_and_interruptions_change_no_byte(
     words += ["--recipe", str(recipe), "--out", str(tmp_path / "three.json")]
     with monkeypatch.context() as patch:
         patch.setattr(pieces, "run_piece", stopped)
-        assert CliRunner().invoke(app, words).exit_code == 130
+        ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 130
+    assert "kept in" in ended.output
+    assert "(2 files); the same command goes on from it" in ended.output
     assert len(list((tmp_path / "three-parts").iterdir())) == 2
     with monkeypatch.context() as patch:
         again: list[str] = []

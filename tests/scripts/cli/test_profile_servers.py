@@ -1,0 +1,125 @@
+"""``selvage profile`` on running servers: what is refused before it measures, what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from scripts.cli import profile_run
+from scripts.cli.main import app
+from tests.support.bigram_server import FakeServer
+from tests.support.listening import Answering, listening
+
+
+@dataclass
+class Served:
+    """A fake server by its URL."""
+
+    url: str = ""
+    ended: threading.Event = field(default_factory=threading.Event)
+    answers: FakeServer = field(default_factory=FakeServer)
+
+
+class Serving(Answering):
+    """Gives its fake server what comes in."""
+
+    def do_GET(self) -> None:
+        """A question without a body."""
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        """What ``FakeServer`` answers."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        request = httpx.Request(self.command, f"http://server{self.path}", content=body)
+        found = self.server.known.answers(request)
+        self.answer(found.status_code, found.content)
+
+
+@pytest.fixture
+def server() -> Iterator[Served]:
+    """A server of the bigram model."""
+    with listening(Served(), Serving) as known:
+        yield known
+
+
+def profile(folder: Path, url: str, *more: str) -> Result:
+    """The command on three prompts of tokens that the server knows."""
+    rows = [{"slice": "sql", "token_ids": [0, 5 + at, 9, 7]} for at in range(3)]
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["profile", "--endpoint", url, "--name", "half", "--no-step-times", "--repeats", "1"]
+    words += ["--prompts", str(folder / "mine.jsonl"), "--out", str(folder / "out"), *more]
+    return CliRunner().invoke(app, words)
+
+
+@pytest.fixture
+def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference, which is measured first, must not be asked for."""
+
+    def measured(*_: object) -> None:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr(profile_run, "_reference", measured)
+
+
+@pytest.mark.usefixtures("nothing_measured")
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        (["bad=http://127.0.0.1:9"], "http://127.0.0.1:9: expected a server that answers"),
+        (["bad=SERVER", "bad=SERVER"], "--condition: expected a name for each server, got bad twice"),
+        (["healthy=SERVER"], "--condition: expected a name for each server, got healthy"),
+    ],
+)
+def test_conditions_are_checked_before_anything_is_measured(
+    tmp_path: Path, server: Served, conditions: list[str], said: str
+) -> None:
+    """A condition's server that is away, or a name that stands twice, costs no measurement."""
+    words = [w for one in conditions for w in ("--condition", one.replace("SERVER", server.url))]
+    result = profile(tmp_path, server.url, *words)
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.usefixtures("nothing_measured")
+def test_a_server_that_cannot_score_is_refused_before_anything_is_measured(
+    tmp_path: Path, server: Served
+) -> None:
+    """Too few log-probabilities are found by one prompt, not after the reference."""
+    server.answers = FakeServer(top_k=4, own=False)
+    result = profile(tmp_path, server.url)
+    assert result.exit_code == 2, result.output
+    assert "the server returned 4 log-probabilities, 20 wanted" in result.output
+
+
+@pytest.mark.usefixtures("nothing_measured")
+def test_a_store_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, server: Served
+) -> None:
+    """A file where the reference is to be kept is told as the place that it is."""
+    (tmp_path / "store").write_text("")
+    result = profile(tmp_path, server.url, "--reference-store", str(tmp_path / "store"))
+    assert result.exit_code == 2, result.output
+    assert f"{tmp_path / 'store'}: expected a folder that can be written" in result.output
+
+
+def test_an_interruption_says_what_there_is(
+    tmp_path: Path, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the reference is measured: nothing was finished, and how to keep the reference."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(profile_run, "_reference", interrupted)
+    result = profile(tmp_path, server.url)
+    assert result.exit_code == 130, result.output
+    assert "interrupted: no profile was finished" in result.output
+    assert "--reference-store" in result.output
