@@ -175,6 +175,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
         beginning = Beginning(setup=setup, state=state, documents=told, code_version=code_version())
         log = stack.enter_context(closing(DecisionLog(world.folder, beginning)))
         keeper = StateKeeper(world.folder, setup, fleet=world.fleet)
+        alarms = PassiveJournal(log, watches.passive)
         actuator = _actuator(world, setup)
         returns, how = returning(world, options, plan.prompts, stack) if actuator else (None, "")
         ports = ControlPorts(
@@ -184,14 +185,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
             resetter=actuator,
             returns=returns,
             admits=actuator,
-            watchers=(
-                log,
-                PassiveJournal(log, watches.passive),
-                keeper,
-                evidence,
-                *users.watchers,
-                *watchers,
-            ),
+            watchers=(log, alarms, keeper, evidence, *users.watchers, *watchers),
         )
         yield Assembled(
             controller=LiveController(setup, ports, state),
