@@ -19,7 +19,6 @@ from typing import Any
 
 from kubernetes import client
 from kubernetes.watch.watch import iter_resp_lines
-from urllib3.exceptions import HTTPError
 
 from contracts.documents.pool import POOL_GROUP
 from k8s.operator.objects import Manifest
@@ -59,6 +58,7 @@ class NamespaceWatch:
         self._namespace, self._timeout_s = namespace, timeout_s
         self._stop = threading.Event()
         self._places = Places()
+        self._lock = threading.Lock()
         self._received_at_s = dict.fromkeys(BUILT_IN, float("-inf"))
         self._told: dict[str, str] = {}
         self.listings = 0
@@ -76,9 +76,11 @@ class NamespaceWatch:
 
     def want_pools(self) -> None:
         """Watch InferencePools from now on."""
-        if POOLS not in self._received_at_s:
+        with self._lock:
+            if POOLS in self._received_at_s:
+                return
             self._received_at_s = {**self._received_at_s, POOLS: time.monotonic()}
-            self._start(POOLS)
+        self._start(POOLS)
 
     def _start(self, kind: str) -> None:
         threading.Thread(target=self._run, args=(kind,), name=f"watch-{kind}", daemon=True).start()
@@ -94,11 +96,12 @@ class NamespaceWatch:
         while not self._stop.is_set():
             try:
                 version = self._window(kind, version) if version else self._list(kind)
-                self._received_at_s[kind] = time.monotonic()
+                with self._lock:  # else the note of one kind is lost where another is wanted just then
+                    self._received_at_s[kind] = time.monotonic()
                 self._told.pop(kind, None)
             except _Gone:
                 version = ""
-            except (client.ApiException, HTTPError, OSError, ValueError, KeyError) as error:
+            except Exception as error:  # whatever a server answers, this kind is listed anew
                 version = ""
                 self._tell(kind, error)
                 self._stop.wait(PAUSE_S)

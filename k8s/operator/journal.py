@@ -54,7 +54,10 @@ class PolicyJournal:
                     replica=one.replica,
                 )
                 _LOG.info("policy %s: %s", self.policy, one.text, extra=about)
-        if self.log is None or not self._takes():
+        if self.log is None:
+            return
+        if not self._takes():
+            self.log.missed(turn)
             return
         self.log.turn(turn)
         for old in segments(self.log.folder)[:-KEPT]:

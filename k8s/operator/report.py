@@ -51,9 +51,11 @@ def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> ResourceCondi
         return condition("ResolvedRefs", False, problems[0].reason, told)
     if loop.standing.discovery_error and not loop.discovery.pods:
         return condition("ResolvedRefs", None, "BackendsUnread", loop.standing.discovery_error)
-    if not loop.told:
+    failed = loop.standing.discovery_error
+    stands = (f"pods stand as last seen, because they cannot be read: {failed}",) if failed else ()
+    if not (loop.told or stands):
         return found
-    return replace(found, message="; ".join((found.message, *loop.told)))
+    return replace(found, message="; ".join((found.message, *loop.told, *stands)))
 
 
 def _programmed(loop: RouteLoop) -> ResourceCondition:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, Problem, StateError
 from contracts.loading.files import GENESIS, json_text
-from contracts.loading.untrusted import json_of
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import read_regular
 
 #: Most bytes of one file of lines that are read.
@@ -120,3 +121,44 @@ class ChainWriter:
             os.ftruncate(self._descriptor, self.size)
             raise
         self.last_sha256, self.size, self.lines = digest, self.size + len(content), self.lines + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingRecords:
+    """Turns that a log does not hold. from_s None: whatever was before; turns None: nobody knows how many."""
+
+    from_s: float | None
+    to_s: float
+    turns: int | None
+
+    def __str__(self) -> str:
+        """For people."""
+        if self.from_s is None:
+            return f"records before {self.to_s:.0f} s are missing: older files were removed, or are not given"
+        return f"{self.turns} records from {self.from_s:.0f} to {self.to_s:.0f} s could not be written"
+
+    def covers(self, at_s: float) -> bool:
+        """Whether what was in force at ``at_s`` is among them."""
+        return (self.from_s is None or at_s >= self.from_s) and at_s < self.to_s
+
+
+def missing_records(rows: Sequence[Mapping[str, Any]]) -> tuple[MissingRecords, ...]:
+    """What is missing before and between ``rows``, which are those of whole files of a decision log.
+
+    Raises StateError where a line says it in another form.
+    """
+    try:
+        return tuple(_missing(rows))
+    except MALFORMED as error:
+        raise StateError(f"decision log: expected what is missing, got {error!r}"[:300]) from None
+
+
+def _missing(rows: Sequence[Mapping[str, Any]]) -> Iterator[MissingRecords]:
+    first = next((row for row in rows if row.get("kind") == "tick"), None)
+    if first is not None and rows[0].get("previous") != GENESIS:
+        yield MissingRecords(from_s=None, to_s=float(first["now_s"]), turns=None)
+    for told in (row.get("missing") for row in rows if row.get("kind") == "start"):
+        if told:
+            yield MissingRecords(
+                from_s=float(told["from_s"]), to_s=float(told["to_s"]), turns=int(told["turns"])
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from contracts.errors import DocumentError, StateError
@@ -34,8 +34,9 @@ def controlling(folder: Path) -> Iterator[None]:
             f"{folder}: another controller (process {told or 'unknown'}) is in charge; end that first"
         ) from None
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # the lock keeps others out; a full disk only leaves them without the number
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -55,6 +56,7 @@ class StateKeeper:
             return
         moved = bool(turn.decision.moved[0]) and turn.in_force
         if moved or turn.at_s - self._written_at_s >= self._every_s:
+            self._written_at_s = float("-inf")  # where this fails, the next turn tries again
             self.write(turn.after)
             self._written_at_s = turn.at_s
 

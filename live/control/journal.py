@@ -74,6 +74,7 @@ class DecisionLog:
         self._writer = ChainWriter(self._path(self._number), _end_of(found[:-1]))
         self.repaired_bytes = self._writer.repaired_bytes
         self._last_note = ""
+        self._missing: dict[str, Any] = {}
         self._begin(beginning.state)
 
     def close(self) -> None:
@@ -81,12 +82,30 @@ class DecisionLog:
         self._writer.close()
 
     def turn(self, turn: Turn) -> None:
-        """Append what came of ``turn``. Raises OSError where it cannot be written; the chain stays whole."""
+        """Append what came of ``turn``. Raises OSError where it cannot be written; the chain stays whole, and
+        what is written next says what is missing and begins with the state that it goes on from.
+        """
         if turn.decision is None or turn.telemetry is None:
             self._note(turn)
             return
+        try:
+            self._decided(turn)
+        except OSError:
+            self.missed(turn)
+            raise
+
+    def missed(self, turn: Turn) -> None:
+        """``turn`` is not in the log and never will be: whoever reads on is told."""
+        if turn.decision is not None:
+            first = self._missing or {"from_s": turn.at_s, "turns": 0}
+            self._missing = {**first, "to_s": turn.at_s, "turns": first["turns"] + 1}
+
+    def _decided(self, turn: Turn) -> None:
+        assert turn.decision is not None
         if self._writer.size >= self.segment_bytes:
             self._next(turn.before)
+        elif self._missing:
+            self._begin(turn.before)
         self._writer.append(tick_row(turn, self._beginning.setup), durable=bool(turn.decision.moved[0]))
         self._last_note = ""
 
@@ -122,7 +141,8 @@ class DecisionLog:
             "contract_sha256": setup.contract.sha256,
             "state": None if state is None else json.loads(state_to_json(state, setup)),
         }
-        self._writer.append(row, durable=True)
+        self._writer.append(row | ({"missing": self._missing} if self._missing else {}), durable=True)
+        self._missing = {}
 
     def _path(self, number: int) -> Path:
         return self.folder / f"decisions-{number:06d}.jsonl"

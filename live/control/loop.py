@@ -136,6 +136,9 @@ class LiveController:
         found = begun.turn
         if found.telemetry is not None:
             found = self._turn(found, found.telemetry, decided)
+            outdated = str(getattr(self.ports.source, "outdated", ""))
+            if outdated and not found.error:
+                found = replace(found, error=f"discovery: servers are as last seen: {outdated}")
         found = replace(found, took_ms=self.ports.clock.now_ms() - begun.began_ms)
         self.state = found.after
         if found.error:

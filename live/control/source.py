@@ -69,6 +69,11 @@ class FleetSource:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="scrapes")
         self._scrape: Future[dict[str, EngineReading]] | None = None
 
+    @property
+    def outdated(self) -> str:
+        """Why servers are known only as they were last seen, "" where they are as now."""
+        return str(getattr(self._parts.discovery, "outdated", ""))
+
     def close(self) -> None:
         """Stop scraping."""
         self._threads.shutdown(cancel_futures=True)

@@ -158,16 +158,32 @@ def is_up(state: FleetState | None) -> bool:
 
 
 class FleetDiscovery:
-    """``live.ports.Discovery`` over a state file: always what was written last."""
+    """``live.ports.Discovery`` over a state file: what was written last, as far as it can be read.
+
+    A file that is gone or cannot be read changes no server: they stand as last seen, for as long as their
+    supervisor lives. ``outdated``: why they are only as last seen, "" where they are as now.
+    """
 
     def __init__(self, folder: FleetFolder) -> None:
         self._folder = folder
+        self._last: FleetState | None = None
+        self.outdated = ""
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """Every replica in the order of the fleet; absent ones after the supervisor's death."""
-        state = read_state(self._folder)
-        alive = is_up(state)
-        return tuple(_replica(server, alive) for server in (state.servers if state else ()))
+        """Every replica in the order of the fleet; absent ones after the supervisor's death.
+
+        Raises LiveError for a file that cannot be read, where none ever could.
+        """
+        try:
+            state, problem = read_state(self._folder), f"{self._folder.state}: the file is gone"
+        except LiveError as error:
+            if self._last is None:
+                raise
+            state, problem = None, str(error)
+        self.outdated = problem if state is None and self._last is not None else ""
+        self._last = state or self._last
+        alive = is_up(self._last)
+        return tuple(_replica(server, alive) for server in (self._last.servers if self._last else ()))
 
 
 def _replica(server: ServerState, alive: bool) -> LiveReplica:

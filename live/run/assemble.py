@@ -167,14 +167,13 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
         watches = _Watches(prober=prober, passive=PassiveWatch(), crowding=Crowding(plan.tokens_per_s))
         users = stack.enter_context(sampled(setup.fleet, prober, world.folder, options.sampled_port))
         source = stack.enter_context(closing(_source(world, options, setup, clock, watches, users.probes)))
-        decide(
-            initial_state(setup, 1), source.read(), setup
-        )  # compiles; what was before is not ours to judge
+        decide(initial_state(setup, 1), source.read(), setup)  # compiles; what was before is nobody's
         told = recipe(documents, options, world.by_kernel(), rates)
         evidence = stack.enter_context(closing(_evidence(world, options, setup, plan)))
         beginning = Beginning(setup=setup, state=state, documents=told, code_version=code_version())
         log = stack.enter_context(closing(DecisionLog(world.folder, beginning)))
         keeper = StateKeeper(world.folder, setup, fleet=world.fleet)
+        alarms = PassiveJournal(log, watches.passive)
         actuator = _actuator(world, setup)
         returns, how = returning(world, options, plan.prompts, stack) if actuator else (None, "")
         ports = ControlPorts(
@@ -184,14 +183,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
             resetter=actuator,
             returns=returns,
             admits=actuator,
-            watchers=(
-                log,
-                PassiveJournal(log, watches.passive),
-                keeper,
-                evidence,
-                *users.watchers,
-                *watchers,
-            ),
+            watchers=(log, alarms, keeper, evidence, *users.watchers, *watchers),
         )
         yield Assembled(
             controller=LiveController(setup, ports, state),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, open_regular, read_regular_text
 from controller.shield.records import STAGES
-from live.control.chain import read_chain
+from live.control.chain import MissingRecords, missing_records, read_chain
 from live.control.journal import PASSIVE
 
 #: A decision record as it stands in a log.
@@ -105,17 +107,38 @@ def read_decisions(file: Path) -> list[Tick]:
 
     Of a live controller's log the chain is checked; its lines of other kinds are left out.
     """
-    return read_told(file)[0]
+    return list(read_told([file]).ticks)
 
 
-def read_told(file: Path) -> tuple[list[Tick], list[Tick]]:
-    """``read_decisions``, and the lines about alarms of passive signals, which a live log alone has."""
-    if _is_chained(file):
-        rows = list(enumerate(read_chain(file).rows, 1))
-        ticks = [_checked(row, file, number) for number, row in rows if row.get("kind") == "tick"]
-        return ticks, [_passive(row, file, number) for number, row in rows if row.get("kind") == PASSIVE]
-    lines = enumerate(lines_of(read_regular_text(file, TEXT_BYTES)), 1)
-    return [_record(text, file, number) for number, text in lines if text.strip()], []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldLog:
+    """A log as it is read: its records, alarms of passive signals, and what is missing; a live log alone has
+    the last two.
+    """
+
+    ticks: tuple[Tick, ...]
+    passive: tuple[Tick, ...] = ()
+    missing: tuple[MissingRecords, ...] = ()
+
+
+def read_told(files: Sequence[Path]) -> ToldLog:
+    """The log in ``files``, oldest first; DocumentError as ``read_decisions``."""
+    ticks: list[Tick] = []
+    passive: list[Tick] = []
+    rows: list[Tick] = []
+    for file in files:
+        if not _is_chained(file):
+            lines = enumerate(lines_of(read_regular_text(file, TEXT_BYTES)), 1)
+            ticks += [_record(text, file, number) for number, text in lines if text.strip()]
+            continue
+        own = read_chain(file).rows
+        for number, row in enumerate(own, 1):
+            if row.get("kind") == "tick":
+                ticks.append(_checked(row, file, number))
+            elif row.get("kind") == PASSIVE:
+                passive.append(_passive(row, file, number))
+        rows += own
+    return ToldLog(ticks=tuple(ticks), passive=tuple(passive), missing=missing_records(rows))
 
 
 def _passive(row: Tick, file: Path, number: int) -> Tick:

@@ -147,7 +147,8 @@ def text_lines(found: Explained) -> list[str]:
     lines = [", ".join(f"{key} {value}" for key, value in found.header.items() if value != "")]
     if found.incident is not None:
         lines.append(_incident(found.incident))
-    if not found.ticks:
+    lines += [str(one) for one in found.missing]
+    if not (found.ticks or found.missing):
         lines.append("no tick there, or none that moved anything")
     lines += [f"{_instant(one['now_s'])}: {passive_line(one)}" for one in found.passive]
     for tick in found.ticks:

@@ -21,6 +21,7 @@ from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
 from controller.ports import Policy, PolicyState
 from controller.state import ControllerState
+from live.control.chain import MissingRecords
 from live.control.journal import CONTROL, segments
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
@@ -183,10 +184,13 @@ class Explained:
     ticks: list[Tick]
     passive: list[Tick] = field(default_factory=list)
     """Alarms that no probe raised, of a live log, as they began and ended."""
+    missing: tuple[MissingRecords, ...] = ()
+    """What a live log does not hold of what was asked for."""
 
     def plain(self) -> dict[str, Any]:
         """As it is written in JSON."""
-        told = {"passive": self.passive} if self.passive else {}
+        told: dict[str, Any] = {"passive": self.passive} if self.passive else {}
+        told |= {"missing": [asdict(one) for one in self.missing]} if self.missing else {}
         return {**self.header, "incident": self.incident, "ticks": self.ticks, **told}
 
 
@@ -240,9 +244,8 @@ def log_files(place: Path) -> list[Path]:
 
 def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
     """What a decision log says: the tick at ``at_s``, or every tick that moved something."""
-    told = [read_told(one) for one in log_files(file)]
-    lines = [line for ticks, _ in told for line in ticks]
-    passive = [line for _, alarms in told for line in alarms]
+    told = read_told(log_files(file))
+    lines, missing = told.ticks, told.missing
     own = [line for line in lines if line.get("seed", seed) == seed]
     if not own:
         found = sorted({str(line.get("seed")) for line in lines})
@@ -250,14 +253,15 @@ def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
     if at_s is None:
         ticks = [line for line in own if line["moves"] or any(r["new"] for r in line["quarantined"])]
     else:
-        ticks = [line for line in own if line["now_s"] <= at_s + _SLACK_S][-1:]
+        missing = tuple(one for one in missing if one.covers(at_s))
+        ticks = [] if missing else [line for line in own if line["now_s"] <= at_s + _SLACK_S][-1:]
     header = {"log": str(file), "policy": own[0]["policy_id"], "seed": seed}
     header |= {} if own[0].get("executed", True) else {"mode": OBSERVED}
-    shown = passive if at_s is None else _in_force(passive, at_s)
-    return Explained(header=header, incident=None, ticks=ticks, passive=shown)
+    shown = list(told.passive) if at_s is None else _in_force(told.passive, at_s)
+    return Explained(header=header, incident=None, ticks=ticks, passive=shown, missing=missing)
 
 
-def _in_force(passive: list[Tick], at_s: float) -> list[Tick]:
+def _in_force(passive: Iterable[Tick], at_s: float) -> list[Tick]:
     """Of ``passive`` the alarms that had begun and not ended at ``at_s``."""
     newest = {(one["replica"], one["signal"]): one for one in passive if one["now_s"] <= at_s + _SLACK_S}
     return [one for one in newest.values() if one["began"]]

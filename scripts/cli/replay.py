@@ -33,6 +33,7 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Decide recorded telemetry again; exit 1 where the same set-up does not decide the same."""
+    from live.control.chain import missing_records
     from live.control.journal import read_log
     from live.control.replay import replay as again
     from live.control.replay import what_if
@@ -44,10 +45,18 @@ def replay(
     if any(one != recipes[0] for one in recipes):
         raise _refused(log, "one set-up throughout", "several", "replay the files of each start alone")
     setup = setup_again(recipes[0], other).setup
+    missing = missing_records(rows)
     found = (what_if if other else again)(rows, setup)
     if as_json:
-        typer.echo(json_text({**asdict(found), "identical": found.identical, "what_if": bool(other)}))
+        told = {
+            "identical": found.identical,
+            "what_if": bool(other),
+            "missing": [asdict(one) for one in missing],
+        }
+        typer.echo(json_text({**asdict(found), **told}))
     else:
+        for one in missing:
+            typer.echo(f"{one}; what is left is decided again from the state that it begins with")
         _show(found, bool(other))
     if not other and not found.identical:
         raise typer.Exit(1)

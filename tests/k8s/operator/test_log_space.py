@@ -10,6 +10,7 @@ import pytest
 
 from k8s.operator.journal import PolicyJournal
 from k8s.operator.log_space import LogSpace
+from live.control.chain import missing_records
 from live.control.journal import Beginning, DecisionLog, read_log, segments
 from live.control.loop import ControlPorts, LiveController
 from live.control.replay import replay
@@ -113,3 +114,4 @@ def test_without_any_room_nothing_is_written_and_it_is_said_once(
     found = replay(read_log(tmp_path / "a"), SETUP)
     assert found.identical
     assert (found.ticks, found.starts) == (5, 2)
+    assert [one.turns for one in missing_records(read_log(tmp_path / "a"))] == [40]

@@ -139,6 +139,21 @@ def test_a_port_that_raises_changes_nothing(port: str) -> None:
         np.testing.assert_array_equal(one.state.table, before)
 
 
+def test_servers_as_last_seen_are_judged_and_that_is_said() -> None:
+    """Discovery that fails stops no turn; each says that it goes by what was seen before."""
+    source = ScriptedTelemetry(script(LAYOUT, 3))
+    source.__dict__["outdated"] = "fleet.json: the file is gone"
+    one = LiveController(
+        SETUP, ControlPorts(source=source, clock=ManualClock(), actuator=RecordingActuator())
+    )
+    for turn in (one.step(), one.step()):
+        assert turn.executed
+        assert turn.decision is not None
+        assert turn.error == "discovery: servers are as last seen: fleet.json: the file is gone"
+    source.__dict__["outdated"] = ""
+    assert one.step().error == ""
+
+
 def test_silent_telemetry_holds_the_last_table() -> None:
     """After the evidence ends nothing moves, although the last that was seen was bad."""
     actuator = RecordingActuator()

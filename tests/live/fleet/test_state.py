@@ -91,6 +91,31 @@ def test_discovery_tells_the_phases_and_that_a_fleet_is_gone(tmp_path: Path) -> 
     assert {one.state for one in FleetDiscovery(folder).replicas()} == {ReplicaState.ABSENT}
 
 
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 0}'])
+def test_servers_stand_as_last_seen_where_the_file_cannot_be_read(tmp_path: Path, text: str | None) -> None:
+    """Gone, torn or of others: what was known holds and why is said, until the file is whole again; who never
+    read one knows nothing. Without their supervisor they are absent, whatever the file says.
+    """
+    folder, this = FleetFolder(path=tmp_path), process_id(os.getpid())
+    assert this is not None
+    write_state(folder, fleet(this))
+    discovery = FleetDiscovery(folder)
+    known = discovery.replicas()
+    assert [one.state for one in known] == [ReplicaState.READY, ReplicaState.DEAD]
+    assert discovery.outdated == ""
+    folder.state.unlink() if text is None else folder.state.write_text(text)
+    assert discovery.replicas() == known
+    assert "fleet.json" in discovery.outdated
+    if text is not None:
+        with pytest.raises(LiveError):
+            FleetDiscovery(folder).replicas()
+    write_state(folder, fleet(NOBODY))
+    assert {one.state for one in discovery.replicas()} == {ReplicaState.ABSENT}
+    assert discovery.outdated == ""
+    folder.state.unlink()
+    assert {one.state for one in discovery.replicas()} == {ReplicaState.ABSENT}
+
+
 def test_the_state_file_is_plain_json(tmp_path: Path) -> None:
     """Other programs can read it: names of phases are words."""
     folder = FleetFolder(path=tmp_path)

@@ -80,7 +80,7 @@ def test_a_replica_that_stays_as_it_was_is_left_alone(seed: int) -> None:
 
 
 def test_an_alarm_says_what_it_stands_on_and_when_it_is_over() -> None:
-    """Who, which signal, in which unit, its numbers; a new process ends it, what is written is dropped."""
+    """Who, which signal, in which unit, its numbers; a new process ends it; what was written is dropped."""
     watch = PassiveWatch()
     for reading in readings([(PAST + 1, USUAL), (60, {**USUAL, "tokens": 120.0})]):
         watch.receive({"a-0": reading})

@@ -1,0 +1,50 @@
+"""What the conditions of a policy say of pods that cannot be read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from k8s.operator.admission import PolicyAdmission
+from k8s.operator.conditions import condition
+from k8s.operator.report import _resolved
+from k8s.operator.route_loop import RouteLoop
+
+TAKEN = cast(
+    PolicyAdmission, SimpleNamespace(resolved=condition("ResolvedRefs", True, "Resolved", "all found"))
+)
+
+
+def loop(error: str, pods: tuple[str, ...], told: tuple[str, ...] = ()) -> RouteLoop:
+    """As much of a policy's loop as is looked at."""
+    found: Any = SimpleNamespace(
+        discovery=SimpleNamespace(problems=(), pods=pods),
+        standing=SimpleNamespace(discovery_error=error),
+        told=told,
+    )
+    return cast(RouteLoop, found)
+
+
+@pytest.mark.parametrize(
+    ("error", "pods", "status", "said"),
+    [
+        ("", ("a-0",), "True", "all found"),
+        (
+            "timed out",
+            ("a-0",),
+            "True",
+            "all found; pods stand as last seen, because they cannot be read: timed out",
+        ),
+        ("timed out", (), "Unknown", "timed out"),
+    ],
+)
+def test_pods_that_stand_as_last_seen_are_said_to(
+    error: str, pods: tuple[str, ...], status: str, said: str
+) -> None:
+    """Known pods go on being served and judged, and the status says that they are only as last seen; where
+    none was ever seen nothing is known.
+    """
+    found = _resolved(TAKEN, loop(error, pods))
+    assert (found.status, found.message) == (status, said)
