@@ -6,7 +6,12 @@ are those that need nothing but the document. Both are tried on the same broken 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from contracts.documents.drill import GUARD_METRICS
+from contracts.documents.trigger import Trigger
+from contracts.rules.scenario import MEASURED_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,16 @@ class Rule:
 def _once(items: str, key: str) -> str:
     """CEL: no two of ``items`` have the same ``key``."""
     return f"self.{items}.all(a, self.{items}.exists_one(b, b.{key} == a.{key}))"
+
+
+def _only_block(name: str, key: str, value: str) -> str:
+    """CEL: field ``name`` is there where ``key`` is ``value``, and nowhere else."""
+    return f"has({name}) == ({key} == '{value}')"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """CEL: a list of ``names``."""
+    return f"[{', '.join(repr(name) for name in names)}]"
 
 
 CONTRACT = (
@@ -119,6 +134,35 @@ ROUTE = (
     ),
 )
 
+
+def _guards(field: str) -> tuple[Rule, ...]:
+    """Of the guards in ``field``."""
+    return (
+        Rule(_once(field, "name"), f"{field}: each name once", field),
+        Rule(
+            f"self.{field}.all(g, g.metric in {_listed(GUARD_METRICS)})",
+            f"{field}: a drill watches {', '.join(GUARD_METRICS)}; name one of these metrics",
+            field,
+        ),
+        Rule(
+            f"self.{field}.all(g, g.threshold <= 1.0)",
+            f"{field}: a threshold is a share of one, at most 1; write 0.05 for 5 %",
+            field,
+        ),
+    )
+
+
+def _conditions() -> str:
+    """CEL: a trigger ``f.trigger`` has a condition."""
+    flags = [name for name, field in Trigger.model_fields.items() if field.annotation is bool]
+    others = [name for name in Trigger.model_fields if name not in flags]
+    given = [f"has(f.trigger.{name})" for name in others] + [f"f.trigger.{name}" for name in flags]
+    return " || ".join(given)
+
+
+_SHAPES = tuple(_only_block(f"f.{name}", "f.shape", name) for name in ("ramp", "intermittent", "slow_onset"))
+_TRACE = _only_block("self.load.trace_uri", "self.load.arrivals", "trace")
+
 DRILL = (
     Rule(_once("faults", "name"), "faults: each name once", "faults"),
     Rule(
@@ -131,10 +175,58 @@ DRILL = (
         "abort_when: a drill on a cluster needs at least one guard that ends it",
         "abort_when",
     ),
+    *_guards("steady_state"),
+    *_guards("abort_when"),
     Rule(
         "self.faults.all(f, !has(f.target.replica) || has(f.target.kernel))",
         "faults: a replica is counted within a kernel; name it",
         "faults",
+    ),
+    Rule(
+        "self.faults.all(f, !(has(f.target.replica) && has(f.target.replica_ratio)))",
+        "faults: either one replica or a share of them; leave one of the two away",
+        "faults",
+    ),
+    Rule(
+        f"self.faults.all(f, {' && '.join(_SHAPES)})",
+        "faults: a shape other than step has the block of its name, and no other one",
+        "faults",
+    ),
+    Rule(
+        "self.faults.all(f, f.shape == 'step' || f.shape == 'intermittent')",
+        "faults: faults of pods are on or off; choose shape step or intermittent",
+        "faults",
+    ),
+    Rule(
+        f"self.faults.all(f, !(f.kind in {_listed(MEASURED_KINDS)}) || has(f.condition) "
+        "|| (has(f.live) && has(f.live.mean_kl_nats)))",
+        f"faults: {', '.join(MEASURED_KINDS)} name the measured condition, or live.mean_kl_nats",
+        "faults",
+    ),
+    Rule(
+        f"self.faults.all(f, !has(f.trigger) || {_conditions()})",
+        "faults: a trigger has at least one condition; leave the block away for a fault that always acts",
+        "faults",
+    ),
+    Rule(
+        "self.faults.all(f, !has(f.trigger) || !has(f.trigger.prompt_residue) || "
+        "f.trigger.prompt_residue.lowest <= f.trigger.prompt_residue.highest && "
+        "f.trigger.prompt_residue.highest < f.trigger.prompt_residue.block_tokens)",
+        "faults: of a prompt_residue lowest <= highest < block_tokens",
+        "faults",
+    ),
+    Rule(
+        f"!has(self.load) || {_TRACE}",
+        "load: trace_uri goes with arrivals: trace, and that with trace_uri",
+        "load",
+    ),
+    Rule(
+        "!has(self.load) || !has(self.load.slice_mix) || self.load.slice_mix.all(a, "
+        "self.load.slice_mix.exists_one(b, b.slice == a.slice)) && "
+        "self.load.slice_mix.map(a, a.share).sum() > 0.999999 && "
+        "self.load.slice_mix.map(a, a.share).sum() < 1.000001",
+        "load: slice_mix names each slice once, with shares that add up to 1",
+        "load",
     ),
 )
 

@@ -18,6 +18,7 @@ import yaml
 from kubernetes import client
 
 from tests.support.cluster_worlds import SAMPLE
+from tests.support.drills import DRILL
 from tests.support.kube_api import Server, kubeconfig
 from tests.support.kube_assets import assets
 from tests.support.kubectl import Done, Kubectl
@@ -174,6 +175,41 @@ def _placed(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     found = dict(yaml.safe_load((SAMPLE / "pool.yaml").read_text(encoding="utf-8")))
     found["spec"]["kernels"][0] |= block
     return "pool", found
+
+
+def _of_other_pages() -> list[tuple[str, dict[str, Any]]]:
+    """Page and object of each YAML block of the other pages that a cluster may be given."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for name in ("drills", "faults", "live"):
+        text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        for block in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            loaded = yaml.safe_load(block)
+            if not (
+                isinstance(loaded, dict) and "kernels" in loaded
+            ):  # servers at addresses, without backends
+                found.append((name, _whole(loaded)))
+    return found
+
+
+def _whole(block: Any) -> dict[str, Any]:
+    """The object that ``block`` is, or is a part of."""
+    if isinstance(block, list):
+        (found,) = yaml.safe_load_all((SAMPLE / "contract.yaml").read_text(encoding="utf-8"))
+        return {**found, "spec": {**found["spec"], "clauses": [*found["spec"]["clauses"], *block]}}
+    if "apiVersion" in block:
+        return dict(block)
+    part = {"faults": [block]} if "onset_s" in block else block
+    return {**DRILL, "spec": {**DRILL["spec"], **part}}
+
+
+def test_blocks_of_other_pages_are_taken_too(kubectl: Kubectl) -> None:
+    """What the pages on drills, faults and live fleets write is taken by the server as well."""
+    blocks = _of_other_pages()
+    assert {page for page, _ in blocks} == {"drills", "faults", "live"}
+    for page, found in blocks:
+        flags = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+        done = kubectl.run(*flags, "--namespace=chat", "-f", "-", stdin=json.dumps(found))
+        assert done.returncode == 0, f"{page}: {done.stderr}"
 
 
 def test_the_page_names_files_that_are_there() -> None:

@@ -17,6 +17,7 @@ from contracts.loading.uris import resolve_uri
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION, document_of, object_of, resource_named
 from tests.support.backend_cases import BROKEN_BACKENDS
 from tests.support.documents_written import envelope
+from tests.support.drill_cases import BROKEN_DRILLS, SOUND_DRILL, grows
 from tests.support.drills import DRILL
 
 Object = dict[str, Any]
@@ -248,11 +249,14 @@ BROKEN |= {
     for name, (backend, said) in BROKEN_BACKENDS.items()
 }
 
+BROKEN |= {name: ("FaultDrill", change, said) for name, (change, said) in BROKEN_DRILLS.items()}
+
 #: What only a cluster asks for.
 CLUSTER_ONLY: dict[str, tuple[str, Change, str]] = {
     "no backend": ("KernelPool", lambda spec: spec["kernels"][0].pop("backend"), "names its backend"),
     "learned without artefact": ("RoutePolicy", lambda spec: spec.pop("artifact"), "pinned PolicyArtifact"),
     "no guard": ("FaultDrill", _set("abort_when", to=[]), "at least one guard"),
+    "a dose that grows": ("FaultDrill", grows, "on or off"),
 }
 
 
@@ -270,6 +274,14 @@ def test_nonsense_is_refused_at_apply(api: client.ApiClient, namespace: str, nam
     broken = VALID[kind]()
     change(broken["spec"])
     assert said in refusal(api, namespace, broken)
+
+
+@pytest.mark.needs("kube_api")
+def test_a_drill_of_everything_is_taken(api: client.ApiClient, namespace: str) -> None:
+    """No rule of the definitions refuses what the loader takes, at the limits of each."""
+    found = drill()
+    found["spec"].update(copy.deepcopy(SOUND_DRILL))
+    assert document_of(create(api, namespace, found)).metadata.name == found["metadata"]["name"]
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from k8s.operator.drills.admission import DrillPlace, judge_drill
 from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER
-from tests.support.cluster_worlds import Bench
+from k8s.operator.objects import Resources
+from tests.support.cluster_worlds import SHED, Bench
 from tests.support.drilled_pods import DrillWorld, drill_spec, drill_world
 
 pytestmark = [
@@ -49,7 +51,6 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "ResolvedRefs",
         "NotForDrills",
     ),
-    "a metric that nobody measures": ({"abort_when": [GUARD]}, "Accepted", "Invalid"),
     "a fault that no server takes": (
         {"faults": REBUILT},
         "Accepted",
@@ -76,11 +77,32 @@ def test_bad_input_is_said_and_nothing_is_struck(
         assert world.in_force("chat-fp8-0") == []
 
 
-def test_a_drill_without_guards_is_refused_at_apply(bench: Bench) -> None:
-    """The API server itself refuses a drill that no guard ends."""
+@pytest.mark.parametrize(
+    ("guards", "said"), [([], "needs at least one guard"), ([GUARD], "a drill watches failure_rate")]
+)
+def test_a_drill_that_nothing_can_end_is_refused_at_apply(
+    bench: Bench, guards: list[dict[str, Any]], said: str
+) -> None:
+    """The API server itself refuses a drill that no guard ends, or one that nobody measures."""
     world = DrillWorld(bench=bench, folder=Path())
-    with pytest.raises(client.ApiException, match="needs at least one guard"):
-        world.apply(abort_when=[])
+    with pytest.raises(client.ApiException, match=said):
+        world.apply(abort_when=guards)
+
+
+def test_a_drill_from_before_the_servers_rules_is_refused_by_the_runner() -> None:
+    """What a server stored under an earlier definition is judged again: the condition says what is wrong."""
+    spec = {**drill_spec(), "abort_when": [GUARD]}
+    found = {
+        "apiVersion": "selvage.dev/v1alpha1",
+        "kind": "FaultDrill",
+        "metadata": {"name": "old"},
+        "spec": spec,
+    }
+    place = DrillPlace(namespace="chat", allowed=frozenset({"chat"}), shed=SHED)
+    nothing = Resources(contracts={}, pools={}, policies={}, promotions={})
+    accepted = judge_drill(found, nothing, place).accepted
+    assert (accepted.status, accepted.reason) == ("False", "Invalid")
+    assert "failure_rate" in accepted.message
 
 
 def test_a_namespace_that_is_not_allowed_is_said(bench: Bench) -> None:
