@@ -12,8 +12,8 @@ import typer
 from contracts.errors import DocumentError, MissingPartError, Problem
 from contracts.loading.uris import resolve_uri
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
-from scripts.e5.experiment import Options
-from scripts.e5.terminal import command_from, command_of, configurations_of, run_and_show
+from scripts.e5.run.experiment import Options
+from scripts.e5.run.terminal import command_from, command_of, configurations_of, run_and_show
 from scripts.provenance import cores
 from scripts.workers import BACKEND_HELP, EVERY_CORE, refuse_unknown
 
