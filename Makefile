@@ -43,7 +43,7 @@ hostile: setup-test ## The long part of tests/hostile: 10,000 mutated files per 
 
 readme: setup ## Run E5 and write the result section of README.md
 	$(BIN)/selvage e5 --stress-seeds 0 --out out/readme
-	$(BIN)/python -m scripts.e5.readme out/readme/e5.json
+	$(BIN)/python -m scripts.e5.pages.readme out/readme/e5.json
 
 check: ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -11,5 +11,7 @@ SHIPPED_META = f"{LIBRARY}meta-contract.yaml"
 SHIPPED_ARTEFACT = f"{LIBRARY}policies/routing.yaml"
 SHIPPED_RECIPE = f"{LIBRARY}recipes/routing.yaml"
 SHIPPED_SUITE = f"{LIBRARY}suites/e5.yaml"
+#: Loads and declarations that are not as told.
+STRESS_SUITE = f"{LIBRARY}suites/e5-stress.yaml"
 #: The world that the scenarios of E5 are built on.
 E5_BASE = f"{LIBRARY}suites/e5-base.yaml"

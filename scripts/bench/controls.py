@@ -7,7 +7,7 @@ thresholds that the controller's detector has by default, over 1,000 slice-days.
 one probe in fifty is lost, and every replica restarts once a day, which begins its streams anew.
 
 ``selvage bench controls --load 60,80,95,110`` runs whole fleets instead, with requests, at these shares of
-what the fleet truly carries, and counts false switches: ``scripts.e5.load_controls``.
+what the fleet truly carries, and counts false switches: ``scripts.studies.load_controls``.
 
 Two configurations: ``healthy``, as measured, each replica walking through its prompts; and ``at_limit``,
 where drifts are scaled until the worst clause of each slice stands at its limit, and prompts are drawn
@@ -28,8 +28,6 @@ from contracts.rng import stream
 from contracts.telemetry import ProbeSamples, Source
 from controller.detect.budget import MONTH_S
 from controller.detect.sequential.spread import normalisers, stretches
-from scripts.e5.load_controls import DAYS as LOAD_DAYS
-from scripts.e5.load_controls import POLICIES, load_controls
 from scripts.studies.detection.measured import REPLICAS, plan_for, shipped
 from scripts.studies.detection.speed import warm
 from scripts.studies.detection.stream_evidence import (
@@ -40,6 +38,8 @@ from scripts.studies.detection.stream_evidence import (
     reset,
     with_spread,
 )
+from scripts.studies.load_controls import DAYS as LOAD_DAYS
+from scripts.studies.load_controls import POLICIES, load_controls
 
 Floats = NDArray[np.float64]
 SEED = 5

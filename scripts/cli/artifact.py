@@ -27,8 +27,8 @@ from policies.certify.evidence import evidence_file
 from policies.certify.signature import public_key, refuse_unsigned, signature_file, signature_of
 from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
-from scripts.e5.experiment import Options
-from scripts.e5.terminal import command_of, configurations_of, run_and_show
+from scripts.e5.run.experiment import Options
+from scripts.e5.run.terminal import command_of, configurations_of, run_and_show
 from scripts.guard import EXIT_FAILED
 from scripts.output import ready_folder, write_bytes
 from scripts.provenance import cores

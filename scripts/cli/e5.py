@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.loading.shipped import STRESS_SUITE
 from contracts.loading.uris import resolve_uri
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
-from scripts.e5.experiment import Options
-from scripts.e5.load_controls import STRESS
-from scripts.e5.terminal import command_from, command_of, configurations_of, run_and_show
+from scripts.e5.run.experiment import Options
+from scripts.e5.run.terminal import command_from, command_of, configurations_of, run_and_show
 from scripts.provenance import cores
 from scripts.workers import BACKEND_HELP, EVERY_CORE, refuse_unknown
 
@@ -125,7 +125,7 @@ def _has_stress_part(asked: E5Options) -> bool:
 def _stress_part(asked: E5Options) -> E5Options:
     """The options of a run of its own; a route policy is of the shipped suite's pool, and of that alone."""
     seeds = min(asked.stress_seeds, asked.seeds or asked.stress_seeds)
-    return replace(asked, suite=STRESS, seeds=seeds, out=asked.out / "stress", route_policy="")
+    return replace(asked, suite=STRESS_SUITE, seeds=seeds, out=asked.out / "stress", route_policy="")
 
 
 def _run_local(asked: E5Options) -> None:

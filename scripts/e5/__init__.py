@@ -1,1 +1,1 @@
-"""Experiment E5: its configurations, jobs, results and files."""
+"""Experiment E5: its suites and its policy configurations, and the rooms that run, judge and report them."""

@@ -17,7 +17,7 @@ from k8s.api.experiments import ApiExperiment
 from k8s.operator.objects import ClusterError, Manifest
 from k8s.process.drills import LEASE as RUNNER_LEASE
 from k8s.process.election import LEASE_S, Leadership
-from scripts.e5.experiment import write_results
+from scripts.e5.run.experiment import write_results
 from scripts.e5_cluster.borrowed import BorrowedPolicy
 from scripts.e5_cluster.drills import DrillCourse, result_of
 from scripts.e5_cluster.plan import COMMAND, ClusterOptions, ClusterSuite, plan_cluster

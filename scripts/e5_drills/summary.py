@@ -11,14 +11,14 @@ import typer
 from contracts.loading.files import json_text, plain
 from contracts.loading.loader import document_sha256
 from contracts.scoring.timeline import Timeline
-from scripts.e5.experiment import FORMAT
-from scripts.e5.harm import harm
 from scripts.e5.report.page import ReportInput, render
 from scripts.e5.report.plots import front_points
-from scripts.e5.results import Episodes, tables
-from scripts.e5.subjects import policy_hashes
+from scripts.e5.run.experiment import FORMAT
+from scripts.e5.run.subjects import policy_hashes
+from scripts.e5.run.terminal import print_tables
+from scripts.e5.scores.harm import harm
+from scripts.e5.scores.results import Episodes, tables
 from scripts.e5.suite import GROUPS
-from scripts.e5.terminal import print_tables
 from scripts.e5_drills.plan import DrillSuite, Entry
 from scripts.e5_drills.results import EpisodeResult
 from scripts.provenance import git_sha, machine_facts, sources_sha256

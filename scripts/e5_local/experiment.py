@@ -8,7 +8,7 @@ from dataclasses import replace
 import typer
 
 from scripts.drill.local import drilled_fleet, refuse_unfit, unfit_policies
-from scripts.e5.experiment import write_results
+from scripts.e5.run.experiment import write_results
 from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, announced, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, show, summary

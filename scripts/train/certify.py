@@ -29,7 +29,7 @@ from contracts.units import SECONDS_PER_DAY
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, judge_clauses
 from policies.certify.coverage import fleet_facts, ranges
 from policies.certify.evidence import evidence_text, text_sha256
-from scripts.e5.jobs import compiled
+from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from scripts.kept import KeptResults, world_facts
 from scripts.provenance import git_sha, package_version, sources_sha256

@@ -26,7 +26,7 @@ from policies.certify.evidence import EPISODES, SHARES
 from policies.registry import configuration_sha256, make_configuration
 from policies.supervised import under
 from scripts.e5.configurations import BASELINE_CONFIGURATION
-from scripts.e5.jobs import compiled
+from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import SuiteEntry
 from scripts.kept import KeptResults, world_facts
 from scripts.workers import Workers, opened

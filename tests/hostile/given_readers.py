@@ -30,7 +30,7 @@ from policies.certify.signature import public_key
 from policies.learned.runner import ScoreRunner
 from policies.offline.transitions import load_transitions
 from scripts.cli.decision_log import read_decisions
-from scripts.e5.parts import read_episodes
+from scripts.e5.scores.parts import read_episodes
 from scripts.e5.suite import expand_suite, load_suite
 from scripts.parity.drills import drill_parity
 from scripts.parity.recording import load_recording

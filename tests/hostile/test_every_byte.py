@@ -24,8 +24,8 @@ from policies.certify.artifact_files import write_artefact
 from policies.kinds import POLICIES
 from policies.registry import configuration_sha256
 from scripts.cli.policy import subject_of
-from scripts.e5.experiment import Options, header, plan_run
-from scripts.e5.jobs import compiled
+from scripts.e5.run.experiment import Options, header, plan_run
+from scripts.e5.run.jobs import compiled
 from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
 from simulator.world import measured
 from tests.hostile.test_files import selvage

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.random import Generator
 
 from live.measure.checkpoint import read_tokenizer
-from scripts.e5 import kept as kept_jobs
 from scripts.e5.configurations import parse_configuration
-from scripts.e5.jobs import Job, run_job
+from scripts.e5.run import kept as kept_jobs
+from scripts.e5.run.jobs import Job, run_job
 from scripts.e5.suite import expand_suite, load_suite
 from scripts.sb3 import bytes_of_zip
 from scripts.train.exported import network_of

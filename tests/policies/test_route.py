@@ -22,8 +22,8 @@ from contracts.loading.uris import resolve_uri
 from policies.route import CoverageGaps, route_setup
 from scripts.cli.main import app
 from scripts.e5.configurations import route_configuration
-from scripts.e5.experiment import Options, plan_run
 from scripts.e5.route import load_route
+from scripts.e5.run.experiment import Options, plan_run
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.scenario import load_scenario

@@ -67,7 +67,7 @@ BREACHES = {
     "policies/certify/certificate.py": "import policies.registry",
     "policies/rules/fixed.py": "import policies.learned.runner",
     "scripts/e5/suite.py": "import scripts.cli.e5",
-    "scripts/e5/results.py": "import scripts.train.certify",
+    "scripts/e5/scores/parts.py": "import scripts.train.certify",
     "scripts/train/certify.py": "import scripts.studies.training.native_ppo",
     "scripts/studies/detection/cases.py": "import scripts.bench.env",
     "scripts/bench/tick.py": "import scripts.cli.bench",
@@ -94,7 +94,9 @@ BREACHES = {
     "simulator/env/costs.py": "import simulator.env.core",
     "controller/supervise/switch_counter.py": "import controller.supervise.gate",
     "policies/certify/signature.py": "import policies.certify.admission",
-    "scripts/e5/comparison.py": "import scripts.e5.report.tables",
+    "scripts/e5/scores/comparison.py": "import scripts.e5.report.tables",
+    "scripts/e5/scores/results.py": "import scripts.e5.scores.harm",
+    "scripts/e5/run/jobs.py": "import scripts.e5.run.experiment",
     "scripts/studies/worlds/harm.py": "import scripts.studies.detection.cases",
 }
 #: A contract's name in the part of a report that says how it is broken, and what follows.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from contracts.scoring.timeline import Timeline
 from scripts.e5.configurations import Configuration
-from scripts.e5.results import Episodes, front, summarise
+from scripts.e5.scores.results import Episodes, front, summarise
 
 INK = "#010203"
 #: Okabe and Ito, told apart with any colour vision; brown in place of their yellow, which pales on white.

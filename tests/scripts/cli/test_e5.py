@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.cli.main import app
-from scripts.e5.experiment import Options
-from scripts.e5.terminal import configurations_of
+from scripts.e5.run.experiment import Options
+from scripts.e5.run.terminal import configurations_of
 from tests.support.e5_world import write_suite
 
 

@@ -24,7 +24,7 @@ from policies.supervised import kept_by, meta_sha256, own_meta
 from scripts.cli.main import app
 from scripts.drill.healer import RunningController
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
-from scripts.e5.jobs import compiled
+from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import expand_suite, load_suite
 from tests.policies.certify.test_certificate import certificate
 from tests.support.documents_written import write_yaml

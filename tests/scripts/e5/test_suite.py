@@ -11,7 +11,7 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from scripts.e5.configurations import parse_configuration, parse_configurations
-from scripts.e5.experiment import Options, plan_run
+from scripts.e5.run.experiment import Options, plan_run
 from scripts.e5.suite import GROUPS, expand_suite, load_suite
 from tests.support.e5_world import write_suite
 

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.loading.shipped import E5_BASE
 from contracts.loading.uris import resolve_uri
-from scripts.e5.jobs import compiled
+from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import load_suite
 from scripts.e5.suite_registry import REGISTRY, SUITES, entries, overlap, registry, suite_path
 from simulator.env.base import load_base

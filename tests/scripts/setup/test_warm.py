@@ -20,10 +20,10 @@ import json, sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 from policies.registry import BASELINES
-from scripts.e5.experiment import Options, plan_run, run
+from scripts.e5.run.experiment import Options, plan_run, run
 from policies.registry import make_configuration
 from policies.supervised import shipped_meta, under
-from scripts.e5.jobs import compiled
+from scripts.e5.run.jobs import compiled
 from scripts.setup.warm import warm
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes

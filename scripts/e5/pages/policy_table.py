@@ -1,8 +1,8 @@
 """One policy against all others in a finished run of E5: better or not, dominated or not, how near the best.
 
-    python -m scripts.e5.policy_table OUT --suite SUITE --candidate learned [--json]
+    python -m scripts.e5.pages.policy_table OUT --suite SUITE --candidate learned [--json]
 
-reads the measures of every episode from ``OUT/parts``; ``scripts.e5.comparison`` says what is compared.
+reads the measures of every episode from ``OUT/parts``; ``scripts.e5.scores.comparison`` says what counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.table import Table
 from contracts.loading.files import json_text
 from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
-from scripts.e5.comparison import SHOWN, compare, load_run
+from scripts.e5.scores.comparison import SHOWN, compare, load_run
 from scripts.e5.suite import GROUP_LABELS
 
 

@@ -1,7 +1,7 @@
 """Fill the tables of ``docs/policies-results.md``: what came of runs of E5, and of the search for settings.
 
-    python -m scripts.e5.policy_page docs
-    python -m scripts.e5.policy_page docs --run out/policies --suite SUITE --mark e5
+    python -m scripts.e5.pages.policies docs
+    python -m scripts.e5.pages.policies docs --run out/policies --suite SUITE --mark e5
 
 The first writes the table of tuned settings from the files that ship; the second two tables of a finished
 run, between the marks ``e5`` and ``e5-differences``: nothing is typed by hand.
@@ -19,8 +19,8 @@ import typer
 
 from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
-from scripts.e5.comparison import compare, load_run
 from scripts.e5.configurations import TUNED, TUNING, parse_configuration, parse_configurations, tuned
+from scripts.e5.scores.comparison import compare, load_run
 from scripts.e5.suite import load_suite
 from scripts.output import fill, table
 

@@ -1,7 +1,7 @@
 """Fill the tables of ``docs/harm.md`` from the ``e5.json`` of a run: nothing is typed by hand.
 
-python -m scripts.e5.harm_page docs --run out/e5-stress/e5.json
-python -m scripts.e5.harm_page docs --run out/e5-common/e5.json --common
+python -m scripts.e5.pages.harm docs --run out/e5-stress/e5.json
+python -m scripts.e5.pages.harm docs --run out/e5-common/e5.json --common
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import typer
 
 from contracts.errors import DocumentError, Problem
 from contracts.scoring.measure_table import MEASURE_LABELS
-from scripts.e5.harm import HARM, HARM_TO
 from scripts.e5.report.tables import TableCell, harm_table
+from scripts.e5.scores.harm import HARM, HARM_TO
 from scripts.output import fill, table
 
 PAGE = "harm.md"

@@ -11,11 +11,11 @@ import pytest
 
 from contracts.scoring.intervals import poisson_rate
 from contracts.units import SECONDS_PER_MONTH
-from scripts.e5 import experiment as e5
-from scripts.e5 import jobs
-from scripts.e5.experiment import Options, plan_run, run, write_results
-from scripts.e5.jobs import JobResult
-from scripts.e5.results import front
+from scripts.e5.run import experiment as e5
+from scripts.e5.run import jobs
+from scripts.e5.run.experiment import Options, plan_run, run, write_results
+from scripts.e5.run.jobs import JobResult
+from scripts.e5.scores.results import front
 from tests.support.e5_world import CONFIGURATIONS, write_suite
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

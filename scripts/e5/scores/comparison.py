@@ -27,7 +27,7 @@ from contracts.scoring.intervals import (
     poisson_rate,
 )
 from scripts.e5.configurations import BASELINE_CONFIGURATION, INFORMED
-from scripts.e5.parts import read_episodes
+from scripts.e5.scores.parts import read_episodes
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from scripts.e5.jobs import Job
+from scripts.e5.run.jobs import Job
 from scripts.e5.suite import SuiteEntry
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario

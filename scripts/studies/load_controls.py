@@ -13,7 +13,7 @@ from math import ceil
 from pathlib import Path
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.shipped import LIBRARY
+from contracts.loading.shipped import STRESS_SUITE
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.intervals import poisson_rate
 from contracts.scoring.switches import SwitchMeasures, measure_switches
@@ -25,7 +25,6 @@ from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
 
-STRESS = f"{LIBRARY}suites/e5-stress.yaml"
 POLICIES = ("sequential", "hysteresis")
 #: Seeds that no suite uses.
 SEED = 970001
@@ -58,7 +57,7 @@ class LoadControls:
 
 def load_controls(loads: tuple[str, ...], policies: tuple[str, ...], days: float) -> dict[str, object]:
     """Figures of every policy at every load, flat, over at least ``days`` slice-days each."""
-    suite, file = load_suite(resolve_uri(STRESS, Path.cwd() / "selvage bench"))
+    suite, file = load_suite(resolve_uri(STRESS_SUITE, Path.cwd() / "selvage bench"))
     entries = {entry.name: entry for entry in expand_suite(suite, file)}
     flat: dict[str, object] = {"seed": SEED, "horizon_s": HORIZON_S, "suite": suite.metadata.name}
     for load in loads:

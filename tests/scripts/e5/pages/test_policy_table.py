@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
-from scripts.e5.comparison import compare, dominates, load_run, verdict
+from scripts.e5.scores.comparison import compare, dominates, load_run, verdict
 from scripts.e5.suite import load_suite
 from tests.support.e5_world import write_suite
 

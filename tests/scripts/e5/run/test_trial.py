@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.e5 import terminal, trial
-from scripts.e5.experiment import Options, plan_run
-from scripts.e5.trial import estimated_s
+from scripts.e5.run import terminal, trial
+from scripts.e5.run.experiment import Options, plan_run
+from scripts.e5.run.trial import estimated_s
 from tests.support.e5_world import write_suite
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from contracts.scoring.measures import EpisodeMeasures, measure_episode
 from contracts.scoring.quality import healthy_quality
-from scripts.e5.harm import harm
 from scripts.e5.report.tables import harm_table
-from scripts.e5.results import Episodes
+from scripts.e5.scores.harm import harm
+from scripts.e5.scores.results import Episodes
 from tests.support.episodes import quiet_record
 
 SCENARIOS = ("calm", "crowd")

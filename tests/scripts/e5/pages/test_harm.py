@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
-from scripts.e5.harm import HARM
-from scripts.e5.harm_page import COMMON, PAGE, SHOWN, main, tables
+from scripts.e5.pages.harm import COMMON, PAGE, SHOWN, main, tables
+from scripts.e5.scores.harm import HARM
 
 
 def content(policies: tuple[str, ...]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from contracts.errors import DocumentError
 from contracts.units import SECONDS_PER_MONTH
 from scripts.cli.bench import bench
-from scripts.e5.load_controls import DAYS, LoadControls, load_controls
+from scripts.studies.load_controls import DAYS, LoadControls, load_controls
 
 
 def test_a_hundred_slice_days_without_any_bound_the_rate() -> None:

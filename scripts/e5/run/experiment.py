@@ -21,16 +21,13 @@ from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.timeline import Timeline
 from contracts.workload.azure_trace import load_trace
 from policies.supervised import meta_sha256
-from scripts.e5.budget import budgets
 from scripts.e5.configurations import Configuration, parse_configurations, route_configuration
-from scripts.e5.harm import harm
-from scripts.e5.jobs import Job, JobResult, compiled, run_jobs
-from scripts.e5.kept import KeptJobs
 from scripts.e5.report.page import ReportInput, render
 from scripts.e5.report.plots import FrontPoint, front_points
-from scripts.e5.results import Episodes, tables
 from scripts.e5.route import read_route, refuse_other_pool
-from scripts.e5.subjects import (
+from scripts.e5.run.jobs import Job, JobResult, compiled, run_jobs
+from scripts.e5.run.kept import KeptJobs
+from scripts.e5.run.subjects import (
     broken_at_rest,
     observed_without_certificate,
     policy_hashes,
@@ -40,6 +37,9 @@ from scripts.e5.subjects import (
     scenario_facts,
     uncovered,
 )
+from scripts.e5.scores.budget import budgets
+from scripts.e5.scores.harm import harm
+from scripts.e5.scores.results import Episodes, tables
 from scripts.e5.suite import GROUPS, SuiteEntry, expand_suite, load_suite
 from scripts.output import ready_folder, write_json, write_whole
 from scripts.provenance import git_sha, machine_facts, sources_sha256

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from scripts.e5.configurations import tuned
-from scripts.e5.policy_page import PAGE, label, run_tables, tuning_table
+from scripts.e5.pages.policies import PAGE, label, run_tables, tuning_table
 from tests.support.paths import DOCS
 
 MEASURES = ("mttr_s", "quality_preservation", "false_switches_per_slice_month", "failed_ratio")

@@ -8,8 +8,8 @@ import pytest
 from controller.detect.streams.protocol import guaranteed_threshold
 from controller.detect.window import WindowDetector
 from policies.registry import make_configuration
-from scripts.e5.budget import budgets
 from scripts.e5.report.budget_table import HEADS, budget_table
+from scripts.e5.scores.budget import budgets
 from tests.support.builders import make_fleet
 
 

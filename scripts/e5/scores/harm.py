@@ -16,7 +16,7 @@ from contracts.loading.files import plain
 from contracts.scoring.intervals import Bound, simultaneous_limits
 from contracts.scoring.measure_table import MEASURES
 from contracts.units import CONFIDENCE
-from scripts.e5.results import Episodes
+from scripts.e5.scores.results import Episodes
 
 #: Whose world is the one in which nobody moves.
 HARM_TO = "fixed-bare"

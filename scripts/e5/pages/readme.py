@@ -1,7 +1,7 @@
 """Fill the result section of README.md, and its plot, from the ``e5.json`` of a run.
 
 ``make readme`` runs E5 with the learned policy beside the suite's own ones, then
-``python -m scripts.e5.readme out/readme/e5.json``: nothing is typed by hand, so page and run agree.
+``python -m scripts.e5.pages.readme out/readme/e5.json``: nothing is typed by hand, so page and run agree.
 """
 
 from __future__ import annotations

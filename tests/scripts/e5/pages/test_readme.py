@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
-from scripts.e5.readme import COLUMNS, MARK, PAGE, plot, section
+from scripts.e5.pages.readme import COLUMNS, MARK, PAGE, plot, section
 from scripts.output import filled
 
 LEAF = {"mean": 0.5, "ci_low": 0.25, "ci_high": 0.75, "n": 20}

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.loading.files import json_text
-from scripts.e5.experiment import Options, RunPlan, plan_run, run, write_results
-from scripts.e5.jobs import compiled
 from scripts.e5.report.tables import number
-from scripts.e5.subjects import observed_without_certificate
+from scripts.e5.run.experiment import Options, RunPlan, plan_run, run, write_results
+from scripts.e5.run.jobs import compiled
+from scripts.e5.run.subjects import observed_without_certificate
+from scripts.e5.run.trial import estimated_s
 from scripts.e5.suite import GROUP_LABELS
-from scripts.e5.trial import estimated_s
 from scripts.guard import kept_in, on_interrupt
 from scripts.output import TABLE_WIDTH, ready_folder
 from scripts.progress import told

@@ -11,8 +11,8 @@ from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from policies.registry import configuration_sha256
 from scripts.e5.configurations import Configuration
-from scripts.e5.jobs import compiled
 from scripts.e5.route import read_route
+from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import SuiteEntry
 from simulator.world.at_rest import BrokenAtRest
 from simulator.world.compiled_scenario import CompiledScenario
