@@ -34,6 +34,13 @@ INPUT, OUTPUT = "inputs", "scores"
 IR_VERSION = 8
 
 Weights = Mapping[str, NDArray[np.float32]]
+#: Arrays of ``Scorer.state_dict`` by name; none of their sizes depends on the layout.
+WEIGHTS = (
+    *("reader.cell.weight", "reader.cell.bias", "reader.kernel.weight", "reader.slice.weight"),
+    *("reader.fleet.weight", "reader.again.weight", "reader.again.bias"),
+    *("reader.over_kernels.weight", "reader.over_slices.weight", "rule.weight", "kernel_rule.weight"),
+    *("score.weight", "score.bias", "shed.weight", "shed.bias", "stay"),
+)
 
 
 def network_bytes(weights: Weights, layout: InputLayout) -> bytes:
@@ -41,6 +48,13 @@ def network_bytes(weights: Weights, layout: InputLayout) -> bytes:
     graph = _Graph(weights, layout)
     graph.build()
     return _file(graph, layout, {})
+
+
+def weight_places(layout: InputLayout) -> dict[str, str]:
+    """Where in the file of ``network_bytes`` each of ``WEIGHTS`` stands: names of its initialisers."""
+    graph = _Graph({name: np.zeros((1, 1), dtype=np.float32) for name in WEIGHTS}, layout)
+    graph.build()
+    return graph.places
 
 
 def recurrent_bytes(weights: Weights, layout: InputLayout) -> bytes:
@@ -87,6 +101,8 @@ class _Graph:
     def __init__(self, weights: Weights, layout: InputLayout) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
+        #: Names of the constants that hold weights, by the weight's name.
+        self.places: dict[str, str] = {}
         self._weights, self._layout = weights, layout
 
     def build(self) -> None:
@@ -103,7 +119,7 @@ class _Graph:
         blocked, bound = self._rules(kernels, cells, chosen)
         score = self._op("Sub", score, self._op("Mul", blocked, self._floats([BLOCKED])))
         score = self._op("Add", score, self._op("Mul", bound, self._floats([BOUND])))
-        stay = self._floats(self._weights["stay"].reshape(1))
+        stay = self._weight("stay", self._weights["stay"].reshape(1))
         score = self._op("Add", score, self._op("Mul", chosen, stay))
         score = self._op("Reshape", score, self._ints([-1, most, slices]))
         score = self._node("Transpose", [score], perm=[0, 2, 1])
@@ -199,10 +215,16 @@ class _Graph:
         return self._op("Greater", name, self._floats([limit]))
 
     def _linear(self, name: str, module: str, suffix: str = "") -> str:
-        weight = np.ascontiguousarray(self._weights[f"{module}.weight{suffix}"].T)
-        out = self._op("MatMul", name, self._floats(weight))
-        bias = self._weights.get(f"{module}.bias{suffix}")
-        return out if bias is None else self._op("Add", out, self._floats(bias))
+        matrix, bias = f"{module}.weight{suffix}", f"{module}.bias{suffix}"
+        columns = np.ascontiguousarray(self._weights[matrix].T)
+        out = self._op("MatMul", name, self._weight(matrix, columns))
+        if bias not in self._weights:
+            return out
+        return self._op("Add", out, self._weight(bias, self._weights[bias]))
+
+    def _weight(self, name: str, values: NDArray[np.float32]) -> str:
+        self.places[name] = self._floats(values)
+        return self.places[name]
 
     def _part(self, name: str, axis: int, start: int, length: int) -> str:
         ends = [self._ints([value]) for value in (start, start + length, axis)]

@@ -128,8 +128,9 @@ def learned_policy(
     if runner.slices != len(fleet.home) or kernels >= runner.choices:
         actual = f"{kernels} kernels and {len(fleet.home)} slices in the fleet"
         hint = (
-            "name a fleet like the one it was trained for; `selvage policy suite SCENARIO` writes "
-            "certification suites and a meta-contract for a fleet of your own"
+            "name a fleet like the one it was trained for; `selvage policy export MANIFEST --scenario "
+            "SCENARIO` writes its network for a fleet of your own, `selvage policy suite SCENARIO` what "
+            "certifies it there"
         )
         expected = f"at most {runner.choices - 1} kernels and {runner.slices} slices"
         raise _refused(file, expected, actual, hint)

@@ -32,7 +32,7 @@ from scripts.e5.run.terminal import command_of, configurations_of, run_and_show
 from scripts.guard import EXIT_FAILED
 from scripts.output import ready_folder, write_bytes
 from scripts.provenance import cores
-from scripts.train.exported import write_run
+from scripts.train.exported import write_for_fleet, write_run
 
 #: What a learned policy is compared with where nothing else is asked for.
 BASELINES = "hysteresis,burn-rate,sequential,linear-program"
@@ -61,6 +61,12 @@ class ExportOptions:
     name: Annotated[str, typer.Option(help="Name of the artefact.")] = "routing"
     seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None
     recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE
+    scenario: Annotated[
+        str,
+        typer.Option(
+            help="Scenario whose fleet the network of a manifest is to read, to be certified there."
+        ),
+    ] = ""
     certificate: Annotated[Path | None, typer.Option(help="JSON of `selvage policy certify`.")] = None
     meta: Annotated[
         str, typer.Option(help="MetaContract that the certificate passes, if not the shipped one.")
@@ -71,15 +77,23 @@ def export(asked: ExportOptions) -> None:
     """Write the ONNX file and its manifest; equal runs or models give equal bytes.
 
     Without --certificate the artefact may be evaluated, certified and observed, but drives nowhere.
+    With --scenario the weights of a manifest (package:contracts/library/policies/routing.yaml is the shipped
+    one) are written for the slices and kernels of that fleet, without the certificate of the first.
     """
     run, out, name = asked.run, asked.out, asked.name
     if (run is None) == (asked.sb3 is None):
         raise typer.BadParameter("give a run folder or --sb3 model.zip, one of them")
-    if run is not None and run.is_file() and not (asked.certificate or asked.meta):
-        raise typer.BadParameter("a manifest is completed with --certificate, --meta or both; give one")
+    if asked.scenario and (run is None or run.is_dir() or asked.certificate):
+        raise typer.BadParameter("--scenario takes a manifest, and no certificate: certify what it writes")
+    if run is not None and run.is_file() and not (asked.certificate or asked.meta or asked.scenario):
+        raise typer.BadParameter(
+            "a manifest is completed with --certificate, --meta or both, or read for the fleet of --scenario"
+        )
     ready_folder(out)
     if asked.sb3 is not None:
         path = _write_plain(asked.sb3, out, name)
+    elif asked.scenario:
+        path = write_for_fleet(str(run), asked.scenario, out, name)
     else:
         assert run is not None  # one of the two was given
         path = run if run.is_file() else write_run(run, out, name, asked.seed, asked.recipe)

@@ -1,4 +1,4 @@
-"""From a finished training folder to the ONNX file and the manifest of its policy."""
+"""From a finished training folder, or an artefact of another fleet, to the ONNX file and the manifest."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.untrusted import MALFORMED, arrays_of, json_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
+from policies.artefacts import load_artefact
 from policies.certify.artifact_files import RunsAs, write_artefact
 from policies.train.recipe import RecipeSpec, load_recipe, seed_folder
 
@@ -46,6 +47,26 @@ def write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) ->
         _manifest_training(training, shipped, document_sha256(document), document.spec, file),
         runs_as=RunsAs(recurrent=recurrent),
     )
+
+
+def write_for_fleet(manifest: str, scenario: str, out: Path, name: str) -> Path:
+    """Write NAME.onnx and NAME.yaml of the weights of the artefact ``manifest`` for the fleet of
+    ``scenario``, without a certificate; the manifest's path. Raises DocumentError where its network reads one
+    size alone.
+    """
+    from policies.learned.resized import resized
+    from simulator.world.scenario import compile_scenario
+
+    artefact = load_artefact(manifest, allow_uncertified=True)
+    spec = artefact.manifest.spec
+    if spec.configuration is not None:
+        raise _refused(artefact.file, "a network of `selvage train`", f"one of `{spec.configuration}`")
+    file = resolve_uri(scenario, "selvage policy export --scenario")
+    layout = compile_scenario(load_as(Scenario, file), str(file)).layout
+    kernels, slices = len(layout.kernels), len(layout.slices)
+    content = resized(artefact.content, kernels, slices, spec.onnx.uri)
+    told = f"The weights of {artefact.manifest.metadata.name} ({spec.onnx.sha256}) for {slices} slices"
+    return write_artefact(out, name, content, f"{told}. {spec.description}", spec.training)
 
 
 def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:

@@ -23,7 +23,7 @@ def write_own_fleet(
     for kernel in kernels:
         write_profile(folder, kernel)
     write_yaml(folder / "pool.yaml", envelope("KernelPool", "own-pool", pool_spec(kernels)))
-    write_yaml(folder / "contract.yaml", contract_document("own-contract", SLICES))
+    write_yaml(folder / "contract.yaml", contract_document("own-contract", kernels[0].slices))
     document = scenario_document(kernels=kernels, horizon_s=horizon_s, rate_rps=6.0)
     spec = document["spec"]
     assert isinstance(spec, dict)

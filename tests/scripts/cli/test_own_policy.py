@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch")
 
-from policies.certify.artifact_files import write_artefact
+from policies.certify.artifact_files import SHIPPED_ARTEFACT, write_artefact
 from scripts.cli.main import app
 from tests.policies.learned.test_runner import TRAINING, content
-from tests.support.own_fleet import SLICES, write_own_fleet
+from tests.support.own_fleet import KERNELS, SLICES, write_own_fleet
 from tests.support.reduced_certificate import loosened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -33,13 +34,27 @@ def route_document(manifest: Path, scenario: Path, mode: str, *more: str | Path)
     return place
 
 
-def test_an_own_policy_is_certified_and_drives_an_own_route(tmp_path: Path) -> None:
-    """From a scenario of one's own to a certified policy in force, every command with exit code 0."""
-    scenario = write_own_fleet(tmp_path)
+@pytest.mark.parametrize(
+    ("shipped", "slices"),
+    [(False, SLICES), (True, SLICES), (True, tuple(f"tenant-{number}" for number in range(8)))],
+    ids=["untrained, 2 slices", "shipped, 2 slices", "shipped, 8 slices"],
+)
+def test_an_own_policy_is_certified_and_drives_an_own_route(
+    tmp_path: Path, shipped: bool, slices: tuple[str, ...]
+) -> None:
+    """From a scenario of one's own to a certified policy in force, every command with exit code 0; so for the
+    shipped network, on kernels and numbers of slices that it never saw.
+    """
+    kernels = tuple(replace(kernel, slices=slices) for kernel in KERNELS)
+    scenario = write_own_fleet(tmp_path, kernels=kernels)
     run("policy", "suite", scenario, "--out", tmp_path / "certify", "--seeds", "2", "--quiet-days", "0.1")
     meta = tmp_path / "certify" / "meta-contract.yaml"
     loosened(meta)
-    bare = write_artefact(tmp_path / "art", "own", content(slices=len(SLICES)), "Untrained.", TRAINING)
+    if shipped:
+        words = ("--scenario", scenario, "--name", "own", "--out", tmp_path / "art")
+        bare = Path(run("policy", "export", SHIPPED_ARTEFACT, *words).stdout.strip())
+    else:
+        bare = write_artefact(tmp_path / "art", "own", content(slices=len(slices)), "Untrained.", TRAINING)
     watching = route_document(bare, scenario, "observe", "--meta", meta)
     watched = run("simulate", scenario, "--route-policy", watching, "--json")
     assert "observing without a certificate" in watched.stderr
