@@ -10,9 +10,10 @@ import pytest
 
 from contracts.documents.artifact import Training
 from contracts.errors import DocumentError
+from contracts.loading.shipped import SHIPPED_ARTEFACT
 from controller.encoding.encoder import Encoder
 from policies.artefacts import load_artefact
-from policies.certify.artifact_files import SHIPPED_ARTEFACT, RunsAs, write_artefact
+from policies.certify.artifact_files import RunsAs, write_artefact
 from policies.learned.choosing import InputLayout
 from policies.learned.onnx_graph import WEIGHTS, recurrent_bytes
 from policies.learned.resized import resized

@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 pytest.importorskip("torch")
 
-from policies.certify.artifact_files import SHIPPED_ARTEFACT, write_artefact
+from contracts.loading.shipped import SHIPPED_ARTEFACT
+from policies.certify.artifact_files import write_artefact
 from scripts.cli.main import app
 from tests.policies.learned.test_runner import TRAINING, content
 from tests.support.own_fleet import KERNELS, SLICES, write_own_fleet
