@@ -2,8 +2,9 @@
 
 What it is told is plain data, computed where the scenario is known (``scripts.e5.known_faults``): which
 kernel, or which single replica, breaks the contract on which slices, from when until when it knows.
-It also knows what every kernel truly carries of this traffic. Everything else is as for the others: the
-planner (the linear program, or the two-threshold rule), the sequential detector, quarantine, shield and slew.
+It also knows what every kernel truly carries of this traffic, and leaves a tenth of that for bursts.
+Everything else is as for the others: the planner (the linear program, or the two-threshold rule), the
+sequential detector, quarantine, shield and slew.
 A single replica is ejected while its fault is known; one that answers all the same, late or most requests,
 only while the others carry what is offered; and a kernel that fails a share of its requests only while
 another that could serve fails a smaller one. Where such a kernel has to go on at home, it takes no other
@@ -25,6 +26,9 @@ Flags = NDArray[np.bool_]
 
 #: Offered load over what the others carry, up to which one that answers all the same is ejected.
 MOST_LOAD_RATIO = 0.95
+#: Of what the steady-state model carries, what is answered in time where arrivals are uneven: the rate that
+#: `selvage bench capacity` finds is a tenth lower. Planned without it, a home was filled beside idle kernels.
+IN_TIME_RATIO = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,7 @@ class InformedPolicy:
         each_rps = self._each_rps(seen.now_s)
         if each_rps is None:
             return seen
-        true_rps = seen.ready * each_rps
+        true_rps = IN_TIME_RATIO * seen.ready * each_rps
         return replace(seen, capacity_rps=true_rps, sure_rps=true_rps)
 
     def left(self, seen: Observation) -> tuple[Flags, Flags]:

@@ -114,6 +114,21 @@ def test_it_plans_with_what_kernels_truly_carry() -> None:
     assert (later[0, :, 0] * 8.0).sum() <= 2.0 + 1e-6
 
 
+def test_a_tenth_of_what_kernels_carry_is_left_for_bursts() -> None:
+    """A home that carries 10 requests/s at an even load is not let have 9.9 beside idle kernels: that much is
+    answered late as soon as arrivals are uneven, and everybody who learns capacity from answers knows it.
+    """
+    slices = len(FLEET.layout.slices)
+    true = np.full((1, len(FLEET.layout.kernels)), 10.0 / np.bincount(FLEET.layout.replica_kernel)[0])
+    notices = replace(no_notices(slices), replica_rps=true)
+    policy = make_configuration("informed", FLEET, notices=notices).policy
+    for offered_rps, stays in ((8.5, True), (9.9, False)):
+        state, offered = policy.initial(1), np.full((1, slices), offered_rps / slices)
+        for now_s in (15.0, 50.0, 85.0):
+            proposal, state = policy.propose(calm(FLEET, now_s, offered_rps=offered), state)
+        assert bool((proposal.table[0, :, 0] == 1.0).all()) is stays
+
+
 def test_capacities_need_an_instant_each() -> None:
     """Rows of capacities without as many instants are refused."""
     with pytest.raises(ValueError, match="rows"):
