@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from contracts.documents import FaultDrill
 from contracts.errors import DocumentError
 from k8s.resources.definition import definition
 from k8s.resources.kinds import VERSION, document_of, resource_named
@@ -119,12 +120,18 @@ def _created(drills: Drills) -> bool:
     return True
 
 
+def sound(drills: Drills, name: str) -> FaultDrill:
+    """The drill of that name, as it is read."""
+    found = document_of(drills.read(name))
+    assert isinstance(found, FaultDrill)
+    return found
+
+
 def test_a_field_that_has_another_name_now_is_gone_and_is_said_to_lack(drills: Drills) -> None:
     """What a field of an earlier version said is not guessed: no guard is there until somebody says it."""
-    found = document_of(drills.read("sound"))
-    assert found.spec.abort_when == ()  # refused as NoGuards by the drill runner
+    assert sound(drills, "sound").spec.abort_when == ()  # refused as NoGuards by the drill runner
     drills.patch("sound", {"spec": {"abort_when": DRILL["spec"]["abort_when"]}})
-    assert document_of(drills.read("sound")).spec.abort_when[0].name == "outage"
+    assert sound(drills, "sound").spec.abort_when[0].name == "outage"
 
 
 def test_what_is_senseless_today_can_still_be_told_of_and_let_go(drills: Drills) -> None:
@@ -137,4 +144,4 @@ def test_what_is_senseless_today_can_still_be_told_of_and_let_go(drills: Drills)
     with pytest.raises(client.ApiException, match="a drill watches"):
         drills.patch("senseless", {"spec": {"description": "another"}})
     drills.patch("senseless", {"spec": {key: DRILL["spec"][key] for key in ("steady_state", "abort_when")}})
-    assert document_of(drills.read("senseless")).spec.abort_when
+    assert sound(drills, "senseless").spec.abort_when
