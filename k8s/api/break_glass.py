@@ -7,7 +7,8 @@ from typing import Any
 
 from kubernetes import client
 
-from k8s.api.cluster import ApiCluster, answers
+from k8s.api.cluster import ApiCluster
+from k8s.api.connection import answers
 from k8s.operator.admission import judge_policy
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.resources.kinds import GROUP, VERSION, resource_named

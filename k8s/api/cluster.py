@@ -1,31 +1,24 @@
-"""One namespace by the official client, ``k8s.operator.objects.Cluster``, and how a process reaches it."""
+"""One namespace by the official client, ``k8s.operator.objects.Cluster``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
-import yaml
-from kubernetes import client, config
-from urllib3.exceptions import HTTPError
+from kubernetes import client
 
 from contracts.documents.pool import POOL_GROUP
-from contracts.loading.untrusted import MALFORMED, json_of
+from k8s.api.connection import answers
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
 from k8s.api.watched import POOL_VERSION, NamespaceWatch
-from k8s.operator.objects import ClusterError, EventNote, Manifest, Resources
+from k8s.operator.objects import EventNote, Manifest, Resources
 from k8s.operator.places import OF_SERVICE, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
-#: Answers of a server that will not do what is asked, however often: 429 and 409 are none of them.
-_REFUSALS = (400, 403, 404, 405, 413, 422)
-#: Characters of what it says that are told.
-_MOST_TOLD = 300
 #: Events about one resource that are told.
 _MOST_EVENTS = 20
 
@@ -208,11 +201,26 @@ class ApiCluster:
                     name, self._namespace, config, _request_timeout=self._timeout_s
                 )
             except client.ApiException as error:
+                if error.status == HTTPStatus.FORBIDDEN:
+                    self._write_owned(config)
+                    return
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
                 self._core.create_namespaced_config_map(
                     self._namespace, config, _request_timeout=self._timeout_s
                 )
+
+    def _write_owned(self, config: Manifest) -> None:
+        """Replace a ConfigMap and leave it to whoever owns it: some clusters let nobody change that who may
+        not delete it (admission plugin OwnerReferencesPermissionEnforcement), as of a policy made anew.
+        """
+        name = config["metadata"]["name"]
+        found = self._core.read_namespaced_config_map(name, self._namespace, _request_timeout=self._timeout_s)
+        owners = self._api.sanitize_for_serialization(found.metadata.owner_references or [])
+        owned = {**config, "metadata": {**config["metadata"], "ownerReferences": owners}}
+        self._core.replace_namespaced_config_map(
+            name, self._namespace, owned, _request_timeout=self._timeout_s
+        )
 
     def _all(self, kind: str) -> dict[str, Manifest]:
         """Objects of ``kind`` by name."""
@@ -255,42 +263,3 @@ class ApiCluster:
 
 def _is_about(told: client.V1ObjectReference, kind: str, name: str) -> bool:
     return (told.kind, told.name) == (kind, name)
-
-
-def _why(error: client.ApiException) -> str:
-    """What a server says in its answer, as an admission policy does of what it asks for; "" for nothing."""
-    try:
-        found = json_of(error.body or "{}")
-        said = " ".join(str(found["message"]).split())
-    except (KeyError, *MALFORMED):
-        return ""
-    return f": {said[:_MOST_TOLD]}"
-
-
-@contextmanager
-def answers(what: str) -> Iterator[None]:
-    """``ClusterError`` that names ``what`` where the server refuses or does not answer."""
-    try:
-        yield
-    except client.ApiException as error:
-        told = f"{what}: the API server said {error.status} {error.reason}{_why(error)}"
-        raise ClusterError(told, refused=error.status in _REFUSALS) from error
-    except (HTTPError, OSError) as error:
-        raise ClusterError(f"{what}: the API server does not answer ({type(error).__name__})") from error
-
-
-@contextmanager
-def cluster_client() -> Iterator[client.ApiClient]:
-    """In a pod by its account, else by KUBECONFIG. ClusterError where neither names a cluster."""
-    found = client.Configuration()
-    try:
-        config.load_incluster_config(client_configuration=found)
-    except config.ConfigException:
-        try:
-            config.load_kube_config(client_configuration=found)
-        except (config.ConfigException, yaml.YAMLError, *MALFORMED) as error:
-            step = "let KUBECONFIG name a file whose current context is the cluster, or run it in a pod"
-            raise ClusterError(f"no cluster is named: {error}; {step}") from None
-    found.retries = False
-    with client.ApiClient(found) as api:
-        yield api

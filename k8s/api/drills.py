@@ -8,7 +8,8 @@ from http import HTTPStatus
 
 from kubernetes import client
 
-from k8s.api.cluster import ApiCluster, answers
+from k8s.api.cluster import ApiCluster
+from k8s.api.connection import answers
 from k8s.operator.drills.cluster import FINALIZER
 from k8s.operator.drills.pods import CHAOS_GROUP, CHAOS_PLURAL, CHAOS_VERSION
 from k8s.operator.objects import Manifest

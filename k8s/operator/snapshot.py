@@ -106,6 +106,9 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     if canonical_sha256(text) != data.get(_SHA256):
         problem = "the kept state is not what was written"
         return Snapshot(documents=documents, state="", problem=problem, slots=slots)
+    if _SLOTS not in data:
+        problem = "the kept state is of an earlier version: it does not say which pod is in which place"
+        return Snapshot(documents=documents, state="", problem=problem)
     return Snapshot(documents=documents, state=text, slots=slots)
 
 

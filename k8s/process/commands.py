@@ -13,7 +13,8 @@ from typing import Any
 
 from contracts.errors import DocumentError, Problem
 from k8s.api.break_glass import PolicyName, break_glass, mend_glass
-from k8s.api.cluster import ApiCluster, cluster_client
+from k8s.api.cluster import ApiCluster
+from k8s.api.connection import cluster_client
 from k8s.operator.conditions import BAD_WHEN_TRUE, NEUTRAL
 from k8s.operator.objects import Manifest
 from k8s.operator.recent import RecentDecision, decisions_in

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from kubernetes import client
 
 from faults.drill.plan import TICK_S
-from k8s.api.cluster import cluster_client
+from k8s.api.connection import cluster_client
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.artefacts import Artefacts
 from k8s.operator.drills.admission import DrillPlace

@@ -21,7 +21,8 @@ from kubernetes import client
 from prometheus_client import start_http_server
 
 from contracts.telemetry import SampleRates
-from k8s.api.cluster import ApiCluster, cluster_client
+from k8s.api.cluster import ApiCluster
+from k8s.api.connection import cluster_client
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import earlier_of

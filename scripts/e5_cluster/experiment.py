@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 from kubernetes import client
 
-from k8s.api.cluster import cluster_client
+from k8s.api.connection import cluster_client
 from k8s.api.experiments import ApiExperiment
 from k8s.operator.objects import ClusterError, Manifest
 from k8s.process.drills import LEASE as RUNNER_LEASE

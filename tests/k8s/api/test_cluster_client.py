@@ -11,7 +11,8 @@ import pytest
 from kubernetes import client
 from typer.testing import CliRunner
 
-from k8s.api.cluster import answers
+from k8s.api.cluster import ApiCluster
+from k8s.api.connection import answers
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.routes.writer import WrittenRoute
@@ -90,3 +91,32 @@ class Refused:
         error.body = STATUS
         with answers(f"HTTPRoute {name}"):
             raise error
+
+
+@pytest.mark.needs("kube_api")
+def test_a_kept_state_whose_owner_may_not_be_changed_is_kept_all_the_same(
+    api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a cluster lets nobody change owners who may not delete, the ConfigMap stays with its owner."""
+    cluster = ApiCluster(api, namespace)
+    before = owned("first", "old")
+    cluster.write_config(before)
+    replace_config = cluster._core.replace_namespaced_config_map
+
+    def enforced(name: str, place: str, body: dict[str, Any], **options: Any) -> Any:
+        if body["metadata"]["ownerReferences"] != before["metadata"]["ownerReferences"]:
+            raise client.ApiException(status=403, reason="Forbidden")
+        return replace_config(name, place, body, **options)
+
+    monkeypatch.setattr(cluster._core, "replace_namespaced_config_map", enforced)
+    cluster.write_config(owned("second", "new"))
+    found = cluster.read_config("kept")
+    assert found is not None
+    assert found["data"] == {"state": "new"}
+    assert [one["uid"] for one in found["metadata"]["ownerReferences"]] == ["first"]
+
+
+def owned(uid: str, state: str) -> dict[str, Any]:
+    """A ConfigMap of a policy."""
+    owner = {"apiVersion": "selvage.dev/v1alpha1", "kind": "RoutePolicy", "name": "chat", "uid": uid}
+    return {"metadata": {"name": "kept", "ownerReferences": [owner]}, "data": {"state": state}}

@@ -87,6 +87,14 @@ def _older(bench: Bench) -> None:
     core.replace_namespaced_config_map(name, bench.namespace, found)
 
 
+def _unplaced(bench: Bench) -> None:
+    """A version that did not say which pod is in which place."""
+    core, name = client.CoreV1Api(bench.api), "selvage-state-chat"
+    found = core.read_namespaced_config_map(name, bench.namespace)
+    del found.data["slots.json"]
+    core.replace_namespaced_config_map(name, bench.namespace, found)
+
+
 def _lost(bench: Bench) -> None:
     """Nothing is kept."""
     client.CoreV1Api(bench.api).delete_namespaced_config_map("selvage-state-chat", bench.namespace)
@@ -100,7 +108,7 @@ def _larger(bench: Bench) -> None:
     bench.change("KernelPool", found["metadata"]["name"], {"kernels": kernels})
 
 
-@pytest.mark.parametrize("change", [_older, _lost, _larger])
+@pytest.mark.parametrize("change", [_older, _unplaced, _lost, _larger])
 def test_a_state_that_cannot_be_read_brings_nobody_back(bench: Bench, change: Any) -> None:
     """A pod out of rotation stays out where its quarantine is told by its label alone; the route stays."""
     operator = bench.struck("bf16-1")

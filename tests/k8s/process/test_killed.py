@@ -26,7 +26,7 @@ import os, sys, threading
 from kubernetes import client
 from k8s.api.cluster import ApiCluster
 from k8s.api.routes import ApiRoutes
-from k8s.api.cluster import cluster_client
+from k8s.api.connection import cluster_client
 from tests.support.cluster_worlds import Bench
 
 namespace, where, now_s, marker = sys.argv[1:5]

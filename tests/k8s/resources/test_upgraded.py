@@ -120,8 +120,8 @@ def _created(drills: Drills) -> bool:
     return True
 
 
-def _drill(drills: Drills, name: str) -> FaultDrill:
-    """A stored drill, read as the operator reads it."""
+def sound(drills: Drills, name: str) -> FaultDrill:
+    """The drill of that name, as it is read."""
     found = document_of(drills.read(name))
     assert isinstance(found, FaultDrill)
     return found
@@ -129,10 +129,9 @@ def _drill(drills: Drills, name: str) -> FaultDrill:
 
 def test_a_field_that_has_another_name_now_is_gone_and_is_said_to_lack(drills: Drills) -> None:
     """What a field of an earlier version said is not guessed: no guard is there until somebody says it."""
-    found = _drill(drills, "sound")
-    assert found.spec.abort_when == ()  # refused as NoGuards by the drill runner
+    assert sound(drills, "sound").spec.abort_when == ()  # refused as NoGuards by the drill runner
     drills.patch("sound", {"spec": {"abort_when": DRILL["spec"]["abort_when"]}})
-    assert _drill(drills, "sound").spec.abort_when[0].name == "outage"
+    assert sound(drills, "sound").spec.abort_when[0].name == "outage"
 
 
 def test_what_is_senseless_today_can_still_be_told_of_and_let_go(drills: Drills) -> None:
@@ -145,4 +144,4 @@ def test_what_is_senseless_today_can_still_be_told_of_and_let_go(drills: Drills)
     with pytest.raises(client.ApiException, match="a drill watches"):
         drills.patch("senseless", {"spec": {"description": "another"}})
     drills.patch("senseless", {"spec": {key: DRILL["spec"][key] for key in ("steady_state", "abort_when")}})
-    assert _drill(drills, "senseless").spec.abort_when
+    assert sound(drills, "senseless").spec.abort_when

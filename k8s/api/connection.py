@@ -1,0 +1,61 @@
+"""How a process reaches a cluster, and what the server's refusals are told as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import yaml
+from kubernetes import client, config
+from urllib3.exceptions import HTTPError
+
+from contracts.loading.untrusted import MALFORMED, json_of
+from k8s.operator.objects import ClusterError
+
+#: Answers of a server that will not do what is asked, however often: 429 and 409 are none of them.
+_REFUSALS = (400, 403, 404, 405, 413, 422)
+#: Characters of what it says that are told.
+_MOST_TOLD = 300
+
+
+def _why(error: client.ApiException) -> str:
+    """What a server says in its answer, as an admission policy does of what it asks for; "" for nothing."""
+    try:
+        found = json_of(error.body or "{}")
+        said = " ".join(str(found["message"]).split())
+    except (KeyError, *MALFORMED):
+        return ""
+    return f": {said[:_MOST_TOLD]}"
+
+
+@contextmanager
+def answers(what: str) -> Iterator[None]:
+    """``ClusterError`` that names ``what`` where the server refuses or does not answer.
+
+    A refusal comes with the server's words; nothing of what was sent stands in them but what it repeats. Who
+    is throttled (429) or was quicker (409) is refused nothing: the next try may be taken.
+    """
+    try:
+        yield
+    except client.ApiException as error:
+        told = f"{what}: the API server said {error.status} {error.reason}{_why(error)}"
+        raise ClusterError(told, refused=error.status in _REFUSALS) from error
+    except (HTTPError, OSError) as error:
+        raise ClusterError(f"{what}: the API server does not answer ({type(error).__name__})") from error
+
+
+@contextmanager
+def cluster_client() -> Iterator[client.ApiClient]:
+    """In a pod by its account, else by KUBECONFIG. ClusterError where neither names a cluster."""
+    found = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=found)
+    except config.ConfigException:
+        try:
+            config.load_kube_config(client_configuration=found)
+        except (config.ConfigException, yaml.YAMLError, *MALFORMED) as error:
+            step = "let KUBECONFIG name a file whose current context is the cluster, or run it in a pod"
+            raise ClusterError(f"no cluster is named: {error}; {step}") from None
+    found.retries = False
+    with client.ApiClient(found) as api:
+        yield api
