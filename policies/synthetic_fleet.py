@@ -24,6 +24,7 @@ from contracts.telemetry import (
     ReplicaState,
     Source,
 )
+from contracts.units import MS_PER_S
 from controller.fleet import FleetSetup
 
 #: Probe metrics of the fleet.
@@ -123,14 +124,14 @@ def synthetic_telemetry(
         replica=rng.integers(0, replicas, (batch, probes)),
         slice=rng.integers(0, slices, (batch, probes)),
         prompt=np.zeros((batch, probes), dtype=np.int64),
-        sampled_at_ms=np.full((batch, probes), now_s * 1000.0),
+        sampled_at_ms=np.full((batch, probes), now_s * MS_PER_S),
         values=values,
         valid=np.ones((batch, probes), dtype=np.bool_),
     )
     return FleetTelemetry(
-        now_ms=np.full(batch, now_s * 1000.0),
+        now_ms=np.full(batch, now_s * MS_PER_S),
         replica_state=np.full((batch, replicas), int(ReplicaState.READY), dtype=np.int8),
-        scraped_at_ms=np.full((batch, replicas), now_s // SCRAPE_INTERVAL_S * SCRAPE_INTERVAL_S * 1000.0),
+        scraped_at_ms=np.full((batch, replicas), now_s // SCRAPE_INTERVAL_S * SCRAPE_INTERVAL_S * MS_PER_S),
         running=np.full((batch, replicas), 4.0),
         waiting=np.zeros((batch, replicas)),
         kv_used_ratio=rng.uniform(0.1, 0.9, (batch, replicas)),

@@ -22,10 +22,10 @@ import numpy as np
 
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.telemetry import SampleRates, Source
+from contracts.units import SECONDS_PER_MONTH
 from controller.detect.clauses import Kind, from_traffic, plan_clauses, replica_places
 from controller.detect.streams.protocol import Floats, guaranteed_threshold
 
-MONTH_S = 30.0 * 86400.0
 #: A share of the budget that leaves less than an alarm in as many observations: the stream is not watched.
 MOST_ARL0 = 1e18
 
@@ -148,7 +148,7 @@ def _rates(contract: CompiledContract, layout: FleetLayout, rates: SampleRates) 
 def _arl0(rate: Floats, alarms: Floats, watched: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Floats:
     """[U, S, C] from observations per second [U, 1, C], alarms per month [S, C]; inf: no stream."""
     with np.errstate(divide="ignore", over="ignore"):
-        samples = np.maximum(rate * MONTH_S / alarms[None], 2.0)
+        samples = np.maximum(rate * SECONDS_PER_MONTH / alarms[None], 2.0)
     return np.where(watched[None] & (samples < MOST_ARL0), samples, np.inf)
 
 

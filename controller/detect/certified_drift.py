@@ -31,9 +31,12 @@ from numpy.typing import NDArray
 
 from contracts.compiled.certified import CertifiedValues
 from contracts.telemetry import ProbeSamples, Source
+from contracts.units import SECONDS_PER_MONTH
 from controller.detect.as_certified import CertifiedRuns, initial_runs, run_plan
 from controller.detect.as_certified_pass import Told, follow_runs
-from controller.detect.budget import MONTH_S, MOST_ARL0
+from controller.detect.budget import (
+    MOST_ARL0,
+)
 from controller.detect.certified_drift_pass import ComparedProbes, DriftMemory, DriftRules, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
 from controller.detect.streams.eprocess import Gaussian
@@ -109,7 +112,7 @@ def drift_plan(
     _, slices, replicas = fleet.layout.shape
     allowed = budget_per_slice_month or contract.false_switch_budget_per_slice_month
     flags = FLAG_SHARE * allowed / (replicas * slices * metrics.size)
-    arl0 = min(max(fleet.rates.probes_per_s * MONTH_S / flags, 2.0), MOST_ARL0)
+    arl0 = min(max(fleet.rates.probes_per_s * SECONDS_PER_MONTH / flags, 2.0), MOST_ARL0)
     returns = 1.0 / (1.0 - confidence)
     return DriftPlan(
         certified=fleet.certified,

@@ -16,6 +16,7 @@ from contracts.compiled.contract import FleetLayout
 from contracts.documents import ContractSpec
 from contracts.scoring.episode import EpisodeRecord, Incident
 from contracts.telemetry import ReplicaState
+from contracts.units import MS_PER_S
 from faults.catalogue import CATALOGUE
 from faults.drill.plan import TICK_S, DrillPlan, Strike
 from live.load import LoadRecord
@@ -173,7 +174,7 @@ class _Rows:
         layout = self.frame.layout
         s = layout.slices.index(request.slice)
         came_at_s = request.started_at_s - self.began_at_s
-        came, ended = self._tick(came_at_s), self._tick(came_at_s + request.duration_ms / 1000.0)
+        came, ended = self._tick(came_at_s), self._tick(came_at_s + request.duration_ms / MS_PER_S)
         length = float(self.frame.plan.load.answer_tokens)
         self.counts["offered"][came, s] += came < self.ticks
         if came < self.ticks:

@@ -24,6 +24,7 @@ import numpy as np
 from contracts.documents.profile import StepPoint
 from contracts.errors import MeasurementError
 from contracts.rng import stream
+from contracts.units import MS_PER_S
 from live.measure.backend import StepPlan
 from live.measure.step_model import fit_step_time, widest_prediction
 from live.measure.step_spread import LEAST_BLOCKS
@@ -209,7 +210,7 @@ class _Rounds:
         prompts = self._fresh.of(kind)
         started = self._clock()
         self._send(prompts, kind.tokens)
-        return (self._clock() - started) * 1000.0
+        return (self._clock() - started) * MS_PER_S
 
 
 def _sure(points: list[StepPoint], wanted: float) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
+from contracts.units import MS_PER_S
 from live.measure import checkpoint, kernels
 from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
@@ -208,14 +209,14 @@ class TorchSession:
             with torch.inference_mode():
                 output = self._network(input_ids=ids, past_key_values=cache, use_cache=True)
             self._stall(started, clock)
-            spent_ms = (self._now(clock) - started) * 1000.0
+            spent_ms = (self._now(clock) - started) * MS_PER_S
             cache, ids = output.past_key_values, output.logits[:, -1:].argmax(-1)
             attended = batch * (context + step)
             yield ((batch * context, 0, 0) if step == 0 else (0, batch, attended)), spent_ms
 
     def _stall(self, started: float, clock: str) -> None:
         spent_s = self._now(clock) - started
-        time.sleep(spent_s * (self._slow_factor - 1.0) + self._slow_extra_ms / 1000.0)
+        time.sleep(spent_s * (self._slow_factor - 1.0) + self._slow_extra_ms / MS_PER_S)
 
     def _now(self, clock: str) -> float:
         if self._device != "cpu":

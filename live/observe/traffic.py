@@ -68,7 +68,7 @@ class TrafficCounter:
             replica_failed=np.zeros(replicas, dtype=np.int64),
         )
         told = [one for one in sample.attempts if sample.whole or one.code != _NO_ANSWER]
-        for attempt in sorted(told, key=lambda one: one.started_at_s + one.duration_ms / 1000.0):
+        for attempt in sorted(told, key=lambda one: one.started_at_s + one.duration_ms / MS_PER_S):
             if attempt.slice in self._slice and attempt.replica in self._replica and not attempt.shadow:
                 self._add(found, attempt)
         for cluster in sample.clusters:

@@ -18,6 +18,7 @@ import numpy as np
 
 from contracts.errors import MeasurementError, SelvageError
 from contracts.loading.files import json_text, write_pinned
+from contracts.units import MS_PER_S
 from controller.judge.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from live.control.loop import Turn
@@ -122,7 +123,7 @@ class IncidentEvidence:
             values = zip(self._layout.probe_metrics, probes.values[0, row].tolist(), strict=True)
             self._probes[int(probes.replica[0, row])].append(
                 {
-                    "sent_at_s": float(probes.sampled_at_ms[0, row]) / 1000.0,
+                    "sent_at_s": float(probes.sampled_at_ms[0, row]) / MS_PER_S,
                     "slice": self._layout.slices[int(probes.slice[0, row])],
                     "prompt": int(probes.prompt[0, row]),
                     "answered": bool(probes.valid[0, row]),

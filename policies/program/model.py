@@ -78,37 +78,46 @@ def solve(problem: TableProgram, costs: Costs, kept: Flags | None = None) -> Flo
 def _optimum(problem: TableProgram, costs: Costs, kept: Flags | None) -> Floats | None:
     """The optimum with the rows ``kept`` as in ``last``, no kernel beyond ``overload_ratio``; None where
     there is none. Without rows to keep, who has somewhere to go is not shed, however full that is.
+
+    Variables: the table [S * (K + 1)], what each cell gains [S * K], the fullest kernel's overload.
     """
     kernels, slices = problem.loss.shape
-    served = (problem.open_ & (problem.capacity_rps > 0.0)[:, None]).any(axis=0) & (kept is None)
     demand = np.maximum(problem.offered_rps, _LEAST_RPS)
     total_rps = demand.sum()
     demand, headroom = demand / total_rps, problem.capacity_rps / total_rps
-    objective = np.concatenate(
-        [
-            (demand[:, None] * price(problem, costs)).ravel(),
-            np.repeat(demand * costs.move, kernels),
-            [costs.overload * headroom[problem.open_.any(axis=1)].sum()],
-        ]
-    )
-    closed = np.column_stack([~problem.open_.T, served])
-    spare = np.inf if kept is None else max(costs.overload_ratio - costs.fill_ratio, 0.0)
-    rest = np.concatenate([np.ones(slices * kernels), [spare]])
-    stays = np.zeros((slices, 1), dtype=np.bool_) if kept is None else kept[:, None]
-    most = np.where(stays, problem.last, np.where(closed, 0.0, 1.0)).ravel()
-    least = np.where(stays, problem.last, 0.0).ravel()
     found = linprog(
-        objective,
+        _objective(problem, costs, demand, headroom),
         A_ub=_upper(demand, headroom),
         b_ub=np.concatenate([headroom * costs.fill_ratio, problem.last[:, :kernels].ravel()]),
         A_eq=_rows(slices, kernels),
         b_eq=np.ones(slices),
-        bounds=np.column_stack([np.concatenate([least, np.zeros(rest.size)]), np.concatenate([most, rest])]),
+        bounds=_bounds(problem, costs, kept),
         method="highs",
     )
-    return (
-        None if found.x is None else _cleaned(found.x[: slices * (kernels + 1)].reshape(slices, kernels + 1))
-    )
+    if found.x is None:
+        return None
+    return _cleaned(found.x[: slices * (kernels + 1)].reshape(slices, kernels + 1))
+
+
+def _objective(problem: TableProgram, costs: Costs, demand: Floats, headroom: Floats) -> Floats:
+    """What a unit of each variable costs."""
+    shares = (demand[:, None] * price(problem, costs)).ravel()
+    gains = np.repeat(demand * costs.move, problem.loss.shape[0])
+    overload = costs.overload * headroom[problem.open_.any(axis=1)].sum()
+    return np.concatenate([shares, gains, [overload]])
+
+
+def _bounds(problem: TableProgram, costs: Costs, kept: Flags | None) -> Floats:
+    """Least and most of each variable: closed cells stay empty, rows ``kept`` as in ``last``."""
+    kernels, slices = problem.loss.shape
+    served = (problem.open_ & (problem.capacity_rps > 0.0)[:, None]).any(axis=0) & (kept is None)
+    closed = np.column_stack([~problem.open_.T, served])
+    stays = np.zeros((slices, 1), dtype=np.bool_) if kept is None else kept[:, None]
+    most = np.where(stays, problem.last, np.where(closed, 0.0, 1.0)).ravel()
+    least = np.where(stays, problem.last, 0.0).ravel()
+    spare = np.inf if kept is None else max(costs.overload_ratio - costs.fill_ratio, 0.0)
+    rest = np.concatenate([np.ones(slices * kernels), [spare]])
+    return np.column_stack([np.concatenate([least, np.zeros(rest.size)]), np.concatenate([most, rest])])
 
 
 def _upper(demand: Floats, headroom: Floats) -> csr_array:

@@ -26,7 +26,7 @@ from contracts.assess.samples import KernelSamples
 from contracts.documents.profile import HEALTHY
 from contracts.rng import stream
 from contracts.telemetry import ProbeSamples, Source
-from controller.detect.budget import MONTH_S
+from contracts.units import SECONDS_PER_DAY, SECONDS_PER_MONTH
 from controller.detect.sequential.spread import normalisers, stretches
 from scripts.studies.detection.measured import REPLICAS, plan_for, shipped
 from scripts.studies.detection.speed import warm
@@ -47,6 +47,11 @@ FLEETS, DAYS = 100, 2
 PROBES_PER_S, LOST = 1.0, 0.02
 _ROUND = 5  # seconds between looks: one probe of every slice
 KERNELS, SLICES = ("bf16", "w8a8"), 5
+#: Kernels of a fleet, of which the last two have one profile, and whose each replica is.
+_KERNELS_USED = 3
+_KERNEL_OF = np.arange(REPLICAS, dtype=np.int64) % _KERNELS_USED
+#: Looks between two restarts: each replica restarts once a day.
+_RESTART_EVERY = int(SECONDS_PER_DAY / _ROUND / REPLICAS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,38 +102,45 @@ def run(load: str = "", policies: str = "", days: str = "") -> dict[str, object]
 
 
 def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bool) -> Count:
-    """Alarms of all streams of all fleets; a stream that alarms begins anew."""
+    """Alarms of all streams of all fleets; a stream that alarms or whose replica restarts begins anew."""
     rng = stream(SEED, "controls")
-    tables = [_values(one, plan, at_limit) for one in samples]
-    replica_kernel = np.arange(REPLICAS, dtype=np.int64) % 3
-    of_kernel = np.stack([tables[min(kernel, 1)] for kernel in range(3)])  # [K, S, n, M]
-    table = of_kernel[replica_kernel]
+    of_kernel = _of_kernels(samples, plan, at_limit)
+    table = of_kernel[_KERNEL_OF]
     psi = normalisers(plan.contract, plan.clauses, of_kernel, stretches(samples[0].metric_names))
-    plan, pooled_plan = with_spread(plan, psi[replica_kernel]), with_spread(plan, psi)
+    plan, pooled_plan = with_spread(plan, psi[_KERNEL_OF]), with_spread(plan, psi)
     order = np.argsort(rng.random((FLEETS, *table.shape[:3])), axis=3)
-    own, pooled = initial_evidence(FLEETS, REPLICAS, plan), initial_evidence(FLEETS, 3, plan)
+    own, pooled = initial_evidence(FLEETS, REPLICAS, plan), initial_evidence(FLEETS, _KERNELS_USED, plan)
     replica_alarms = kernel_alarms = 0
-    restart_every = int(86400 / _ROUND / REPLICAS)
-    for turn in range(int(DAYS * 86400 / _ROUND)):
+    for turn in range(int(DAYS * SECONDS_PER_DAY / _ROUND)):
         received = rng.random((FLEETS, REPLICAS * _ROUND)) >= LOST
         walk = order[..., turn % order.shape[3]]
         chosen = rng.integers(table.shape[2], size=walk.shape) if at_limit else walk
         seen = _probes(table, chosen.reshape(FLEETS, -1), received)
         accumulate_probes_into(own, seen, seen.valid, np.arange(REPLICAS, dtype=np.int64), plan)
-        accumulate_probes_into(pooled, seen, seen.valid, replica_kernel, pooled_plan)
+        accumulate_probes_into(pooled, seen, seen.valid, _KERNEL_OF, pooled_plan)
         raised, kernel_raised = alarms(own, plan.replica_threshold), alarms(pooled, plan.kernel_threshold)
         if raised.any() or kernel_raised.any():
             # Several clauses that ring for one replica or kernel at once are one switch.
             replica_alarms += int(raised.any(axis=(2, 3)).sum())
             kernel_alarms += int(kernel_raised.any(axis=3).sum())
             own, pooled = reset(own, raised), reset(pooled, kernel_raised)
-        if turn % restart_every == 0:
-            restarted = np.zeros(own.statistic.shape, dtype=np.bool_)
-            restarted[:, (turn // restart_every) % REPLICAS] = True
-            own = reset(own, restarted)
-    slices = table.shape[1]
-    months = FLEETS * slices * DAYS * 86400.0 / MONTH_S
+        if turn % _RESTART_EVERY == 0:
+            own = reset(own, _of_replica(own.statistic, (turn // _RESTART_EVERY) % REPLICAS))
+    months = FLEETS * table.shape[1] * DAYS * SECONDS_PER_DAY / SECONDS_PER_MONTH
     return Count(replica_alarms=replica_alarms, kernel_alarms=kernel_alarms, slice_months=months)
+
+
+def _of_kernels(samples: list[KernelSamples], plan: StreamPlan, at_limit: bool) -> Floats:
+    """Healthy values of the kernels in use, float64 [K, S, n, M]; the last two have one profile."""
+    tables = [_values(one, plan, at_limit) for one in samples]
+    return np.stack([tables[min(kernel, 1)] for kernel in range(_KERNELS_USED)])
+
+
+def _of_replica(statistic: Floats, replica: int) -> NDArray[np.bool_]:
+    """Which streams of ``statistic`` [B, R, ...] belong to ``replica``."""
+    chosen = np.zeros(statistic.shape, dtype=np.bool_)
+    chosen[:, replica] = True
+    return chosen
 
 
 def _values(samples: KernelSamples, plan: StreamPlan, at_limit: bool) -> Floats:

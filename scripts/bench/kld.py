@@ -87,32 +87,36 @@ class _Rounds:
         with reached(self.endpoint, "") as server:
             self._reduced(server, [0])  # warm: the file is mapped and hashed
             for turn in range(ROUNDS):
-                part = list(range(turn, len(self.prompts), ROUNDS))
-                sample = self._sample(part)
-                ways = [("reduced", part), ("public_full", sample), ("public_top", sample)]
-                found: dict[str, list[PromptPositions]] = {}
-                for name, indices in ways if turn % 2 == 0 else reversed(ways):
-                    began_at_s = time.monotonic()
-                    found[name] = self._by(name, server, indices)
-                    took_s = time.monotonic() - began_at_s
-                    rates[name].append(sum(len(each.values) for each in found[name]) / took_s)
-                    spent_s += took_s if name == "reduced" else 0.0
+                found, took_s = self._round(server, turn)
+                for name, each_s in took_s.items():
+                    rates[name].append(sum(len(each.values) for each in found[name]) / each_s)
+                spent_s += took_s["reduced"]
                 furthest = max(furthest, _furthest(found["reduced"], found["public_full"]))
                 kl += [each.column("kl") for each in found["reduced"]]
                 progress.update(advance=1.0)
-        times = {
-            f"times_{name}": _ratios(rates["reduced"], rates[name]) for name in rates if name != "reduced"
-        }
         return {
             "positions": int(sum(map(len, kl))),
             "vocabulary": int(self.reference.rows.shape[1]),
             "reduced_s": spent_s,
-            **{f"{name}_rate": float(np.median(found_rates)) for name, found_rates in rates.items()},
-            **{f"{name}_{part}": value for name, both in times.items() for part, value in both.items()},
+            **_of_rates(rates),
             "kld_mean": float(np.concatenate(kl).mean()),
             "kl_difference_max": furthest,
             "rounds": ROUNDS,
         }
+
+    def _round(
+        self, server: KldServer, turn: int
+    ) -> tuple[dict[str, list[PromptPositions]], dict[str, float]]:
+        """What each way found on the prompts of a round, and in how many seconds."""
+        part = list(range(turn, len(self.prompts), ROUNDS))
+        sample = self._sample(part)
+        ways = [("reduced", part), ("public_full", sample), ("public_top", sample)]
+        found, took_s = {}, {}
+        for name, indices in ways if turn % 2 == 0 else reversed(ways):
+            began_at_s = time.monotonic()
+            found[name] = self._by(name, server, indices)
+            took_s[name] = time.monotonic() - began_at_s
+        return found, took_s
 
     def _sample(self, part: list[int]) -> list[int]:
         from live.kld.prompts import spread
@@ -173,6 +177,15 @@ def _furthest(left: Sequence[PromptPositions], right: Sequence[PromptPositions])
     """Largest difference of a position's KL between two routes, over the prompts of the second."""
     by_id = {each.prompt.id: each for each in left}
     return max(float(np.abs(by_id[each.prompt.id].column("kl") - each.column("kl")).max()) for each in right)
+
+
+def _of_rates(rates: dict[str, list[float]]) -> dict[str, float]:
+    """Median rate of each way, and how many times as fast as each other one the reduced way is."""
+    flat = {f"{name}_rate": float(np.median(found)) for name, found in rates.items()}
+    for name in ("public_full", "public_top"):
+        ratios = _ratios(rates["reduced"], rates[name])
+        flat |= {f"times_{name}_{part}": value for part, value in ratios.items()}
+    return flat
 
 
 def _ratios(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:

@@ -25,6 +25,7 @@ import numpy as np
 
 from contracts.regular_files import MIB
 from contracts.rng import stream
+from contracts.units import MS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -255,5 +256,5 @@ class LiveBench:
 
 def _across(record: LoadRecord, at_s: list[float]) -> bool:
     """Whether some instant of ``at_s`` lies within the request."""
-    ended_at_s = record.started_at_s + record.duration_ms / 1000.0
+    ended_at_s = record.started_at_s + record.duration_ms / MS_PER_S
     return any(record.started_at_s < one < ended_at_s for one in at_s)

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from contracts.units import MS_PER_S
+
 if TYPE_CHECKING:
     from k8s.operator.namespace import NamespaceOperator
     from scripts.studies.operator.resources import PoolSize
@@ -113,7 +115,7 @@ def _turned(
         world.advance()
         began_at_s = time.process_time()
         operator.turn()
-        spent_ms[index] = (time.process_time() - began_at_s) * 1000.0
+        spent_ms[index] = (time.process_time() - began_at_s) * MS_PER_S
     return spent_ms
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.rng import stream
+from contracts.units import MS_PER_S
 from controller.fleet import FleetSetup
 from controller.options import ShieldLimits
 from controller.shield.gate import ShieldView, shield
@@ -60,7 +61,7 @@ def _measure(batch: int, calls: int) -> tuple[NDArray[np.float64], float, float]
         proposal, view = _instance(fleet, batch, rng)
         before = time.process_time()
         done = shield(proposal, view, fleet, limits)
-        spent_ms[call] = (time.process_time() - before) * 1000.0
+        spent_ms[call] = (time.process_time() - before) * MS_PER_S
         fallback += int(done.fallback.sum())
         changed += int((done.reason != 0).sum())
     return spent_ms, fallback / (calls * batch), changed / (calls * batch * SLICES)

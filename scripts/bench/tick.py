@@ -12,6 +12,7 @@ import time
 import numpy as np
 
 from contracts.rng import stream
+from contracts.units import MS_PER_S
 from controller.initial import initial_state
 from controller.loop import tick
 from controller.options import ControllerSetup
@@ -55,5 +56,5 @@ def _tick_ms(setup: ControllerSetup, batch: int) -> np.ndarray[tuple[int], np.dt
         telemetry = synthetic_telemetry(setup.fleet, float(index), batch, 12, rng)
         before = time.process_time()
         state, _ = tick(state, telemetry, setup)
-        spent_ms[index] = (time.process_time() - before) * 1000.0
+        spent_ms[index] = (time.process_time() - before) * MS_PER_S
     return spent_ms

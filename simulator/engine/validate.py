@@ -27,25 +27,40 @@ def check_spec(spec: EngineSpec) -> None:
     """Raise ``ValueError`` unless shapes agree and every number is usable."""
     k, s, r = spec.kernels, spec.slices, spec.replicas
     require(r > 0 and k > 0 and s > 0, "spec", "at least one replica, kernel and slice", (r, k, s))
-    require_index(spec.replica_kernel, k, "replica_kernel")
-    require(spec.step_model.shape == (k, 4), "step_model", f"shape {(k, 4)}", spec.step_model.shape)
-    model = spec.step_model
-    fine = bool(np.isfinite(model).all() and (model >= 0.0).all() and (model[:, 0] > 0.0).all())
-    require(fine, "step_model", "finite numbers >= 0 with a base time > 0", model.tolist())
-    delays = spec.request_delay_s
-    fine = len(delays) in (0, k) and all(0.0 <= delay < np.inf for delay in delays)
-    require(fine, "request_delay_s", f"{k} finite numbers >= 0, or none", delays)
-    require(spec.kv_blocks.shape == (k,), "kv_blocks", f"shape {(k,)}", spec.kv_blocks.shape)
-    objectives = (s, spec.families)
-    require(spec.slo_ms.shape == objectives, "slo_ms", f"shape {objectives}", spec.slo_ms.shape)
-    require(spec.hard_slices.shape == (s,), "hard_slices", f"shape {(s,)}", spec.hard_slices.shape)
+    _check_kernels(spec)
+    _check_slices(spec)
     require(s < 2**7 and r < 2**15, "spec", "fewer than 128 slices and 32768 replicas", (s, r))
-    fine = spec.quality.ndim == 3 and spec.quality.shape[0] == k and 0 not in spec.quality.shape
-    require(fine, "quality", f"shape ({k}, conditions, prompts)", spec.quality.shape)
-    require(spec.quality.shape[1] < 2**7, "quality", "fewer than 128 conditions", spec.quality.shape)
-    require(bool(np.isfinite(spec.quality).all()), "quality", "finite numbers", "NaN or inf")
+    _check_quality(spec)
     require(bool((spec.timeout_s > 0.0).all()), "timeout_s", "numbers > 0", spec.timeout_s.tolist())
     _check_limits(spec)
+
+
+def _check_kernels(spec: EngineSpec) -> None:
+    """What each kernel has: its replicas, its step model, the delay of a request, KV blocks."""
+    k, model, delays = spec.kernels, spec.step_model, spec.request_delay_s
+    require_index(spec.replica_kernel, k, "replica_kernel")
+    require(model.shape == (k, 4), "step_model", f"shape {(k, 4)}", model.shape)
+    usable = bool(np.isfinite(model).all() and (model >= 0.0).all() and (model[:, 0] > 0.0).all())
+    require(usable, "step_model", "finite numbers >= 0 with a base time > 0", model.tolist())
+    usable = len(delays) in (0, k) and all(0.0 <= delay < np.inf for delay in delays)
+    require(usable, "request_delay_s", f"{k} finite numbers >= 0, or none", delays)
+    require(spec.kv_blocks.shape == (k,), "kv_blocks", f"shape {(k,)}", spec.kv_blocks.shape)
+
+
+def _check_slices(spec: EngineSpec) -> None:
+    """What each slice has: objectives by family of latencies, and whether its clauses are hard."""
+    s, objectives = spec.slices, (spec.slices, spec.families)
+    require(spec.slo_ms.shape == objectives, "slo_ms", f"shape {objectives}", spec.slo_ms.shape)
+    require(spec.hard_slices.shape == (s,), "hard_slices", f"shape {(s,)}", spec.hard_slices.shape)
+
+
+def _check_quality(spec: EngineSpec) -> None:
+    """What every measured condition of a kernel loses on every prompt."""
+    shape = spec.quality.shape
+    whole = len(shape) == 3 and shape[0] == spec.kernels and 0 not in shape
+    require(whole, "quality", f"shape ({spec.kernels}, conditions, prompts)", shape)
+    require(shape[1] < 2**7, "quality", "fewer than 128 conditions", shape)
+    require(bool(np.isfinite(spec.quality).all()), "quality", "finite numbers", "NaN or inf")
 
 
 def _check_limits(spec: EngineSpec) -> None:
@@ -78,8 +93,8 @@ def check_arrivals(spec: EngineSpec, arrivals: RequestArrivals, *, after_s: floa
     require_index(arrivals.slice, spec.slices, "slice")
     require(int(arrivals.session.max()) < 2**31, "session", "numbers below 2**31", arrivals.session.max())
     require_index(arrivals.prompt, spec.quality.shape[2], "prompt")
-    fine = bool((arrivals.prompt_tokens >= 1).all() and (arrivals.output_tokens >= 1).all())
-    require(fine, "tokens", "at least 1 prompt and 1 output token", "less")
+    usable = bool((arrivals.prompt_tokens >= 1).all() and (arrivals.output_tokens >= 1).all())
+    require(usable, "tokens", "at least 1 prompt and 1 output token", "less")
     require_tokens(spec, int((arrivals.prompt_tokens + arrivals.output_tokens).max()))
 
 

@@ -42,7 +42,6 @@ SHORT_MODULES = {
     "faults/inside/logits.py": "vLLM's command line names it, in every manifest of servers for drills",
     "faults/inside/worker.py": "vLLM's command line names it, in every manifest of servers for drills",
     "live/fleet/guard.py": "a process of its own, started by its path, of the standard library alone",
-    "scripts/bench/tick.py": "`selvage bench tick` finds it by its name",
     "scripts/cli/oci.py": "a command of its own",
     "scripts/cli/suite.py": "a command of its own",
     "scripts/rooms.py": "`python -m scripts.rooms`, which fills a page and imports nothing of what it lists",

@@ -115,22 +115,13 @@ def whole_configurations(run: Run) -> list[str]:
 def compare(run: Run, candidate: str) -> dict[str, Any]:
     """The whole comparison, JSON-ready but for NaN."""
     configurations = whole_configurations(run)
-    if candidate not in configurations:
-        raise _refused(
-            "--candidate",
-            " or ".join(configurations) or "a configuration on every scenario",
-            candidate,
-            "name one",
-        )
+    _refuse_absent(candidate, configurations)
     names = [entry.name for entry in run.entries]
-    means = {
-        configuration: {m.name: _mean(run.matrix(configuration, m.path, names)) for m in MEASURES}
-        for configuration in configurations
-    }
+    means = {configuration: _means(run, configuration, names) for configuration in configurations}
     others = [configuration for configuration in configurations if configuration != candidate]
-    differences = {
-        configuration: _differences(run, candidate, configuration, names) for configuration in others
-    }
+    rivals = [configuration for configuration in others if not is_reference(configuration)]
+    references = [configuration for configuration in others if is_reference(configuration)]
+    differences = {one: _differences(run, candidate, one, names) for one in others}
     return {
         "candidate": candidate,
         "seeds": len(run.seeds),
@@ -138,21 +129,22 @@ def compare(run: Run, candidate: str) -> dict[str, Any]:
         "means": means,
         "differences": differences,
         "groups": {group: _group(run, candidate, mine) for group, mine in _groups(run).items()},
-        "verdicts": {configuration: verdict(differences[configuration]) for configuration in others},
-        "dominated_by": [
-            configuration
-            for configuration in others
-            if not is_reference(configuration) and dominates(means[configuration], means[candidate])
-        ],
-        "quality_lost_to": {
-            configuration: _quality_lost_to(run, candidate, configuration)
-            for configuration in others
-            if is_reference(configuration)
-        },
-        "probe_tokens_to_bare": {
-            configuration: _probe_ratio(run, configuration) for configuration in configurations
-        },
+        "verdicts": {one: verdict(differences[one]) for one in others},
+        "dominated_by": [one for one in rivals if dominates(means[one], means[candidate])],
+        "quality_lost_to": {one: _quality_lost_to(run, candidate, one) for one in references},
+        "probe_tokens_to_bare": {one: _probe_ratio(run, one) for one in configurations},
     }
+
+
+def _refuse_absent(candidate: str, configurations: list[str]) -> None:
+    if candidate not in configurations:
+        there = " or ".join(configurations) or "a configuration on every scenario"
+        raise _refused("--candidate", there, candidate, "name one")
+
+
+def _means(run: Run, configuration: str, names: list[str]) -> dict[str, float]:
+    """Mean of every compared measure over the scenarios ``names``."""
+    return {m.name: _mean(run.matrix(configuration, m.path, names)) for m in MEASURES}
 
 
 def _differences(run: Run, candidate: str, configuration: str, names: list[str]) -> dict[str, dict[str, Any]]:

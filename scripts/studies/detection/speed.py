@@ -9,6 +9,7 @@ import numpy as np
 
 from contracts.rng import stream
 from contracts.telemetry import ProbeSamples
+from contracts.units import MS_PER_S
 from controller.detect.calibration.calibrate import calibrated_threshold
 from controller.detect.calibration.laws import Normal
 from controller.detect.sequential.evidence import CLAUSE, HEALTHS, EvidencePlan, blank_cells
@@ -49,7 +50,7 @@ def _update_ms(detector: StreamDetector, rng: np.random.Generator) -> float:
         values = rng.normal(1.0, 0.3, STREAMS)
         before = time.process_time()
         detector.advance(state, values, present)
-        spent.append((time.process_time() - before) * 1000.0)
+        spent.append((time.process_time() - before) * MS_PER_S)
     return statistics.median(spent)
 
 
@@ -72,7 +73,7 @@ def accumulate_ms() -> float:
     for _ in range(30):
         before = time.process_time()
         accumulate_probes(state, probes, probes.valid, np.arange(12, dtype=np.int64), plan)
-        spent.append((time.process_time() - before) * 1000.0 / fleets)
+        spent.append((time.process_time() - before) * MS_PER_S / fleets)
     return statistics.median(spent)
 
 

@@ -22,6 +22,7 @@ from contracts.jit import compiled
 from contracts.loading.loader import document_sha256, load_text
 from contracts.rng import stream
 from contracts.telemetry import LATENCY_FAMILIES, FleetTelemetry
+from contracts.units import MS_PER_S
 from controller.detect.calibration.calibrate import block_threshold, calibrated_threshold
 from controller.detect.calibration.laws import Empirical
 from controller.detect.streams.eprocess import Betting
@@ -124,7 +125,7 @@ class ScrapeWatcher:
         before = self.last_ms if self.last_ms.size else np.full(scraped.shape, np.nan)
         fresh = np.isfinite(scraped) & ~(scraped <= before)
         self.last_ms = scraped
-        if telemetry.now_ms[0] < WARM_S * 1000.0:
+        if telemetry.now_ms[0] < WARM_S * MS_PER_S:
             return self._plan()
         self.note(telemetry, fresh)
         return self._plan()

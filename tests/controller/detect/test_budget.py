@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import SampleRates
-from controller.detect.budget import MONTH_S, Budget, split_budget
+from contracts.units import SECONDS_PER_MONTH
+from controller.detect.budget import (
+    Budget,
+    split_budget,
+)
 from controller.detect.clauses import Kind, from_traffic, plan_clauses
 from controller.detect.streams.protocol import StreamDetector
 from policies.synthetic_fleet import synthetic_fleet
@@ -49,7 +53,7 @@ def test_the_split_keeps_the_budget(budget: float, share: float, probes: float, 
     assert split.at_once == ("flip-hard",)
     for line in split.lines:
         if line.alarms_per_month > 0.0:
-            expected = max(line.samples_per_s * MONTH_S / line.alarms_per_month, 2.0)
+            expected = max(line.samples_per_s * SECONDS_PER_MONTH / line.alarms_per_month, 2.0)
             expected = expected if expected < 1e18 else math.inf
             assert line.arl0 == pytest.approx(expected)
             assert line.threshold == pytest.approx(math.log(line.arl0))
