@@ -35,8 +35,9 @@ def plain_outages(
         least = setup.options.failing_after * 2 ** min(int(early[b, k]), 3)
         missed = after.table[b, :, -1].any() or after.table[b, :, :-1][:, still[b]].any()
         stages, most = setup.fleet.stage, setup.options.limits.canary_most_ratio
-        for other in range(still.shape[1]) if stages is not None else ():
-            missed |= stages[other] == Stage.CANARY and (after.table[b, :, other] > most + 1e-9).any()
+        if stages is not None:
+            for other in np.flatnonzero(stages == Stage.CANARY):
+                missed |= (after.table[b, :, other] > most + 1e-9).any()
         if missed and answered[b, k] >= least:
             until_at_s[b, k] = after.now_s[b]
     return until_at_s
