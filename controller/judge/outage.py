@@ -3,8 +3,9 @@
 A kernel is down while every replica in rotation fails or hangs, and ``readmit_after_s`` longer: without
 traffic it has no failures, and its slices would come back at the next tick.
 
-Where something is shed meanwhile, or rests on a kernel that is down, nobody is better off for the wait. Then
-it is up as soon as those in rotation have answered as many attempts in a row, requests and probes, as
+Where something is shed meanwhile, or rests on a kernel that is down, nobody is better off for the wait, nor
+where a canary has more than its bound because nobody else was left: it is there to be tried with little. Then
+the kernel is up as soon as those in rotation have answered as many attempts in a row, requests and probes, as
 failures in a row take a replica out, and none of them hangs. Who goes down again within ``readmit_after_s``
 of that has to answer twice as many the next time, up to ``DOUBLED_RETURNS`` times.
 """
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import ProbeOutcome
 from controller.cells import kernel_count
+from controller.fleet import Stage
 from controller.judge.departures import Case, Flags
 from controller.judge.failing_in_a_row import telling_rows
 from controller.judge.judge_pass import Failing, note_down
+from controller.shield.capacity import SLACK
 from controller.state import ControllerState
 
 _ANSWERED = int(ProbeOutcome.ANSWERED)
@@ -71,16 +74,21 @@ def _up_by_answers(found: Outages, state: ControllerState, case: Case) -> Outage
     now_s = state.now_s[:, None]
     out = found.down_until_at_s > now_s
     least = case.setup.options.failing_after * 2 ** np.minimum(found.early_returns, DOUBLED_RETURNS)
-    back = out & (found.answers_in_a_row >= least) & _unserved(state.table, out)
+    back = out & (found.answers_in_a_row >= least) & _missed(state.table, out, case)
     found.down_until_at_s[back] = np.broadcast_to(now_s, back.shape)[back]
     found.early_returns[back] += 1
     return found
 
 
-def _unserved(table: NDArray[np.float64], out: Flags) -> Flags:
-    """bool [B, 1]: something of ``table`` [B, S, K + 1] is shed, or sent to who is ``out`` [B, K]."""
-    on_them = (table[:, :, :-1] > 0.0) & out[:, None]
-    return np.asarray((table[:, :, -1] > 0.0).any(axis=1) | on_them.any(axis=(1, 2)))[:, None]
+def _missed(table: NDArray[np.float64], out: Flags, case: Case) -> Flags:
+    """bool [B, 1]: something of ``table`` [B, S, K + 1] is shed, sent to who is ``out`` [B, K], or more of it
+    to a canary than its bound.
+    """
+    served, stage = table[:, :, :-1], case.setup.fleet.stage
+    canary = False if stage is None else stage == int(Stage.CANARY)
+    most = np.where(canary, case.setup.options.limits.canary_most_ratio + SLACK, np.inf)
+    badly = ((served > 0.0) & out[:, None]) | (served > most)
+    return np.asarray((table[:, :, -1] > 0.0).any(axis=1) | badly.any(axis=(1, 2)))[:, None]
 
 
 def _in_a_row(so_far: NDArray[np.int64], failing: Failing, case: Case) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ProbeOutcome, ReplicaState
+from controller.fleet import Stage
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 
@@ -32,8 +33,12 @@ def plain_outages(
     still = until_at_s > after.now_s[:, None]
     for b, k in np.argwhere(still):
         least = setup.options.failing_after * 2 ** min(int(early[b, k]), 3)
-        unserved = after.table[b, :, -1].any() or after.table[b, :, :-1][:, still[b]].any()
-        if unserved and answered[b, k] >= least:
+        missed = after.table[b, :, -1].any() or after.table[b, :, :-1][:, still[b]].any()
+        stages, most = setup.fleet.stage, setup.options.limits.canary_most_ratio
+        if stages is not None:
+            for other in np.flatnonzero(stages == Stage.CANARY):
+                missed |= (after.table[b, :, other] > most + 1e-9).any()
+        if missed and answered[b, k] >= least:
             until_at_s[b, k] = after.now_s[b]
     return until_at_s
 

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ProbeOutcome
+from controller.fleet import Stage
 from controller.judge.outage import DOUBLED_RETURNS
 from policies.registry import make_configuration
 from tests.support.builders import make_fleet, make_layout
@@ -51,7 +52,7 @@ def back_at_s(result: Run, after_s: float) -> float:
 def test_after_an_outage_of_all_answered_probes_are_enough() -> None:
     """Everything hangs for a minute; a few seconds of answers after it slices are home."""
     result = run(SETUP, script(LAYOUT, 100, hang(EVERYBODY, (5.0, 60.0))))
-    assert back_at_s(result, 60.0) <= 64.0
+    assert 60.0 < back_at_s(result, 60.0) <= 64.0
 
 
 def test_where_somebody_carries_it_all_the_clock_decides() -> None:
@@ -59,6 +60,15 @@ def test_where_somebody_carries_it_all_the_clock_decides() -> None:
     result = run(SETUP, script(LAYOUT, 130, hang(HOME, (5.0, 30.0))))
     assert result.decisions[39].judgement.down[0].tolist() == [True, False]
     assert back_at_s(result, 30.0) >= 30.0 + 0.75 * READMIT_S
+
+
+def test_where_a_canary_carries_it_all_nobody_waits_for_the_clock() -> None:
+    """Only home hung, and nobody but a canary is left: it is there to be tried with little."""
+    fleet = make_fleet(LAYOUT, stage=np.array([int(Stage.ACTIVE), int(Stage.CANARY)]))
+    setup = replace(make_configuration("threshold", fleet), hang_timeouts=3)
+    result = run(setup, script(LAYOUT, 100, hang(HOME, (5.0, 60.0))))
+    assert (result.tables()[50, :, 1] > setup.options.limits.canary_most_ratio).all()
+    assert 60.0 < back_at_s(result, 60.0) <= 64.0
 
 
 @pytest.mark.parametrize(
