@@ -149,6 +149,9 @@ class Endpoint:
             response = whole_answer(client, method, path, self.timeout_s, _MOST_BYTES, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
             raise self._unreachable(error) from None
+        except httpx.TimeoutException:
+            told = f"no whole answer within {self.timeout_s:g} s; look at the server's log and its load"
+            raise MeasurementError(f"{method} {self.base}{path}: {told}") from None
         except httpx.HTTPError as error:
             raise MeasurementError(f"{method} {self.base}{path}: {type(error).__name__}: {error}") from None
         self._refuse_unusable(response, f"{method} {self.base}{path}")

@@ -77,10 +77,13 @@ def documents_for(
     """The documents that ``options`` name for ``pool``.
 
     A policy that is named must be of this pool and contract, and pin no other meta-contract than the one that
-    is named, unless this is a ``what_if``; the shipped one takes any.
+    is named, unless this is a ``what_if``; the shipped one takes any. A pool with slices of its own must have
+    its contract named.
     """
     contract_file = resolve_uri(options.contract or CONTRACT, _COMMAND)
     contract = load_as(KernelContract, contract_file)
+    if not options.contract:
+        _refuse_other_slices(pool, pool_file, contract)
     policy_file = resolve_uri(options.policy or POLICY, _COMMAND)
     policy = load_as(RoutePolicy, policy_file)
     changes: dict[str, Any] = {"mode": "observe"} if options.observe else {}
@@ -96,6 +99,16 @@ def documents_for(
     return LiveDocuments(
         pool=pool, pool_file=pool_file, contract=contract, policy=policy, policy_file=policy_file
     )
+
+
+def _refuse_other_slices(pool: KernelPool, pool_file: Path, shipped: KernelContract) -> None:
+    """DocumentError where ``pool`` has slices that the ``shipped`` contract does not know."""
+    known = [one.name for one in shipped.spec.slices]
+    own = [home.slice for home in pool.spec.home if home.slice not in known]
+    if own:
+        expected = f"slices of the shipped contract {shipped.metadata.name}: {', '.join(known)}"
+        hint = "name the contract of these slices: --contract FILE"
+        raise DocumentError([Problem(str(pool_file), 0, "spec.home", expected, ", ".join(own), hint)])
 
 
 def _meta_changes(uri: str, policy: RoutePolicy, policy_file: Path, *, what_if: bool) -> dict[str, str]:

@@ -59,6 +59,12 @@ def builtin_sha256(facts: Mapping[str, object]) -> str:
     return canonical_sha256(dict(facts))
 
 
+_CERTIFY = (
+    "selvage policy certify writes one (of a fleet of your own by --meta, which selvage policy suite writes),"
+    " and selvage policy export --certificate puts it into the artefact"
+)
+
+
 def load_certificate(text: str, file: str) -> Certificate:
     """The certificate in ``text`` (JSON as ``selvage policy certify`` writes it), passed or not.
 
@@ -83,7 +89,7 @@ def refuse_unless_certified(
     """
     certificate = manifest.spec.certificate
     if certificate is None:
-        raise _refused(file, "", "a certificate", "none", "certify the policy: selvage policy certify")
+        raise _refused(file, "", "a certificate", "none", _CERTIFY)
     if certificate.rules_sha256 != subject.rules_sha256:
         raise _refused(
             file,

@@ -5,6 +5,7 @@ Measuring takes minutes to hours; what would end it half-way is found first.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,9 @@ def refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> N
         raise DocumentError([problem("--dose", wanted, unknown[0], "see docs/profiles.md, or add --faults")])
 
 
-def refuse_unusable_servers(backend: ServingBackend, plans: list[MeasurePlan], golden: list[Prompt]) -> None:
+def refuse_unusable_servers(
+    request: ProfileRequest, backend: ServingBackend, plans: list[MeasurePlan], golden: list[Prompt]
+) -> None:
     """DocumentError or MeasurementError where a condition stands twice, or a running server, the measured one
     or a condition's, cannot be reached, refuses the key, or does not score the longest prompt.
     """
@@ -61,6 +64,8 @@ def refuse_unusable_servers(backend: ServingBackend, plans: list[MeasurePlan], g
     if twice is not None:
         told = f"{twice} twice" if twice != HEALTHY else f"{twice}, which the measured server is"
         raise DocumentError([problem("--condition", "a name for each server", told, "choose another name")])
+    urls = ", ".join([request.server.endpoint.base, *(server.endpoint.base for server in servers)])
+    print(f"Trying {urls} by one prompt.", file=sys.stderr, flush=True)
     longest = max(golden, key=lambda prompt: prompt.positions)
     for one in (backend, *(OpenaiBackend(server.endpoint) for server in servers)):
         one.try_out(longest)

@@ -60,7 +60,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
         refuse_overwriting(request, [kernel for kernel, _ in chosen], golden)
         for place in (request.out, request.reference.store):
             ready_folder(place or request.out)
-        refuse_unusable_servers(backend, [plan for _, plan in chosen], golden)
+        refuse_unusable_servers(request, backend, [plan for _, plan in chosen], golden)
         _say([*missing_splits(golden), *_cannot(request), *_load(chosen)])
         total = len(golden) * (1 + sum(_passes(plan) for _, plan in chosen)) + _STEP_WORK * len(chosen)
         with on_interrupt(lambda: _kept(request)), told("reference", total) as progress:
@@ -104,8 +104,9 @@ def _kept(request: ProfileRequest) -> str:
     """What an interrupted run leaves: kernels are written one by one, each whole or not at all."""
     there = sum(1 for path in request.out.glob("*.yaml"))
     again = "" if request.reference.store else "; --reference-store DIR keeps the reference between runs"
-    done = f"{there} profiles are in {request.out}" if there else "no profile was finished"
-    return f"{done}; name those that are missing by --kernel{again}"
+    if not there:
+        return f"no profile was finished; the same command begins anew{again}"
+    return f"{there} profiles are in {request.out}; name those that are missing by --kernel{again}"
 
 
 def _say(lines: list[str]) -> None:

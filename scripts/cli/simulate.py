@@ -7,25 +7,19 @@ written as well, one line per tick and seed.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from contracts.documents import Scenario
 from contracts.errors import DocumentError, Problem
-from contracts.loading.files import json_text, plain
+from contracts.loading.files import json_text
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
-from contracts.plugins import loaded_sha256
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.incident_measures import measure_incident
-from contracts.scoring.measure_table import MEASURES, Measure
-from contracts.scoring.measures import EpisodeMeasures, measure_episode
-from contracts.scoring.quality import healthy_quality, pool_quality
 from controller.decision import Decision
 from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
@@ -34,6 +28,7 @@ from policies.registry import configuration_sha256, make_configuration
 from policies.spec import parse_spec
 from policies.supervised import kept_by, meta_sha256
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
+from scripts.cli.simulate_summary import print_table, seeds_told, summarise
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import ObservingDriver, RouteSetup, load_route
 from scripts.guard import on_interrupt
@@ -45,22 +40,14 @@ from simulator.world.at_rest import CONSEQUENCE
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario, load_scenario, with_trace
 
-#: The policy where none is named.
-DEFAULT = "hysteresis"
-#: Measures that the printed table shows; ``--json`` has them all.
-SHOWN = (
-    "quality_preservation",
-    "mttr_s",
-    "detection_lag_s",
-    "failed_ratio",
-    "exposed",
-    "false_switches",
-)
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to ``app``."""
     app.command()(options(SimulateOptions)(simulate))
+
+
+#: The policy where none is named.
+DEFAULT = "hysteresis"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +101,7 @@ def simulate(asked: SimulateOptions) -> None:
     if asked.as_json:
         typer.echo(json_text(summary))
     else:
-        _print_table(summary)
+        print_table(summary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,55 +134,12 @@ def _would_have(
     lags = [None if one is None or not one.detected else one.detection_lag_s for one in decided]
     enforced = _run(world, ControllerDriver(setup), [record.seed for record in records])
     found = summarise(world, policy, enforced)
-    return {"decision_lag_s": lags, "episodes": found["episodes"], "mean": found["mean"]}
-
-
-def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeRecord]) -> dict[str, Any]:
-    """Header, totals and measures per seed, and their means; null where not applicable."""
-    healthy = pool_quality([healthy_quality(record) for record in records])
-    measured = [measure_episode(record, healthy) for record in records]
-    episodes = [
-        {"seed": record.seed, **_totals(record), **_values(measures)}
-        for record, measures in zip(records, measured, strict=True)
-    ]
     return {
-        "scenario": scenario.name,
-        "scenario_sha256": scenario.sha256,
-        "contract_sha256": scenario.contract.sha256,
-        "profile_sha256": list(scenario.profile_sha256),
-        "pool_sha256": scenario.pool_sha256,
-        "trace_sha256": scenario.trace_sha256,
-        "plugins_sha256": loaded_sha256(),
-        "quality_estimator": scenario.measured_by.estimator,
-        "measured_by": list(scenario.measured_by.told),
-        "policy": policy,
-        "seeds": [record.seed for record in records],
-        "horizon_s": scenario.horizon_s,
-        "broken_at_rest": [asdict(broken) for broken in scenario.at_rest],
-        "episodes": episodes,
-        "mean": {key: _mean([episode[key] for episode in episodes]) for key in episodes[0] if key != "seed"},
+        "decision_lag_s": lags,
+        "episodes": found["episodes"],
+        "mean": found["mean"],
+        "limits": found["limits"],
     }
-
-
-def _totals(record: EpisodeRecord) -> dict[str, float]:
-    names = ("offered", "answered", "failed", "shed", "slo_missed", "exposed")
-    return {f"{name}_requests": float(getattr(record, name).sum()) for name in names}
-
-
-def _values(measures: EpisodeMeasures) -> dict[str, float | None]:
-    values = {_plain(measure): float(measure.value(measures)) for measure in MEASURES}
-    shown: dict[str, float | None] = plain(values)
-    return shown
-
-
-def _plain(measure: Measure) -> str:
-    """A count of one episode is a count; only an experiment makes it a rate."""
-    return measure.name.removesuffix("_per_slice_month") if measure.is_count else measure.name
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _load(file: Path, trace: Path | None) -> CompiledScenario:
@@ -252,7 +196,7 @@ def _named(route: RouteSetup | None, policy: str, meta: str) -> dict[str, Any]:
 
 
 def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int]) -> list[EpisodeRecord]:
-    with told(f"{scenario.name}, {len(seeds)} seeds", 1.0) as progress:
+    with told(f"{scenario.name}, {seeds_told(seeds)}", 1.0) as progress:
         return run_episodes(
             scenario,
             driver,
@@ -260,27 +204,3 @@ def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int])
             batch=len(seeds),
             progress=lambda share: progress.update(done=share),
         )
-
-
-def _print_table(summary: dict[str, Any]) -> None:
-    units = {measure.name: "episodes" if measure.is_count else measure.unit for measure in MEASURES}
-    labels = {_plain(measure): f"{measure.label} ({units[measure.name]})" for measure in MEASURES}
-    table = Table(title=f"{summary['scenario']}, {summary['policy']}, {len(summary['seeds'])} seeds")
-    other = summary.get("would_have")
-    heads = ("mean",) if other is None else ("observed, nothing executed", "had it been enforced")
-    table.add_column("measure")
-    for head in heads:
-        table.add_column(head, justify="right")
-    means = [summary["mean"]] if other is None else [summary["mean"], other["mean"]]
-    for name in summary["mean"]:
-        if name in SHOWN or name.endswith("_requests"):
-            table.add_row(labels.get(name, name), *(_number(mean[name]) for mean in means))
-    if other is not None:
-        table.add_row("first decision to act after (s)", _number(_mean(other["decision_lag_s"])), "")
-    Console().print(table)
-    for line in summary["measured_by"]:
-        typer.echo(f"note: {line}")
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.6g}"

@@ -108,6 +108,17 @@ def test_a_folder_with_another_checkpoint_is_another_model(tmp_path: Path) -> No
     assert len(keys) == 4
 
 
+def test_a_server_that_hangs_is_told_by_the_time_it_was_given() -> None:
+    """No answer in time is no empty message of a client's, but the URL, the limit and where to look."""
+
+    def hang(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("", request=request)
+
+    said = r"GET http://server:8000/v1/models: no whole answer within 120 s; look at the server's log"
+    with pytest.raises(MeasurementError, match=said):
+        ask(hang)
+
+
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
 def test_a_proxy_that_cannot_be_used_is_bad_input(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
     """A proxy variable of another kind is told by name, with what to do, before anything is sent."""

@@ -27,6 +27,7 @@ from scripts.cli.main import app
 from tests.support.builders import quiet_telemetry, with_probes
 from tests.support.documents_written import envelope, write_yaml
 from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.own_fleet import write_own_fleet
 from tests.support.own_meta import MOVE_RATIO, write_own_meta
 
 POOL = resolve_uri("package:contracts/library/live-pool.yaml", "")
@@ -172,3 +173,14 @@ def test_clocks_of_running_servers_are_held_against_their_own_past(tmp_path: Pat
     """Profiles were measured on other machines, unless the document says that they were not."""
     policy = route(tmp_path, **({"own_clocks": asked} if asked else {}))
     assert set_up(RunOptions(policy=str(policy))).setup.own_clocks == (asked or "usual")
+
+
+def test_slices_of_ones_own_need_their_contract(tmp_path: Path) -> None:
+    """The shipped contract promises nothing of slices that it does not name, so it is not taken for them."""
+    write_own_fleet(tmp_path)
+    file = tmp_path / "pool.yaml"
+    pool = load_as(KernelPool, file)
+    with pytest.raises(DocumentError, match=r"spec\.home: .*got support, sql; name the contract.*--contract"):
+        documents_for(pool, file, RunOptions())
+    own = documents_for(pool, file, RunOptions(contract=str(tmp_path / "contract.yaml")))
+    assert own.contract.metadata.name == "own-contract"

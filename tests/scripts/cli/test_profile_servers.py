@@ -121,5 +121,6 @@ def test_an_interruption_says_what_there_is(
     monkeypatch.setattr(profile_run, "_reference", interrupted)
     result = profile(tmp_path, server.url)
     assert result.exit_code == 130, result.output
-    assert "interrupted: no profile was finished" in result.output
+    assert "interrupted: no profile was finished; the same command begins anew" in result.output
+    assert f"Trying {server.url} by one prompt." in result.output
     assert "--reference-store" in result.output

@@ -36,6 +36,8 @@ def test_same_arguments_give_same_bytes(scenario: Path) -> None:
     assert list(content) == sorted(content)
     assert content["policy"] == "threshold"
     assert content["seeds"] == [0, 1]
+    low, high = content["limits"]["answered_requests"]
+    assert low < content["mean"]["answered_requests"] < high
     assert len(content["episodes"]) == 2
 
 
