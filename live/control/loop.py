@@ -180,7 +180,8 @@ class LiveController:
             return (), ""
         ended = [names[r] for r in np.flatnonzero(before.quarantined[0] & ~decision.quarantined[0])]
         away = [names[r] for r in np.flatnonzero(decision.quarantined[0])]
-        lines, problem = (), ""
+        lines: tuple[str, ...] = ()
+        problem = ""
         try:
             lines = returns.turn(self.ports.clock.now_ms() / MS_PER_S, ended, away)
         except Exception as error:  # who is on its way keeps the share that it has, from this tick on

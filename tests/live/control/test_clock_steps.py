@@ -83,7 +83,8 @@ def test_a_step_between_an_answer_and_its_reading_moves_no_instant(
         clock=steady,
         prober=OneProbe(clock, step_s),
     )
-    source, began_ms, seen = FleetSource(parts), steady.now_ms(), []
+    source, began_ms = FleetSource(parts), steady.now_ms()
+    seen: list[float] = []
     try:
         while len(seen) < 3:
             found, now_ms = source.read(), steady.now_ms()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from live.control import chain
 from live.control.chain import missing_records
 from live.control.journal import Beginning, DecisionLog, read_log, segments
 from live.control.loop import ControlPorts, LiveController
@@ -28,7 +28,7 @@ class Disk:
     """A disk that is full in some ticks, and takes half a line then."""
 
     def __init__(self, full: range, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self._full, self._write = 0, full, chain.os.write
+        self.now, self._full, self._write = 0, full, os.write
         monkeypatch.setattr("live.control.chain.os.write", self.write)
 
     def write(self, number: int, content: bytes) -> int:

@@ -141,7 +141,8 @@ class _AtOnce:
         """Do it."""
         done: Future[None] = Future()
         try:
-            done.set_result(write(*given))
+            write(*given)
+            done.set_result(None)
         except OSError as error:
             done.set_exception(error)
         return done
