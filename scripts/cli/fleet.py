@@ -233,10 +233,11 @@ def _follow(child: subprocess.Popen[bytes], folder: FleetFolder, log: Path, time
 
     deadline_at_s, shown = time.monotonic() + timeout_s, 0
     while True:
+        ended = child.poll() is not None  # before its log is read, which then has its last words
         text = log.read_text(errors="replace")
         typer.echo(text[shown:], err=True, nl=False)
         shown = len(text)
-        if child.poll() is not None:
+        if ended:
             raise LiveError(f"the fleet did not come up (exit code {child.returncode}); see {folder.path}")
         state = read_state(folder)
         if state is not None and state.supervisor.pid == child.pid and state.ready():

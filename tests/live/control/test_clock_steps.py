@@ -56,22 +56,29 @@ class OneProbe:
         )
 
 
+class Exporting:
+    """A server that wrote seven tokens more at each scrape, during which the clock steps."""
+
+    def __init__(self, clock: SystemClock, step_s: float) -> None:
+        self._clock, self._step_s, self._tokens = clock, step_s, 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Its answer; the step lies between that and its reading."""
+        if request.url.path != "/metrics":
+            return httpx.Response(200, json={})
+        self._tokens += 7
+        self._clock.step_s += self._step_s
+        return httpx.Response(200, text=TEXT.format(self._tokens))
+
+
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
 def test_a_step_between_an_answer_and_its_reading_moves_no_instant(
     step_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scrapes and probes lie between the ticks before and after them, and counters tell their rise."""
-    clock, tokens = SystemClock(), [0]
+    clock = SystemClock()
     monkeypatch.setattr(time, "time", clock)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path != "/metrics":
-            return httpx.Response(200, json={})
-        tokens[0] += 7
-        clock.step_s += step_s  # after the answer was begun, before it is read
-        return httpx.Response(200, text=TEXT.format(tokens[0]))
-
-    client = httpx.Client(transport=httpx.MockTransport(answer))
+    client = httpx.Client(transport=httpx.MockTransport(Exporting(clock, step_s)))
     steady = SteadyClock()
     name = LAYOUT.replicas[0].rpartition("-")[0]
     discovery = UrlDiscovery(addresses({name: ["http://a"]}), client, "m")

@@ -152,6 +152,34 @@ def test_other_servers_are_refused_while_it_runs_and_it_ends_when_asked(
     assert "no Envoy of ours runs" in CliRunner().invoke(app, words).output
 
 
+def test_no_text_of_users_stands_in_any_file(tmp_path: Path, servers: tuple[LiveReplica, ...]) -> None:
+    """Prompts in a body, a query, a header or the slice's name, answered, shed, misrouted or broken off: what
+    the gateway and its controller write holds none of them.
+    """
+    url, _, _ = ensure(tmp_path, servers)
+    await_answers(url, "prose", {"fp16-0", "fp16-1"})
+    secret = "my-private-prompt"
+    body = {"prompt": secret, "messages": [{"role": "user", "content": secret}], "max_tokens": 2}
+    headers = {"x-selvage-slice": secret, "user-agent": secret, "x-request-id": secret, "referer": secret}
+    places = ("/v1/completions", f"/v1/completions?q={secret}", f"/v1/{secret}", f"/{secret}")
+    pool, file = load_pool(str(tmp_path / "pool.yaml"))
+    with serving_gateway(tmp_path / "run", pool, file, servers, 0) as front:
+        with httpx.Client(timeout=10.0, headers=headers) as client:
+            for place in places:
+                client.post(f"{url}{place}", json=body)
+        until_at_s, codes = time.monotonic() + 20.0, set[int]()
+        while not codes & {
+            404,
+            405,
+        }:  # of the third place, which a server refuses; its row follows the others
+            assert time.monotonic() < until_at_s, f"no row of the last request that was routed: {codes}"
+            codes |= {one.code for one in front.statistics.read().requests}
+            time.sleep(0.05)
+    written = [one for one in (tmp_path / "run").rglob("*") if one.is_file()]
+    assert len(written) > 3
+    assert [one.name for one in written if secret.encode() in one.read_bytes()] == []
+
+
 @pytest.mark.parametrize("url", ["http://server.example:8000", "https://10.0.0.1:8000", "http://10.0.0.1"])
 def test_an_address_that_envoy_cannot_take_is_refused(tmp_path: Path, url: str) -> None:
     """Names, TLS and a missing port: said before anything is started."""

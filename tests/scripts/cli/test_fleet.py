@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
 
+from live.errors import LiveError
+from live.fleet.state import FleetFolder
+from scripts.cli.fleet import _follow
 from scripts.cli.main import app
 
 
@@ -46,3 +51,25 @@ def test_bad_options_are_refused_before_anything_starts(
     assert code == 2
     assert said in printed
     assert not (tmp_path / "none").exists()
+
+
+def test_the_last_words_of_a_fleet_that_did_not_come_up_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it wrote just before it ended is read, however soon that was."""
+    folder, log = FleetFolder(path=tmp_path), tmp_path / "supervisor.log"
+    log.write_text("importing vLLM once\n")
+
+    class Ends:
+        """A process that says why and ends as soon as somebody asks."""
+
+        pid, returncode = 1, 2
+
+        def poll(self) -> int:
+            """Its exit code."""
+            log.write_text("importing vLLM once\nport 8000 is taken\n")
+            return 2
+
+    with pytest.raises(LiveError, match="exit code 2"):
+        _follow(cast("subprocess.Popen[bytes]", Ends()), folder, log, 5.0)
+    assert "port 8000 is taken" in capsys.readouterr().err
