@@ -28,7 +28,7 @@ CALIBRATION_COLUMN = "ece_gap"
 #: Evidence for the assumptions A1 to A3, which no clause judges.
 EVIDENCE_COLUMNS = frozenset({"lost_mass", "advantage", "score_norm"})
 #: Beyond its range by as much, a value of a profile was rounded.
-_ROUNDING = 1e-6
+_BEYOND_RANGE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def _keep(
     """Sort the values of one slice and column; one without any number was not measured."""
     slice_name, column = place
     domain = domain_of(column)
-    readable = (values >= domain.low - _ROUNDING) & (values <= domain.high + _ROUNDING)
+    readable = (values >= domain.low - _BEYOND_RANGE) & (values <= domain.high + _BEYOND_RANGE)
     if np.isnan(values).all():
         return
     if readable.any():

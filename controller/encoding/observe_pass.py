@@ -60,9 +60,7 @@ class Routing(NamedTuple):
     probed_at_s: NDArray[np.float64]  # [B, R, S]
     row_moved_at_s: NDArray[np.float64]  # [B, S]
     proven_rps: NDArray[np.float64]  # [B, K], most load of a replica without a queue, of late
-    stated_rps: NDArray[
-        np.float64
-    ]  # [K], of a replica, as the pool states beside measured engines; inf: nothing
+    stated_rps: NDArray[np.float64]  # [K], of a replica, as the pool says beside step times; inf: nothing
 
 
 class Load(NamedTuple):
