@@ -17,14 +17,17 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import shutil
 from pathlib import Path
 
 from setuptools import find_packages
 from setuptools.command.build_py import build_py
 
-from contracts.home import LAYERS, PACKAGE
-
+#: Read by its path: where the build runs, nothing of the checkout can be imported yet.
+_HOME = runpy.run_path(str(Path(__file__).resolve().parents[2] / "contracts" / "home.py"))
+LAYERS: tuple[str, ...] = _HOME["LAYERS"]
+PACKAGE: str = _HOME["PACKAGE"]
 #: Steps that only a checkout can take: they are in the source distribution, but not installed.
 CHECKOUT_ONLY = frozenset(
     f"{PACKAGE}.scripts.setup.{name}" for name in ("bootstrap", "lock", "one_package", "steps", "wheel")
