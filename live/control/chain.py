@@ -22,6 +22,8 @@ from contracts.regular_files import read_regular
 
 #: Most bytes of one file of lines that are read.
 MOST_BYTES = 2**30
+#: Kind of the lines about alarms of passive signals.
+PASSIVE = "passive"
 _TAIL = ', "sha256": "'
 _TAIL_CHARACTERS = len(_TAIL) + 64 + len('"}')
 

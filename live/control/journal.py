@@ -23,14 +23,12 @@ from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_to_json
-from live.control.chain import ChainWriter, read_chain
+from live.control.chain import PASSIVE, ChainWriter, read_chain
 from live.control.loop import Turn
 from live.control.telemetry_json import telemetry_to_json
 from live.observe.passive import PassiveAlarm, PassiveWatch
 
 FORMAT = 1
-#: Kind of the lines about alarms of passive signals.
-PASSIVE = "passive"
 #: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
 CONTROL = "control"
 #: A file of the log is closed at about this size, and the next one begun.

@@ -13,12 +13,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from controller.detect.streams.eprocess import Betting
 from controller.detect.streams.protocol import StreamState, guaranteed_threshold
-from live.observe.metrics import EngineReading
+
+if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+    from live.observe.metrics import EngineReading
 
 #: Answers that one observation stands on, at least; observations that make a past.
 ANSWERS, PAST = 16, 30

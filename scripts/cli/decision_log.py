@@ -14,8 +14,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, open_regular, read_regular_text
 from controller.shield.records import STAGES
-from live.control.chain import MissingRecords, missing_records, read_chain
-from live.control.journal import PASSIVE
+from live.control.chain import PASSIVE, MissingRecords, missing_records, read_chain
 
 #: A decision record as it stands in a log.
 Tick = dict[str, Any]
