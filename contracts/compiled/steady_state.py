@@ -56,7 +56,6 @@ class EngineModel:
     step_tokens: float = float("inf")  # most in one step of any kernel
     longest: Demand = UNCUT  # prompt and answer that are let in
     request_s: tuple[float, ...] = ()  # [K], by which serving delays each request; empty: by nothing
-    stated_rps: tuple[float, ...] = ()  # [K], of a replica, as the pool says; inf: nothing; empty: of none
 
     @property
     def objectives(self) -> Objectives:

@@ -97,19 +97,9 @@ def _load(state: ControllerState, ready: NDArray[np.int64], setup: ControllerSet
         state.now_s,
         state.probed_at_s,
         state.row_moved_at_s,
-        np.ascontiguousarray(state.load["proven_rps"], dtype=np.float64),
-        _stated_rps(setup),
     )
     see_kernels(tuple(shown), tuple(routing), ready, setup.layout.replica_kernel)
     return shown
-
-
-def _stated_rps(setup: ControllerSetup) -> NDArray[np.float64]:
-    """float64 [K]: what the pool states of a replica beside what was measured; inf: nothing."""
-    engine = setup.fleet.engine
-    if engine is None or not engine.stated_rps:
-        return np.full(len(setup.layout.kernels), np.inf)
-    return np.array(engine.stated_rps, dtype=np.float64)
 
 
 def _running_ratio(state: ControllerState, setup: ControllerSetup) -> NDArray[np.float64] | None:

@@ -59,8 +59,6 @@ class Routing(NamedTuple):
     now_s: NDArray[np.float64]  # [B]
     probed_at_s: NDArray[np.float64]  # [B, R, S]
     row_moved_at_s: NDArray[np.float64]  # [B, S]
-    proven_rps: NDArray[np.float64]  # [B, K], most load of a replica without a queue, of late
-    stated_rps: NDArray[np.float64]  # [K], of a replica, as the pool says beside step times; inf: nothing
 
 
 class Load(NamedTuple):
@@ -109,8 +107,7 @@ def see_kernels(shown, routing, ready, owner):
 
     What is shown is the best estimate, at the certified speed until something was counted. More traffic is
     planned against the lower limit of what a kernel carries, ``sure_rps``. The traffic that it has is no
-    reason to leave while the best estimate carries it. Of what is learned no more is planned on than is
-    stated or was carried.
+    reason to leave while the best estimate carries it.
     """
     shown, routing = borrowed((Load(*shown), Routing(*routing)))
     capacity_rps, age_s = shown.capacity_rps, shown.evidence_age_s
@@ -131,9 +128,6 @@ def see_kernels(shown, routing, ready, owner):
             best_rps = routing.replica_rps[b, k]
             kept_rps = min(ready[b, k] * best_rps, load_rps * KEPT_MARGIN)
             shown.sure_rps[b, k] = max(ready[b, k] * routing.least_rps[b, k], kept_rps)
-            if best_rps < UNBOUNDED_RPS and routing.stated_rps[k] < np.inf:
-                most_rps = max(routing.stated_rps[k], KEPT_MARGIN * routing.proven_rps[b, k])
-                shown.sure_rps[b, k] = min(shown.sure_rps[b, k], ready[b, k] * most_rps)
             shown_rps = best_rps if best_rps < UNBOUNDED_RPS else routing.healthy_rps[b, k]
             capacity_rps[b, k] = ready[b, k] * shown_rps
             shown.load_ratio[b, k] = load_rps / max(capacity_rps[b, k], LEAST_CAPACITY_RPS)

@@ -12,18 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.compiled.build import compile_contract, edges_for, request_delay_s, served_step_s
 from contracts.compiled.contract import CompiledContract, FleetLayout
-from contracts.compiled.steady_state import Demand
-from contracts.compiled.told_engine import DeclaredRequests, MeasuredEngine, ToldEngine, told_engine
+from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
+from contracts.documents.profile import ServingPath, StepTime
 from contracts.loading.loader import load_as
 from contracts.loading.profiles import check_pinned_profiles
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import GENERATION_COLUMNS, PASSIVE_COLUMNS, metric
 from contracts.rules.estimators import AsMeasured, as_measured
 from contracts.telemetry import SampleRates, Source
+from contracts.units import MS_PER_S
 from controller.fleet import FleetSetup, stages_of
 from controller.options import ControllerSetup
 from policies.route import coverage_gaps, route_setup, uncertified
@@ -33,6 +35,8 @@ from policies.route import coverage_gaps, route_setup, uncertified
 COLUMNS = frozenset(
     {"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k", *GENERATION_COLUMNS, *PASSIVE_COLUMNS}
 )
+#: Capacity of a kernel of which nothing is known: nothing moves for want of room.
+UNKNOWN_RPS = 1e6
 #: The mean request before servers have told of any.
 DEMAND = Demand(prompt_tokens=256.0, output_tokens=128.0)
 
@@ -72,12 +76,12 @@ def live_setup(
     names = list(layout.kernels)
     kernels = [one for one in documents.pool.spec.kernels if one.name in names]
     homes = {home.slice: home.kernel for home in documents.pool.spec.home}
-    told, said = _told(kernels, documents.pool_file, compiled)
+    capacity_rps, engine, said = _capacity(kernels, documents.pool_file, compiled)
     fleet = FleetSetup(
         layout=layout,
         contract=compiled,
-        capacity_rps=told.capacity_rps,
-        engine=told.model,
+        capacity_rps=capacity_rps,
+        engine=engine,
         home=np.array([names.index(homes[name]) for name in layout.slices], dtype=np.int64),
         tick_s=documents.policy.spec.tick_s,
         rates=rates,
@@ -140,23 +144,47 @@ def _probe_metrics(contract: KernelContract) -> tuple[str, ...]:
     return tuple(dict.fromkeys(probed))
 
 
-def _told(
+def _capacity(
     kernels: list[PoolKernel], file: Path, contract: CompiledContract
-) -> tuple[ToldEngine, tuple[str, ...]]:
-    """What is told of the engines of ``kernels``, and what is to be said of it."""
-    told = told_engine([_measured(one, file) for one in kernels], contract, DeclaredRequests(mean=DEMAND))
-    if not told.unknown:
-        return told, ()
-    unknown = ", ".join(told.unknown)
-    line = f"capacity of {unknown} is not known: nothing moves for want of room; state capacity_rps"
-    return told, (line,)
+) -> tuple[NDArray[np.float64], EngineModel | None, tuple[str, ...]]:
+    """Requests per second of a replica of each kernel, what was measured of their engines, and what is to be
+    said: stated, else learned from the measured step times, else not known.
+    """
+    stated = [one.capacity_rps for one in kernels]
+    if all(stated):
+        return np.array(stated, dtype=np.float64), None, ()
+    measured = [_measured(one, file) for one in kernels]
+    known = [one for one in measured if one is not None]
+    if len(known) == len(kernels):
+        model = _engine(kernels, known, contract)
+        return capacities_rps(model.step_s, model, DEMAND), model, ()
+    unknown = [one.name for one, rps in zip(kernels, stated, strict=True) if rps is None]
+    told = (
+        f"capacity of {', '.join(unknown)} is not known: nothing moves for want of room; state capacity_rps"
+    )
+    return np.array([rps or UNKNOWN_RPS for rps in stated]), None, (told,)
 
 
-def _measured(kernel: PoolKernel, file: Path) -> MeasuredEngine:
-    """A kernel with its measured step times and serving path, where its profile is there and has any."""
+def _measured(kernel: PoolKernel, file: Path) -> tuple[StepTime, ServingPath | None] | None:
+    """Measured step times of a kernel and its serving path; None without a profile, or step times in it."""
     place = resolve_uri(kernel.profile, file)
-    spec = load_as(KernelProfile, place).spec if place.is_file() else None
-    if spec is None or spec.step_time is None:
-        return MeasuredEngine(kernel=kernel, step_s=None)
-    step_s = served_step_s(spec.step_time, spec.serving)
-    return MeasuredEngine(kernel=kernel, step_s=step_s, request_s=request_delay_s(spec.serving))
+    if not place.is_file():
+        return None
+    spec = load_as(KernelProfile, place).spec
+    return None if spec.step_time is None else (spec.step_time, spec.serving)
+
+
+def _engine(
+    kernels: list[PoolKernel],
+    measured: list[tuple[StepTime, ServingPath | None]],
+    contract: CompiledContract,
+) -> EngineModel:
+    paces = contract.slo_ms[:, 2][np.isfinite(contract.slo_ms[:, 2])]
+    return EngineModel(
+        step_s=np.array([served_step_s(step, serving) for step, serving in measured]),
+        request_s=tuple(request_delay_s(serving) for _, serving in measured),
+        sequences=np.array([float(one.limits.max_sequences) for one in kernels]),
+        kv_tokens=np.array([float(one.limits.kv_blocks * one.limits.block_tokens) for one in kernels]),
+        inter_token_s=float(paces.min()) / MS_PER_S if paces.size else float("inf"),
+        demand=DEMAND,
+    )

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract, FleetLayout
-from contracts.compiled.steady_state import Demand, EngineModel, probe_share
-from contracts.compiled.told_engine import DeclaredRequests, MeasuredEngine, told_engine
+from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps, probe_share
 from contracts.documents.pool import EngineLimits
 from contracts.documents.scenario import ScenarioSpec
+from contracts.units import MS_PER_S
 from simulator.engine.spec import EngineSpec
 from simulator.engine.validate import check_spec
 from simulator.world.measured import refuse
@@ -138,23 +138,33 @@ def kv_tokens(engine: EngineSpec) -> int:
     return int(engine.kv_blocks.min()) * engine.block_tokens
 
 
-def engine_told(
+def engine_model(
     spec: ScenarioSpec, pool: MeasuredPool, contract: CompiledContract, step_model: NDArray[np.float64]
-) -> tuple[EngineModel, NDArray[np.float64]]:
-    """What is certified of the pool's engines, for the request that the workload declares; and requests per
-    second of one replica of each kernel by it, or what the pool states, [K].
-    """
-    work, each = spec.workload, zip(pool.kernels, step_model, strict=True)
+) -> EngineModel:
+    """What is certified of the pool's engines, for the request that the workload declares."""
+    whole_s, first_s, gap_s = (float(each) / MS_PER_S for each in contract.slo_ms.min(axis=0))
+    limits = [kernel.entry.limits for kernel in pool.kernels]
+    work = spec.workload
     longest = float(work.prompt_tokens.max_tokens), float(work.output_tokens.max_tokens)
-    told = told_engine(
-        [MeasuredEngine(kernel=k.entry, step_s=step, request_s=k.request_delay_s) for k, step in each],
-        contract,
-        DeclaredRequests(
-            mean=declared_demand(spec), longest=Demand(prompt_tokens=longest[0], output_tokens=longest[1])
-        ),
+    return EngineModel(
+        step_s=step_model,
+        sequences=np.array([float(each.max_sequences) for each in limits]),
+        kv_tokens=np.array([float(each.kv_blocks * each.block_tokens) for each in limits]),
+        inter_token_s=gap_s,
+        first_token_s=first_s,
+        whole_s=whole_s,
+        step_tokens=float(max(each.max_batch_tokens for each in limits)),
+        longest=Demand(prompt_tokens=longest[0], output_tokens=longest[1]),
+        demand=declared_demand(spec),
+        request_s=_delays_s(pool),
     )
-    assert told.model is not None  # ``step_models`` has refused kernels without step times
-    return told.model, told.capacity_rps
+
+
+def capacities(pool: MeasuredPool, model: EngineModel) -> NDArray[np.float64]:
+    """Requests per second of one replica of each kernel, or what the pool states."""
+    derived = capacities_rps(model.step_s, model, model.demand)
+    stated = [kernel.entry.capacity_rps for kernel in pool.kernels]
+    return np.array([own or model_rps for own, model_rps in zip(stated, derived, strict=True)])
 
 
 def fair_share(

@@ -25,9 +25,10 @@ from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.disturbances import compile_changes, compile_faults, compile_surges, extra_replicas
 from simulator.world.engine_setup import (
     absent_replicas,
+    capacities,
     demand_of,
+    engine_model,
     engine_spec,
-    engine_told,
     fair_share,
     kv_tokens,
     padded,
@@ -65,7 +66,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
     absent, home = absent_replicas(layout, pool), _homes(pool, layout)
     plans, surges = compile_faults(spec, layout, pool, tables, file), compile_surges(spec)
     engine = engine_spec(spec, pool, contract, layout, steps, tables)
-    model, capacity_rps = engine_told(spec, pool, contract, steps)
+    model = engine_model(spec, pool, contract, steps)
     return CompiledScenario(
         name=scenario.metadata.name,
         sha256=document_sha256(scenario),
@@ -79,7 +80,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
         prompts=prompts,
         tables=tables,
         violating=padded([table.violating for table in tables]),
-        capacity_rps=capacity_rps,
+        capacity_rps=capacities(pool, model),
         engine_model=model,
         home=home,
         demand=demand_of(spec),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from controller.encoding.observe_pass import KEPT_MARGIN
@@ -23,11 +22,6 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
     best_rps = planned(state, "replica_rps")
     load = load_rps(state, planned(state, "offered_rps"))
     kept_rps = np.minimum(ready * best_rps, load * KEPT_MARGIN)
-    sure_rps = np.maximum(ready * planned(state, "least_rps"), kept_rps)
-    stated_rps = _stated_rps(setup)
-    bounded = np.isfinite(stated_rps) & (best_rps < UNBOUNDED_RPS)
-    proven_rps = KEPT_MARGIN * np.asarray(state.load["proven_rps"], dtype=np.float64)
-    most_rps = ready * np.fmax(np.where(bounded, stated_rps, 0.0), proven_rps)
     capacity_rps = ready * np.where(best_rps < UNBOUNDED_RPS, best_rps, state.healthy_rps)
     ended_rps = state.answered_rps + state.failed_rps
     members = np.maximum(np.bincount(owner, minlength=kernels), 1)
@@ -36,7 +30,7 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
         "in_rotation": serves,
         "ready": ready,
         "capacity_rps": capacity_rps,
-        "sure_rps": np.where(bounded, np.minimum(sure_rps, most_rps), sure_rps),
+        "sure_rps": np.maximum(ready * planned(state, "least_rps"), kept_rps),
         "load_ratio": load / np.maximum(capacity_rps, 1e-9),
         "failed_ratio": np.where(ended_rps > 1e-6, state.failed_rps / np.maximum(ended_rps, 1e-6), 0.0),
         "evidence_age_s": state.now_s[:, None, None] - newest_s,
@@ -44,10 +38,3 @@ def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: Contr
         "running": over_kernels(np.fmax(seen.running, 0.0), owner, kernels, np.add) / members,
         "waiting": over_kernels(np.fmax(seen.waiting, 0.0), owner, kernels, np.add) / members,
     }
-
-
-def _stated_rps(setup: ControllerSetup) -> NDArray[np.float64]:
-    """float64 [K]: as the pool states beside measured step times; inf: nothing."""
-    engine = setup.fleet.engine
-    stated = engine.stated_rps if engine is not None else ()
-    return np.array(stated or [np.inf] * len(setup.layout.kernels))

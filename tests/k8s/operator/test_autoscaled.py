@@ -12,7 +12,6 @@ from tests.support.cluster_worlds import Bench, Object, pod, sample
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 HARD = 0.02
-UNMEASURED = "package:contracts/library/profiles/of-nobody.yaml"
 
 
 class Autoscaled:
@@ -128,9 +127,7 @@ def _half(pool: Object) -> None:
 
 
 def _roomy(pool: Object) -> None:
-    """Places for the most that the autoscaler may reach, of 2 requests per second each: a kernel that nobody
-    measured, so that what is stated counts.
-    """
+    """Places for the most that the autoscaler may reach, of 2 requests per second each."""
     for kernel in pool["spec"]["kernels"]:
         if kernel["name"] == "bf16":
-            kernel.update(replicas=6, capacity_rps=2.0, profile=UNMEASURED)
+            kernel.update(replicas=6, capacity_rps=2.0)

@@ -93,11 +93,11 @@ def test_an_expression_that_tells_no_slice_is_refused(clusters: str) -> None:
         Watching(clusters=clusters)
 
 
-def test_capacity_is_learned_from_the_profiles_whatever_the_pool_states() -> None:
-    """As on live servers: an engine is told of measured step times, beside what is stated."""
+def test_capacity_comes_from_the_profiles_where_the_pool_states_none() -> None:
+    """As on live servers: stated capacities, else those of measured step times."""
     stated = controller_setup(documents(), RATES).setup.fleet
     assert stated.capacity_rps.tolist() == [8.0, 5.0]
-    assert stated.engine is not None
+    assert stated.engine is None
     derived = controller_setup(documents(without_capacity=True), RATES).setup.fleet
     assert derived.engine is not None
     assert bool(np.all((derived.capacity_rps > 0.0) & (derived.capacity_rps < 1e5)))
