@@ -15,11 +15,13 @@ from typing import Any
 import httpx
 import numpy as np
 
+from contracts.compiled.contract import FleetLayout
 from live.measure.prompts import Prompt
 from live.probe.answers import Line
 from live.probe.generation import GenerationPlan, Lengths, short_prompts
-from live.probe.golden_answers import GoldenAnswers, key
+from live.probe.golden_answers import SAMPLING, GoldenAnswers, key
 from live.probe.kinds import Asking, Echo, GenerationPrompt, ProbeKind
+from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import ProbeBudget
 
 VOCABULARY = 500
@@ -192,3 +194,19 @@ def plan_of(kind: ProbeKind, right: GoldenAnswers, tokens_per_s: float = 1000.0)
     """A plan of ``kind`` over the short prompts."""
     budget = ProbeBudget(tokens_per_s=tokens_per_s)
     return GenerationPlan(kind=kind, prompts=prompts(), golden=right, budget=budget, limit_s=5.0)
+
+
+def lane_prober(*kinds: ProbeKind) -> Prober:
+    """A prober of one replica ``a-0`` that sends probes of ``kinds`` alone, as often as it may."""
+    layout = FleetLayout(
+        kernels=("a",),
+        slices=("sql", "prose"),
+        replicas=("a-0",),
+        replica_kernel=np.zeros(1, dtype=np.int64),
+        probe_metrics=("kl_mean@top_k", "pair_gap"),
+        known_good=0,
+    )
+    nothing = GoldenAnswers(answers={}, sampling=SAMPLING)
+    plans = [plan_of(kind, nothing, tokens_per_s=1e6) for kind in kinds]
+    plan = ProbePlan(prompts=[], references=[], budget=ProbeBudget(tokens_per_s=1.0), generation=plans)
+    return Prober(layout, plan, {"a-0": "http://127.0.0.1:9"}, "m", began_at_s=0.0)

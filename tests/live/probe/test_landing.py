@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-import numpy as np
 import pytest
 
-from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ProbeOutcome
-from live.probe.golden_answers import SAMPLING, GoldenAnswers
 from live.probe.kinds import Asking, GenerationPrompt
 from live.probe.prefill import ProbeAnswer
-from live.probe.prober import ProbePlan, Prober
-from live.probe.schedule import Lane, ProbeBudget
-from tests.support.generating import plan_of
-
-LAYOUT = FleetLayout(
-    kernels=("a",),
-    slices=("sql", "prose"),
-    replicas=("a-0",),
-    replica_kernel=np.zeros(1, dtype=np.int64),
-    probe_metrics=("kl_mean@top_k", "pair_gap"),
-    known_good=0,
-)
+from live.probe.schedule import Lane
+from tests.support.generating import lane_prober
 
 
 class _Long:
@@ -39,12 +26,6 @@ class _Long:
         """Nothing."""
         del prompt, asking
         return {}
-
-
-def _prober() -> Prober:
-    plans = [plan_of(_Long(), GoldenAnswers(answers={}, sampling=SAMPLING), tokens_per_s=1e6)]
-    plan = ProbePlan(prompts=[], references=[], budget=ProbeBudget(tokens_per_s=1.0), generation=plans)
-    return Prober(LAYOUT, plan, {"a-0": "http://127.0.0.1:9"}, "m", began_at_s=0.0)
 
 
 class _EndsMeanwhile(Future[ProbeAnswer]):
@@ -84,6 +65,6 @@ class _Executor:
 def test_a_probe_that_ends_while_the_prober_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives at the next step, and its lane is free again."""
     monkeypatch.setattr("live.probe.prober.ThreadPoolExecutor", _Executor)
-    with _prober() as prober:
+    with lane_prober(_Long()) as prober:
         landed = [prober.step(100.0 + at).outcome.size for at in range(5)]
     assert landed == [0, 0, 1, 0, 1]

@@ -21,12 +21,11 @@ from live.measure.backend import TopScores
 from live.measure.openai_backend import TOP_K
 from live.measure.prompts import Prompt
 from live.probe.answers import YieldedError
-from live.probe.golden_answers import SAMPLING, GoldenAnswers
 from live.probe.kinds import Asking, GenerationPrompt
 from live.probe.prefill import ProbeAnswer, probe
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import Lane, ProbeBudget
-from tests.support.generating import plan_of
+from tests.support.generating import lane_prober
 
 PROMPT = Prompt(id=7, slice="prose", split="probe", document="d", token_ids=(0, 5, 6), text="")
 LOGS = np.log(np.full(TOP_K, 0.9 / TOP_K))
@@ -118,12 +117,14 @@ def test_what_is_no_answer_is_told_apart_and_measures_nothing(name: str) -> None
 
 @contextmanager
 def server(delay_s: float = 0.0) -> Iterator[str]:
-    """URL of a server that answers well after ``delay_s``."""
+    """URL of a server that answers well after ``delay_s``; who still waits at the end is sent away."""
+    over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            time.sleep(delay_s)
+            if over.wait(delay_s):
+                return
             content = json.dumps(answer()).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
@@ -134,10 +135,12 @@ def server(delay_s: float = 0.0) -> Iterator[str]:
             return
 
     running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    running.daemon_threads = False  # none outlives the test
     threading.Thread(target=running.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{running.server_address[1]}"
     finally:
+        over.set()
         running.shutdown()
         running.server_close()
 
@@ -237,21 +240,6 @@ class _Held:
         return {"pair_gap": 0.25}
 
 
-def _lanes(*kinds: _Held) -> Prober:
-    layout = FleetLayout(
-        kernels=("a",),
-        slices=("sql", "prose"),
-        replicas=("a-0",),
-        replica_kernel=np.zeros(1, dtype=np.int64),
-        probe_metrics=("kl_mean@top_k", "pair_gap"),
-        known_good=0,
-    )
-    nothing = GoldenAnswers(answers={}, sampling=SAMPLING)
-    plans = [plan_of(kind, nothing, tokens_per_s=1e6) for kind in kinds]
-    plan = ProbePlan(prompts=[], references=[], budget=ProbeBudget(tokens_per_s=1.0), generation=plans)
-    return Prober(layout, plan, {"a-0": "http://127.0.0.1:9"}, "m", began_at_s=0.0)
-
-
 def _until(done: Callable[[], bool], prober: Prober) -> list[ProbeSamples]:
     """Samples of steps until ``done``, at most for a while."""
     samples = []
@@ -266,7 +254,7 @@ def _until(done: Callable[[], bool], prober: Prober) -> list[ProbeSamples]:
 def test_a_replica_has_one_short_and_one_long_probe_in_flight() -> None:
     """A second kind of the same lane waits; the other lane does not; values arrive under their columns."""
     first, second, long = _Held(Lane.SHORT), _Held(Lane.SHORT), _Held(Lane.LONG)
-    with _lanes(first, second, long) as prober:
+    with lane_prober(first, second, long) as prober:
         _until(lambda: first.begun + second.begun == 1 and long.begun == 1, prober)
         for at in range(20):
             prober.step(200.0 + at)
@@ -284,7 +272,7 @@ def test_a_replica_has_one_short_and_one_long_probe_in_flight() -> None:
 def test_long_probes_make_room_where_requests_wait() -> None:
     """One under way is given up and is no evidence; none begins until nothing waits any more."""
     long = _Held(Lane.LONG)
-    with _lanes(long) as prober:
+    with lane_prober(long) as prober:
         _until(lambda: long.begun == 1, prober)
         prober.receive({"a-0": 3.0})
         outcomes: list[int] = []
