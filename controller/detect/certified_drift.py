@@ -34,9 +34,7 @@ from contracts.telemetry import ProbeSamples, Source
 from contracts.units import SECONDS_PER_MONTH
 from controller.detect.as_certified import CertifiedRuns, initial_runs, run_plan
 from controller.detect.as_certified_pass import Told, follow_runs
-from controller.detect.budget import (
-    MOST_ARL0,
-)
+from controller.detect.budget import MOST_ARL0
 from controller.detect.certified_drift_pass import ComparedProbes, DriftMemory, DriftRules, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
 from controller.detect.streams.eprocess import Gaussian

@@ -16,12 +16,12 @@ from live.fleet.plan import FleetPlan
 from live.fleet.processes import ProcessId, process_id
 from live.fleet.server import RestartRule
 from live.fleet.state import GatewayState
-from live.gateway.admin import EnvoyAdmin
+from live.gateway.admin import EnvoyAdmin, LogRotation
 from live.gateway.clusters import shadow_cluster, slice_cluster
 from live.gateway.driver import listener_file, place, table_files
 from live.gateway.listeners import bootstrap
 from live.gateway.process import envoy_command, envoy_version, find_envoy, require_free, validate
-from live.gateway.settings import LOG_BYTES, ROTATE_S, GatewayFiles, GatewaySettings
+from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import GatewayRotation, GatewayTable, ShadowRoute, Upstream, slice_routes
 
 
@@ -92,8 +92,8 @@ class Envoy:
         self._given_up = False
         self._live = False
         self._live_at_s = 0.0
-        self._rotate_at_s = 0.0
         self._admin = EnvoyAdmin(f"http://127.0.0.1:{settings.admin_port}")
+        self._rotation = LogRotation(files, self._admin)
 
     @property
     def pid(self) -> int:
@@ -141,16 +141,8 @@ class Envoy:
 
     def rotate(self, now_s: float) -> None:
         """Begin logs anew that have grown large; the one before is kept."""
-        if now_s < self._rotate_at_s or not self._live:
-            return
-        self._rotate_at_s = now_s + ROTATE_S
-        logs = (self._files.requests_log, self._files.attempts_log)
-        large = [log for log in logs if log.exists() and log.stat().st_size > LOG_BYTES]
-        for log in large:
-            log.replace(log.with_name(f"{log.name}.1"))
-        if large:
-            with suppress(LiveError):  # it just ended; the next one opens its logs anew anyway
-                self._admin.reopen_logs()
+        if self._live:
+            self._rotation.look(now_s)
 
     def require_start(self) -> None:
         """LiveError when it does not stay up: what ended long ago counts no more."""

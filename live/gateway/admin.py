@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer
 from live.errors import LiveError
 from live.gateway.clusters import slice_cluster
+from live.gateway.settings import LOG_BYTES, ROTATE_S, GatewayFiles
 from live.ports import HostCounters
 
 _TIMEOUT_S = 2.0
@@ -140,3 +141,23 @@ def _host(slice_name: str, host: dict[str, Any]) -> HostCounters:
         connect_failed=counted.get("cx_connect_fail", 0),
         ejected=bool(health.get("failed_outlier_check", False)),
     )
+
+
+class LogRotation:
+    """Begins logs of a gateway anew that have grown large; the one before is kept."""
+
+    def __init__(self, files: GatewayFiles, admin: EnvoyAdmin) -> None:
+        self._logs = (files.requests_log, files.attempts_log)
+        self._admin, self._due_at_s = admin, 0.0
+
+    def look(self, now_s: float) -> None:
+        """Look now and then; never raises for an Envoy that does not answer."""
+        if now_s < self._due_at_s:
+            return
+        self._due_at_s = now_s + ROTATE_S
+        large = [log for log in self._logs if log.exists() and log.stat().st_size > LOG_BYTES]
+        for log in large:
+            log.replace(log.with_name(f"{log.name}.1"))
+        if large:
+            with suppress(LiveError):  # it just ended; the next one opens its logs anew anyway
+                self._admin.reopen_logs()

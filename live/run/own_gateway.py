@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -29,10 +29,10 @@ from live.fleet.plan import FleetPlan, ReplicaPlan
 from live.fleet.processes import await_group_end, kill_group, process_id, runs
 from live.fleet.state import GatewayState
 from live.gateway.actuator import upstream_of
-from live.gateway.admin import EnvoyAdmin
+from live.gateway.admin import EnvoyAdmin, LogRotation
 from live.gateway.driver import GatewayDriver
 from live.gateway.process import envoy_command, envoy_version, find_envoy, free_ports, require_free, validate
-from live.gateway.settings import LOG_BYTES, ROTATE_S, GatewayFiles, GatewaySettings
+from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.statistics import GatewayLogs
 from live.gateway.table import Upstream
 from live.ports import LiveReplica
@@ -125,24 +125,15 @@ def read_gateway(folder: Path) -> OwnGateway | None:
     return found
 
 
-class LogRotation:
-    """``TurnWatcher`` that begins logs of the gateway anew that have grown large; the one before is kept."""
+class LogsWatch:
+    """``TurnWatcher`` that lets large logs of the gateway begin anew."""
 
-    def __init__(self, files: GatewayFiles, admin: EnvoyAdmin) -> None:
-        self._files, self._admin, self._due_at_s = files, admin, 0.0
+    def __init__(self, rotation: LogRotation) -> None:
+        self._rotation = rotation
 
     def turn(self, turn: Turn) -> None:
         """Look now and then."""
-        if turn.at_s < self._due_at_s:
-            return
-        self._due_at_s = turn.at_s + ROTATE_S
-        logs = (self._files.requests_log, self._files.attempts_log)
-        large = [log for log in logs if log.exists() and log.stat().st_size > LOG_BYTES]
-        for log in large:
-            log.replace(log.with_name(f"{log.name}.1"))
-        if large:
-            with suppress(LiveError):  # it just ended; the next one opens its logs anew anyway
-                self._admin.reopen_logs()
+        self._rotation.look(turn.at_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +142,7 @@ class GatewayFront:
 
     driver: GatewayDriver
     statistics: GatewayLogs
-    rotation: LogRotation
+    rotation: LogsWatch
     told: str
 
 
@@ -174,7 +165,7 @@ def serving_gateway(
         yield GatewayFront(
             driver=driver,
             statistics=GatewayLogs(files, admin, found.slices),
-            rotation=LogRotation(files, admin),
+            rotation=LogsWatch(LogRotation(files, admin)),
             told=told,
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.loading.shipped import LIBRARY
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from scripts.studies.worlds.drawn import SLICES
 from scripts.studies.worlds.short import short_episodes
 
@@ -24,7 +24,7 @@ def spec_of(rate_rps: float, **more: Any) -> dict[str, Any]:
     return {
         "description": "Two replicas.",
         "pool": {"kernels": [kernel], "home": [{"slice": name, "kernel": "k"} for name in SLICES]},
-        "contract": f"{LIBRARY}serving-pool.yaml",
+        "contract": SERVING_POOL,
         "horizon_s": 300.0,
         "workload": {
             "rate_rps": rate_rps,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contracts.loading.shipped import LIBRARY
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.scoring.episode import EpisodeRecord
 from scripts.e5.configurations import parse_configurations
 from scripts.studies.worlds.drawn import SLICES, Spec, scenario_of
@@ -38,7 +38,7 @@ def _spec(replicas: dict[str, int], tokens: tuple[float, float], gap_cv: float) 
             "kernels": kernels,
             "home": [{"slice": name, "kernel": kernels[0]["name"]} for name in SLICES],
         },
-        "contract": f"{LIBRARY}serving-pool.yaml",
+        "contract": SERVING_POOL,
         "horizon_s": 300.0,
         "workload": {
             "rate_rps": 1.0,

@@ -11,7 +11,7 @@ from typing import Any
 
 from contracts.documents import Scenario
 from contracts.loading.loader import dump_text, load_as
-from contracts.loading.shipped import E5_BASE, LIBRARY
+from contracts.loading.shipped import E5_BASE, SERVING_POOL
 from contracts.loading.uris import resolve_uri
 from controller.detect.detector import Detector
 from controller.detect.window import WindowDetector
@@ -36,7 +36,7 @@ def write_scenario(folder: Path, pool_uri: str) -> Path:
     spec = base.spec.model_copy(
         update={
             "pool_uri": pool_uri,
-            "contract": f"{LIBRARY}serving-pool.yaml",
+            "contract": SERVING_POOL,
             "workload": work.model_copy(update=tokens),
         }
     )

@@ -13,7 +13,7 @@ import yaml
 
 from contracts.documents import Scenario
 from contracts.loading.loader import load_text
-from contracts.loading.shipped import LIBRARY
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.rng import stream
 
 SEED, HORIZON_S = 77, 480.0
@@ -53,7 +53,7 @@ def draw_spec(number: int) -> tuple[Spec, float]:
     spec = {
         "description": f"Random world {number}.",
         "pool": {"kernels": kernels, "home": _homes(rng, kernels)},
-        "contract": f"{LIBRARY}serving-pool.yaml",
+        "contract": SERVING_POOL,
         "horizon_s": HORIZON_S,
         "workload": _workload(rng),
         "telemetry": {

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import typer
 
-from contracts.loading.shipped import LIBRARY
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from controller.decision import Decision
 from policies.registry import make_configuration
 from scripts.studies.worlds.drawn import SLICES, Spec, scenario_of
@@ -66,7 +66,7 @@ def world_of(way: Comparing, probes_per_s: float) -> CompiledScenario:
     spec: Spec = {
         "description": "A build is wrong, and healed.",
         "pool": {"kernels": kernels, "home": [{"slice": name, "kernel": "k-bf16"} for name in SLICES]},
-        "contract": f"{LIBRARY}serving-pool.yaml",
+        "contract": SERVING_POOL,
         "horizon_s": HORIZON_S,
         "workload": even_workload(8.0),
         "telemetry": {**seen, "probes_per_s": probes_per_s, "repeat_noise": way.repeat_noise},

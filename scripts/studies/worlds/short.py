@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from contracts.loading.shipped import LIBRARY
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.measures import measure_service
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
@@ -52,7 +52,7 @@ def short_spec(
     return {
         "description": "One kernel carries it all.",
         "pool": {"kernels": kernels, "home": [{"slice": name, "kernel": "k-bf16"} for name in SLICES]},
-        "contract": f"{LIBRARY}serving-pool.yaml",
+        "contract": SERVING_POOL,
         "horizon_s": HORIZON_S,
         "workload": even_workload(rate_rps),
         "telemetry": {**seen, "probes_per_s": probes_per_s},

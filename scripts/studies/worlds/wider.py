@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.loading.shipped import LIBRARY
+from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.rng import stream
 from scripts.studies.worlds.drawn import HORIZON_S, SEED, SLICES, Spec, lengths, slice_mix, target
 
@@ -54,7 +54,7 @@ def draw_wider(number: int) -> tuple[Spec, float]:
     spec = {
         "description": f"Wider random world {number}.",
         "pool": {"kernels": kernels, "home": _homes(rng, kernels)},
-        "contract": f"{LIBRARY}serving-pool.yaml",
+        "contract": SERVING_POOL,
         "horizon_s": HORIZON_S,
         "workload": _workload(rng),
         "gateway": _gateway(rng),
