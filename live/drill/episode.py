@@ -1,12 +1,13 @@
 """What was seen of a live drill, as the ``EpisodeRecord`` that E5 scores.
 
 Requests are those of the drill's own load, as their clients saw them. Table and rotation are what the gateway
-reports each second. What breaks the contract is known because it was injected and proved.
+reports each second, and why a row moved what the controller's log says. What breaks the contract is known
+because it was injected and proved.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class Second:
     table: NDArray[np.float32]  # [S, K + 1]
     in_rotation: NDArray[np.bool_]  # [R]
     ready: NDArray[np.bool_]  # [R]
+    for_capacity: NDArray[np.bool_]  # [S], the newest move was for capacity alone, as far as anybody said
 
 
 @dataclass(slots=True)
@@ -63,13 +65,16 @@ class Frame:
 def second_of(
     frame: Frame, hosts: tuple[HostCounters, ...], replicas: tuple[LiveReplica, ...], last: Second | None
 ) -> Second:
-    """One tick; where the gateway said nothing its last word stands, or the home table."""
+    """One tick; where the gateway said nothing its last word stands, or the home table. Why rows moved it
+    does not know.
+    """
     layout = frame.layout
+    nobody = np.zeros(len(layout.slices), dtype=np.bool_)
     names, ready = layout.replicas, np.zeros(len(layout.replicas), dtype=np.bool_)
     for one in replicas:
         ready[names.index(one.name)] = one.state == ReplicaState.READY
     if not hosts and last is not None:
-        return Second(table=last.table, in_rotation=last.in_rotation & ready, ready=ready)
+        return replace(last, in_rotation=last.in_rotation & ready, ready=ready)
     weights = np.zeros((len(layout.slices), len(names)))
     for host in hosts:
         if host.replica in names and host.slice in layout.slices:
@@ -81,7 +86,7 @@ def second_of(
         table[row, :-1] = shares / shares.sum() if shares.sum() > 0 else home
     listed = weights.any(axis=0)
     used = np.isin(layout.replica_kernel, layout.replica_kernel[listed])
-    return Second(table=table, in_rotation=ready & (listed | ~used), ready=ready)
+    return Second(table=table, in_rotation=ready & (listed | ~used), ready=ready, for_capacity=nobody)
 
 
 def episode_of(
@@ -139,7 +144,7 @@ def _in_force(frame: Frame, seconds: list[Second]) -> dict[str, Any]:
         "table": table,
         "in_rotation": _stack([one.in_rotation for one in seconds], replicas),
         "quarantined": _stack([one.ready & ~one.in_rotation for one in seconds], replicas),
-        "capacity_rows": np.zeros(shape, dtype=np.bool_),
+        "capacity_rows": _stack([one.for_capacity for one in seconds], shape[1]),
         "forbidden": np.zeros((*shape, kernels), dtype=np.bool_),
         "violating": broken[0],
         "runtime_violating": broken[1],

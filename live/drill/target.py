@@ -50,6 +50,10 @@ class Healer(Protocol):
     def stop(self) -> None:
         """Drive no more; again without effect."""
 
+    def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Bool [S]: the newest move of the slice was for capacity alone. False where nobody says."""
+        ...
+
 
 class Nobody:
     """Nobody heals."""
@@ -59,6 +63,10 @@ class Nobody:
 
     def stop(self) -> None:
         """Nothing ends."""
+
+    def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Nobody says."""
+        return np.zeros(len(slices), dtype=np.bool_)
 
 
 class LiveTarget:
@@ -104,9 +112,10 @@ class LiveTarget:
         last = self._seconds[-1] if self._seconds else None
         try:
             hosts, replicas = self._fleet.hosts(), self._fleet.replicas()
-            now = second_of(self._frame, hosts, replicas, last)
+            seen = second_of(self._frame, hosts, replicas, last)
         except LiveError as error:
             raise TargetGoneError(f"the fleet is gone: {error}") from None
+        now = replace(seen, for_capacity=self._healer.for_capacity(self._frame.layout.slices))
         if not now.ready.any():
             raise TargetGoneError("the fleet is gone: no replica serves")
         behind = int((time.monotonic() - self._began_at_s) / TICK_S) - len(self._seconds)

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from contracts.documents import KernelContract, RoutePolicy
 from contracts.documents.drill import Undo
 from contracts.documents.envelope import FileRef
@@ -19,6 +22,8 @@ from contracts.loading.oci import OCI_PREFIX
 from contracts.loading.shipped import LIBRARY, SHIPPED_ARTEFACT
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from faults.drill.runner import Say
+from live.control.journal import CONTROL
+from live.drill.reasons import MoveReasons
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
 from policies.certify.admission import LEARNED, TRAINED
@@ -43,6 +48,7 @@ class RunningController:
     say: Say
     undo: Undo = field(default_factory=Undo)
     _process: BaseProcess | None = field(default=None)
+    _reasons: MoveReasons | None = field(default=None)
 
     def start(self) -> None:
         """Start it and wait until it drives. LiveError with what it said where it does not."""
@@ -71,6 +77,12 @@ class RunningController:
             self._process.kill()
             self._process.join(_STOP_S)
         self._process = None
+
+    def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Bool [S], as the log of the controller says."""
+        if self._reasons is None:
+            self._reasons = MoveReasons(self.folder.path / CONTROL, slices)
+        return self._reasons.for_capacity()
 
     def document(self) -> Path:
         """``driving_document`` of this policy as a file."""

@@ -58,7 +58,7 @@ class EpisodeFleet:
     def _versions(self) -> tuple[str, ...]:
         state = require_up(self._folder)
         servers = sorted({f"vLLM {one.version}" for one in state.servers if one.version})
-        return (*servers, *([state.gateway.version] if state.gateway.version else []))
+        return (*servers, *([f"Envoy {state.gateway.version}"] if state.gateway.version else []))
 
 
 def driver_of(episode: DrillEpisode) -> DrilledPolicy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
+from contracts.scoring.switches import measure_switches
 from contracts.telemetry import ReplicaState
 from live.drill.arrivals import arrivals
 from live.drill.episode import Damage, Frame, episode_of, second_of
@@ -120,6 +123,18 @@ def test_requests_count_where_they_came_and_where_they_ended() -> None:
     assert found.violating[:, 0, 0].tolist() == [False, True, True, False]
     assert found.incident is not None
     assert (found.incident.onset_at_s, found.incident.ends_at_s) == (1.0, 3.0)
+
+
+def test_a_move_for_capacity_alone_is_no_false_switch() -> None:
+    """The same move from a kernel that keeps its contract, told as one for capacity and told by nobody."""
+    here, home = frame(), (host("code", "fast-0"), host("numbers", "good-0"))
+    moved = (host("code", "fast-0", 3), host("code", "good-0", 1), host("numbers", "good-0"))
+    still = second_of(here, home, replicas(), None)
+    gone = second_of(here, moved, replicas(), still)
+    for told, counted in ((False, (1, 0)), (True, (0, 1))):
+        later = replace(gone, for_capacity=np.array([told, False]))
+        found = measure_switches(episode_of(here, [still] * 3 + [later] * 70, [], 100.0))
+        assert (found.false_switches, found.capacity_moves) == counted
 
 
 def test_the_contract_says_what_kl_is_too_much() -> None:

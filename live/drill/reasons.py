@@ -1,0 +1,52 @@
+"""Why a slice moved during a drill: of the controller's own log, which the gateway's table does not tell.
+
+A move for capacity alone says nothing against the kernel that is left, so it is no false switch
+(``contracts.scoring.switches``). The log is read as it grows, without its chain: what cannot be read says
+nothing, and a move that nobody explains counts as one for health.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from live.gateway.statistics import LogTail
+
+#: What ``controller.explain.moves`` says of a move that nothing but capacity asks for.
+_CAPACITY_ALONE = ["capacity"]
+
+
+class MoveReasons:
+    """The newest move of each slice in the decision log that a controller writes into ``folder``."""
+
+    def __init__(self, folder: Path, slices: tuple[str, ...]) -> None:
+        self._folder, self._slices = folder, slices
+        self._tails: dict[str, LogTail] = {}
+        self._for_capacity = np.zeros(len(slices), dtype=np.bool_)
+
+    def for_capacity(self) -> NDArray[np.bool_]:
+        """Bool [S]: the slice's newest move until now was for capacity alone; False before its first."""
+        for line in self._lines():
+            for slice_name, because in _moves(line):
+                if slice_name in self._slices:
+                    self._for_capacity[self._slices.index(slice_name)] = because == _CAPACITY_ALONE
+        return self._for_capacity.copy()
+
+    def _lines(self) -> Iterator[bytes]:
+        for path in sorted(self._folder.glob("decisions-*.jsonl")):
+            yield from self._tails.setdefault(path.name, LogTail(path)).lines()
+
+
+def _moves(line: bytes) -> Iterator[tuple[str, object]]:
+    """Slice and reasons of every change of weight in a line; nothing where it is no record."""
+    try:
+        row: Any = json.loads(line)
+        found = [(str(one["slice"]), one["because"]) for one in row.get("moves", ())]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return
+    yield from found
