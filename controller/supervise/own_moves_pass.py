@@ -68,7 +68,7 @@ def watch(memory, counted, standing, law, found):
             memory.ended[b], memory.bad[b] = 0.0, 0.0
             memory.block_began_at_s[b] = now_s
         for s in range(slices):
-            _hold(memory, standing, found, b, s)
+            _hold(memory, standing, found, row, b, s)
 
 
 @compiled
@@ -279,18 +279,22 @@ def _no_better(memory, standing, b, s):
 
 
 @compiled
-def _hold(memory, standing, found, b, s):
-    """Put the held row in the proposal's place; not where a cell of it has closed since."""
-    if standing.now_s[b] >= memory.held_until_at_s[b, s] or not standing.known[b]:
-        return
+def _hold(memory, standing, found, row, b, s):
+    """Put the held row in the proposal's place; not where a cell of it has closed since. What is shed is not
+    held: how much finds no place the shield says in every tick. row: [K + 1], written to.
+    """
     held, proposed, kernels = memory.settled[b, s], found.table[b, s], memory.ended.shape[2]
-    further = not memory.stopped[b, s]
+    further, served = not memory.stopped[b, s], 1.0 - held[kernels]
+    if standing.now_s[b] >= memory.held_until_at_s[b, s] or not standing.known[b] or served <= LEAST_MOVE:
+        return
+    row[:] = held * ((1.0 - proposed[kernels]) / served)
+    row[kernels] = proposed[kernels]
     for k in range(kernels):
         if held[k] > TOLERANCE and not standing.open_cells[b, s, k]:
             memory.held_until_at_s[b, s] = -np.inf
             return
-        further = further or (memory.since[b, s, k, 1] > 0.0 and proposed[k] > held[k] + LEAST_MOVE)
-    if further and row_distance(held, proposed) > LEAST_MOVE:
-        proposed[:] = held
+        further = further or (memory.since[b, s, k, 1] > 0.0 and proposed[k] > row[k] + LEAST_MOVE)
+    if further and row_distance(row, proposed) > LEAST_MOVE:
+        proposed[:] = row
         if found.action[b, s] != TAKEN_BACK and found.action[b, s] != STOPPED:
             found.action[b, s] = HELD

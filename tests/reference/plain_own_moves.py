@@ -199,8 +199,12 @@ class PlainWatch:
     def _hold(self, s: int, row: PlainRow, standing: Standing, out: Floats, action: int) -> int:
         if standing.now_s[0] >= row.held_until_at_s:
             return action
-        held, free = row.settled, standing.open_cells[0, s]
-        if (held[:-1][~free] > GAINED).any():
+        held, free = row.settled.copy(), standing.open_cells[0, s]
+        if held[-1] >= 1.0 - 1e-9:
+            return action
+        held[:-1] *= (1.0 - out[s, -1]) / (1.0 - held[-1])
+        held[-1] = out[s, -1]
+        if (row.settled[:-1][~free] > GAINED).any():
             row.held_until_at_s = -inf
             return action
         further = ((row.since[:-1, 1] > 0) & (out[s, :-1] > held[:-1] + 1e-9)).any()

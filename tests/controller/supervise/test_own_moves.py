@@ -141,6 +141,23 @@ def test_nothing_goes_back_to_who_cannot_carry_it() -> None:
         assert (fleet.step(on(2, 1), late_on(2)).table == third).all()
 
 
+def test_what_was_shed_for_want_of_room_is_not_held() -> None:
+    """A row that stops while some of it is shed keeps its place, and how much of it is shed the shield says:
+    where the policy sheds nothing, nothing is.
+    """
+    fleet, actions = settled_fleet(), []
+    fleet.replica_rps = np.array([[5.0, 1e3, 1e3]])
+    short = on(0, 1)
+    short[0, 0] = [0.2, 0.0, 0.4, 0.4]
+    while int(OwnMove.STOPPED) not in actions:  # the shield found no place for 0.4
+        actions.append(int(fleet.step(short, late_on(2)).action[0, 0]))
+    found = fleet.step(on(2, 1), late_on(2))
+    assert found.action[0, 0] == OwnMove.HELD
+    np.testing.assert_allclose(found.table[0, 0], [1.0 / 3.0, 0.0, 2.0 / 3.0, 0.0])
+    short[0, 0] = [0.0, 0.0, 0.7, 0.3]  # shed on purpose
+    np.testing.assert_allclose(fleet.step(short, late_on(2)).table[0, 0], [0.7 / 3.0, 0.0, 1.4 / 3.0, 0.3])
+
+
 @given(st.integers(0, 2**16))
 def test_nothing_is_put_on_a_closed_cell(seed: int) -> None:
     """Whatever is taken back or held, no row gains weight on a cell with an alarm."""
