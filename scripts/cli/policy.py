@@ -36,7 +36,7 @@ from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.guard import EXIT_FAILED, kept_in, on_interrupt
 from scripts.kept import KeptResults, beside
-from scripts.output import TABLE_WIDTH, ready_folder, write_whole
+from scripts.output import TABLE_WIDTH, ready_file, write_whole
 from scripts.progress import told
 from scripts.train.certificates import refuse_other_worlds
 from scripts.train.certify import (
@@ -98,7 +98,7 @@ def certify_policy(asked: CertifyOptions) -> None:
     )
     plan = plan_certification(request)
     if asked.out is not None:
-        ready_folder(asked.out.parent)
+        ready_file(asked.out)
     kept = KeptResults(None if asked.out is None else beside(asked.out))
     with on_interrupt(lambda: _kept(asked.out)):
         evidence = run_certification(plan, kept)
