@@ -268,10 +268,21 @@ def print_certificate(certificate: Certificate) -> None:
         f"{certificate.quiet_slice_days:.4g} slice-days without a fault",
         highlight=False,
     )
+    if unsure := [clause.id for clause in certificate.clauses if _is_open(clause)]:
+        console.print(
+            f"not shown: the value of {', '.join(unsure)} is within its threshold and its limit is not; more"
+            " --seeds (incidents) or --quiet-days (quiet) narrow it, a busier scenario as well",
+            highlight=False,
+        )
+
+
+def _is_open(clause: CertifiedClause) -> bool:
+    """The measured value keeps the threshold, its limit does not: more episodes may show it."""
+    return not clause.passed and clause.value is not None and clause.value <= clause.threshold
 
 
 def _verdict_on(clause: CertifiedClause) -> str:
-    kept = "kept" if clause.passed else "broken"
+    kept = "kept" if clause.passed else "not shown" if _is_open(clause) else "broken"
     return kept if clause.worst is None else f"{kept}, worst: {clause.worst}"
 
 
