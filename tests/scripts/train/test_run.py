@@ -27,9 +27,9 @@ from scripts.guard import Stopped, stoppable  # noqa: E402
 from scripts.train import run  # noqa: E402
 from scripts.train.env import ChoiceVecEnv, TrainingWorld  # noqa: E402
 from scripts.train.run import SeedResult, SeedRun, train_seed  # noqa: E402
-from tests.support.env_world import scenario_path  # noqa: E402
+from tests.support.fleets.env_world import scenario_path  # noqa: E402
+from tests.support.fleets.synthetic import write_world  # noqa: E402
 from tests.support.paths import LIBRARY  # noqa: E402
-from tests.support.synthetic import write_world  # noqa: E402
 
 RECIPES = sorted((LIBRARY / "recipes").glob("*.yaml"))
 RECIPE = """
