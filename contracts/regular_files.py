@@ -8,6 +8,7 @@ twenty million short ones fit in no memory.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import hashlib
 import os
@@ -28,6 +29,7 @@ ONNX_BYTES = 16 * MIB
 ARCHIVE_BYTES = 256 * MIB
 UNPACKED_BYTES = 128 * MIB
 
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -74,13 +76,28 @@ def read_regular_text(path: Path | str, most_bytes: int, next_step: str = "") ->
     next_step: of every error; "" for what fits it.
     """
     content = read_regular(path, most_bytes, next_step or "check the path and its rights")
+    return text_of(content, path, next_step)
+
+
+def text_of(content: bytes, path: Path | str, next_step: str = "") -> str:
+    r"""The UTF-8 text ``content`` without its byte order mark; DocumentError with the line of what is none.
+
+    Where every line ends in ``\r`` alone, as old spreadsheets write it, the lines end in ``\n`` instead. A
+    NUL is refused: UTF-16 has them, and what a power cut left of a file.
+    """
     try:
-        return content.decode("utf-8-sig")
+        at, found = content.find(b"\0"), "a NUL byte"
+        text = content.decode("utf-8-sig") if at < 0 else ""
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{content[error.start]:02x} at offset {error.start}"
-        step = next_step or "save it as UTF-8"
-        raise DocumentError([Problem(str(path), line, "", "UTF-8 text", found, step)]) from None
+        at, found = error.start, f"byte 0x{content[error.start]:02x}"
+    if at >= 0:
+        utf16 = content.startswith(_UTF16) or content[:4].count(b"\0") == 2
+        told = "UTF-16" if utf16 else f"{found} at offset {at}"
+        line = content.count(b"\n", 0, at) + 1
+        raise DocumentError(
+            [Problem(str(path), line, "", "UTF-8 text", told, next_step or "save it as UTF-8")]
+        ) from None
+    return text if "\n" in text else text.replace("\r", "\n")
 
 
 def hash_regular(path: Path | str) -> str:

@@ -249,22 +249,27 @@ def die_with(parent: int) -> None:
 
 
 class Stopped:
-    """Set by SIGINT, SIGTERM or SIGHUP; training looks at it after every step."""
+    """Set by SIGINT, SIGTERM or SIGHUP, with the number; training looks at it after every step."""
 
     def __init__(self) -> None:
         self.flag = False
+        self.number = int(signal.SIGINT)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
         """The signal's handler; the second signal does not wait for the running step."""
         if self.flag:
             raise Interrupted(number)
-        self.flag = True
+        self.flag, self.number = True, number
 
 
 @contextmanager
 def stoppable() -> Iterator[Stopped]:
-    """While the block runs, SIGINT, SIGTERM and SIGHUP ask it to stop, those of them that are not ignored."""
-    stopped = Stopped()
+    """While the block runs, SIGINT, SIGTERM and SIGHUP ask it to stop, those of them that are not ignored.
+
+    A block within another one is asked by the same signals, and so is what comes after it in the outer one.
+    """
+    outer = signal.getsignal(signal.SIGTERM)
+    stopped = outer if isinstance(outer, Stopped) else Stopped()
     obeyed = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stopped) for number in obeyed}
     try:

@@ -6,6 +6,7 @@ marks stays as it is, so a page and the run that it shows agree.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,6 +28,13 @@ def ready_folder(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise _refused(folder, "a folder that can be written", error) from None
+
+
+def ready_file(path: Path) -> None:
+    """Make the folder of ``path`` and check that a file can be put there; DocumentError before any work."""
+    ready_folder(path.parent)
+    if path.is_dir():
+        raise _refused(path, "a writable file", IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
 
 
 def write_whole(path: Path, text: str) -> None:

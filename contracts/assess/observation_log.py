@@ -33,11 +33,11 @@ from contracts.assess.observations import (
     ObservedColumn,
 )
 from contracts.errors import DocumentError, Problem
-from contracts.loading.untrusted import json_of
+from contracts.loading.untrusted import flaw_of_line, json_of
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.columns import domain_of
 from contracts.metrics.statistical import judged_difference
-from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
+from contracts.regular_files import TEXT_BYTES, lines_of, read_regular, text_of
 
 Floats = NDArray[np.float64]
 
@@ -56,10 +56,7 @@ def known_columns() -> dict[str, bool]:
 def load_log(path: Path) -> Observations:
     """Observations of a JSON-lines log; DocumentError lists the bad lines, or the first of very many."""
     content = read_regular(path, TEXT_BYTES)
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise _bad(path, [(0, "a readable text file", str(error))]) from error
+    text = text_of(content, path)
     found: dict[tuple[str, str], list[Floats]] = {}
     problems: list[tuple[int, str, str]] = []
     known = known_columns()
@@ -89,7 +86,7 @@ def _collect(
     try:
         column, slice_name, value = _observation(json_of(line, _unique), known)
     except (ValueError, OverflowError, RecursionError) as error:
-        problems.append((number, "one observation as a JSON object", str(error)))
+        problems.append((number, "one observation as a JSON object", flaw_of_line(error)))
         return
     found.setdefault((slice_name, column), []).append(value)
 

@@ -31,6 +31,13 @@ def json_of(text: bytes | str, unique: Callable[[list[tuple[str, Any]]], Any] | 
     return json.loads(text, object_pairs_hook=unique)
 
 
+def flaw_of_line(error: Exception) -> str:
+    """What is wrong with one line of JSON; ``json`` itself calls every line the first."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg[:1].lower()}{error.msg[1:]} in column {error.colno}"
+    return str(error)
+
+
 def refuse_crowded(text: bytes | str) -> None:
     """ValueError where ``text`` may hold more than ``MOST_VALUES``: every value but the first follows one of
     the signs that are counted.

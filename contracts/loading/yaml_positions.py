@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import yaml
+from yaml.reader import Reader, ReaderError
 
 from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.scalars import AMBIGUOUS_WORDS, read_scalar
+from contracts.regular_files import text_of
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 24
 
 # libyaml where PyYAML was built with it: 20 times faster on a long profile, same events.
+_NOT_YAML = Reader.NON_PRINTABLE
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -50,15 +53,8 @@ def dotted(path: KeyPath) -> str:
 def decode(raw: bytes, file: str) -> str:
     """``raw`` as text; refuses what is too large or not UTF-8."""
     if len(raw) > MAX_BYTES:
-        raise DocumentError([_too_large(file, len(raw))])
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{raw[error.start]:02x} at offset {error.start}"
-        raise DocumentError(
-            [Problem(file, line, "", "UTF-8 text", found, "is this the right file? save it as UTF-8")]
-        ) from None
+        raise DocumentError([_too_large(file, "more")])
+    return text_of(raw, file, "is this the right file? save it as UTF-8")
 
 
 def parse(text: str, file: str) -> PositionedYaml:
@@ -69,23 +65,38 @@ def parse(text: str, file: str) -> PositionedYaml:
         problem = Problem(file, 1, "", "Unicode text", "a lone surrogate", "save the file as UTF-8")
         raise DocumentError([problem]) from None
     if size > MAX_BYTES:
-        raise DocumentError([_too_large(file, size)])
+        raise DocumentError([_too_large(file, f"{size} bytes")])
     try:
         return _Builder(text, file).document()
     except yaml.YAMLError as error:
-        raise DocumentError([_syntax_problem(error, file)]) from None
+        raise DocumentError([_syntax_problem(error, text, file)]) from None
 
 
-def _too_large(file: str, size: int) -> Problem:
+def _too_large(file: str, found: str) -> Problem:
     hint = "move samples into a file of their own and refer to it by URI and sha256"
-    return Problem(file, 0, "", f"at most {MAX_BYTES} bytes", f"{size} bytes", hint)
+    return Problem(file, 0, "", f"at most {MAX_BYTES} bytes", found, hint)
 
 
-def _syntax_problem(error: yaml.YAMLError, file: str) -> Problem:
+def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
+    if isinstance(error, ReaderError):
+        return _strange_character(text, file)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     found = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable text"
     line = mark.line + 1 if mark is not None else 1
-    return Problem(file, line, "", "YAML", str(found), "check indentation, quotes and brackets here")
+    hint = "check indentation, quotes and brackets here"
+    # YAML counts more kinds of line ends than "\n": a later line may not exist.
+    row = "".join(text.split("\n")[line - 1 : line])
+    if mark is not None and row.startswith("\t", mark.column):
+        found, hint = "a tab where a key or value begins", "indent by spaces"
+    return Problem(file, line, "", "YAML", str(found), hint)
+
+
+def _strange_character(text: str, file: str) -> Problem:
+    """The first character that YAML has not; its readers say the place in units of their own."""
+    found = _NOT_YAML.search(text)
+    line = text.count("\n", 0, found.start()) + 1 if found else 1
+    told = f"the control character {found.group()!r}" if found else "unreadable text"
+    return Problem(file, line, "", "YAML", told, "remove it, or save the file as plain text once more")
 
 
 def _line(event: yaml.Event) -> int:

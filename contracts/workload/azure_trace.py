@@ -89,7 +89,7 @@ class _Rows:
         return Problem(self.file, line, path, expected, actual, next_step)
 
     def read(self, text: str) -> None:
-        lines = (line.removesuffix("\r") for line in lines_of(text.removesuffix("\n")))
+        lines = (line.removesuffix("\r") for line in lines_of(text.rstrip()))
         header = next(lines)
         if tuple(header.split(",")) != HEADER:
             actual = repr(header[:80]) if text else "an empty file"

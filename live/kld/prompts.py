@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from live.measure.corpus import CorpusText, build_corpus
 from live.measure.endpoint import refused
-from live.measure.prompts import (
-    SHIPPED_PROMPTS,
-    Prompt,
-    PromptPlan,
-    draw_prompts,
-    load_prompts,
-    tokenise,
-)
+from live.measure.prompt_sets import load_distinct
+from live.measure.prompts import SHIPPED_PROMPTS, Prompt, PromptPlan, draw_prompts, tokenise
 
 #: Documents of the corpus's training part, per slice and each time as many prompts as shipped.
 _MORE_DOCUMENTS = 60
 
 
-def kld_prompts(positions: int, model: Path, *, own: Path | None, other_model: bool) -> list[Prompt]:
+def kld_prompts(
+    positions: int,
+    model: Path,
+    *,
+    own: Path | None,
+    other_model: bool,
+    say: Callable[[str], None] = lambda line: None,  # noqa: ARG005 - nobody listens
+) -> list[Prompt]:
     """Prompts of at least ``positions`` positions (0: all of the file), spread over slices.
 
     The shipped file where it is enough, else windows of the training corpus, its training part included: what
-    a kernel computes does not depend on what the model has seen. A user's ``own`` file is taken as it is, as
-    far as it goes. Raises DocumentError for prompts that the model cannot score.
+    a kernel computes does not depend on what the model has seen. A user's ``own`` file is taken as far as it
+    goes, each prompt of a slice once; ``say`` hears of those that stand twice. Raises DocumentError for
+    prompts that the model cannot score.
     """
-    listed = load_prompts(own or SHIPPED_PROMPTS)
+    listed, repeated = load_distinct(own or SHIPPED_PROMPTS)
+    for line in repeated:
+        say(line)
     if own is None and positions > sum(prompt.positions for prompt in listed):
         listed = _drawn(positions, sum(prompt.positions for prompt in listed), model)
     ready = tokenise(listed, model, keep_ids=own is not None or not other_model)

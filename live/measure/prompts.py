@@ -23,7 +23,7 @@ from contracts.assess.samples import SPLITS
 from contracts.documents.envelope import INT64_MAX
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import write_pinned
-from contracts.loading.untrusted import json_of
+from contracts.loading.untrusted import flaw_of_line, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
 from live.measure.checkpoint import read_config, read_tokenizer
@@ -132,34 +132,30 @@ def save_prompts(path: Path, prompts: Sequence[Prompt]) -> str:
 
 def load_prompts(path: Path) -> list[Prompt]:
     """Read a prompts file; ids and splits are filled in. Raises DocumentError naming file and line."""
+    return completed(path, written_prompts(path))
+
+
+def written_prompts(path: Path) -> list[tuple[int, Prompt]]:
+    """Line and prompt of each line of a prompts file, as it stands there: id -1 and split "" for none.
+
+    Raises DocumentError naming file and line.
+    """
     text = read_regular_text(path, TEXT_BYTES).removesuffix("\n")
     if (found := text.count("\n") + 1) > _MOST_LINES:
         raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(found))
     lines = text.split("\n")
-    prompts: list[Prompt] = []
+    prompts: list[tuple[int, Prompt]] = []
     problems: list[Problem] = []
     for number, line in enumerate(lines, 1):
         try:
-            prompts += [_parse(path, number, line)] if line.strip() else []
+            prompts += [(number, _parse(path, number, line))] if line.strip() else []
         except DocumentError as error:
             problems += error.problems
     if problems:
         raise DocumentError(problems[:20])
     if not prompts:
         raise _refused(path, 0, "", "at least one prompt", "none")
-    return _completed(path, prompts)
-
-
-def missing_splits(prompts: Sequence[Prompt]) -> list[str]:
-    """What each slice that lacks a split cannot be used for, in words."""
-    there = {(prompt.slice, prompt.split) for prompt in prompts}
-    slices = dict.fromkeys(prompt.slice for prompt in prompts)
-    lacking = {name: [split for split in SPLITS if (name, split) not in there] for name in slices}
-    return [
-        f"Slice {name} has no {' and no '.join(splits)} prompts: it can be judged, but not simulated."
-        for name, splits in lacking.items()
-        if splits
-    ]
+    return prompts
 
 
 def tokenise(prompts: Sequence[Prompt], model: Path, *, keep_ids: bool) -> list[Prompt]:
@@ -206,7 +202,7 @@ def _parse(path: Path, number: int, line: str) -> Prompt:
     try:
         row = json_of(line, _unique)
     except (ValueError, RecursionError) as error:
-        raise _refused(path, number, "", "one JSON object per line", str(error)) from None
+        raise _refused(path, number, "", "one JSON object per line", flaw_of_line(error)) from None
     if not isinstance(row, dict):
         raise _refused(path, number, "", "a JSON object", type(row).__name__)
     for key, kind, wanted in _FIELDS:
@@ -245,13 +241,17 @@ _FIELDS: tuple[tuple[str, type, str], ...] = (
 )
 
 
-def _completed(path: Path, prompts: list[Prompt]) -> list[Prompt]:
-    taken = {prompt.id for prompt in prompts}
+def completed(path: Path, prompts: Sequence[tuple[int, Prompt]]) -> list[Prompt]:
+    """``prompts`` of lines of the file at ``path``, by id: ids and splits are given to those without one.
+
+    Raises DocumentError for an id that stands twice and an unknown split.
+    """
+    taken = {prompt.id for _, prompt in prompts}
     fresh = (number for number in range(len(prompts) + len(taken)) if number not in taken)
     turns: dict[str, Iterator[str]] = {}
     done: list[Prompt] = []
     seen: set[int] = set()
-    for line, prompt in enumerate(prompts, 1):
+    for line, prompt in prompts:
         turn = turns.setdefault(prompt.slice, _in_turn())
         split = prompt.split or next(turn)
         number = prompt.id if prompt.id >= 0 else next(fresh)

@@ -7,6 +7,7 @@ one log; it is truncated at its end, never terminated. An action is one choice p
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import minari
 import numpy as np
 from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
+from minari.dataset.minari_dataset import parse_dataset_id
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import json_text
@@ -30,14 +32,20 @@ _ROOT = "MINARI_DATASETS_PATH"
 def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layout: InputLayout) -> Path:
     """Write ``logs`` as the dataset ``dataset_id`` (e.g. "selvage/incidents-v0") under ``root``.
 
-    Returns the dataset's folder; DocumentError where it exists or the logs are of another encoding.
+    Returns the dataset's folder; DocumentError where it exists, for no id, and for logs of another encoding.
     """
     numbers = logs[0].observation.shape[1]
     if numbers != layout.size:
         raise _refused(dataset_id, f"observations of {layout.size} numbers", str(numbers))
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError):  # TypeError: without a version
+        raise _refused(
+            dataset_id, "an id such as selvage/incidents-v0", "one that Minari does not take"
+        ) from None
     if (root / dataset_id).exists():
         raise _refused(dataset_id, "a name that is free", f"{root / dataset_id} exists")
-    with datasets_under(root), warnings.catch_warnings():
+    with datasets_under(root), warnings.catch_warnings(), _whole_or_none(root / dataset_id):
         # Minari asks for author, link and environment; a log of a live fleet has none of them.
         warnings.simplefilter("ignore", UserWarning)
         minari.create_dataset_from_buffers(
@@ -63,6 +71,16 @@ def datasets_under(root: Path) -> Iterator[None]:
             del os.environ[_ROOT]
         else:
             os.environ[_ROOT] = before
+
+
+@contextmanager
+def _whole_or_none(folder: Path) -> Iterator[None]:
+    """A dataset that was not finished goes: its name would be taken, and half of it look like all."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _buffer(number: int, log: Transitions) -> EpisodeBuffer:

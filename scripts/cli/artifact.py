@@ -26,7 +26,7 @@ from policies.certify.artifact_files import Artefact, RunsAs, drives_as, refuse_
 from policies.certify.evidence import evidence_file
 from policies.certify.signature import public_key, refuse_unsigned, signature_file, signature_of
 from policies.supervised import load_meta
-from scripts.cli.options import MOST_SEEDS, options
+from scripts.cli.options import MOST_SEEDS, name_of_document, options
 from scripts.e5.run.experiment import Options
 from scripts.e5.run.terminal import command_of, configurations_of, run_and_show
 from scripts.guard import EXIT_FAILED
@@ -58,7 +58,7 @@ class ExportOptions:
         Path | None,
         typer.Option(help="Or the zip of a Stable-Baselines3 policy, trained on the environment."),
     ] = None
-    name: Annotated[str, typer.Option(help="Name of the artefact.")] = "routing"
+    name: Annotated[str, typer.Option(help="Name of the artefact.", callback=name_of_document)] = "routing"
     seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None
     recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE
     scenario: Annotated[

@@ -155,7 +155,7 @@ def _compared(asked: KldOptions, store: Path, wanted: ComparisonRoute | None) ->
 
     server, waivers = asked.server, [parse_waiver(text) for text in asked.waive or ()]
     folder = find_checkpoint(asked.model)
-    prompts = kld_prompts(asked.positions, folder, own=asked.prompts, other_model=bool(asked.model))
+    prompts = kld_prompts(asked.positions, folder, own=asked.prompts, other_model=bool(asked.model), say=_say)
     began_at_s = time.monotonic()
     reference = _reference(asked.plan(folder, store), prompts)
     reference_s = time.monotonic() - began_at_s
@@ -178,6 +178,10 @@ def _compared(asked: KldOptions, store: Path, wanted: ComparisonRoute | None) ->
         tables=tables(found),
         evaluation=judge(load_contract(asked.contract), found, waivers) if asked.contract else None,
     )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _reference(plan: ReferencePlan, prompts: list[Prompt]) -> AnyReference:

@@ -13,7 +13,8 @@ import typer
 from contracts.loading.files import json_text, sha256_of
 from policies.offline.recipes import ConservativeRecipe, FittedRecipe
 from policies.offline.transitions import Transitions, load_all, save_transitions
-from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
+from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, name_of_document, options
+from scripts.guard import on_interrupt
 from scripts.output import ready_folder
 from scripts.progress import told
 
@@ -64,12 +65,18 @@ def record(asked: RecordOptions) -> None:
     first, out = asked.first_seed, asked.out
     todo, chosen = scenarios_of(asked.scenario, asked.drawn, first), list(range(first, first + asked.seeds))
     ready_folder(out)
-    with told("logging", len(todo)) as progress:
+    with on_interrupt(lambda: _kept_logs(out)), told("logging", len(todo)) as progress:
         for one in todo:
             for log in record_incidents(one, asked.policy, chosen, asked.explore, first, asked.meta):
                 save_transitions(out / f"{log.header.episode}-seed{log.header.seed}.npz", log)
             progress.update(advance=1.0)
     typer.echo(json_text(summarise(load_all(sorted(out.glob("*.npz"))))))
+
+
+def _kept_logs(out: Path) -> str:
+    count = sum(1 for _ in out.glob("*.npz"))
+    kept = f"{count} whole logs are in {out}" if count else "nothing was kept"
+    return f"{kept}; the same command begins anew, and fewer --seeds take less time"
 
 
 def dataset(
@@ -93,7 +100,7 @@ def train(
         float, typer.Option(min=0.0, help="Reward lost per request beyond a soft clause's budget.")
     ] = USUAL.cost_weight,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of weights and batches.")] = 1,
-    name: Annotated[str, typer.Option(help="Name of the artefact.")] = "offline",
+    name: Annotated[str, typer.Option(help="Name of the artefact.", callback=name_of_document)] = "offline",
     judge_steps: Annotated[int, typer.Option(min=1, help="Gradient steps of fitted Q.")] = USUAL_JUDGE.steps,
 ) -> None:
     """Train a conservative policy from LOGS alone and judge it by every second log, left out of training.
@@ -104,11 +111,15 @@ def train(
     from scripts.train.offline_fit import fit, hashes, judge, write_offline  # needs the extra ``rl``
     from scripts.train.offline_logs import layout_of
 
+    ready_folder(out)
     learned, kept = loaded[::2], loaded[1::2] or loaded
     recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)
-    with told("training", steps) as progress:
-        content, history = fit(learned, layout_of(loaded), recipe, lambda done: progress.update(done=done))
-    evaluation = judge(content, kept, FittedRecipe(seed=seed, steps=judge_steps))
+    with on_interrupt(lambda: "nothing was kept; fewer --steps and --judge-steps take less time"):
+        with told("training", steps) as progress:
+            content, history = fit(
+                learned, layout_of(loaded), recipe, lambda done: progress.update(done=done)
+            )
+        evaluation = judge(content, kept, FittedRecipe(seed=seed, steps=judge_steps))
     command = f"selvage offline train LOGS --steps {steps} --cost-weight {cost_weight:g} --seed {seed}"
     manifest = write_offline(out, name, content, hashes(logs), evaluation, seed, command)
     report = {"manifest": str(manifest), "last_losses": history[-1], "evaluation": evaluation}

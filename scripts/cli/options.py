@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
@@ -16,6 +17,8 @@ import typer
 #: More seeds than this are a slip of the finger, and larger ones no double holds.
 MOST_SEEDS, LARGEST_SEED = 100_000, 2**53 - 1
 
+#: What a document may be called that gives its files their names too.
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _Record = TypeVar("_Record")
 
 
@@ -37,6 +40,16 @@ def options(record: type[_Record]) -> Callable[[Callable[[_Record], None]], Call
         return command
 
     return command_of
+
+
+def name_of_document(value: str) -> str:
+    """Callback of an option that names a document and its files: BadParameter before any work is done."""
+    if _NAME.fullmatch(value) is None:
+        raise typer.BadParameter(
+            "a name of small letters, digits, '.' and '-' is needed, at most 63, a letter or digit at both"
+            f" ends, got {value!r}"
+        )
+    return value
 
 
 def refuse_no_numbers(command: Any) -> None:

@@ -36,7 +36,7 @@ from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.guard import EXIT_FAILED, kept_in, on_interrupt
 from scripts.kept import KeptResults, beside
-from scripts.output import TABLE_WIDTH, ready_folder, write_whole
+from scripts.output import TABLE_WIDTH, ready_file, write_whole
 from scripts.progress import told
 from scripts.train.certificates import refuse_other_worlds
 from scripts.train.certify import (
@@ -98,7 +98,7 @@ def certify_policy(asked: CertifyOptions) -> None:
     )
     plan = plan_certification(request)
     if asked.out is not None:
-        ready_folder(asked.out.parent)
+        ready_file(asked.out)
     kept = KeptResults(None if asked.out is None else beside(asked.out))
     with on_interrupt(lambda: _kept(asked.out)):
         evidence = run_certification(plan, kept)
@@ -268,10 +268,21 @@ def print_certificate(certificate: Certificate) -> None:
         f"{certificate.quiet_slice_days:.4g} slice-days without a fault",
         highlight=False,
     )
+    if unsure := [clause.id for clause in certificate.clauses if _is_open(clause)]:
+        console.print(
+            f"not shown: the value of {', '.join(unsure)} is within its threshold and its limit is not; more"
+            " --seeds (incidents) or --quiet-days (quiet) narrow it, a busier scenario as well",
+            highlight=False,
+        )
+
+
+def _is_open(clause: CertifiedClause) -> bool:
+    """The measured value keeps the threshold, its limit does not: more episodes may show it."""
+    return not clause.passed and clause.value is not None and clause.value <= clause.threshold
 
 
 def _verdict_on(clause: CertifiedClause) -> str:
-    kept = "kept" if clause.passed else "broken"
+    kept = "kept" if clause.passed else "not shown" if _is_open(clause) else "broken"
     return kept if clause.worst is None else f"{kept}, worst: {clause.worst}"
 
 

@@ -19,6 +19,7 @@ from contracts.loading.uris import resolve_uri
 from policies.artefacts import load_artefact
 from policies.certify.artifact_files import Artefact, drives_as, named_meta, refuse_other_meta
 from policies.supervised import load_meta
+from scripts.cli.options import name_of_document
 from scripts.output import ready_folder, write_whole
 
 
@@ -35,7 +36,10 @@ def route(
         Literal["observe", "enforce"],
         typer.Option(help="observe decides and moves nothing; enforce needs a passing certificate."),
     ] = "observe",
-    name: Annotated[str, typer.Option(help="Name of the document and of the route that it owns.")] = "chat",
+    name: Annotated[
+        str,
+        typer.Option(help="Name of the document and of the route that it owns.", callback=name_of_document),
+    ] = "chat",
     meta: Annotated[str, typer.Option(help="MetaContract; the artefact's own, or the shipped one.")] = "",
 ) -> None:
     """Write the RoutePolicy by which ARTEFACT drives SCENARIO's pool, with every hash pinned.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from contracts.regular_files import TEXT_BYTES, read_regular
 from contracts.scoring.intervals import paired_difference
 from policies.train.recipe import TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
-from scripts.guard import kept_in, on_interrupt
+from scripts.guard import kept_in, on_interrupt, stoppable
 from scripts.output import ready_folder, write_json
 from scripts.progress import told
 from scripts.provenance import git_sha, package_version, sources_sha256
@@ -67,15 +68,16 @@ def train(asked: TrainOptions) -> None:
     ready_folder(asked.out)
     if asked.algorithm and asked.algorithm != document.spec.ppo.algorithm:
         document, file = _with_algorithm(document, file, asked.algorithm, asked.out)
-    warm()
     total = document.spec.ppo.episodes if asked.updates is None else asked.updates
-    with on_interrupt(lambda: _kept(asked.out)), _bar(asked.out, wanted, total):
-        results = _run_all(file, wanted, asked.out, asked.updates, asked.jobs, asked.backend)
+    with on_interrupt(lambda: _kept(asked.out)):
+        warm()
+        with _bar(asked.out, wanted, total):
+            results, number = _run_all(file, wanted, asked.out, asked.updates, asked.jobs, asked.backend)
     command = shlex.join(["selvage", "train", "--recipe", asked.recipe, "--seeds", asked.seeds])
     from scripts.train.inputs import training_inputs
     from scripts.train.run import baseline_scores
 
-    finished = all(result.finished for result in results)
+    finished = len(results) == len(wanted) and all(result.finished for result in results)
     configurations = document.spec.baselines if asked.compare and finished else ()
     baselines = baseline_scores(file, configurations)
     content = summary(
@@ -90,7 +92,7 @@ def train(asked: TrainOptions) -> None:
     _show(content)
     if not finished:
         typer.echo(f"interrupted: {_kept(asked.out)}", err=True)
-        raise typer.Exit(130)
+        raise typer.Exit(128 + number)
 
 
 def _kept(out: Path) -> str:
@@ -162,15 +164,21 @@ def gains(configuration: str, rewards: tuple[float, ...], results: list[Any]) ->
 
 def _run_all(
     file: str, seeds: tuple[int, ...], out: Path, updates: int | None, jobs: int, backend: str
-) -> list[Any]:
+) -> tuple[list[Any], int]:
+    """Results of ``seeds``, fewer where a signal stopped the run, and the signal's number."""
     from scripts.train.run import train_in_worker, train_seed
 
     folders = [str(seed_folder(out, seed)) for seed in seeds]
     if jobs == 1 and backend == "loky":
-        return [train_seed(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
+        results: list[Any] = []
+        with stoppable() as stopped:
+            for seed, folder in zip(seeds, folders, strict=True):
+                results += [] if stopped.flag else [train_seed(file, seed, folder, updates)]
+        return results, stopped.number
     with opened(Workers(jobs=jobs, backend=backend), threads=1) as run:
         tasks = [(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
-        return [result for _, result in sorted(run(train_in_worker, tasks), key=lambda pair: pair[0])]
+        done = sorted(run(train_in_worker, tasks), key=lambda pair: pair[0])
+        return [result for _, result in done], int(signal.SIGINT)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from policies.train.tune import SPACES, Trial, best, tune
 from scripts.cli.options import LARGEST_SEED, options
 from scripts.guard import kept_in, on_interrupt
 from scripts.kept import KeptResults, beside
-from scripts.output import ready_folder, write_json
+from scripts.output import ready_file, write_json
 from scripts.progress import told
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
@@ -81,7 +81,7 @@ def tune_command(asked: TuneOptions) -> None:
     words += ["--fleets", str(asked.fleets), "--horizon-s", f"{asked.horizon_s:g}"]
     words += ["--recipe", asked.recipe, *(["--meta", asked.meta] if asked.meta else []), "--out", "FILE"]
     meta_sha256(asked.meta)  # refused before anything runs
-    ready_folder(asked.out.parent)
+    ready_file(asked.out)
     kept = KeptResults(beside(asked.out))
     with on_interrupt(lambda: kept_in(beside(asked.out))):
         content = run(asked, kept, Console(stderr=True))

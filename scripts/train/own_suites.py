@@ -10,6 +10,7 @@ out, because no policy could mitigate it; what was left out is said.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,7 +168,9 @@ def _incidents(fleet: _Fleet) -> Iterator[SuiteScenario]:
             onset_s = _ONSET_S + (3 * number) % 19
             number += 1
             placed = fault.model_copy(update={"onset_s": onset_s})
-            yield SuiteScenario(name=name[:_LONGEST_NAME].rstrip("-._"), faults=(placed,))
+            # Cut names may be equal where whole ones are not.
+            cut = f"{name[: _LONGEST_NAME - 3].rstrip('-._')}-{number}"
+            yield SuiteScenario(name=name if len(name) <= _LONGEST_NAME else cut, faults=(placed,))
     busiest = fleet.world.layout.kernels[fleet.homes[0]]
     surge = Change(kind="surge", at_s=90.0, duration_s=180.0, factor=1.3)
     restart = Change(kind="rolling_restart", at_s=300.0, kernel=busiest, step_s=45.0, cold_start_s=25.0)
@@ -258,12 +261,17 @@ def _suite(name: str, seed: int, scenarios: tuple[SuiteScenario, ...]) -> Suite:
     return Suite(metadata=Metadata(name=f"certify-{name}"), spec=spec)
 
 
+def _named(text: str) -> str:
+    """``text`` as a document may be called: a folder may have blanks, underscores and any script."""
+    return re.sub("[^a-z0-9.-]+", "-", text.lower())[:253].strip(".-")
+
+
 def _write_meta(path: Path, asked: SuiteRequest) -> None:
     """The shipped clauses over these suites, with the worlds pinned that they lead to now."""
     shipped = load_as(MetaContract, resolve_uri(SHIPPED_META, "selvage policy suite"))
     asks = Certification(incidents="incidents.yaml", quiet="quiet.yaml", quiet_slice_days=asked.quiet_days)
     update = {"certification": asks, "suite_seeds": asked.seeds, "baseline": asked.baseline}
-    named = Metadata(name=f"{shipped.metadata.name}-{asked.out.resolve().name}".lower())
+    named = Metadata(name=_named(f"{shipped.metadata.name}-{asked.out.resolve().name}"))
     made = shipped.model_copy(update={"spec": shipped.spec.model_copy(update=update), "metadata": named})
     _write(path, made)
     plan = plan_certification(

@@ -48,9 +48,10 @@ def run_profile(request: ProfileRequest) -> list[Path]:
     Everything that can be refused is refused first: prompts, names, places and servers.
     """
     from live.measure.checkpoint import find_checkpoint
-    from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, missing_splits, tokenise
+    from live.measure.prompt_sets import load_distinct, missing_splits
+    from live.measure.prompts import SHIPPED_PROMPTS, tokenise
 
-    loaded = load_prompts(request.prompts or SHIPPED_PROMPTS)
+    loaded, repeated = load_distinct(request.prompts or SHIPPED_PROMPTS)
     folder = find_checkpoint(request.model)
     golden = tokenise(loaded, folder, keep_ids=bool(request.prompts) or not request.model)
     with tempfile.TemporaryDirectory(prefix="selvage-profile-") as scratch:
@@ -61,7 +62,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
         for place in (request.out, request.reference.store):
             ready_folder(place or request.out)
         refuse_unusable_servers(request, backend, [plan for _, plan in chosen], golden)
-        _say([*missing_splits(golden), *_cannot(request), *_load(chosen)])
+        _say([*repeated, *missing_splits(golden), *_cannot(request), *_load(chosen)])
         total = len(golden) * (1 + sum(_passes(plan) for _, plan in chosen)) + _STEP_WORK * len(chosen)
         with on_interrupt(lambda: _kept(request)), told("reference", total) as progress:
             reference = _reference(request, folder, golden, Path(scratch), progress)

@@ -272,3 +272,16 @@ def test_any_tree_under_any_kind_is_refused_politely(
     }
     with pytest.raises(DocumentError):
         load_text(yaml.safe_dump(envelope), "tree.yaml")
+
+
+@pytest.mark.parametrize("line", ["\tname: x", "  \tname: x", "\tname: x\r"])
+def test_a_tab_is_called_a_tab(line: str) -> None:
+    """Whoever indents by tabs hears it, on the line of the first one."""
+    with pytest.raises(DocumentError, match=r"x.yaml:3: expected YAML, got a tab .*; indent by spaces"):
+        load_text(f"kind: KernelPool\nmetadata:\n{line}\n", "x.yaml")
+
+
+def test_a_control_character_is_told_with_its_line() -> None:
+    """The end mark of DOS stands on the last line, not on the first."""
+    with pytest.raises(DocumentError, match=r"x.yaml:4: expected YAML, got the control character"):
+        load_text("# caf\u00e9\nkind: KernelPool\nmetadata: {}\n\x1a", "x.yaml")

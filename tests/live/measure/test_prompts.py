@@ -12,6 +12,7 @@ from contracts.assess.samples import SPLITS
 from contracts.errors import DocumentError
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.corpus import CorpusText
+from live.measure.prompt_sets import load_distinct
 from live.measure.prompts import (
     SHIPPED_PROMPTS,
     Prompt,
@@ -115,6 +116,46 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, expected: str) -> None:
         load_prompts(path)
     assert f"{path}:2" in str(caught.value)
     assert expected in str(caught.value)
+
+
+def test_a_bad_id_is_told_with_its_line(tmp_path: Path) -> None:
+    """Blank lines count as lines of the file."""
+    path = tmp_path / "bad.jsonl"
+    path.write_text('\n\n{"slice": "a", "text": "b", "id": 1}\n\n{"slice": "a", "text": "c", "id": 1}\n')
+    with pytest.raises(DocumentError, match=f"{path}:5 id: expected an id used once"):
+        load_prompts(path)
+
+
+@pytest.mark.parametrize("copies", ["behind one another", "behind all"])
+def test_a_prompt_that_stands_twice_in_a_slice_counts_once(copies: str, tmp_path: Path) -> None:
+    """Copies are left out before splits are given, told with their lines, and no split loses its prompts."""
+    path, texts = tmp_path / "mine.jsonl", [f"hello {i}" for i in range(6)]
+    rows = [text for text in texts for _ in range(3)] if copies == "behind one another" else texts * 3
+    path.write_text("\n".join(json.dumps({"slice": "chat", "text": text}) for text in rows))
+    prompts, said = load_distinct(path)
+    assert [prompt.text for prompt in prompts] == texts
+    assert Counter(prompt.split for prompt in prompts) == dict.fromkeys(SPLITS, 2)
+    assert len(said) == 1
+    assert "Slice chat: each of 12 lines stands there a second time" in said[0]
+    assert ("lines 2, 3, 5" if copies == "behind one another" else "lines 7, 8, 9") in said[0]
+
+
+def test_a_prompt_of_two_slices_stays_and_is_told(tmp_path: Path) -> None:
+    """Each slice is judged by its own prompts; whoever pools them hears that they are shared."""
+    path = tmp_path / "mine.jsonl"
+    rows = [("chat", "a"), ("chat", "b"), ("sql", "b"), ("sql", "c")]
+    path.write_text("\n".join(json.dumps({"slice": name, "text": text}) for name, text in rows))
+    prompts, said = load_distinct(path)
+    assert len(prompts) == 4
+    assert said == [
+        "Slices chat and sql share 1 of their prompts (line 3): each is judged by its own, and what is pooled"
+        " over slices knows less than it counts."
+    ]
+
+
+def test_shipped_prompts_stand_once() -> None:
+    """Nothing is left out of the shipped file, and nothing said."""
+    assert load_distinct(SHIPPED_PROMPTS) == (load_prompts(SHIPPED_PROMPTS), [])
 
 
 def test_an_id_used_twice_is_refused(tmp_path: Path) -> None:

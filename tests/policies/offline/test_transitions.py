@@ -201,3 +201,24 @@ def test_minari_keeps_every_number_of_the_logs(tmp_path: Path, incident: Compile
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     with pytest.raises(DocumentError, match="free"):
         write_minari(logs, "selvage/incidents-v0", tmp_path, layout)
+    for name in ("a b", "incidents", "../selvage/incidents-v1"):
+        with pytest.raises(DocumentError, match="an id such as"):
+            write_minari(logs, name, tmp_path, layout)
+
+
+@pytest.mark.needs("rl")
+def test_a_dataset_is_whole_or_not_there(
+    tmp_path: Path, incident: CompiledScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is interrupted while a dataset is written finds its name free."""
+    from policies.offline import data
+
+    def interrupted(**given: object) -> None:
+        (tmp_path / str(given["dataset_id"]) / "data").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(data.minari, "create_dataset_from_buffers", interrupted)
+    logs = record_incidents(incident, "fixed", [3], 0.2)
+    with pytest.raises(KeyboardInterrupt):
+        data.write_minari(logs, "selvage/incidents-v0", tmp_path, chooser_for(incident.setup).layout)
+    assert not (tmp_path / "selvage" / "incidents-v0").exists()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
+from scripts.cli.main import app
 from scripts.cli.options import options
 
 
@@ -52,3 +55,23 @@ def test_help_is_the_functions_own() -> None:
     assert code == 0
     assert "Show what was asked." in text
     assert "How many." in text
+
+
+@pytest.mark.parametrize("name", ["a b", "../mine", "a/b", "UPPER", "", "-a", "x" * 64])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("policy", "export", "run", "--out", "out"),
+        ("policy", "route", "artefact.yaml", "scenario.yaml", "--out", "out/route.yaml"),
+        ("offline", "train", "logs", "--out", "out"),
+    ],
+)
+def test_a_name_that_no_document_may_have_is_refused_before_any_work(
+    words: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blanks, capitals and paths in ``--name`` are a usage error, and nothing is read or written."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*words, "--name", name], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert "a name of small letters" in done.output
+    assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ from policies.artefacts import network_subject
 from policies.certify.admission import load_certificate
 from policies.certify.artifact_files import write_artefact
 from scripts.cli.main import app
-from scripts.cli.policy import subject_of
+from scripts.cli.policy import print_certificate, subject_of
 from scripts.kept import KeptResults
 from scripts.train import certify as certify_module
 from scripts.train import certify_parts
@@ -170,6 +170,20 @@ def test_a_policy_that_never_moves_fails(meta: Path, tmp_path: Path) -> None:
     found = {clause.id: clause for clause in load_certificate(read_text(out), str(out)).clauses}
     assert not found["M-detection-lag"].passed
     assert found["M-switch-rate"].value == 0.0
+
+
+def test_a_limit_that_more_episodes_may_narrow_is_not_called_broken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A clause whose value keeps the threshold is told apart from one whose value does not."""
+    whole = certificate()
+    lag = next(clause for clause in whole.clauses if clause.id == "M-detection-lag")
+    for value, told in ((lag.threshold / 2, "not shown"), (lag.threshold * 1.5, "broken")):
+        wide = lag.model_copy(update={"value": value, "ci_high": 2 * lag.threshold, "passed": False})
+        print_certificate(whole.model_copy(update={"clauses": (wide,)}))
+        out = " ".join(capsys.readouterr().out.split())
+        assert told in out
+        assert ("more --seeds (incidents)" in out) == (told == "not shown")
 
 
 def test_unknown_policies_are_refused_before_anything_runs(meta: Path) -> None:

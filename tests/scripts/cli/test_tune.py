@@ -40,7 +40,7 @@ def tuned(recipe: Path, out: Path, *more: str) -> bytes:
 
 
 def test_processes_and_interruptions_change_no_byte(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One process, two, and a run that was stopped after two trials write equal bytes."""
     whole = tuned(recipe, tmp_path / "one.json")
@@ -62,6 +62,7 @@ def test_processes_and_interruptions_change_no_byte(
         ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 130
     assert "kept in" in ended.output
+    assert "Traceback" not in ended.output + "".join(capfd.readouterr())
     assert "(2 files); the same command goes on from it" in ended.output
     assert len(list((tmp_path / "three-parts").iterdir())) == 2
     with monkeypatch.context() as patch:
@@ -93,6 +94,16 @@ def test_what_is_no_meta_contract_is_refused_before_the_search(tmp_path: Path) -
     assert done.exit_code == 2
     assert "none.yaml" in done.output
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", [("tune", "threshold"), ("policy", "certify", "hysteresis")])
+def test_a_folder_in_place_of_the_result_is_refused_before_the_search(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What can be written nowhere is not computed for hours first."""
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"{tmp_path}: expected a writable file, got Is a directory" in done.output
 
 
 @pytest.mark.timeout(900)

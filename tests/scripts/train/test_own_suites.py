@@ -54,6 +54,23 @@ def test_incidents_break_the_home_kernel_and_leave_somewhere_to_go(tmp_path: Pat
     assert len({fault.onset_s for fault in faults}) == len(faults)
 
 
+@pytest.mark.parametrize("folder", ["my certify_Suites", "\u00dcbung", "\u4e2d", "-"])
+def test_any_folder_may_hold_suites(folder: str, tmp_path: Path) -> None:
+    """A folder's name is no document's name: blanks, underscores and other scripts are no hindrance."""
+    write_own_fleet(tmp_path)
+    request = SuiteRequest(scenario=str(tmp_path / "scenario.yaml"), out=tmp_path / folder, seeds=2)
+    assert load_as(MetaContract, write_suites(request).meta).metadata.name.startswith("routing-policy")
+
+
+def test_long_names_of_kernels_stay_apart(tmp_path: Path) -> None:
+    """Incidents of a kernel whose name leaves no room for theirs have names of their own all the same."""
+    long = (replace(KERNELS[0], name="fast-" + "x" * 57), KERNELS[1])
+    write_own_fleet(tmp_path, kernels=long)
+    found = made(tmp_path, seeds=2)
+    assert len(set(found.incidents)) == len(found.incidents) >= 6
+    assert max(map(len, found.incidents)) <= 63
+
+
 def test_what_no_policy_can_mitigate_is_left_out(tmp_path: Path) -> None:
     """Where the other kernel breaks the contract at rest, and no replica is spare, nothing can be made."""
     bad = (SINGLE[0], replace(SINGLE[1], drift_kl=0.05))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
@@ -18,10 +21,12 @@ from policies.train.clone import clone, learn_from_teacher, scores_of  # noqa: E
 from policies.train.ppo import PenalisedVecEnv  # noqa: E402
 from policies.train.recipe import BehaviourCloningRecipe, PrivilegedTeacherRecipe, RecipeSpec, load_recipe  # noqa: E402
 from policies.train.world import score_choices, score_policy  # noqa: E402
+from scripts.cli.main import app  # noqa: E402
 from scripts.cli.train import parse_seeds  # noqa: E402
-from scripts.guard import Stopped  # noqa: E402
+from scripts.guard import Stopped, stoppable  # noqa: E402
+from scripts.train import run  # noqa: E402
 from scripts.train.env import ChoiceVecEnv, TrainingWorld  # noqa: E402
-from scripts.train.run import SeedRun, train_seed  # noqa: E402
+from scripts.train.run import SeedResult, SeedRun, train_seed  # noqa: E402
 from tests.support.fleets.env_world import scenario_path  # noqa: E402
 from tests.support.fleets.synthetic import write_world  # noqa: E402
 from tests.support.paths import LIBRARY  # noqa: E402
@@ -117,6 +122,43 @@ def test_a_stop_leaves_a_checkpoint(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "curve.csv").read_text().count("\n") >= 2
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_seed_is_the_last_one(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal during the first of three seeds begins no other; its number is in the exit code."""
+    began: list[int] = []
+
+    def seed_run(file: str, seed: int, folder: str, updates: int | None = None) -> SeedResult:
+        began.append(seed)
+        with stoppable() as stopped:
+            os.kill(os.getpid(), number)
+        return SeedResult(
+            seed=seed,
+            folder=folder,
+            env_steps=0,
+            chosen_at=0,
+            score=0.0,
+            rewards=(0.0,),
+            finished=not stopped.flag,
+        )
+
+    monkeypatch.setattr(run, "train_seed", seed_run)
+    words = [
+        "train",
+        "--recipe",
+        str(recipe_file(tmp_path)),
+        "--seeds",
+        "0-2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = CliRunner().invoke(app, words)
+    assert (began, done.exit_code) == ([0], 128 + number), done.output
+    assert done.stderr.splitlines()[-1].startswith("interrupted: nothing was finished")
+    assert "Traceback" not in done.output
+
+
 def test_cloning_fits_the_teacher(tmp_path: Path) -> None:
     """After a few rounds the pupil earns on the teacher's episodes what the teacher earns."""
     recipe = spec(tmp_path)
@@ -177,8 +219,6 @@ def test_other_seeds_are_refused(text: str) -> None:
 
 def test_export_writes_what_the_run_found_best(tmp_path: Path) -> None:
     """Train, export, evaluate-able: the ONNX file holds the best seed's weights, the manifest every seed."""
-    from typer.testing import CliRunner
-
     from policies.artefacts import load_artefact
     from scripts.cli.main import app
 
