@@ -73,7 +73,7 @@ class DecisionLog:
         self.repaired_bytes = self._writer.repaired_bytes
         self._last_note = ""
         self._missing: dict[str, Any] = {}
-        self._begin(beginning.state)
+        self._begin(beginning.state, begins=True)
 
     def close(self) -> None:
         """Close the file."""
@@ -128,10 +128,12 @@ class DecisionLog:
         self._writer, self._number = writer, self._number + 1
         self._begin(state)
 
-    def _begin(self, state: ControllerState | None) -> None:
+    def _begin(self, state: ControllerState | None, *, begins: bool = False) -> None:
+        """begins: a controller does, and knows of no passive alarm that stood before."""
         setup = self._beginning.setup
         row = {
             "kind": "start",
+            "begins": begins,
             "format": FORMAT,
             "code_version": self._beginning.code_version,
             "documents": dict(self._beginning.documents),

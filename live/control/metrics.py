@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from contracts.telemetry import ProbeOutcome
 from contracts.units import MS_PER_S
 from controller.decision import Decision
+from controller.detect.clauses import moves_traffic
 from controller.options import ControllerSetup
 from controller.perceive.usual_speed import usual_ratios
 from live.control.loop import Turn
@@ -48,6 +49,8 @@ class ControllerMetrics:
         self._weight = self._gauge("selvage_weight_ratio", "Share of a slice that was decided", cell)
         self._shed = self._gauge("selvage_shed_ratio", "Share of a slice that is to be shed", row)
         self._quarantined = self._gauge("selvage_quarantined_bool", "Out of rotation", ("replica",))
+        clause = (*cell, "clause", "moves_traffic")
+        self._clause = self._gauge("selvage_clause_alarm_bool", "In alarm, whether or not it moves", clause)
         usual = "Steps as long as usual, in times of the certified ones"
         self._usual = self._gauge("selvage_usual_step_time_ratio", usual, ("replica",))
         self._age = self._gauge("selvage_telemetry_age_seconds", "Since any scrape or probe arrived")
@@ -125,7 +128,21 @@ class ControllerMetrics:
             self._usual.labels(replica).set(usual[r])
         self._held.set(float(decision.held[0]))
         self._demoted.set(float(decision.demoted[0]))
+        self._note_clauses(decision)
         self._note_probes(turn)
+
+    def _note_clauses(self, decision: Decision) -> None:
+        """What changed; a clause on a kernel and slice that no probe has reached is not known."""
+        contract, layout = self._setup.contract, self._setup.layout
+        known = np.isfinite(decision.observation.evidence_age_s[0])[:, :, None]
+        told = np.where(known | decision.judgement.alarm[0], decision.judgement.alarm[0], np.nan)
+        applies = contract.applies.T[None]
+        changed = applies & ~np.equal(told, self._clauses) & ~(np.isnan(told) & np.isnan(self._clauses))
+        moving = moves_traffic(contract) | contract.hard
+        for k, s, c in np.argwhere(changed):
+            names = layout.kernels[k], layout.slices[s], contract.clause_ids[c], str(bool(moving[c])).lower()
+            self._clause.labels(*names).set(told[k, s, c])
+        self._clauses = told
 
     def _note_probes(self, turn: Turn) -> None:
         if turn.telemetry is None:
@@ -146,6 +163,9 @@ class ControllerMetrics:
                 for gauge in (self._health, self._level, self._evidence):
                     gauge.labels(kernel, name).set(np.nan)
         self._age.set(np.nan)
+        kernels, slices, _ = self._setup.layout.shape
+        #: float64 [K, S, C], alarms of clauses as they were told last; inf: never.
+        self._clauses = np.full((kernels, slices, len(self._setup.contract.clause_ids)), np.inf)
 
     def _gauge(self, name: str, told: str, labels: tuple[str, ...] = ()) -> Any:
         return Gauge(name, told, labels, registry=self.registry)

@@ -196,6 +196,10 @@ class PassiveWatch:
         """Alarms that began or ended since they were last dropped, oldest first."""
         return list(self._changes)
 
+    def in_force(self) -> Mapping[tuple[str, str], PassiveAlarm]:
+        """(replica, signal) -> the alarm that began there and is not over."""
+        return dict(self._alarmed)
+
     def drop(self, count: int) -> None:
         """Forget the oldest ``count`` changes: they were written down."""
         del self._changes[:count]

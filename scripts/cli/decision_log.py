@@ -136,8 +136,19 @@ def read_told(files: Sequence[Path]) -> ToldLog:
                 ticks.append(_checked(row, file, number))
             elif row.get("kind") == PASSIVE:
                 passive.append(_passive(row, file, number))
+            elif row.get("kind") == "start" and row.get("begins") is True and ticks:
+                passive += _forgotten(passive, ticks[-1]["now_s"])
         rows += own
     return ToldLog(ticks=tuple(ticks), passive=tuple(passive), missing=missing_records(rows))
+
+
+def _forgotten(passive: Sequence[Tick], now_s: float) -> list[Tick]:
+    """Ends of the alarms that stood when a controller began, which learns every past anew; the last tick
+    before it was at ``now_s``.
+    """
+    newest = {(one["replica"], one["signal"]): one for one in passive}
+    why = "known no more: the controller began anew"
+    return [{**one, "began": False, "now_s": now_s, "why": why} for one in newest.values() if one["began"]]
 
 
 def _passive(row: Tick, file: Path, number: int) -> Tick:

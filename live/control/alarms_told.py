@@ -1,0 +1,78 @@
+"""Alarms as they begin and end, in words: of clauses, whether or not anything moves for them, and of what
+users' own answers show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from controller.detect.clauses import moves_traffic
+from controller.explain.tick import ClauseEvidence, explain
+from controller.options import ControllerSetup
+from live.control.loop import Turn
+from live.observe.passive import PassiveAlarm, PassiveWatch
+
+Place = tuple[str, str, str]
+_INFORMS = "; information, it moves nothing"
+
+
+class AlarmTeller:
+    """Says of each turn which alarms began in it and which are over; remembers those of the turn before."""
+
+    def __init__(self, setup: ControllerSetup, watch: PassiveWatch) -> None:
+        self._setup, self._watch = setup, watch
+        self._passive: Mapping[tuple[str, str], PassiveAlarm] = {}
+        self._clauses: dict[Place, ClauseEvidence] = {}
+        self._alarm = b""
+        moves = moves_traffic(setup.contract) | setup.contract.hard
+        self._informing = {
+            name for name, moving in zip(setup.contract.clause_ids, moves, strict=True) if not moving
+        }
+
+    def lines(self, turn: Turn) -> tuple[str, ...]:
+        """A line for each change."""
+        return (*self._of_passive(), *self._of_clauses(turn))
+
+    def _of_passive(self) -> list[str]:
+        before, self._passive = self._passive, self._watch.in_force()
+        over = [asdict(before[place]) | {"began": False} for place in before.keys() - self._passive.keys()]
+        begun = [asdict(self._passive[place]) for place in self._passive.keys() - before.keys()]
+        changed = sorted((*begun, *over), key=lambda one: (one["replica"], one["signal"]))
+        return [passive_line(one) for one in changed]
+
+    def _of_clauses(self, turn: Turn) -> list[str]:
+        if turn.decision is None:
+            return []
+        alarm = np.packbits(turn.decision.judgement.alarm[0]).tobytes()
+        if alarm == self._alarm:
+            return []
+        record = explain(turn.before, turn.after, turn.decision, self._setup)
+        now = {(one.clause_id, one.kernel, one.slice): one for one in record.evidence}
+        before, self._alarm, self._clauses = self._clauses, alarm, now
+        begun = [self._line(now[place]) for place in now if place not in before]
+        over = [place for place in before if place not in now]
+        return begun + [f"alarm {clause} on {kernel}/{name} is over" for clause, kernel, name in over]
+
+    def _line(self, one: ClauseEvidence) -> str:
+        informs = _INFORMS if one.clause_id in self._informing else ""
+        return (
+            f"alarm {one.clause_id} on {one.kernel}/{one.slice}: {one.estimate:.4g} against {one.limit:.4g} "
+            f"from {one.observations:.0f} observations{informs}"
+        )
+
+
+def passive_line(alarm: Mapping[str, Any]) -> str:
+    """Who raised a passive alarm, on what evidence, in which unit; or that it is over."""
+    what = f"passive alarm {alarm['signal']} of {alarm['replica']}"
+    if not alarm["began"]:
+        return f"{what} is {alarm.get('why', 'over')}"
+    return (
+        f"{what}: recently {alarm['recent']:.4g} {alarm['unit']}, usually {alarm['usual']:.4g}, at most "
+        f"{alarm['limit']:.4g} by its own past; evidence {alarm['evidence_nats']:.1f} of "
+        f"{alarm['threshold_nats']:.1f} nats from {alarm['observations']} observations of its answers"
+        f"{_INFORMS}"
+    )
