@@ -1,12 +1,12 @@
 """Alarms as they begin and end, in words: of clauses, whether or not anything moves for them, and of what
-users' own answers show.
+users' own answers show; and what is odd about scrapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from controller.options import ControllerSetup
 from live.control.loop import Turn
 from live.observe.passive import PassiveAlarm, PassiveWatch
 
+if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+    from live.observe.scrape_notes import ScrapeNote, ScrapeWatch
+
 Place = tuple[str, str, str]
 _INFORMS = "; information, it moves nothing"
 
@@ -23,8 +26,11 @@ _INFORMS = "; information, it moves nothing"
 class AlarmTeller:
     """Says of each turn which alarms began in it and which are over; remembers those of the turn before."""
 
-    def __init__(self, setup: ControllerSetup, watch: PassiveWatch) -> None:
-        self._setup, self._watch = setup, watch
+    def __init__(
+        self, setup: ControllerSetup, watch: PassiveWatch, scrapes: ScrapeWatch | None = None
+    ) -> None:
+        self._setup, self._watch, self._scrapes = setup, watch, scrapes
+        self._notes: Mapping[tuple[str, str], ScrapeNote] = {}
         self._passive: Mapping[tuple[str, str], PassiveAlarm] = {}
         self._clauses: dict[Place, ClauseEvidence] = {}
         self._alarm = b""
@@ -35,7 +41,7 @@ class AlarmTeller:
 
     def lines(self, turn: Turn) -> tuple[str, ...]:
         """A line for each change."""
-        return (*self._of_passive(), *self._of_clauses(turn))
+        return (*self._of_passive(), *self._of_clauses(turn), *self._of_scrapes())
 
     def _of_passive(self) -> list[str]:
         before, self._passive = self._passive, self._watch.in_force()
@@ -43,6 +49,13 @@ class AlarmTeller:
         begun = [asdict(self._passive[place]) for place in self._passive.keys() - before.keys()]
         changed = sorted((*begun, *over), key=lambda one: (one["replica"], one["signal"]))
         return [passive_line(one) for one in changed]
+
+    def _of_scrapes(self) -> list[str]:
+        before, self._notes = self._notes, {} if self._scrapes is None else self._scrapes.in_force()
+        over = [asdict(before[place]) | {"began": False} for place in before.keys() - self._notes.keys()]
+        begun = [asdict(self._notes[place]) for place in self._notes.keys() - before.keys()]
+        changed = sorted((*begun, *over), key=lambda one: (one["replica"], one["what"]))
+        return [scrapes_line(one) for one in changed]
 
     def _of_clauses(self, turn: Turn) -> list[str]:
         if turn.decision is None:
@@ -63,6 +76,12 @@ class AlarmTeller:
             f"alarm {one.clause_id} on {one.kernel}/{one.slice}: {one.estimate:.4g} against {one.limit:.4g} "
             f"from {one.observations:.0f} observations{informs}"
         )
+
+
+def scrapes_line(note: Mapping[str, Any]) -> str:
+    """What is odd about a replica's scrapes, or that it is over."""
+    what = f"scrapes of {note['replica']}: {note['told']}"
+    return f"{what}; no fault, it moves nothing" if note["began"] else f"{what}: over"
 
 
 def passive_line(alarm: Mapping[str, Any]) -> str:

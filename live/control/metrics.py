@@ -5,7 +5,7 @@ Unknown is NaN, never 0: a kernel on a slice that no probe has reached has no he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from live.errors import LiveError
 from live.origins import LOOPBACK
 
 SIGNAL_LABELS = ("replica", "signal")
+_CELL = ("kernel", "slice")
 _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -29,6 +30,7 @@ class ControllerMetrics:
     """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica.
 
     passive: (replica, signal) -> whether it is worse than its own past, None where that is not known.
+    scrapes: (replica, what) that is odd about its scrapes now.
     """
 
     def __init__(
@@ -38,19 +40,19 @@ class ControllerMetrics:
         observes: bool,
         sent_tokens: Callable[[], Mapping[str, int]],
         passive: Callable[[], Mapping[tuple[str, str], bool | None]] = dict,
+        scrapes: Callable[[], Collection[tuple[str, str]]] = tuple,
     ) -> None:
         self._setup, self._sent_tokens, self._passive = setup, sent_tokens, passive
+        self._scrapes, self._odd_places = scrapes, set[tuple[str, str]]()
         self._told_tokens: dict[str, int] = {}
         self.registry = CollectorRegistry()
-        cell, row = ("kernel", "slice"), ("slice",)
+        cell, row = _CELL, ("slice",)
         self._health = self._gauge("selvage_health_ratio", "Excess over broken clauses; 0: kept", cell)
         self._level = self._gauge("selvage_level_number", "0 normal, 1 guard, 2 fallback", cell)
         self._evidence = self._gauge("selvage_evidence_age_seconds", "Age of the newest probe answer", cell)
         self._weight = self._gauge("selvage_weight_ratio", "Share of a slice that was decided", cell)
         self._shed = self._gauge("selvage_shed_ratio", "Share of a slice that is to be shed", row)
         self._quarantined = self._gauge("selvage_quarantined_bool", "Out of rotation", ("replica",))
-        clause = (*cell, "clause", "moves_traffic")
-        self._clause = self._gauge("selvage_clause_alarm_bool", "In alarm, whether or not it moves", clause)
         usual = "Steps as long as usual, in times of the certified ones"
         self._usual = self._gauge("selvage_usual_step_time_ratio", usual, ("replica",))
         self._age = self._gauge("selvage_telemetry_age_seconds", "Since any scrape or probe arrived")
@@ -63,13 +65,20 @@ class ControllerMetrics:
         self._resets = self._counter("selvage_resets_total", "Replicas cut loose", ("replica",))
         self._probes = self._counter("selvage_probes_total", "Ended probes", ("replica", "outcome"))
         self._tokens = self._counter("selvage_probe_tokens_total", "Tokens asked for", ("replica",))
-        self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
+        self._alarm_gauges()
         self._tick = self._times("selvage_tick_seconds", "A whole turn")
         self._cpu = self._times("selvage_decision_cpu_seconds", "CPU time of one decision")
         mode, names = "observe" if observes else "enforce", ("policy", "contract", "mode")
         info = self._gauge("selvage_controller_info", "What decides, always 1", names)
         info.labels(setup.policy.policy_id, setup.contract.name, mode).set(1.0)
         self._nothing_known()
+
+    def _alarm_gauges(self) -> None:
+        """Of what may move nothing."""
+        clause, odd = (*_CELL, "clause", "moves_traffic"), "Scrapes tell less than they might; no fault"
+        self._clause = self._gauge("selvage_clause_alarm_bool", "In alarm, whether or not it moves", clause)
+        self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
+        self._odd = self._gauge("selvage_scrape_note_bool", odd, ("replica", "what"))
 
     def serve(self, port: int, address: str = LOOPBACK) -> tuple[str, Callable[[], None]]:
         """Offer the metrics at ``address``; the URL, and what ends it. port 0: any free one.
@@ -100,6 +109,10 @@ class ControllerMetrics:
         self._note_tokens()
         for place, alarm in self._passive().items():
             self._worse.labels(*place).set(np.nan if alarm is None else float(alarm))
+        odd = set(self._scrapes())
+        self._odd_places |= odd
+        for place in self._odd_places:
+            self._odd.labels(*place).set(float(place in odd))
         newest = float(turn.after.received_at_s[0])
         self._age.set(max(turn.at_s - newest, 0.0) if np.isfinite(newest) else np.nan)
         if turn.decision is not None:

@@ -18,7 +18,7 @@ from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
-from live.control.alarms_told import passive_line
+from live.control.alarms_told import passive_line, scrapes_line
 from policies.registry import make_configuration, make_policy
 from policies.supervised import kept_by, own_meta
 from scripts.cli.bundling import write_bundle
@@ -153,6 +153,7 @@ def text_lines(found: Explained) -> list[str]:
     if not (found.ticks or found.missing):
         lines.append("no tick there, or none that moved anything")
     lines += [f"{_instant(one['now_s'])}: {passive_line(one)}" for one in found.passive]
+    lines += [f"{_instant(one['now_s'])}: {scrapes_line(one)}" for one in found.scrapes]
     lines += [one.line(_instant) for one in found.quiet]
     for tick in found.ticks:
         lines += ["", *tick_lines(tick)]

@@ -183,6 +183,8 @@ class Explained:
     ticks: list[Tick]
     passive: list[Tick] = field(default_factory=list)
     """Alarms that no probe raised, of a live log, as they began and ended."""
+    scrapes: list[Tick] = field(default_factory=list)
+    """What was odd about scrapes, of a live log, as it began and ended."""
     quiet: tuple[QuietAlarm, ...] = ()
     """Alarms of clauses, of a log, that nothing was moved for."""
     missing: tuple[MissingRecords, ...] = ()
@@ -191,6 +193,7 @@ class Explained:
     def plain(self) -> dict[str, Any]:
         """As it is written in JSON."""
         told: dict[str, Any] = {"passive": self.passive} if self.passive else {}
+        told |= {"scrapes": self.scrapes} if self.scrapes else {}
         told |= {"alarms": [asdict(one) for one in self.quiet]} if self.quiet else {}
         told |= {"missing": [asdict(one) for one in self.missing]} if self.missing else {}
         return {**self.header, "incident": self.incident, "ticks": self.ticks, **told}
@@ -259,6 +262,16 @@ def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
         ticks = [] if missing else [line for line in own if line["now_s"] <= at_s + SLACK_S][-1:]
     header = {"log": str(file), "policy": own[0]["policy_id"], "seed": seed}
     header |= {} if own[0].get("executed", True) else {"mode": OBSERVED}
-    shown = list(told.passive) if at_s is None else in_force(told.passive, at_s)
+    shown, scrapes = list(told.passive), list(told.scrapes)
+    if at_s is not None:
+        shown, scrapes = in_force(shown, "signal", at_s), in_force(scrapes, "what", at_s)
     quiet = quiet_alarms(own) if at_s is None else ()
-    return Explained(header=header, incident=None, ticks=ticks, passive=shown, quiet=quiet, missing=missing)
+    return Explained(
+        header=header,
+        incident=None,
+        ticks=ticks,
+        passive=shown,
+        scrapes=scrapes,
+        quiet=quiet,
+        missing=missing,
+    )

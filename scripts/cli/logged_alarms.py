@@ -116,7 +116,7 @@ def known(value: float | None) -> str:
     return "what is not known" if value is None else f"{value:.4g}"
 
 
-def in_force(passive: Iterable[Tick], at_s: float) -> list[Tick]:
-    """Of ``passive`` the alarms that had begun and not ended at ``at_s``."""
-    newest = {(one["replica"], one["signal"]): one for one in passive if one["now_s"] <= at_s + SLACK_S}
+def in_force(told: Iterable[Tick], name: str, at_s: float) -> list[Tick]:
+    """Of what is ``told`` by replica and ``name``, all that had begun and not ended at ``at_s``."""
+    newest = {(one["replica"], one[name]): one for one in told if one["now_s"] <= at_s + SLACK_S}
     return [one for one in newest.values() if one["began"]]

@@ -117,6 +117,7 @@ def run(asked: RunRequest) -> None:
             observes=controller.observes,
             sent_tokens=lambda: prober.sent_tokens,
             passive=one.passive.alarms,
+            scrapes=one.scrapes.in_force,
         )
         url, close = metrics.serve(asked.metrics_port, asked.metrics_address)
         stack.callback(close)
@@ -126,7 +127,9 @@ def run(asked: RunRequest) -> None:
         typer.echo(
             f"{controller.setup.policy.policy_id} {does}; metrics at {url}; log in {one.folder}", err=True
         )
-        controller.watch(metrics, _Teller(controller.setup, AlarmTeller(controller.setup, one.passive)))
+        controller.watch(
+            metrics, _Teller(controller.setup, AlarmTeller(controller.setup, one.passive, one.scrapes))
+        )
         turns = clocks.run_on_the_beat(controller.step, controller.setup.fleet.tick_s, stop, asked.seconds)
     typer.echo(f"ended after {turns} turns; the last table stands", err=True)
 

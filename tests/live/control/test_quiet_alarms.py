@@ -17,6 +17,7 @@ from live.control.journal import Beginning, DecisionLog, PassiveJournal
 from live.control.loop import ControlPorts, LiveController, Turn
 from live.control.metrics import ControllerMetrics
 from live.observe.passive import PassiveWatch
+from live.observe.scrape_notes import UNREAD, ScrapeFailure, ScrapeWatch
 from policies.registry import make_configuration
 from scripts.cli.logged_alarms import quiet_alarms
 from scripts.cli.main import app
@@ -51,18 +52,27 @@ class Told:
         self.lines += self.teller.lines(turn)
 
 
-def run(setup: ControllerSetup, folder: Path, ticks: int, watch: PassiveWatch | None = None) -> Any:
+def run(
+    setup: ControllerSetup,
+    folder: Path,
+    ticks: int,
+    watch: PassiveWatch | None = None,
+    scrapes: ScrapeWatch | None = None,
+) -> Any:
     """A controller for ``ticks`` seconds of answers half of which lie outside; metrics, and what was told."""
     watch = watch or PassiveWatch()
     log = DecisionLog(folder, Beginning(setup=setup, state=None, documents={"pool": "p"}, code_version="1"))
-    metrics, told = ControllerMetrics(setup, observes=True, sent_tokens=dict), Told(AlarmTeller(setup, watch))
+    metrics, told = (
+        ControllerMetrics(setup, observes=True, sent_tokens=dict),
+        Told(AlarmTeller(setup, watch, scrapes)),
+    )
     clock = ManualClock(1.7e12)
     one = LiveController(
         setup,
         ControlPorts(
             source=ScriptedTelemetry(answered(ticks)),
             clock=clock,
-            watchers=(log, PassiveJournal(log, watch), metrics, told),
+            watchers=(log, PassiveJournal(log, watch, scrapes), metrics, told),
         ),
     )
     for _ in range(ticks):
@@ -125,6 +135,23 @@ def test_a_controller_that_begins_anew_knows_no_alarm_of_before(
     assert "long_answers of a-0 is known no more: the controller began anew" in after.output
     late = CliRunner().invoke(app, ["explain", str(tmp_path), "--at", str(1.7e9 + 10.0)])
     assert "passive alarm" not in late.output
+
+
+def test_odd_scrapes_reach_log_terminal_and_explanation(setup: ControllerSetup, tmp_path: Path) -> None:
+    """Which server, what and why, that it is no fault; and when it is over, or known no more."""
+    failed = {"half-0": ScrapeFailure(why="HTTP 503", times=UNREAD)}
+    scrapes = ScrapeWatch(lambda: failed)
+    scrapes.receive({})
+    _, told = run(setup, tmp_path, 3, scrapes=scrapes)
+    expected = "scrapes of half-0: no scrape of /metrics ended well: HTTP 503; no fault, it moves nothing"
+    assert told.lines == [expected]
+    at = CliRunner().invoke(app, ["explain", str(tmp_path), "--at", str(1.7e9 + 2.0)])
+    assert expected in at.output
+    failed.clear()
+    scrapes.receive({})
+    run(setup, tmp_path, 3, scrapes=scrapes)
+    said = CliRunner().invoke(app, ["explain", str(tmp_path), "--json"])
+    assert [one["began"] for one in json.loads(said.output)["scrapes"]] == [True, False, False]
 
 
 def tick(now_s: float, alarms: str = "", moved: str = "", fresh: bool = False) -> dict[str, Any]:
