@@ -80,7 +80,8 @@ class AlarmTeller:
 
 def scrapes_line(note: Mapping[str, Any]) -> str:
     """What is odd about a replica's scrapes, or that it is over."""
-    what = f"scrapes of {note['replica']}: {note['told']}"
+    of_whom = "probes" if note["what"] == "unprobed" else "scrapes"
+    what = f"{of_whom} of {note['replica']}: {note['told']}"
     return f"{what}; no fault, it moves nothing" if note["began"] else f"{what}: over"
 
 

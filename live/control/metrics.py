@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from contracts.telemetry import ProbeOutcome
@@ -75,7 +76,11 @@ class ControllerMetrics:
 
     def _alarm_gauges(self) -> None:
         """Of what may move nothing."""
-        clause, odd = (*_CELL, "clause", "moves_traffic"), "Scrapes tell less than they might; no fault"
+        kernels, slices, _ = self._setup.layout.shape
+        shape = kernels, slices, len(self._setup.contract.clause_ids)
+        #: float64 [K, S, C], alarms of clauses as they were told last; inf: never.
+        self._clauses: NDArray[np.float64] = np.full(shape, np.inf)
+        clause, odd = (*_CELL, "clause", "moves_traffic"), "Scrapes or probes tell less than they might"
         self._clause = self._gauge("selvage_clause_alarm_bool", "In alarm, whether or not it moves", clause)
         self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
         self._odd = self._gauge("selvage_scrape_note_bool", odd, ("replica", "what"))
@@ -176,9 +181,6 @@ class ControllerMetrics:
                 for gauge in (self._health, self._level, self._evidence):
                     gauge.labels(kernel, name).set(np.nan)
         self._age.set(np.nan)
-        kernels, slices, _ = self._setup.layout.shape
-        #: float64 [K, S, C], alarms of clauses as they were told last; inf: never.
-        self._clauses = np.full((kernels, slices, len(self._setup.contract.clause_ids)), np.inf)
 
     def _gauge(self, name: str, told: str, labels: tuple[str, ...] = ()) -> Any:
         return Gauge(name, told, labels, registry=self.registry)

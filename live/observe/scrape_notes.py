@@ -1,7 +1,8 @@
-"""What is odd about scrapes, in words: it is no fault of the server that answers users, and moves nothing.
+"""What is odd about scrapes and probes, in words: no fault of a server that serves users, it moves nothing.
 
-``unread``: no scrape ended well lately. ``mixed``: counters are not of one process. ``no_numbers``: what is
-stated is none. ``lacking``: names that are not exported. What is said of it is unknown to the controller.
+``unread``: no scrape ended well lately. ``unprobed``: probes are answered, and not by what was asked for, or
+the server is busy. ``mixed``: counters are not of one process. ``no_numbers``: what is stated is none.
+``lacking``: names that are not exported. What is said of it is unknown to the controller.
 """
 
 from __future__ import annotations
@@ -20,20 +21,13 @@ from live.observe.metrics import (
     EngineReading,
 )
 from live.observe.trust import SETTLING, CounterTrust
+from live.ports import Unanswered
 
-#: Failed scrapes in a row that are worth a word.
+#: Failed scrapes, or probes, in a row that are worth a word.
 UNREAD = 3
-KINDS = ("unread", "mixed", "no_numbers", "lacking")
+KINDS = ("unread", "unprobed", "mixed", "no_numbers", "lacking")
 #: Of the numbers that every reading begins with.
 _NAMES = (STARTED, *GAUGES.values(), *COUNTERS.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScrapeFailure:
-    """Why a replica was not read. times: in a row."""
-
-    why: str
-    times: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +52,34 @@ class _Replica:
 
 
 class ScrapeWatch:
-    """Listens to scrapes. failed: replica -> why its last scrapes failed, of those whose did."""
+    """Listens to scrapes. failed, unprobed: replica -> why its last scrapes failed, why its last probes told
+    nothing, of those where the last one did.
+    """
 
-    def __init__(self, failed: Callable[[], Mapping[str, ScrapeFailure]] = dict) -> None:
-        self._failed = failed
+    def __init__(
+        self,
+        failed: Callable[[], Mapping[str, Unanswered]] = dict,
+        unprobed: Callable[[], Mapping[str, Unanswered]] = dict,
+    ) -> None:
+        self._told = (
+            ("unread", "no scrape of /metrics ended well", failed),
+            ("unprobed", "probes say nothing", unprobed),
+        )
         self._replicas: dict[str, _Replica] = {}
         self._noted: dict[tuple[str, str], ScrapeNote] = {}
         self._changes: list[ScrapeNote] = []
 
     def receive(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended well since the last call, by replica."""
-        failed = {name: one for name, one in self._failed().items() if one.times >= UNREAD}
         for name, reading in readings.items():
             self._read(name, reading)
-        for name, one in failed.items():
-            self._begin(name, "unread", f"no scrape of /metrics ended well: {one.why}")
-        for name, kind in [place for place in self._noted if place[1] == "unread"]:
-            if name not in failed:
-                self._end(name, kind)
+        for what, told, ask in self._told:
+            failed = {name: one for name, one in ask().items() if one.times >= UNREAD}
+            for name, one in failed.items():
+                self._begin(name, what, f"{told}: {one.why}")
+            for name, _ in [place for place in self._noted if place[1] == what]:
+                if name not in failed:
+                    self._end(name, what)
 
     def _read(self, name: str, reading: EngineReading) -> None:
         one = self._replicas.setdefault(name, _Replica())

@@ -26,7 +26,7 @@ from live.errors import LiveError
 from live.exposition import read_samples
 from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
 from live.observe.readings_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
-from live.observe.scrape_notes import ScrapeFailure
+from live.ports import Unanswered
 
 #: Servers whose layout is remembered; all of them are looked at anew where there are more.
 MOST_SERVERS = 20_000
@@ -169,7 +169,7 @@ class Scraper:
         self._http = client or httpx.Client()
         self._reader = LayoutReader()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape")
-        self.failed: Mapping[str, ScrapeFailure] = {}
+        self.failed: Mapping[str, Unanswered] = {}
         """Replica -> why its last scrapes failed, of those whose last one did."""
 
     def __enter__(self) -> Scraper:
@@ -189,7 +189,7 @@ class Scraper:
         """Replica -> its reading, of those in ``urls`` (replica -> base URL) that answered in time."""
         found = dict(zip(urls, self._threads.map(self._read, urls.values()), strict=True))
         self.failed = {
-            replica: ScrapeFailure(why=why, times=1 + self._times(replica))
+            replica: Unanswered(why=why, times=1 + self._times(replica))
             for replica, why in found.items()
             if isinstance(why, str)
         }

@@ -236,7 +236,7 @@ def _watches(world: World, options: RunOptions, plan: ProbePlan, prober: Prober)
         prober=prober,
         passive=PassiveWatch(),
         crowding=Crowding(plan.tokens_per_s),
-        scrapes=ScrapeWatch(lambda: scraper.failed),
+        scrapes=ScrapeWatch(lambda: scraper.failed, lambda: prober.told_nothing),
     )
 
 

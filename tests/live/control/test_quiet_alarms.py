@@ -17,7 +17,8 @@ from live.control.journal import Beginning, DecisionLog, PassiveJournal
 from live.control.loop import ControlPorts, LiveController, Turn
 from live.control.metrics import ControllerMetrics
 from live.observe.passive import PassiveWatch
-from live.observe.scrape_notes import UNREAD, ScrapeFailure, ScrapeWatch
+from live.observe.scrape_notes import UNREAD, ScrapeWatch
+from live.ports import Unanswered
 from policies.registry import make_configuration
 from scripts.cli.logged_alarms import quiet_alarms
 from scripts.cli.main import app
@@ -139,7 +140,7 @@ def test_a_controller_that_begins_anew_knows_no_alarm_of_before(
 
 def test_odd_scrapes_reach_log_terminal_and_explanation(setup: ControllerSetup, tmp_path: Path) -> None:
     """Which server, what and why, that it is no fault; and when it is over, or known no more."""
-    failed = {"half-0": ScrapeFailure(why="HTTP 503", times=UNREAD)}
+    failed = {"half-0": Unanswered(why="HTTP 503", times=UNREAD)}
     scrapes = ScrapeWatch(lambda: failed)
     scrapes.receive({})
     _, told = run(setup, tmp_path, 3, scrapes=scrapes)

@@ -212,7 +212,8 @@ def says(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestH
 def scraped(url: str, times: int, timeout_s: float = 30.0) -> tuple[list[EngineReading], list[ScrapeNote]]:
     """Readings of one server, and what was noted."""
     with Scraper(timeout_s) as scraper:
-        watch, readings = ScrapeWatch(lambda: scraper.failed), []
+        watch = ScrapeWatch(lambda: scraper.failed)
+        readings: list[EngineReading] = []
         for _ in range(times):
             found = scraper.scrape({"a-0": url})
             readings += found.values()
@@ -244,7 +245,11 @@ def test_what_cannot_be_read_is_said_after_a_few_scrapes(
 def test_a_server_that_takes_half_a_minute_is_late_and_nothing_else() -> None:
     """Its scrapes end at their limit, and that is what is said."""
     released = threading.Event()
-    with answering(lambda _: released.wait(29.0)) as url:
+
+    def late(_: BaseHTTPRequestHandler) -> None:
+        released.wait(29.0)
+
+    with answering(late) as url:
         _, notes = scraped(url, UNREAD, timeout_s=0.05)
         released.set()
     (note,) = notes
