@@ -25,7 +25,7 @@ _REMEMBERED = 16
 class CounterTrust:
     """What the scrapes of one replica showed so far."""
 
-    _last: NDArray[np.float64] | None = None
+    _last: NDArray[np.float64] | None = None  # [N]
     _started_at_s: float | None = None
     _starts: deque[float | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _unsettled: int = 0

@@ -111,7 +111,7 @@ def test_who_asks_to_be_left_alone_is(status: int) -> None:
 
 
 def test_nobody_is_left_alone_for_ever() -> None:
-    """Seconds and dates are understood, all else asks for nothing, and no wish is longer than the most."""
+    """Seconds and dates are understood, all else asks for nothing, and nothing is longer than the most."""
     later = datetime.now(UTC) + timedelta(seconds=20.0)
     assert retry_after_s("5") == 5.0
     assert 15.0 < retry_after_s(format_datetime(later, usegmt=True)) <= 20.0
