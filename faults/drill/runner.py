@@ -156,13 +156,24 @@ class _Walk:
                 self._inject(strike)
         if not self.begun:
             return
-        self.target.keep()
+        if not self._kept():
+            return
         self._verify()
         for strike in [one for one in self.begun if one not in self.ended and self.now_s >= one.ends_at_s]:
             if self.now_s < self.plan.undo_at_s:
                 self.target.undo((strike,))
                 self.ended.append(strike)
         self._watch()
+
+    def _kept(self) -> bool:
+        """Whether what is in force goes on; what ended before its time makes the drill none."""
+        try:
+            self.target.keep()
+        except TargetGoneError:
+            raise
+        except DrillError as error:
+            self.invalid = f"cut short: {error}"
+        return not self.invalid
 
     def _steady(self) -> bool:
         """Whether the hypothesis holds before anything is injected; unknown is no yes."""

@@ -19,7 +19,7 @@ from contracts.scoring.episode import EpisodeRecord
 from contracts.telemetry import ReplicaState
 from faults.client.dose import inject_with_kl
 from faults.client.replica import Proof
-from faults.client.wire import DrillError, ReplicaGoneError, ReplicaSilentError
+from faults.client.wire import DrillError, DrillRefusedError, ReplicaGoneError, ReplicaSilentError
 from faults.drill.outcome import Mended
 from faults.drill.plan import TICK_S, DrillPlan, Strike
 from faults.drill.runner import TargetGoneError
@@ -73,9 +73,8 @@ class LiveTarget:
         self._began_at_s = 0.0
         self._extra: NDArray[np.float64] = np.zeros(0)
         self._on: dict[str, bool] = {}
-        #: Fault and replica -> its process when it was injected; and what became of it by itself.
-        self._struck: dict[tuple[str, str], int | None] = {}
-        self._anew: dict[tuple[str, str], str] = {}
+        self._struck: dict[tuple[str, str], int | None] = {}  # fault and replica -> its process then
+        self._anew: dict[tuple[str, str], str] = {}  # what became of it by itself
 
     @property
     def requests(self) -> list[LoadRecord]:
@@ -138,9 +137,8 @@ class LiveTarget:
 
     def inject(self, strike: Strike) -> None:
         """Put the fault in force on every replica of the strike."""
-        processes = {one.name: one.pid for one in self._fleet.replicas()}
         for name in strike.replicas:
-            self._struck[strike.fault.name, name] = processes.get(name)
+            self._struck[strike.fault.name, name] = self._process(name)
             self._inject(strike, name)
             self._damage(strike, name)
         self._on[strike.fault.name] = True
@@ -186,15 +184,25 @@ class LiveTarget:
             self._proofs.injected[strike.fault.name, name] = faults.inject(strike.fault, LEASE_S)
             return
         meter = self._proofs.meter(name)
-        self._proofs.injected[strike.fault.name, name] = inject_with_kl(faults, strike.fault, meter, LEASE_S)[
-            0
-        ]
+        found = inject_with_kl(faults, strike.fault, meter, LEASE_S)
+        self._proofs.injected[strike.fault.name, name] = found[0]
 
     def _renew(self, strike: Strike) -> None:
         for name in strike.replicas if self._on[strike.fault.name] else ():
             with suppress(ReplicaGoneError, ReplicaSilentError):  # gone with its fault, or asked again soon
                 if strike.fault.kind not in ("crash", "raise"):
-                    self._fleet.faults(name).renew(LEASE_S)
+                    self._renew_one(strike, name)
+
+    def _renew_one(self, strike: Strike, name: str) -> None:
+        """DrillError where the process that was struck has the fault no more; another one never had it."""
+        try:
+            self._fleet.faults(name).renew(LEASE_S)
+        except DrillRefusedError as error:
+            if self._process(name) == self._struck.get((strike.fault.name, name)):
+                raise DrillError(f"{strike.fault.name} ended by itself on {name}: {error}") from None
+
+    def _process(self, name: str) -> int | None:
+        return next((one.pid for one in self._fleet.replicas() if one.name == name), None)
 
     def _switch(self, strike: Strike, now_s: float) -> None:
         """A fault that comes and goes is on in the first part of each period."""
@@ -255,9 +263,7 @@ class LiveTarget:
         self._over(lambda one: one.strike is strike and one.replica == place)
 
     def _returned(self, replicas: tuple[LiveReplica, ...]) -> None:
-        """A replica whose process ended is sound again from when another one of it serves, whether it died of
-        its fault or was started anew by somebody: a fault ends with its process.
-        """
+        """A replica whose process ended is sound again from when another one serves: a fault ends with it."""
         names = self._frame.layout.replicas
         serving = {one.name: one.pid for one in replicas if one.state == ReplicaState.READY}
 

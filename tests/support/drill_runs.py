@@ -75,6 +75,7 @@ class ScriptedTarget:
     refuses: bool = False
     clean: bool = True
     busy_until_s: float = 0.0
+    ends_at_s: float = float("inf")
     gone_at_s: float = float("inf")
     stop_at_s: float = float("inf")
     heals: bool = True
@@ -111,7 +112,9 @@ class ScriptedTarget:
             raise DrillError("not here")
 
     def keep(self) -> None:
-        """Nothing has a lease."""
+        """Nothing has a lease, but what ends by itself."""
+        if self.now_s >= self.ends_at_s:
+            raise DrillError("bad ended by itself")
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
         """Note it."""

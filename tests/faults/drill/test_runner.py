@@ -145,6 +145,14 @@ def test_nothing_more_is_injected_into_what_is_to_be_ended() -> None:
     assert "outage" in outcome.reason
 
 
+def test_a_fault_that_ends_before_its_time_makes_no_experiment() -> None:
+    """It is undone at once, and the reason is not that it could not be injected."""
+    target = ScriptedTarget(ends_at_s=40.0)
+    outcome = judged(target)
+    assert (outcome.verdict, outcome.reason) == (DrillVerdict.INVALID, "cut short: bad ended by itself")
+    assert (target.told, outcome.run.undone_at_s) == (IN_ORDER, 40.0)
+
+
 def test_a_note_that_cannot_be_closed_takes_no_verdict_away() -> None:
     """A disk that is full at the end is said; the next start takes back once more."""
     target, plan = ScriptedTarget(), drill_plan()

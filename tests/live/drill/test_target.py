@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from faults.client.replica import Injected, Undone
-from faults.client.wire import DrillError
+from faults.client.wire import DrillError, DrillRefusedError
 from faults.drill.plan import Strike
 from live.drill.target import LiveTarget, Nobody
 from live.ports import HostCounters, LiveReplica
@@ -20,17 +20,19 @@ from tests.live.drill.test_episode import frame, host, replicas
 
 @dataclass
 class Faults:
-    """A replica's faults; ``busy`` refuses that many undos."""
+    """A replica's faults; ``busy`` refuses that many undos, ``refuses`` every renewal."""
 
     busy: int = 0
-    undone: int = 0
+    refuses: bool = False
 
     def inject(self, fault: Any, ttl_s: float) -> Injected:
         """Put in force."""
         return Injected(fault={"name": fault.name, "kind": fault.kind}, evidence={}, record=Path("r"))
 
     def renew(self, ttl_s: float) -> float:
-        """As long as asked."""
+        """As long as asked; a process that never had the fault, or whose lease ended, refuses."""
+        if self.refuses:
+            raise DrillRefusedError("refuses to renew (409): no fault is in force")
         return ttl_s
 
     def undo(self, name: str = "") -> Undone:
@@ -38,7 +40,6 @@ class Faults:
         self.busy -= 1
         if self.busy >= 0:
             raise DrillError("the server did not answer within 60 s")
-        self.undone += 1
         return Undone(clean=True)
 
 
@@ -92,9 +93,12 @@ def test_a_fault_ends_with_the_process_that_had_it() -> None:
     target, strike = injected(fleet)
     second(target)
     assert math.isinf(ends_at_s(target))
+    fleet.pids["fast-0"], fleet.steered.refuses = None, True
+    target.keep()  # it is on its way
     fleet.pids["fast-0"] = 99
-    second(target)
-    second(target)
+    for _ in range(2):
+        second(target)
+        target.keep()
     assert ends_at_s(target) == 4.0
     clean, told = target.undo((strike,))
     assert clean
@@ -110,6 +114,16 @@ def test_another_restart_and_an_unknown_process_end_nothing(pids: dict[str, int 
     second(target)
     assert math.isinf(ends_at_s(target))
     assert target.undo((strike,)) == (True, "fast-0 is as it was")
+
+
+def test_a_fault_that_ends_by_itself_is_not_taken_for_one_that_goes_on() -> None:
+    """A lease that ran out in the same process ends the drill, and the reason says so."""
+    fleet = Fleet()
+    target, _ = injected(fleet)
+    target.keep()
+    fleet.steered.refuses = True
+    with pytest.raises(DrillError, match="bad ended by itself on fast-0: refuses to renew"):
+        target.keep()
 
 
 def test_a_fault_is_in_force_until_its_undo_is_confirmed() -> None:
