@@ -136,7 +136,10 @@ class _Walk:
         if not self.undone:
             return self.undone_at_s + max(after_s, RETRY_S)
         waits = any(one.healed is None for one in self.mended) or not self.mended
-        return self.confirmed_at_s + after_s + (self.plan.heal_s if waits else 0.0)
+        usual_s = self.confirmed_at_s + after_s
+        longest_s = usual_s + (self.plan.heal_s if waits else 0.0)
+        # the load ends at latest_at_s: a late undo takes from the time to verify, not from what comes after
+        return longest_s if self.tries == 1 else min(longest_s, max(self.plan.latest_at_s, usual_s))
 
     def _mend(self) -> None:
         """Verify whoever was struck, and say what is new."""

@@ -117,6 +117,13 @@ def test_an_undo_that_a_busy_server_refused_is_tried_again() -> None:
     assert target.now_s == UNDO_S + 12 + 20
 
 
+def test_a_late_undo_lengthens_no_drill_beyond_its_load() -> None:
+    """Where nobody is verified either, the end is the latest that the plan states."""
+    target = ScriptedTarget(busy_until_s=UNDO_S + 12.0, heals_at_s=float("inf"))
+    assert judged(target).verdict is DrillVerdict.INCONCLUSIVE
+    assert target.now_s == drill_plan().latest_at_s
+
+
 @pytest.mark.parametrize("how", ["refuses", "gone"])
 def test_an_undo_is_tried_for_a_while_and_not_for_ever(how: str) -> None:
     """A refused injection is taken back as patiently; a fleet that is gone is asked once."""
