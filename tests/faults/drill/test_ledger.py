@@ -17,7 +17,7 @@ from faults.client import record as records
 from faults.client.replica import ReplicaFaults
 from faults.client.wire import DrillError
 from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
-from tests.support.drill_runs import drill_plan
+from tests.support.fleets.drill_runs import drill_plan
 
 
 @contextmanager

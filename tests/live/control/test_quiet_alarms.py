@@ -23,9 +23,9 @@ from policies.registry import make_configuration
 from scripts.cli.logged_alarms import quiet_alarms
 from scripts.cli.main import app
 from tests.live.control.test_passive_journal import ALARM
-from tests.support.builders import make_fleet
-from tests.support.fakes import ManualClock, ScriptedTelemetry
-from tests.support.passive_contracts import CLAUSE, LAYOUT, answers_seen, passive_fleet
+from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, answers_seen, passive_fleet
+from tests.support.fleets.builders import make_fleet
+from tests.support.fleets.fakes import ManualClock, ScriptedTelemetry
 
 TICKS = 80
 WHERE = {"kernel": "half", "slice": "code", "clause": CLAUSE, "moves_traffic": "false"}

@@ -24,10 +24,10 @@ from live.observe.scraper import Scraper
 from live.observe.trust import SETTLING, CounterTrust
 from policies.registry import make_configuration
 from tests.live.observe.test_traffic import LAYOUT
-from tests.support.builders import make_fleet, make_layout, no_probes
-from tests.support.prometheus_text import metrics_text
-from tests.support.scraped_server import METRICS
-from tests.support.worlds import script
+from tests.support.fleets.builders import make_fleet, make_layout, no_probes
+from tests.support.fleets.worlds import script
+from tests.support.servers.prometheus_text import metrics_text
+from tests.support.servers.scraped_server import METRICS
 
 EDGES = (0.5, 60.0, float("inf"))
 
