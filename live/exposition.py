@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,13 +11,26 @@ from prometheus_client.samples import Sample
 from contracts.loading.untrusted import MALFORMED
 from live.errors import LiveError
 
+#: A sample with an exemplar behind it, as OpenMetrics writes them: what comes before that.
+_EXEMPLAR = re.compile(r'([^\s{#]+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\})?\s+\S+(?:\s+\S+)?)\s+# \{.*')
+
 
 def read_samples(text: str) -> list[Sample]:
-    """Every sample of ``text`` in its order; LiveError where it is no Prometheus exposition."""
+    """Every sample of ``text`` in its order; LiveError where it is no Prometheus exposition.
+
+    OpenMetrics is read as well: its exemplars are left out, whatever else it adds is a comment.
+    """
+    if " # {" in text:
+        text = "\n".join(map(_without_exemplar, text.split("\n")))
     try:
         return [one for family in text_string_to_metric_families(text) for one in family.samples]
     except MALFORMED as error:
         raise LiveError(f"/metrics is no Prometheus text: {error}") from error
+
+
+def _without_exemplar(line: str) -> str:
+    found = _EXEMPLAR.fullmatch(line) if " # {" in line else None
+    return found.group(1) if found else line
 
 
 def sample_sums(samples: Sequence[Sample]) -> dict[str, float]:

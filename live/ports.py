@@ -99,6 +99,14 @@ class GatewaySample:
     tells_replicas: bool = True  # False: of single replicas it says nothing
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """Why a replica was not read, or told nothing. times: in a row."""
+
+    why: str
+    times: int
+
+
 class Discovery(Protocol):
     """Which replicas there are, now."""
 

@@ -35,6 +35,11 @@ _SENTENCES: dict[str, tuple[str, str]] = {
     "too_long": ("at most {max_length} entries", "drop some, or split the document"),
 }
 
+#: How patterns of URLs begin; what to write for one without a path, and for one that may have one.
+_URL = "^https?://"
+_HOST_ALONE = "write http://HOST:PORT without a path: a gateway that adds one needs a route at the root"
+_NO_MORE = "write http://HOST:PORT and a path at most, without user, query or fragment"
+
 
 def problems_from(error: ValidationError, model: type[BaseModel], written: PositionedYaml) -> list[Problem]:
     """One problem per finding, in the order of the file."""
@@ -60,6 +65,8 @@ def _problem(item: Mapping[str, Any], model: type[BaseModel], written: Positione
         return Problem(written.file, line, dotted(path), expected, f"the unknown key {path[-1]!r}", next_step)
     expected, next_step = _SENTENCES.get(kind, (str(item["msg"]), "correct the value"))
     limits = item.get("ctx") or {}
+    if kind == "string_pattern_mismatch" and limits["pattern"].startswith(_URL):
+        next_step = _HOST_ALONE if limits["pattern"].endswith("]+$") else _NO_MORE
     filled = expected.format_map({k: f"{v:g}" if isinstance(v, float) else v for k, v in limits.items()})
     actual = "nothing" if kind == "missing" else _shown(item["input"], kind)
     return Problem(written.file, line, dotted(path), filled, actual, next_step)

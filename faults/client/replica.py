@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,11 @@ class ReplicaFaults:
             written_at_s=time.time(),
             ttl_s=ttl_s,
         )
-        records.save(path, written)
+        try:
+            records.save(path, written)
+        except OSError as error:
+            told = f"{path}: the undo record cannot be written ({error.strerror or error})"
+            raise DrillError(f"{told}, so nothing is injected; make room, and run the drill again") from None
         evidence = self._steer("inject", {"fault": plain, "ttl_s": ttl_s}, _INJECT_WITHIN_S)
         return Injected(fault=plain, evidence=evidence, record=path)
 
@@ -88,11 +93,15 @@ class ReplicaFaults:
         return self._steer("status")
 
     def undo(self, name: str = "") -> Undone:
-        """End the fault called ``name``, or all, and close their records; again without effect."""
+        """End the fault called ``name``, or all, and close their records; again without effect.
+
+        A record that cannot be closed stays open, and is taken back once more by whoever finds it.
+        """
         outcome = _undone(lambda: self._steer("undo", {"name": name}, _INJECT_WITHIN_S))
         for path, kept in records.open_records(self._records):
             if kept.url == self.url and name in ("", kept.fault["name"]):
-                records.save(path, kept.closed("gone" if outcome.gone else "undone"))
+                with suppress(OSError):
+                    records.save(path, kept.closed("gone" if outcome.gone else "undone"))
         return outcome
 
     def verify(self, injected: Injected) -> Proof:

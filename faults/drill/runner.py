@@ -1,7 +1,7 @@
 """One drill through its phases: before, inject, during, undo, after. It knows no world, only a target.
 
 What may be in force is written down before it is, and taken back however the run ends: at its time, when a
-guard is broken, on an error and on a signal.
+guard is broken, on an error and on a signal. A server that is too busy for that is asked again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from faults.drill.outcome import DrillRun, FaultEvidence, Mended
 from faults.drill.plan import DrillPlan, Strike
 
 Say = Callable[[str], None]
+#: An undo that was not confirmed is tried again for at least so long after the first try, s.
+RETRY_S = 30.0
 
 
 class TargetGoneError(DrillError):
@@ -93,7 +95,9 @@ class _Walk:
     say: Say
     now_s: float = 0.0
     injected_at_s: float = math.nan
-    undone_at_s: float = math.nan
+    undone_at_s: float = math.nan  # when that was first tried
+    confirmed_at_s: float = math.nan
+    tries: int = 0
     begun: list[Strike] = field(default_factory=list)
     ended: list[Strike] = field(default_factory=list)
     before: dict[str, bool] = field(default_factory=dict)
@@ -108,10 +112,13 @@ class _Walk:
     def go(self) -> None:
         """From the first tick to the last."""
         self.say(f"before: {self.plan.onset_s:g} s of {self.plan.load.rate_rps:g} requests/s")
-        while not self.invalid and self.now_s < self._end_at_s():
+        while (not self.invalid or not self.undone) and self.now_s < self._end_at_s():
             self.now_s = self.target.advance()
             if not math.isnan(self.undone_at_s):
-                self._mend()
+                if self.undone:
+                    self._mend()
+                else:
+                    self._try_undo()
                 continue
             try:
                 self._turn()
@@ -126,8 +133,13 @@ class _Walk:
         if math.isnan(self.undone_at_s):
             return self.plan.total_s
         after_s = self.plan.total_s - self.plan.undo_at_s
+        if not self.undone:
+            return self.undone_at_s + max(after_s, RETRY_S)
         waits = any(one.healed is None for one in self.mended) or not self.mended
-        return self.undone_at_s + after_s + (self.plan.heal_s if waits else 0.0)
+        usual_s = self.confirmed_at_s + after_s
+        longest_s = usual_s + (self.plan.heal_s if waits else 0.0)
+        # the load ends at latest_at_s: a late undo takes from the time to verify, not from what comes after
+        return longest_s if self.tries == 1 else min(longest_s, max(self.plan.latest_at_s, usual_s))
 
     def _mend(self) -> None:
         """Verify whoever was struck, and say what is new."""
@@ -140,18 +152,31 @@ class _Walk:
         """One tick before the undo."""
         for strike in self.plan.strikes:
             if strike not in self.begun and self.now_s >= strike.onset_s:
-                if not self._steady() or not self._unshown(strike):
+                if self.begun:
+                    self._watch()  # no more is injected into what is to be ended
+                if self.aborted or not self._steady() or not self._unshown(strike):
                     return
                 self._inject(strike)
         if not self.begun:
             return
-        self.target.keep()
+        if not self._kept():
+            return
         self._verify()
         for strike in [one for one in self.begun if one not in self.ended and self.now_s >= one.ends_at_s]:
             if self.now_s < self.plan.undo_at_s:
                 self.target.undo((strike,))
                 self.ended.append(strike)
         self._watch()
+
+    def _kept(self) -> bool:
+        """Whether what is in force goes on; what ended before its time makes the drill none."""
+        try:
+            self.target.keep()
+        except TargetGoneError:
+            raise
+        except DrillError as error:
+            self.invalid = f"cut short: {error}"
+        return not self.invalid
 
     def _steady(self) -> bool:
         """Whether the hypothesis holds before anything is injected; unknown is no yes."""
@@ -201,17 +226,33 @@ class _Walk:
                 self.say(f"abort: {self.aborted}")
 
     def undo(self) -> None:
-        """Take everything back, once; the ledger is closed when that was confirmed."""
+        """Take everything back; until that is confirmed ``go`` tries again, and the ledger stays open."""
         if not self.begun or not math.isnan(self.undone_at_s):
             return
         self.undone_at_s, self.undone = self.now_s, False
+        self._try_undo()
+
+    def _try_undo(self) -> None:
+        before, self.tries = self.undo_told, self.tries + 1
         try:
             self.undone, self.undo_told = self.target.undo(tuple(self.begun))
         except SelvageError as error:
             self.undo_told = f"not confirmed: {error}"
         if self.undone:
+            self.confirmed_at_s = self.now_s
+            if self.tries > 1:
+                self.undo_told += (
+                    f", at try {self.tries}, {self.now_s - self.undone_at_s:g} s after the first"
+                )
+            self._close()
+        if self.tries == 1 or self.undo_told != before:
+            self.say(f"undo at {self.now_s:g} s: {self.undo_told}")
+
+    def _close(self) -> None:
+        try:
             self.ledger.close("undone")
-        self.say(f"undo at {self.now_s:g} s: {self.undo_told}")
+        except OSError as error:  # the next start takes back once more, without effect
+            self.undo_told += f"; the note of it stays open: {error.strerror or error}"
 
     def result(self) -> DrillRun:
         """The run as it went."""

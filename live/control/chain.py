@@ -24,6 +24,8 @@ from contracts.regular_files import read_regular
 MOST_BYTES = 2**30
 #: Kind of the lines about alarms of passive signals.
 PASSIVE = "passive"
+#: Kind of the lines about scrapes that tell less than they might.
+SCRAPES = "scrapes"
 _TAIL = ', "sha256": "'
 _TAIL_CHARACTERS = len(_TAIL) + 64 + len('"}')
 

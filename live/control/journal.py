@@ -4,7 +4,8 @@ Lines of kind ``start`` hold the documents and the state that a controller began
 are the decision records that ``selvage simulate --out`` writes as well, with telemetry, whether the plan was
 in force and what deciding took; lines of kind ``note`` say what a port said when nothing could be decided;
 lines of kind ``promotion`` tell stages and verdicts of a candidate kernel, after the tick that led there;
-lines of kind ``passive`` tell alarms that no probe raised, which move nothing, after the tick that saw them.
+lines of kind ``passive`` tell alarms that no probe raised, which move nothing, after the tick that saw them;
+lines of kind ``scrapes`` tell which servers' metrics say less than they might, and why.
 ``selvage explain`` reads them, ``selvage replay`` decides them again.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contracts.errors import DocumentError, Problem
 from contracts.loading.files import GENESIS
@@ -23,10 +24,13 @@ from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_to_json
-from live.control.chain import PASSIVE, ChainWriter, read_chain
+from live.control.chain import PASSIVE, SCRAPES, ChainWriter, read_chain
 from live.control.loop import Turn
 from live.control.telemetry_json import telemetry_to_json
 from live.observe.passive import PassiveAlarm, PassiveWatch
+
+if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+    from live.observe.scrape_notes import ScrapeNote, ScrapeWatch
 
 FORMAT = 1
 #: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
@@ -73,7 +77,7 @@ class DecisionLog:
         self.repaired_bytes = self._writer.repaired_bytes
         self._last_note = ""
         self._missing: dict[str, Any] = {}
-        self._begin(beginning.state)
+        self._begin(beginning.state, begins=True)
 
     def close(self) -> None:
         """Close the file."""
@@ -115,6 +119,10 @@ class DecisionLog:
         """Append an alarm that began or ended. Raises OSError where it cannot be written."""
         self._writer.append({"kind": PASSIVE, "now_s": now_s, **asdict(alarm)}, durable=alarm.began)
 
+    def noted(self, note: ScrapeNote, now_s: float) -> None:
+        """Append what is odd about scrapes, or is no more. Raises OSError where it cannot be written."""
+        self._writer.append({"kind": SCRAPES, "now_s": now_s, **asdict(note)})
+
     def _note(self, turn: Turn) -> None:
         """A failure that lasts is noted once."""
         if turn.error != self._last_note:
@@ -128,10 +136,12 @@ class DecisionLog:
         self._writer, self._number = writer, self._number + 1
         self._begin(state)
 
-    def _begin(self, state: ControllerState | None) -> None:
+    def _begin(self, state: ControllerState | None, *, begins: bool = False) -> None:
+        """begins: a controller does, and knows of no passive alarm that stood before."""
         setup = self._beginning.setup
         row = {
             "kind": "start",
+            "begins": begins,
             "format": FORMAT,
             "code_version": self._beginning.code_version,
             "documents": dict(self._beginning.documents),
@@ -148,16 +158,23 @@ class DecisionLog:
 
 @dataclass(frozen=True, slots=True)
 class PassiveJournal:
-    """``TurnWatcher`` that writes down which passive alarms began and ended; what failed is tried again."""
+    """``TurnWatcher`` that writes down which passive alarms began and ended, and what is odd about scrapes;
+    what failed is tried again.
+    """
 
     log: DecisionLog
     watch: PassiveWatch
+    scrapes: ScrapeWatch | None = None
 
     def turn(self, turn: Turn) -> None:
         """Append what changed since the last turn. Raises OSError where it cannot be written."""
         for change in self.watch.changes():
             self.log.alarmed(change, turn.at_s)
             self.watch.drop(1)
+        for note in self.scrapes.changes() if self.scrapes else ():
+            assert self.scrapes is not None
+            self.log.noted(note, turn.at_s)
+            self.scrapes.drop(1)
 
 
 def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:

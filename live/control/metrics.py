@@ -5,15 +5,17 @@ Unknown is NaN, never 0: a kernel on a slice that no probe has reached has no he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from contracts.telemetry import ProbeOutcome
 from contracts.units import MS_PER_S
 from controller.decision import Decision
+from controller.detect.clauses import moves_traffic
 from controller.options import ControllerSetup
 from controller.perceive.usual_speed import usual_ratios
 from live.control.loop import Turn
@@ -21,6 +23,7 @@ from live.errors import LiveError
 from live.origins import LOOPBACK
 
 SIGNAL_LABELS = ("replica", "signal")
+_CELL = ("kernel", "slice")
 _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -28,6 +31,7 @@ class ControllerMetrics:
     """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica.
 
     passive: (replica, signal) -> whether it is worse than its own past, None where that is not known.
+    scrapes: (replica, what) that is odd about its scrapes now.
     """
 
     def __init__(
@@ -37,11 +41,13 @@ class ControllerMetrics:
         observes: bool,
         sent_tokens: Callable[[], Mapping[str, int]],
         passive: Callable[[], Mapping[tuple[str, str], bool | None]] = dict,
+        scrapes: Callable[[], Collection[tuple[str, str]]] = tuple,
     ) -> None:
         self._setup, self._sent_tokens, self._passive = setup, sent_tokens, passive
+        self._scrapes, self._odd_places = scrapes, set[tuple[str, str]]()
         self._told_tokens: dict[str, int] = {}
         self.registry = CollectorRegistry()
-        cell, row = ("kernel", "slice"), ("slice",)
+        cell, row = _CELL, ("slice",)
         self._health = self._gauge("selvage_health_ratio", "Excess over broken clauses; 0: kept", cell)
         self._level = self._gauge("selvage_level_number", "0 normal, 1 guard, 2 fallback", cell)
         self._evidence = self._gauge("selvage_evidence_age_seconds", "Age of the newest probe answer", cell)
@@ -60,13 +66,24 @@ class ControllerMetrics:
         self._resets = self._counter("selvage_resets_total", "Replicas cut loose", ("replica",))
         self._probes = self._counter("selvage_probes_total", "Ended probes", ("replica", "outcome"))
         self._tokens = self._counter("selvage_probe_tokens_total", "Tokens asked for", ("replica",))
-        self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
+        self._alarm_gauges()
         self._tick = self._times("selvage_tick_seconds", "A whole turn")
         self._cpu = self._times("selvage_decision_cpu_seconds", "CPU time of one decision")
         mode, names = "observe" if observes else "enforce", ("policy", "contract", "mode")
         info = self._gauge("selvage_controller_info", "What decides, always 1", names)
         info.labels(setup.policy.policy_id, setup.contract.name, mode).set(1.0)
         self._nothing_known()
+
+    def _alarm_gauges(self) -> None:
+        """Of what may move nothing."""
+        kernels, slices, _ = self._setup.layout.shape
+        shape = kernels, slices, len(self._setup.contract.clause_ids)
+        #: float64 [K, S, C], alarms of clauses as they were told last; inf: never.
+        self._clauses: NDArray[np.float64] = np.full(shape, np.inf)
+        clause, odd = (*_CELL, "clause", "moves_traffic"), "Scrapes or probes tell less than they might"
+        self._clause = self._gauge("selvage_clause_alarm_bool", "In alarm, whether or not it moves", clause)
+        self._worse = self._gauge("selvage_passive_alarm_bool", "Worse than its own past", SIGNAL_LABELS)
+        self._odd = self._gauge("selvage_scrape_note_bool", odd, ("replica", "what"))
 
     def serve(self, port: int, address: str = LOOPBACK) -> tuple[str, Callable[[], None]]:
         """Offer the metrics at ``address``; the URL, and what ends it. port 0: any free one.
@@ -97,6 +114,10 @@ class ControllerMetrics:
         self._note_tokens()
         for place, alarm in self._passive().items():
             self._worse.labels(*place).set(np.nan if alarm is None else float(alarm))
+        odd = set(self._scrapes())
+        self._odd_places |= odd
+        for place in self._odd_places:
+            self._odd.labels(*place).set(float(place in odd))
         newest = float(turn.after.received_at_s[0])
         self._age.set(max(turn.at_s - newest, 0.0) if np.isfinite(newest) else np.nan)
         if turn.decision is not None:
@@ -125,7 +146,21 @@ class ControllerMetrics:
             self._usual.labels(replica).set(usual[r])
         self._held.set(float(decision.held[0]))
         self._demoted.set(float(decision.demoted[0]))
+        self._note_clauses(decision)
         self._note_probes(turn)
+
+    def _note_clauses(self, decision: Decision) -> None:
+        """What changed; a clause on a kernel and slice that no probe has reached is not known."""
+        contract, layout = self._setup.contract, self._setup.layout
+        known = np.isfinite(decision.observation.evidence_age_s[0])[:, :, None]
+        told = np.where(known | decision.judgement.alarm[0], decision.judgement.alarm[0], np.nan)
+        applies = contract.applies.T[None]
+        changed = applies & ~np.equal(told, self._clauses) & ~(np.isnan(told) & np.isnan(self._clauses))
+        moving = moves_traffic(contract) | contract.hard
+        for k, s, c in np.argwhere(changed):
+            names = layout.kernels[k], layout.slices[s], contract.clause_ids[c], str(bool(moving[c])).lower()
+            self._clause.labels(*names).set(told[k, s, c])
+        self._clauses = told
 
     def _note_probes(self, turn: Turn) -> None:
         if turn.telemetry is None:

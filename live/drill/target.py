@@ -19,7 +19,7 @@ from contracts.scoring.episode import EpisodeRecord
 from contracts.telemetry import ReplicaState
 from faults.client.dose import inject_with_kl
 from faults.client.replica import Proof
-from faults.client.wire import DrillError, ReplicaGoneError, ReplicaSilentError
+from faults.client.wire import DrillError, DrillRefusedError, ReplicaGoneError, ReplicaSilentError
 from faults.drill.outcome import Mended
 from faults.drill.plan import TICK_S, DrillPlan, Strike
 from faults.drill.runner import TargetGoneError
@@ -81,6 +81,8 @@ class LiveTarget:
         self._began_at_s = 0.0
         self._extra: NDArray[np.float64] = np.zeros(0)
         self._on: dict[str, bool] = {}
+        self._struck: dict[tuple[str, str], int | None] = {}  # fault and replica -> its process then
+        self._anew: dict[tuple[str, str], str] = {}  # what became of it by itself
 
     @property
     def requests(self) -> list[LoadRecord]:
@@ -145,6 +147,7 @@ class LiveTarget:
     def inject(self, strike: Strike) -> None:
         """Put the fault in force on every replica of the strike."""
         for name in strike.replicas:
+            self._struck[strike.fault.name, name] = self._process(name)
             self._inject(strike, name)
             self._damage(strike, name)
         self._on[strike.fault.name] = True
@@ -165,8 +168,9 @@ class LiveTarget:
             for name in strike.replicas:
                 done, how = self._undo(strike, name)
                 clean &= done
-                told.append(f"{name} {how}")
-            self._close(strike)
+                told.append(f"{name} {how}{self._anew.get((strike.fault.name, name), '')}")
+                if done:
+                    self._close(strike, name)
         return clean, ", ".join(dict.fromkeys(told)) or "the load is as before"
 
     def mend(self) -> tuple[Mended, ...]:
@@ -189,15 +193,25 @@ class LiveTarget:
             self._proofs.injected[strike.fault.name, name] = faults.inject(strike.fault, LEASE_S)
             return
         meter = self._proofs.meter(name)
-        self._proofs.injected[strike.fault.name, name] = inject_with_kl(faults, strike.fault, meter, LEASE_S)[
-            0
-        ]
+        found = inject_with_kl(faults, strike.fault, meter, LEASE_S)
+        self._proofs.injected[strike.fault.name, name] = found[0]
 
     def _renew(self, strike: Strike) -> None:
         for name in strike.replicas if self._on[strike.fault.name] else ():
             with suppress(ReplicaGoneError, ReplicaSilentError):  # gone with its fault, or asked again soon
                 if strike.fault.kind not in ("crash", "raise"):
-                    self._fleet.faults(name).renew(LEASE_S)
+                    self._renew_one(strike, name)
+
+    def _renew_one(self, strike: Strike, name: str) -> None:
+        """DrillError where the process that was struck has the fault no more; another one never had it."""
+        try:
+            self._fleet.faults(name).renew(LEASE_S)
+        except DrillRefusedError as error:
+            if self._process(name) == self._struck.get((strike.fault.name, name)):
+                raise DrillError(f"{strike.fault.name} ended by itself on {name}: {error}") from None
+
+    def _process(self, name: str) -> int | None:
+        return next((one.pid for one in self._fleet.replicas() if one.name == name), None)
 
     def _switch(self, strike: Strike, now_s: float) -> None:
         """A fault that comes and goes is on in the first part of each period."""
@@ -253,26 +267,34 @@ class LiveTarget:
                 limits = kl_limits(self._frame.contract, self._frame.layout.slices)
                 self._frame.damages[index] = replace(one, slices=limits < kl, tv_ratio=tv_bound(kl))
 
-    def _close(self, strike: Strike) -> None:
-        self._over(lambda one: one.strike is strike)
+    def _close(self, strike: Strike, name: str) -> None:
+        place = self._frame.layout.replicas.index(name)
+        self._over(lambda one: one.strike is strike and one.replica == place)
 
     def _returned(self, replicas: tuple[LiveReplica, ...]) -> None:
-        """A replica that died of its fault is sound again from when another process of it serves."""
+        """A replica whose process ended is sound again from when another one serves: a fault ends with it."""
         names = self._frame.layout.replicas
         serving = {one.name: one.pid for one in replicas if one.state == ReplicaState.READY}
-        self._over(
-            lambda one: (
-                one.strike.fault.kind in FINAL_KINDS
-                and serving.get(names[one.replica]) not in (None, self._proofs.pid(names[one.replica]))
-            )
-        )
 
-    def _over(self, which: Callable[[Damage], bool]) -> None:
-        """What is broken of ``which`` ends now."""
-        now_s = len(self._seconds) * TICK_S
+        def anew(one: Damage) -> bool:
+            name, fault = names[one.replica], one.strike.fault
+            final = fault.kind in FINAL_KINDS
+            was = self._proofs.pid(name) if final else self._struck.get((fault.name, name))
+            return None not in (was, serving.get(name)) and serving[name] != was
+
+        for one in self._over(anew):
+            if one.strike.fault.kind not in FINAL_KINDS:
+                told = f" (it was started anew by {one.to_at_s:g} s, and the fault ended with its process)"
+                self._anew[one.strike.fault.name, names[one.replica]] = told
+
+    def _over(self, which: Callable[[Damage], bool]) -> list[Damage]:
+        """What is broken of ``which`` ends now; these."""
+        now_s, found = len(self._seconds) * TICK_S, []
         for index, one in enumerate(self._frame.damages):
             if np.isinf(one.to_at_s) and which(one):
                 self._frame.damages[index] = replace(one, to_at_s=now_s)
+                found.append(self._frame.damages[index])
+        return found
 
 
 def frame_of(plan: DrillPlan, fleet: FleetPlan, contract: ContractSpec, policy: str, seed: int) -> Frame:

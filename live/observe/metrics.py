@@ -1,15 +1,18 @@
 """One scrape of a vLLM server's ``/metrics`` by the server's own names.
 
-Source: vLLM's ``v1/metrics/loggers.py`` (0.32). Engines of one server (data parallel) are added up. A name
-that is not there is not exported: it is left out, and is neither bad nor good.
+Source: vLLM's ``v1/metrics/loggers.py`` (0.32); where a server has a former name alone, that is read. Engines
+of one server (data parallel) are added up, and of their KV use the mean is taken; a series that is stated
+twice counts once. A name that is not there is not exported: it is left out, neither bad nor good. So is
+what no counter or gauge can be: negative, infinite, NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from math import inf, isnan
+from math import inf, isnan, nan
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ from live.errors import LiveError
 from live.exposition import read_samples
 from live.observe.readings_pass import add_up
 
+Found = TypeVar("Found")
 #: Field of ``EngineCounters`` -> sample that counts it.
 COUNTERS: Mapping[str, str] = {
     "iterations": "vllm:iteration_tokens_total_count",
@@ -59,16 +63,27 @@ HISTOGRAMS: Mapping[str, str] = {
     "ttft_ms": "vllm:time_to_first_token_seconds",
     "inter_token_ms": "vllm:inter_token_latency_seconds",
 }
+#: What earlier versions called them. Some export both for a while, and mean the same by both.
+FORMER: Mapping[str, str] = {
+    "vllm:kv_cache_usage_perc": "vllm:gpu_cache_usage_perc",
+    "vllm:inter_token_latency_seconds": "vllm:time_per_output_token_seconds",
+    "vllm:inter_token_latency_seconds_sum": "vllm:time_per_output_token_seconds_sum",
+    "vllm:inter_token_latency_seconds_count": "vllm:time_per_output_token_seconds_count",
+    "vllm:inter_token_latency_seconds_bucket": "vllm:time_per_output_token_seconds_bucket",
+    "vllm:prefix_cache_queries_total": "vllm:gpu_prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total": "vllm:gpu_prefix_cache_hits_total",
+}
 #: When the server's process began, as every Prometheus client exports it.
 STARTED = "process_start_time_seconds"
 #: Numbers of every reading: when the process began, then gauges, counters and signals in their order; the
 #: counts of its histograms come after these.
 GAUGES_AT, COUNTERS_AT = 1, 1 + len(GAUGES)
+_KV_AT = GAUGES_AT + list(GAUGES).index("kv_used_ratio")
 SIGNALS_AT = COUNTERS_AT + len(COUNTERS)
 HISTOGRAMS_AT = SIGNALS_AT + len(SIGNALS)
 
 #: Every sample that is read.
-READ = frozenset(
+_CURRENT = frozenset(
     {
         *COUNTERS.values(),
         *(sample for sample, _ in SIGNALS.values()),
@@ -77,6 +92,7 @@ READ = frozenset(
         STARTED,
     }
 )
+READ = _CURRENT | {FORMER[name] for name in _CURRENT & FORMER.keys()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,11 +106,15 @@ class ReadFields:
     """Of each of ``LATENCY_FAMILIES``, () where it is not exported."""
     begins: tuple[int, ...]
     """Number that the counts of each family begin at."""
+    kv_engines: int = 1
+    """Engines whose KV use is stated."""
 
     def reading(self, values: NDArray[np.float64], read_at_s: float) -> EngineReading:
         """The reading whose samples have these ``values``."""
         numbers = np.empty(len(self.ends))
         add_up(numbers, values, self.places, self.ends)
+        numbers[_KV_AT] /= self.kv_engines
+        numbers[~((numbers >= 0.0) & (numbers < inf))] = nan
         return EngineReading(read_at_s=read_at_s, fields=self, numbers=numbers)
 
 
@@ -164,21 +184,24 @@ def is_read(line: str) -> bool:
     return line.partition("{")[0].partition(" ")[0] in READ
 
 
-def fields_of(samples: Sequence[Sample]) -> ReadFields:
-    """Which of ``samples`` make up each field; LiveError for an edge that is no number."""
+def fields_of(samples: Sequence[Sample], *, whole: bool = True) -> ReadFields:
+    """Which of ``samples`` make up each field; LiveError for an edge that is no number.
+
+    whole: they have all labels, so that equal ones are one series that is stated twice.
+    """
     totals: dict[str, list[int]] = {}
     reasons: dict[tuple[str, str], list[int]] = {}
     buckets: dict[str, dict[float, list[int]]] = {}
-    for at, one in enumerate(samples):
+    for at, one in _distinct(samples) if whole else enumerate(samples):
         totals.setdefault(one.name, []).append(at)
         if _REASON in one.labels:
             reasons.setdefault((one.name, one.labels[_REASON]), []).append(at)
         if "le" in one.labels:
             edges = buckets.setdefault(one.name.removesuffix("_bucket"), {})
             edges.setdefault(_edge_s(one.labels["le"]), []).append(at)
-    families = [sorted(buckets.get(HISTOGRAMS[family], {}).items()) for family in LATENCY_FAMILIES]
-    signals = [reasons.get(one, []) if one[1] else totals.get(one[0], []) for one in SIGNALS.values()]
-    named = [totals.get(name, []) for name in (STARTED, *GAUGES.values(), *COUNTERS.values())]
+    families = [sorted(_named(buckets, HISTOGRAMS[family], {}).items()) for family in LATENCY_FAMILIES]
+    signals = [reasons.get(one, []) if one[1] else _named(totals, one[0], []) for one in SIGNALS.values()]
+    named = [_named(totals, name, []) for name in (STARTED, *GAUGES.values(), *COUNTERS.values())]
     each = [*named, *signals, *(places for family in families for _, places in family)]
     counts = [len(family) for family in families]
     return ReadFields(
@@ -186,7 +209,23 @@ def fields_of(samples: Sequence[Sample]) -> ReadFields:
         ends=_integers(accumulate(len(places) for places in each)),
         edges_s=tuple(tuple(edge for edge, _ in family) for family in families),
         begins=tuple(accumulate(counts[:-1], initial=HISTOGRAMS_AT)),
+        kv_engines=max(1, len(named[_KV_AT])),
     )
+
+
+def _distinct(samples: Sequence[Sample]) -> Iterator[tuple[int, Sample]]:
+    """The first of each series, with its place."""
+    seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+    for at, one in enumerate(samples):
+        series = one.name, frozenset(one.labels.items())
+        if series not in seen:
+            seen.add(series)
+            yield at, one
+
+
+def _named(found: Mapping[str, Found], name: str, nothing: Found) -> Found:
+    """What is there under ``name``, else under what it was called formerly."""
+    return found.get(name) or found.get(FORMER.get(name, ""), nothing)
 
 
 def _integers(values: Iterable[int]) -> NDArray[np.int64]:

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.detect.streams.eprocess import Betting
 from controller.detect.streams.protocol import StreamState, guaranteed_threshold
+from live.observe.trust import CounterTrust
 
 if TYPE_CHECKING:  # who explains a log needs no reader of metrics
     from live.observe.metrics import EngineReading
@@ -139,6 +141,11 @@ def _limit(past: list[float]) -> float:
     return max(mean + _ERRORS * deviation / math.sqrt(len(past)), 1.05 * mean, min(_LEAST, mean + _LEAST))
 
 
+def _counters(told: Counts) -> NDArray[np.float64]:
+    """float64 [N], of all signals in one order; NaN: unknown."""
+    return np.array([told.get(name, math.nan) for one in SIGNALS for name in (one.part, one.whole)])
+
+
 @dataclass(slots=True)
 class _Process:
     """One server process as its counters show it. counted: since the last observation."""
@@ -147,12 +154,16 @@ class _Process:
     last: Counts
     counted: dict[str, float] = field(default_factory=dict)
     streams: dict[str, _Stream] = field(default_factory=lambda: {one.name: _Stream() for one in SIGNALS})
+    trust: CounterTrust = field(default_factory=CounterTrust)
+
+    def __post_init__(self) -> None:
+        self.trust.take(self.started_at_s, _counters(self.last))
 
     def take(self, now: Counts) -> None:
         """The counters of a new scrape."""
         risen = {name: value - self.last[name] for name, value in now.items() if name in self.last}
         self.last = now
-        if any(value < 0.0 for value in risen.values()):
+        if not self.trust.take(self.started_at_s, _counters(now)):
             self.counted = {}
             return
         known = risen.keys() & (self.counted.keys() or risen.keys())
@@ -195,6 +206,10 @@ class PassiveWatch:
     def changes(self) -> list[PassiveAlarm]:
         """Alarms that began or ended since they were last dropped, oldest first."""
         return list(self._changes)
+
+    def in_force(self) -> Mapping[tuple[str, str], PassiveAlarm]:
+        """(replica, signal) -> the alarm that began there and is not over."""
+        return dict(self._alarmed)
 
     def drop(self, count: int) -> None:
         """Forget the oldest ``count`` changes: they were written down."""

@@ -17,8 +17,9 @@ from contracts.telemetry import (
 )
 from contracts.units import MS_PER_S
 from live.observe.increments import Increments, count, nothing_known
-from live.observe.metrics import GAUGES, GAUGES_AT, EngineReading
+from live.observe.metrics import COUNTERS_AT, GAUGES, GAUGES_AT, HISTOGRAMS_AT, EngineReading
 from live.observe.traffic import GatewayTraffic, TrafficCounter
+from live.observe.trust import CounterTrust
 from live.ports import GatewaySample, LiveReplica
 
 
@@ -31,6 +32,7 @@ class TelemetryRecorder:
         self._expected = [fingerprints.get(layout.kernels[k], "") for k in layout.replica_kernel]
         self._traffic = TrafficCounter(layout)
         self._last: list[EngineReading | None] = [None] * len(layout.replicas)
+        self._trust = [CounterTrust() for _ in layout.replicas]
         #: float64 [GAUGES, 1, R] as last read; 0 before the first scrape, as nobody looks then.
         self._gauges = np.zeros((len(GAUGES), 1, len(layout.replicas)))
         self._scraped_at_ms = np.full((1, len(layout.replicas)), np.nan)
@@ -79,7 +81,8 @@ class TelemetryRecorder:
             now, before = readings.get(name), self._last[r]
             if now is None:
                 continue
-            if before is not None:
+            believed = self._trust[r].take(now.started_at_s, now.numbers[COUNTERS_AT:HISTOGRAMS_AT])
+            if before is not None and believed:
                 count(before, now, found.engine[r], found.latency_le[r], self._layout.edges_ms)
             self._last[r] = now
             self._gauges[:, 0, r] = now.numbers[GAUGES_AT : GAUGES_AT + len(GAUGES)]

@@ -22,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from live.bounded import dated_s, whole_answer
+from live.errors import LiveError
 from live.exposition import read_samples
 from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
 from live.observe.readings_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
+from live.ports import Unanswered
 
 #: Servers whose layout is remembered; all of them are looked at anew where there are more.
 MOST_SERVERS = 20_000
@@ -152,6 +154,8 @@ def _name(line: str) -> str:
     return line[: len(line.partition("{")[0].partition(" ")[0]) + 1]
 
 
+#: What is asked for; whoever answers another form of it is read all the same.
+_ACCEPT = {"accept": "text/plain;version=0.0.4, */*;q=0.1"}
 #: Servers that are asked at the same time.
 AT_ONCE = 16
 
@@ -165,6 +169,8 @@ class Scraper:
         self._http = client or httpx.Client()
         self._reader = LayoutReader()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape")
+        self.failed: Mapping[str, Unanswered] = {}
+        """Replica -> why its last scrapes failed, of those whose last one did."""
 
     def __enter__(self) -> Scraper:
         """Itself."""
@@ -181,14 +187,29 @@ class Scraper:
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
         """Replica -> its reading, of those in ``urls`` (replica -> base URL) that answered in time."""
-        found = zip(urls, self._threads.map(self._read, urls.values()), strict=True)
-        return {replica: reading for replica, reading in found if reading is not None}
+        found = dict(zip(urls, self._threads.map(self._read, urls.values()), strict=True))
+        self.failed = {
+            replica: Unanswered(why=why, times=1 + self._times(replica))
+            for replica, why in found.items()
+            if isinstance(why, str)
+        }
+        return {replica: one for replica, one in found.items() if not isinstance(one, str)}
 
-    def _read(self, url: str) -> EngineReading | None:
+    def _times(self, replica: str) -> int:
+        """How many scrapes in a row failed until now."""
+        before = self.failed.get(replica)
+        return before.times if before else 0
+
+    def _read(self, url: str) -> EngineReading | str:
+        """The reading, or why there is none."""
         try:
-            answer = whole_answer(self._http, "GET", f"{url}/metrics", self._timeout_s)
+            answer = whole_answer(self._http, "GET", f"{url}/metrics", self._timeout_s, headers=_ACCEPT)
             if answer.status_code != httpx.codes.OK:
-                return None
+                return f"HTTP {answer.status_code}"
             return self._reader.read(url, answer.text, dated_s())
-        except Exception:  # whatever one server answers, the others are read
-            return None
+        except httpx.TimeoutException:
+            return f"no whole answer within {self._timeout_s:g} s"
+        except LiveError:
+            return "the answer is no Prometheus text"
+        except Exception as error:  # whatever one server answers, the others are read
+            return type(error).__name__

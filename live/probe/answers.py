@@ -17,12 +17,13 @@ from typing import Any
 
 import httpx
 
-from contracts.errors import BrokenAnswerError, MeasurementError
+from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer, within
 from live.load import SLICE_HEADER
 from live.measure.backends.openai_backend import ROUNDING, TOKEN_PREFIX, TOP_K
 from live.measure.steps.streamed_answers import payloads
+from live.probe.statuses import refuse_status
 
 #: How the names of probes begin.
 NONCE = "probe-"
@@ -51,8 +52,7 @@ class Line:
             json={"model": self.model, **body},
             headers=self.headers,
         )
-        if answer.status_code != httpx.codes.OK:
-            raise BrokenAnswerError(f"HTTP {answer.status_code}")
+        refuse_status(answer)
         try:
             found = answer.json()
         except (ValueError, RecursionError):
@@ -147,8 +147,7 @@ def ask(
     until_at_s = time.monotonic() + limit_s
     gathered = _Gathered(question)
     with line.stream(question, nonce, limit_s) as answer:
-        if answer.status_code != httpx.codes.OK:
-            raise BrokenAnswerError(f"HTTP {answer.status_code}")
+        refuse_status(answer)
         try:
             for event in _events(answer):
                 if time.monotonic() > until_at_s:

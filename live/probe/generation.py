@@ -17,6 +17,8 @@ from live.probe.schedule import ProbeBudget
 
 #: Numbers of generation prompts in the telemetry record begin here, above those of golden prompts.
 FIRST_NUMBER, FIRST_LONG_NUMBER = 1_000_000, 1_500_000
+#: What is told of a probe that made room for others.
+GAVE_WAY = "gave way"
 #: Every so many-th prompt ends exactly at a block's edge.
 _EDGE_EVERY = 4
 
@@ -58,7 +60,7 @@ def generate(plan: GenerationPlan, prompt: GenerationPrompt, asking: Asking) -> 
             latency_ms=float("nan"),
             outcome=ProbeOutcome.NONE,
             values=None,
-            told="gave way",
+            told=GAVE_WAY,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import httpx
@@ -24,6 +24,7 @@ from live.load import SLICE_HEADER
 from live.measure.backend import TopScores, top_values
 from live.measure.backends.openai_backend import TOP_K, prompt_rows, top_scores
 from live.measure.prompts import Prompt
+from live.probe.statuses import StatusError, outcome_of, refuse_status
 
 
 class ProbeResult(NamedTuple):
@@ -50,6 +51,8 @@ class ProbeAnswer:
     named: Mapping[str, float] = field(default_factory=dict)
     told: str = ""  # why not, without any text of the prompt or the answer
     fingerprint: str = ""  # as the answer states it; empty: not stated
+    status: int = 0  # HTTP status that was no answer; 0: none was
+    retry_after_s: float = 0.0  # how long the server wants to be left alone
 
 
 def probe(
@@ -63,11 +66,14 @@ def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
     """What ``measure`` finds, timed; never raises for what a server does."""
     sent_at_s, began_at_s = dated_s(), time.perf_counter()
     try:
-        found = measure()
+        measured = measure()
     except httpx.TimeoutException:
         return _unanswered(sent_at_s, ProbeOutcome.TIMED_OUT, f"no answer within {limit_s:g} s")
     except httpx.ConnectError:
         return _unanswered(sent_at_s, ProbeOutcome.REFUSED, "no connection")
+    except StatusError as error:
+        found = _unanswered(sent_at_s, outcome_of(error.status), str(error))
+        return replace(found, status=error.status, retry_after_s=error.retry_after_s)
     except (httpx.HTTPError, BrokenAnswerError) as error:
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     except MeasurementError as error:
@@ -78,9 +84,9 @@ def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
         sent_at_s=sent_at_s,
         latency_ms=(time.perf_counter() - began_at_s) * 1000.0,
         outcome=ProbeOutcome.ANSWERED,
-        values=found.values,
-        named=found.named,
-        fingerprint=found.fingerprint,
+        values=measured.values,
+        named=measured.named,
+        fingerprint=measured.fingerprint,
     )
 
 
@@ -113,8 +119,7 @@ def _body(model: str, prompt: Prompt) -> dict[str, Any]:
 
 def _content(answer: httpx.Response) -> Any:
     """What the answer holds, None where that is no JSON; MeasurementError unless it is a good one."""
-    if answer.status_code != httpx.codes.OK:
-        raise BrokenAnswerError(f"HTTP {answer.status_code}")
+    refuse_status(answer)
     try:
         return answer.json()
     except ValueError:

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import httpx
@@ -22,11 +22,16 @@ from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
 from live.measure.backend import TopScores
 from live.measure.prompts import Prompt
+from live.ports import Unanswered
 from live.probe.answers import Line
-from live.probe.generation import GenerationPlan, generate
+from live.probe.generation import GAVE_WAY, GenerationPlan, generate
 from live.probe.kinds import Asking, Echo
 from live.probe.prefill import ProbeAnswer, probe
 from live.probe.schedule import Due, Lane, ProbeBudget, ProbePrompt, ProbeSchedule
+from live.probe.statuses import unfit
+
+#: Outcomes that say nothing of who was asked.
+_TELLS_NOTHING = ProbeOutcome.NONE, ProbeOutcome.UNREADABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,11 @@ class _Queue:
     schedule: ProbeSchedule
     lane: Lane
     plan: GenerationPlan | None = None
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind."""
+        return "prefill" if self.plan is None else self.plan.kind.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +111,11 @@ class Prober:
         workers = len({queue.lane for queue in self._queues}) * len(self._urls)
         self._threads = ThreadPoolExecutor(max(1, workers), thread_name_prefix="probe")
         self._closing = False
+        self._now_s = began_at_s
+        self._left_alone_until_s: dict[str, float] = {}
+        #: Replica and kind of probe, of those that were ever answered; why the last ones told nothing.
+        self._answered: set[tuple[str, str]] = set()
+        self._told_nothing: dict[tuple[str, str], Unanswered] = {}
         self._flying: list[_Flight] = []
         #: What each replica's newest answer states of its build, where it does.
         self.stated: dict[str, str] = {}
@@ -126,9 +141,11 @@ class Prober:
 
     def step(self, now_s: float) -> ProbeSamples:
         """Send what is due at ``now_s``; what ended since the last call, a batch of one fleet."""
-        landed = self._land()
+        landed, self._now_s = self._land(), now_s
         for flight in landed:
             flight.queue.schedule.done(flight.due.replica)
+        mine = [one for one in landed if self._urls.get(one.due.replica) == one.url]
+        found = [(flight, self._judged(flight)) for flight in mine]
         self._queues.rotate(1)  # who comes first takes a free lane first
         for queue in self._queues:
             for due in queue.schedule.due(now_s, partial(self._has_room, queue.lane), self._pace):
@@ -136,7 +153,7 @@ class Prober:
                 url = self._urls[due.replica]
                 answer = self._threads.submit(self._ask, queue, due, url)
                 self._flying.append(_Flight(queue=queue, due=due, url=url, answer=answer))
-        return self._samples([one for one in landed if self._urls.get(one.due.replica) == one.url])
+        return self._samples(found)
 
     def aim(self, urls: Mapping[str, str]) -> None:
         """Ask at these addresses from now on, of replicas that were named at the beginning.
@@ -146,6 +163,9 @@ class Prober:
         """
         moved = {name for name, url in urls.items() if self._urls.get(name) != url}
         self._echoes |= {name: Echo() for name in moved}
+        stay = urls.keys() - moved
+        self._answered = {place for place in self._answered if place[0] in stay}
+        self._told_nothing = {place: one for place, one in self._told_nothing.items() if place[0] in stay}
         self.stated = {name: one for name, one in self.stated.items() if name in urls and name not in moved}
         self._urls = dict(urls)
 
@@ -189,6 +209,8 @@ class Prober:
     def _has_room(self, lane: Lane, replica: str) -> bool:
         if replica not in self._urls or (lane is Lane.LONG and replica in self.pressed):
             return False
+        if self._now_s < self._left_alone_until_s.get(replica, -math.inf):
+            return False
         return all((one.due.replica, one.queue.lane) != (replica, lane) for one in self._flying)
 
     def _ask(self, queue: _Queue, due: Due, url: str) -> ProbeAnswer:
@@ -206,12 +228,34 @@ class Prober:
         )
         return generate(queue.plan, queue.plan.prompts[place], asking)
 
-    def _samples(self, ended: Sequence[_Flight]) -> ProbeSamples:
+    def _judged(self, flight: _Flight) -> ProbeAnswer:
+        """The answer; what it says of its server, and of when to ask it again, is noted."""
+        place, found = (flight.due.replica, flight.queue.kind), flight.answer.result()
+        if found.retry_after_s > 0.0:
+            self._left_alone_until_s[flight.due.replica] = self._now_s + found.retry_after_s
+        if found.outcome == ProbeOutcome.FAILED and unfit(found.status) and place not in self._answered:
+            found = replace(found, outcome=ProbeOutcome.UNREADABLE)
+        if found.outcome == ProbeOutcome.ANSWERED:
+            self._answered.add(place)
+        before = self._told_nothing.pop(place, None)
+        if found.outcome in _TELLS_NOTHING and found.told != GAVE_WAY:
+            times = 1 if before is None else before.times + 1
+            self._told_nothing[place] = Unanswered(why=f"{place[1]}: {found.told}", times=times)
+        return found
+
+    @property
+    def told_nothing(self) -> dict[str, Unanswered]:
+        """Replica -> why its last probes of a kind say nothing of it: they were answered, and not by what was
+        asked for, or it was busy.
+        """
+        return {place[0]: one for place, one in sorted(self._told_nothing.items(), key=lambda p: p[1].times)}
+
+    def _samples(self, results: Sequence[tuple[_Flight, ProbeAnswer]]) -> ProbeSamples:
         names = {name: at for at, name in enumerate(self._layout.replicas)}
-        results = [(flight, flight.answer.result()) for flight in ended]
         self.stated |= {one.due.replica: answer.fingerprint for one, answer in results if answer.fingerprint}
         rows = [self._row(answer) for _, answer in results]
         answered = [answer.outcome == ProbeOutcome.ANSWERED for _, answer in results]
+        ended = [flight for flight, _ in results]
         prompts = [self._number(flight) for flight in ended]
         return ProbeSamples(
             replica=np.array([[names[flight.due.replica] for flight in ended]], dtype=np.int64),

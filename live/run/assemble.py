@@ -27,6 +27,7 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.statistics import GatewayLogs
 from live.observe.metrics import EngineReading, gauge
 from live.observe.passive import PassiveWatch
+from live.observe.scrape_notes import ScrapeWatch
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
 from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right
@@ -53,23 +54,27 @@ class Assembled:
     log: DecisionLog
     prober: Prober
     passive: PassiveWatch
+    scrapes: ScrapeWatch
     told: tuple[str, ...]
     folder: Path  # state and log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watches:
-    """Who is told of scrapes."""
+    """Who scrapes, and who is told of it."""
 
+    scraper: Scraper
     prober: Prober
     passive: PassiveWatch
     crowding: Crowding
+    scrapes: ScrapeWatch
 
     def receive(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
         self.prober.receive(gauge("waiting", readings))
         self.prober.paces |= self.crowding.paces(readings)
         self.passive.receive(readings)
+        self.scrapes.receive(readings)
 
 
 @contextmanager
@@ -164,16 +169,16 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
     clock = SteadyClock(not_before_at_s=0.0 if state is None else float(state.now_s[0]))
     with ExitStack() as stack:
         prober = stack.enter_context(_prober(world, options, setup, plan, clock))
-        watches = _Watches(prober=prober, passive=PassiveWatch(), crowding=Crowding(plan.tokens_per_s))
+        watches = _watches(world, options, plan, prober)
         users = stack.enter_context(sampled(setup.fleet, prober, world.folder, options.sampled_port))
-        source = stack.enter_context(closing(_source(world, options, setup, clock, watches, users.probes)))
+        source = stack.enter_context(closing(_source(world, setup, clock, watches, users.probes)))
         decide(initial_state(setup, 1), source.read(), setup)  # compiles; what was before is nobody's
         told = recipe(documents, options, world.by_kernel(), rates)
         evidence = stack.enter_context(closing(_evidence(world, options, setup, plan)))
         beginning = Beginning(setup=setup, state=state, documents=told, code_version=code_version())
         log = stack.enter_context(closing(DecisionLog(world.folder, beginning)))
         keeper = StateKeeper(world.folder, setup, fleet=world.fleet)
-        alarms = PassiveJournal(log, watches.passive)
+        alarms = PassiveJournal(log, watches.passive, watches.scrapes)
         actuator = _actuator(world, setup)
         returns, how = returning(world, options, plan.prompts, stack) if actuator else (None, "")
         ports = ControlPorts(
@@ -190,6 +195,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
             log=log,
             prober=prober,
             passive=watches.passive,
+            scrapes=watches.scrapes,
             told=(*found.told, *users.told, *filter(None, [how]), *_begun(log, state is not None, why)),
             folder=world.folder,
         )
@@ -223,9 +229,19 @@ def _prober(
     return Prober(setup.layout, plan, urls, world.model, clock.now_ms() / MS_PER_S, client)
 
 
+def _watches(world: World, options: RunOptions, plan: ProbePlan, prober: Prober) -> _Watches:
+    scraper = Scraper(client=access(options, world.replicas[0].url).client())
+    return _Watches(
+        scraper=scraper,
+        prober=prober,
+        passive=PassiveWatch(),
+        crowding=Crowding(plan.tokens_per_s),
+        scrapes=ScrapeWatch(lambda: scraper.failed, lambda: prober.told_nothing),
+    )
+
+
 def _source(
     world: World,
-    options: RunOptions,
     setup: ControllerSetup,
     clock: SteadyClock,
     watches: _Watches,
@@ -235,7 +251,7 @@ def _source(
         SourceParts(
             layout=setup.layout,
             discovery=world.discovery,
-            scraper=Scraper(client=access(options, world.replicas[0].url).client()),
+            scraper=watches.scraper,
             clock=clock,
             statistics=world.statistics,
             prober=probes,

@@ -18,12 +18,14 @@ from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
+from live.control.alarms_told import passive_line, scrapes_line
 from policies.registry import make_configuration, make_policy
 from policies.supervised import kept_by, own_meta
+from scripts.cli.logged_alarms import known
 from scripts.cli.options import LARGEST_SEED, options
 from scripts.cli.telling.bundling import write_bundle
 from scripts.cli.telling.decision_log import Tick
-from scripts.cli.telling.explaining import METHODS, Explained, Wanted, from_log, from_scenario, passive_line
+from scripts.cli.telling.explaining import METHODS, Explained, Wanted, from_log, from_scenario
 from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
@@ -151,6 +153,8 @@ def text_lines(found: Explained) -> list[str]:
     if not (found.ticks or found.missing):
         lines.append("no tick there, or none that moved anything")
     lines += [f"{_instant(one['now_s'])}: {passive_line(one)}" for one in found.passive]
+    lines += [f"{_instant(one['now_s'])}: {scrapes_line(one)}" for one in found.scrapes]
+    lines += [one.line(_instant) for one in found.quiet]
     for tick in found.ticks:
         lines += ["", *tick_lines(tick)]
     return lines
@@ -262,14 +266,10 @@ def _evidence_lines(tick: Tick) -> list[str]:
     moved = {move["slice"] for move in tick["moves"]} or {e["slice"] for e in tick["evidence"]}
     return [
         f"  alarm {e['clause_id']} on {e['kernel']}/{e['slice']}: "
-        f"{_known(e['estimate'])} against {_known(e['limit'])} from {e['observations']:.0f} observations"
+        f"{known(e['estimate'])} against {known(e['limit'])} from {e['observations']:.0f} observations"
         for e in tick["evidence"]
         if e["slice"] in moved
     ]
-
-
-def _known(value: float | None) -> str:
-    return "what is not known" if value is None else f"{value:.4g}"
 
 
 def _attribution_lines(part: dict[str, Any]) -> list[str]:

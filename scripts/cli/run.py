@@ -17,6 +17,7 @@ from scripts.cli.options import options
 
 if TYPE_CHECKING:
     from controller.options import ControllerSetup
+    from live.control.alarms_told import AlarmTeller
     from live.control.loop import Turn
     from live.run.assemble import Assembled
     from live.run.options import RunOptions
@@ -98,6 +99,7 @@ class RunRequest:
 def run(asked: RunRequest) -> None:
     """Drive the fleet of `selvage fleet up`, or servers of others: judge them, or move what they get."""
     from live.control import clocks
+    from live.control.alarms_told import AlarmTeller
     from live.control.metrics import ControllerMetrics
 
     _refuse_contradictions(asked)
@@ -115,6 +117,7 @@ def run(asked: RunRequest) -> None:
             observes=controller.observes,
             sent_tokens=lambda: prober.sent_tokens,
             passive=one.passive.alarms,
+            scrapes=one.scrapes.in_force,
         )
         url, close = metrics.serve(asked.metrics_port, asked.metrics_address)
         stack.callback(close)
@@ -124,22 +127,24 @@ def run(asked: RunRequest) -> None:
         typer.echo(
             f"{controller.setup.policy.policy_id} {does}; metrics at {url}; log in {one.folder}", err=True
         )
-        controller.watch(metrics, _Teller(controller.setup))
+        controller.watch(
+            metrics, _Teller(controller.setup, AlarmTeller(controller.setup, one.passive, one.scrapes))
+        )
         turns = clocks.run_on_the_beat(controller.step, controller.setup.fleet.tick_s, stop, asked.seconds)
     typer.echo(f"ended after {turns} turns; the last table stands", err=True)
 
 
 class _Teller:
-    """``TurnWatcher`` that says moves and failures on the terminal, a failure that lasts once."""
+    """``TurnWatcher`` that says moves, alarms and failures on the terminal, a failure that lasts once."""
 
-    def __init__(self, setup: ControllerSetup) -> None:
-        self._setup, self._last = setup, ""
+    def __init__(self, setup: ControllerSetup, alarms: AlarmTeller) -> None:
+        self._setup, self._alarms, self._last = setup, alarms, ""
 
     def turn(self, turn: Turn) -> None:
         """Say what is new."""
         from live.control.journal import turn_lines
 
-        for line in turn_lines(turn, self._setup):
+        for line in (*turn_lines(turn, self._setup), *self._alarms.lines(turn)):
             typer.echo(f"{turn.at_s:.0f} {line}", err=True)
         if turn.error and turn.error != self._last:
             typer.echo(f"{turn.at_s:.0f} {turn.error}; the last table stands", err=True)

@@ -56,14 +56,16 @@ def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) ->
 
     ``incident.md`` says all in words, ``timeline.json`` tick by tick, ``decisions.jsonl`` has the lines
     of the log as they are chained, ``evidence-REPLICA.json`` the failing probe with both traces and the
-    engine. DocumentError where nothing moved, or where ``out`` is in use.
+    engine. DocumentError where nothing moved and no alarm was raised, or where ``out`` is in use.
     """
-    if not found.ticks:
-        raise _refused(source, "a tick that moved or condemned something", "none", "give --at SECOND")
+    instants = _instants(found)
+    if not instants:
+        expected = "a tick that moved or condemned something, or an alarm"
+        raise _refused(source, expected, "none", "give --at SECOND")
     if out.exists() and any(out.iterdir()):
         raise _refused(out, "a folder that is new or empty", "files in it", "name another folder")
     files = log_files(source)
-    span = found.ticks[0]["now_s"] - BEFORE_S, found.ticks[-1]["now_s"] + AFTER_S
+    span = min(instants) - BEFORE_S, max(instants) + AFTER_S
     kept = _evidence(files[0].parent / EVIDENCE, span)
     ready_folder(out)
     write_json(out / "timeline.json", found.plain(), indent=1)
@@ -72,6 +74,13 @@ def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) ->
         write_json(out / f"evidence-{one['replica']}.json", one, indent=1)
     write_whole(out / "incident.md", _page(lines, kept))
     return [str(path) for path in sorted(out.iterdir())]
+
+
+def _instants(found: Explained) -> list[float]:
+    """When something moved; where nothing did, when alarms began and ended, s."""
+    moved = [float(tick["now_s"]) for tick in found.ticks]
+    alarmed = [float(one["now_s"]) for one in found.passive]
+    return moved or [*alarmed, *(instant for one in found.quiet for instant in (one.from_s, one.to_s))]
 
 
 def _evidence(folder: Path, span: tuple[float, float]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, open_regular, read_regular_text
 from controller.shield.records import STAGES
-from live.control.chain import PASSIVE, MissingRecords, missing_records, read_chain
+from live.control.chain import PASSIVE, SCRAPES, MissingRecords, missing_records, read_chain
 
 #: A decision record as it stands in a log.
 Tick = dict[str, Any]
@@ -83,6 +83,14 @@ class _Passive(_Read):
     threshold_nats: float
 
 
+class _Scrapes(_Read):
+    now_s: float
+    replica: str
+    what: str
+    began: bool
+    told: str
+
+
 class _Line(_Read):
     """One line of the log."""
 
@@ -111,12 +119,13 @@ def read_decisions(file: Path) -> list[Tick]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldLog:
-    """A log as it is read: its records, alarms of passive signals, and what is missing; a live log alone has
-    the last two.
+    """A log as it is read: its records, alarms of passive signals, what was odd about scrapes, and what is
+    missing; a live log alone has more than records.
     """
 
     ticks: tuple[Tick, ...]
     passive: tuple[Tick, ...] = ()
+    scrapes: tuple[Tick, ...] = ()
     missing: tuple[MissingRecords, ...] = ()
 
 
@@ -124,6 +133,7 @@ def read_told(files: Sequence[Path]) -> ToldLog:
     """The log in ``files``, oldest first; DocumentError as ``read_decisions``."""
     ticks: list[Tick] = []
     passive: list[Tick] = []
+    scrapes: list[Tick] = []
     rows: list[Tick] = []
     for file in files:
         if not _is_chained(file):
@@ -135,18 +145,34 @@ def read_told(files: Sequence[Path]) -> ToldLog:
             if row.get("kind") == "tick":
                 ticks.append(_checked(row, file, number))
             elif row.get("kind") == PASSIVE:
-                passive.append(_passive(row, file, number))
+                passive.append(_beside(_Passive, row, file, number))
+            elif row.get("kind") == SCRAPES:
+                scrapes.append(_beside(_Scrapes, row, file, number))
+            elif row.get("kind") == "start" and row.get("begins") is True and ticks:
+                passive += _forgotten(passive, "signal", ticks[-1]["now_s"])
+                scrapes += _forgotten(scrapes, "what", ticks[-1]["now_s"])
         rows += own
-    return ToldLog(ticks=tuple(ticks), passive=tuple(passive), missing=missing_records(rows))
+    return ToldLog(
+        ticks=tuple(ticks), passive=tuple(passive), scrapes=tuple(scrapes), missing=missing_records(rows)
+    )
 
 
-def _passive(row: Tick, file: Path, number: int) -> Tick:
+def _forgotten(told: Sequence[Tick], name: str, now_s: float) -> list[Tick]:
+    """Ends of what stood of ``told``, by replica and ``name``, when a controller began, which learns every
+    past anew; the last tick before it was at ``now_s``.
+    """
+    newest = {(one["replica"], one[name]): one for one in told}
+    why = "known no more: the controller began anew"
+    return [{**one, "began": False, "now_s": now_s, "why": why} for one in newest.values() if one["began"]]
+
+
+def _beside(model: type[_Read], row: Tick, file: Path, number: int) -> Tick:
     try:
-        _Passive.model_validate(row)
+        model.model_validate(row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise refused(
-            file, number, "an alarm of a passive signal", f"{first['loc']}: {first['msg']}"
+            file, number, f"a line of kind {row.get('kind')}", f"{first['loc']}: {first['msg']}"
         ) from None
     return row
 

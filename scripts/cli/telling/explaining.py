@@ -25,6 +25,7 @@ from live.control.chain import MissingRecords
 from live.control.journal import CONTROL, segments
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
+from scripts.cli.logged_alarms import SLACK_S, QuietAlarm, in_force, moves_something, quiet_alarms
 from scripts.cli.telling.decision_log import Tick, read_told, refused
 from scripts.e5.route import ObservingDriver
 from simulator.drive import ControllerDriver
@@ -34,8 +35,6 @@ from simulator.world.compiled_scenario import CompiledScenario
 #: What stands for the mode in which decisions are taken and not carried out.
 OBSERVED = "observe (nothing below was executed)"
 METHODS = {"occlusion": occlusion, "gradients": integrated_gradients}
-
-_SLACK_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ class Watcher:
         asked = self._ask(decision)
         now_s = float(after.now_s[0])
         inputs = self._inputs(before, decision)
-        if inputs is not None and (self.reference is None or now_s <= self.wanted.reference_s + _SLACK_S):
+        if inputs is not None and (self.reference is None or now_s <= self.wanted.reference_s + SLACK_S):
             self.reference = inputs
         if self._keeps(before, after, decision):
             record = json.loads(record_json(explain(before, after, decision, self.setup, 0, asked)))
@@ -90,7 +89,7 @@ class Watcher:
         """The tick asked for, or one that moved weight, quarantined, released, demoted or promoted."""
         if self.wanted.at_s is not None:
             behind_s = self.wanted.at_s - float(after.now_s[0])
-            return -_SLACK_S <= behind_s < self.setup.fleet.tick_s - _SLACK_S
+            return -SLACK_S <= behind_s < self.setup.fleet.tick_s - SLACK_S
         moved = bool((after.table != before.table).any() or (after.quarantined != before.quarantined).any())
         return moved or bool(decision.demoted[0]) != self.demoted
 
@@ -184,12 +183,18 @@ class Explained:
     ticks: list[Tick]
     passive: list[Tick] = field(default_factory=list)
     """Alarms that no probe raised, of a live log, as they began and ended."""
+    scrapes: list[Tick] = field(default_factory=list)
+    """What was odd about scrapes, of a live log, as it began and ended."""
+    quiet: tuple[QuietAlarm, ...] = ()
+    """Alarms of clauses, of a log, that nothing was moved for."""
     missing: tuple[MissingRecords, ...] = ()
     """What a live log does not hold of what was asked for."""
 
     def plain(self) -> dict[str, Any]:
         """As it is written in JSON."""
         told: dict[str, Any] = {"passive": self.passive} if self.passive else {}
+        told |= {"scrapes": self.scrapes} if self.scrapes else {}
+        told |= {"alarms": [asdict(one) for one in self.quiet]} if self.quiet else {}
         told |= {"missing": [asdict(one) for one in self.missing]} if self.missing else {}
         return {**self.header, "incident": self.incident, "ticks": self.ticks, **told}
 
@@ -251,30 +256,22 @@ def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
         found = sorted({str(line.get("seed")) for line in lines})
         raise refused(file, 0, f"ticks of seed {seed}", f"seeds {', '.join(found) or 'none'}")
     if at_s is None:
-        ticks = [line for line in own if line["moves"] or any(r["new"] for r in line["quarantined"])]
+        ticks = [line for line in own if moves_something(line)]
     else:
         missing = tuple(one for one in missing if one.covers(at_s))
-        ticks = [] if missing else [line for line in own if line["now_s"] <= at_s + _SLACK_S][-1:]
+        ticks = [] if missing else [line for line in own if line["now_s"] <= at_s + SLACK_S][-1:]
     header = {"log": str(file), "policy": own[0]["policy_id"], "seed": seed}
     header |= {} if own[0].get("executed", True) else {"mode": OBSERVED}
-    shown = list(told.passive) if at_s is None else _in_force(told.passive, at_s)
-    return Explained(header=header, incident=None, ticks=ticks, passive=shown, missing=missing)
-
-
-def _in_force(passive: Iterable[Tick], at_s: float) -> list[Tick]:
-    """Of ``passive`` the alarms that had begun and not ended at ``at_s``."""
-    newest = {(one["replica"], one["signal"]): one for one in passive if one["now_s"] <= at_s + _SLACK_S}
-    return [one for one in newest.values() if one["began"]]
-
-
-def passive_line(alarm: Tick) -> str:
-    """Who raised a passive alarm, on what evidence, in which unit; or that it is over."""
-    what = f"passive alarm {alarm['signal']} of {alarm['replica']}"
-    if not alarm["began"]:
-        return f"{what} is over"
-    return (
-        f"{what}: recently {alarm['recent']:.4g} {alarm['unit']}, usually {alarm['usual']:.4g}, at most "
-        f"{alarm['limit']:.4g} by its own past; evidence {alarm['evidence_nats']:.1f} of "
-        f"{alarm['threshold_nats']:.1f} nats from {alarm['observations']} observations of its answers; "
-        "information, it moves nothing"
+    shown, scrapes = list(told.passive), list(told.scrapes)
+    if at_s is not None:
+        shown, scrapes = in_force(shown, "signal", at_s), in_force(scrapes, "what", at_s)
+    quiet = quiet_alarms(own) if at_s is None else ()
+    return Explained(
+        header=header,
+        incident=None,
+        ticks=ticks,
+        passive=shown,
+        scrapes=scrapes,
+        quiet=quiet,
+        missing=missing,
     )

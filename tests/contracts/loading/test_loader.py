@@ -130,6 +130,12 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "'candidate', 'serving', 'known_good' or 'reference', got 'boss'",
         "choose",
     ),
+    "server behind a path": (
+        swap("role: serving", 'role: serving\n      servers: ["https://gw/team/v1"]'),
+        "spec.kernels[1].servers[0]: expected text matching ^https?://",
+        "without a path: a gateway that adds one needs a route at the root",
+    ),
+    "signs in a name": (swap("name: int8", "name: in*t8"), "expected text matching", "inner dashes"),
     "mapping for a list": (swap("[a, b, a]", "{a: b}"), "expected a list, got a mapping", "- "),
     "list for a mapping": (swap("{tier: gold}", "[gold]"), "metadata.labels", ""),
     "duplicate key": (

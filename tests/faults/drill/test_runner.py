@@ -111,6 +111,71 @@ def test_an_undo_that_is_not_clean_fails_and_stays_noted() -> None:
     assert "ledger undone" not in target.told
 
 
+def test_an_undo_that_a_busy_server_refused_is_tried_again() -> None:
+    """It is confirmed later, which is said; then replicas are verified, and the note is closed."""
+    target, said = ScriptedTarget(busy_until_s=UNDO_S + 12.0), list[str]()
+    plan = drill_plan()
+    outcome = judge(plan, run_drill(plan, target, NotedLedger(target.told), said.append))
+    assert outcome.verdict is DrillVerdict.PASSED, outcome.reason
+    assert outcome.run.undo_told == "as scripted, at try 13, 12 s after the first"
+    assert [one.healed for one in outcome.run.mended] == [True]
+    assert target.told[-2:] == ["ledger undone", "end"]
+    assert len([line for line in said if line.startswith("undo at")]) == 2
+    assert target.now_s == UNDO_S + 12 + 20
+
+
+def test_a_late_undo_lengthens_no_drill_beyond_its_load() -> None:
+    """Where nobody is verified either, the end is the latest that the plan states."""
+    target = ScriptedTarget(busy_until_s=UNDO_S + 12.0, heals_at_s=float("inf"))
+    assert judged(target).verdict is DrillVerdict.INCONCLUSIVE
+    assert target.now_s == drill_plan().latest_at_s
+
+
+@pytest.mark.parametrize("how", ["refuses", "gone"])
+def test_an_undo_is_tried_for_a_while_and_not_for_ever(how: str) -> None:
+    """A refused injection is taken back as patiently; a fleet that is gone is asked once."""
+    late = {"refuses": True} if how == "refuses" else {"gone_at_s": 30.0}
+    target = ScriptedTarget(busy_until_s=1e9, **late)
+    outcome = judged(target)
+    assert not outcome.run.undone
+    assert "ledger undone" not in target.told
+    tries = target.told.count("undo bad")
+    assert tries == 1 if how == "gone" else 20 <= tries <= 40
+
+
+def test_nothing_more_is_injected_into_what_is_to_be_ended() -> None:
+    """A guard that is broken when the next fault is due ends the drill before it."""
+    record = healed_record()
+    record.failed[30:40] += 100
+    faults = [
+        {"name": name, "kind": "hang", "target": {"kernel": "fast", "replica": 0}, "onset_s": onset_s}
+        for name, onset_s in (("bad", 20.0), ("worse", 31.0))
+    ]
+    target = ScriptedTarget(episode=record)
+    outcome = judged(target, faults=faults)
+    assert (outcome.verdict, outcome.run.undone_at_s) == (DrillVerdict.FAILED, 31.0)
+    assert "inject worse" not in target.told
+    assert target.told.count("undo bad") == 1
+    assert "outage" in outcome.reason
+
+
+def test_a_fault_that_ends_before_its_time_makes_no_experiment() -> None:
+    """It is undone at once, and the reason is not that it could not be injected."""
+    target = ScriptedTarget(ends_at_s=40.0)
+    outcome = judged(target)
+    assert (outcome.verdict, outcome.reason) == (DrillVerdict.INVALID, "cut short: bad ended by itself")
+    assert (target.told, outcome.run.undone_at_s) == (IN_ORDER, 40.0)
+
+
+def test_a_note_that_cannot_be_closed_takes_no_verdict_away() -> None:
+    """A disk that is full at the end is said; the next start takes back once more."""
+    target, plan = ScriptedTarget(), drill_plan()
+    run = run_drill(plan, target, NotedLedger(target.told, full_at_the_end=True), lambda _: None)
+    outcome = judge(plan, run)
+    assert outcome.verdict is DrillVerdict.PASSED
+    assert "stays open: No space left on device" in run.undo_told
+
+
 def test_without_room_for_the_note_nothing_is_injected() -> None:
     """A full disk ends the drill before the fault."""
     target, plan = ScriptedTarget(), drill_plan()

@@ -32,7 +32,13 @@ def watched(ticks: int) -> ControllerMetrics:
     def passive() -> dict[tuple[str, str], bool | None]:
         return {("a-0", "corrupted"): None, ("a-0", "length_stops"): True}
 
-    metrics = ControllerMetrics(SETUP, observes=True, sent_tokens=lambda: dict(sent), passive=passive)
+    metrics = ControllerMetrics(
+        SETUP,
+        observes=True,
+        sent_tokens=lambda: dict(sent),
+        passive=passive,
+        scrapes=lambda: {("a-0", "mixed")} if sent[LAYOUT.replicas[0]] < 64 * 20 else set(),
+    )
     clock = ManualClock()
     source = ScriptedTelemetry(script(LAYOUT, ticks, drift(LAYOUT, [0, 1], 5.0)))
     one = LiveController(SETUP, ControlPorts(source=source, clock=clock, watchers=(metrics,)))
@@ -86,6 +92,14 @@ def test_what_would_have_moved_is_counted_with_its_cause_and_its_cost() -> None:
     assert read("selvage_probe_tokens_total", {"replica": LAYOUT.replicas[0]}) == 64.0 * 41
     assert read("selvage_errors_total", {"port": "telemetry"}) == 1.0
     assert read("selvage_ticks_total", {"outcome": "decided"}) == 40.0
+
+
+def test_what_is_odd_about_scrapes_is_shown_until_it_is_over() -> None:
+    """1 while it stands, 0 afterwards, nothing where it never was."""
+    for ticks, expected in ((10, 1.0), (40, 0.0)):
+        read = watched(ticks).registry.get_sample_value
+        assert read("selvage_scrape_note_bool", {"replica": "a-0", "what": "mixed"}) == expected
+        assert read("selvage_scrape_note_bool", {"replica": "a-0", "what": "lacking"}) is None
 
 
 def test_alert_rules_name_metrics_and_labels_that_there_are() -> None:

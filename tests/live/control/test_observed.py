@@ -100,7 +100,7 @@ def next_scrape(source: FleetSource) -> tuple[np.ndarray, np.ndarray]:
 
 def exported(finished: int | None) -> str:
     """What a server exports that runs two requests and finished so many."""
-    text = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2\n"
+    text = "process_start_time_seconds 1\nvllm:num_requests_running 2\n"
     if finished is None:
         return text
     name = "vllm:request_success"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from contracts.errors import DocumentError
-from contracts.telemetry import FleetTelemetry, ProbeOutcome, ProbeSamples
+from contracts.telemetry import ProbeOutcome, ProbeSamples
 from controller.initial import initial_state
 from controller.loop import tick
 from live.control.loop import Turn
@@ -26,8 +26,8 @@ from live.probe.prober import Prober
 from live.run.inbox import PATH, offered
 from live.run.sampling import USERS_NUMBER, Sampling, sampled
 from policies.registry import make_configuration
-from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, passive_fleet
-from tests.support.fleets.builders import make_fleet, quiet_telemetry
+from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, answers_seen, passive_fleet
+from tests.support.fleets.builders import make_fleet
 
 RATE = 1000.0  # answers per second that are looked at: all of these tests
 COLUMN = LAYOUT.probe_metrics.index("surprise_outside")
@@ -205,7 +205,7 @@ def test_a_shift_is_seen_by_the_controller_and_moves_nothing() -> None:
     place = fleet.contract.clause_ids.index(CLAUSE)
     state, alarmed = initial_state(setup, 1), []
     for at in range(1, 81):
-        state, decision = tick(state, observed(float(at), outside=at % 2), setup)
+        state, decision = tick(state, answers_seen(float(at), outside=at % 2), setup)
         alarmed.append(bool(decision.judgement.alarm[0, 0, :, place].any()))
         assert not decision.moved[0] or at == 1
         assert not decision.quarantined.any()
@@ -213,18 +213,3 @@ def test_a_shift_is_seen_by_the_controller_and_moves_nothing() -> None:
     assert alarmed[-1]
     assert decision.judgement.health[0, 0].max() > 0.0
     assert decision.judgement.level.max() == 0
-
-
-def observed(now_s: float, outside: int) -> FleetTelemetry:
-    """An idle fleet with one answer of each replica on the first slice."""
-    values = np.full((1, 2, len(LAYOUT.probe_metrics)), np.nan)
-    values[0, :, COLUMN] = outside
-    found = ProbeSamples.of_results(
-        replica=np.array([[0, 1]]),
-        slice=np.zeros((1, 2), dtype=np.int64),
-        prompt=np.full((1, 2), USERS_NUMBER),
-        sampled_at_ms=np.full((1, 2), now_s * 1000.0),
-        values=values,
-        valid=np.ones((1, 2), dtype=np.bool_),
-    )
-    return replace(quiet_telemetry(LAYOUT, now_s), probes=found)

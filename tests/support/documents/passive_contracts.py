@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -11,8 +12,10 @@ from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelContract
 from contracts.loading.loader import load_text
 from contracts.metrics import GENERATION_COLUMNS, PASSIVE_COLUMNS
-from contracts.telemetry import SampleRates
+from contracts.telemetry import FleetTelemetry, ProbeSamples, SampleRates
+from live.run.sampling import USERS_NUMBER
 from scripts.studies.alarms import ProbeFleet
+from tests.support.fleets.builders import quiet_telemetry
 from tests.support.paths import LIBRARY, ROOT
 
 CLAUSE = "S-surprise"
@@ -54,3 +57,18 @@ def passive_fleet() -> ProbeFleet:
     """The fleet under it, probed once a second."""
     rates = SampleRates(probes_per_s=1.0, scrape_interval_s=1.0)
     return ProbeFleet(layout=LAYOUT, contract=compile_contract(passive_contract(), LAYOUT), rates=rates)
+
+
+def answers_seen(now_s: float, outside: int) -> FleetTelemetry:
+    """An idle fleet with one answer of a user by each replica on the first slice."""
+    values = np.full((1, 2, len(LAYOUT.probe_metrics)), np.nan)
+    values[0, :, LAYOUT.probe_metrics.index("surprise_outside")] = outside
+    found = ProbeSamples.of_results(
+        replica=np.array([[0, 1]]),
+        slice=np.zeros((1, 2), dtype=np.int64),
+        prompt=np.full((1, 2), USERS_NUMBER),
+        sampled_at_ms=np.full((1, 2), now_s * 1000.0),
+        values=values,
+        valid=np.ones((1, 2), dtype=np.bool_),
+    )
+    return replace(quiet_telemetry(LAYOUT, now_s), probes=found)

@@ -74,6 +74,8 @@ class ScriptedTarget:
     shows_after: bool = True
     refuses: bool = False
     clean: bool = True
+    busy_until_s: float = 0.0
+    ends_at_s: float = float("inf")
     gone_at_s: float = float("inf")
     stop_at_s: float = float("inf")
     heals: bool = True
@@ -110,11 +112,15 @@ class ScriptedTarget:
             raise DrillError("not here")
 
     def keep(self) -> None:
-        """Nothing has a lease."""
+        """Nothing has a lease, but what ends by itself."""
+        if self.now_s >= self.ends_at_s:
+            raise DrillError("bad ended by itself")
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
         """Note it."""
         self.told.append("undo " + " ".join(one.fault.name for one in strikes))
+        if self.now_s < self.busy_until_s:
+            raise DrillError("the server is busy")
         return self.clean, "as scripted"
 
     def mend(self) -> tuple[Mended, ...]:
@@ -133,6 +139,7 @@ class NotedLedger:
 
     told: list[str]
     full: bool = False
+    full_at_the_end: bool = False
 
     def open(self) -> None:
         """Note it, or fail as a full disk does."""
@@ -141,5 +148,7 @@ class NotedLedger:
         self.told.append("ledger open")
 
     def close(self, how: str) -> None:
-        """Note it."""
+        """Note it, or fail as a full disk does."""
+        if self.full_at_the_end:
+            raise OSError(28, "No space left on device", "drill.json")
         self.told.append(f"ledger {how}")

@@ -1,0 +1,98 @@
+"""Alarms as they begin and end, in words: of clauses, whether or not anything moves for them, and of what
+users' own answers show; and what is odd about scrapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from controller.detect.clauses import moves_traffic
+from controller.explain.tick import ClauseEvidence, explain
+from controller.options import ControllerSetup
+from live.control.loop import Turn
+from live.observe.passive import PassiveAlarm, PassiveWatch
+
+if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+    from live.observe.scrape_notes import ScrapeNote, ScrapeWatch
+
+Place = tuple[str, str, str]
+_INFORMS = "; information, it moves nothing"
+
+
+class AlarmTeller:
+    """Says of each turn which alarms began in it and which are over; remembers those of the turn before."""
+
+    def __init__(
+        self, setup: ControllerSetup, watch: PassiveWatch, scrapes: ScrapeWatch | None = None
+    ) -> None:
+        self._setup, self._watch, self._scrapes = setup, watch, scrapes
+        self._notes: Mapping[tuple[str, str], ScrapeNote] = {}
+        self._passive: Mapping[tuple[str, str], PassiveAlarm] = {}
+        self._clauses: dict[Place, ClauseEvidence] = {}
+        self._alarm = b""
+        moves = moves_traffic(setup.contract) | setup.contract.hard
+        self._informing = {
+            name for name, moving in zip(setup.contract.clause_ids, moves, strict=True) if not moving
+        }
+
+    def lines(self, turn: Turn) -> tuple[str, ...]:
+        """A line for each change."""
+        return (*self._of_passive(), *self._of_clauses(turn), *self._of_scrapes())
+
+    def _of_passive(self) -> list[str]:
+        before, self._passive = self._passive, self._watch.in_force()
+        over = [asdict(before[place]) | {"began": False} for place in before.keys() - self._passive.keys()]
+        begun = [asdict(self._passive[place]) for place in self._passive.keys() - before.keys()]
+        changed = sorted((*begun, *over), key=lambda one: (one["replica"], one["signal"]))
+        return [passive_line(one) for one in changed]
+
+    def _of_scrapes(self) -> list[str]:
+        before, self._notes = self._notes, {} if self._scrapes is None else self._scrapes.in_force()
+        over = [asdict(before[place]) | {"began": False} for place in before.keys() - self._notes.keys()]
+        begun = [asdict(self._notes[place]) for place in self._notes.keys() - before.keys()]
+        changed = sorted((*begun, *over), key=lambda one: (one["replica"], one["what"]))
+        return [scrapes_line(one) for one in changed]
+
+    def _of_clauses(self, turn: Turn) -> list[str]:
+        if turn.decision is None:
+            return []
+        alarm = np.packbits(turn.decision.judgement.alarm[0]).tobytes()
+        if alarm == self._alarm:
+            return []
+        record = explain(turn.before, turn.after, turn.decision, self._setup)
+        now = {(one.clause_id, one.kernel, one.slice): one for one in record.evidence}
+        before, self._alarm, self._clauses = self._clauses, alarm, now
+        begun = [self._line(now[place]) for place in now if place not in before]
+        over = [place for place in before if place not in now]
+        return begun + [f"alarm {clause} on {kernel}/{name} is over" for clause, kernel, name in over]
+
+    def _line(self, one: ClauseEvidence) -> str:
+        informs = _INFORMS if one.clause_id in self._informing else ""
+        return (
+            f"alarm {one.clause_id} on {one.kernel}/{one.slice}: {one.estimate:.4g} against {one.limit:.4g} "
+            f"from {one.observations:.0f} observations{informs}"
+        )
+
+
+def scrapes_line(note: Mapping[str, Any]) -> str:
+    """What is odd about a replica's scrapes, or that it is over."""
+    of_whom = "probes" if note["what"] == "unprobed" else "scrapes"
+    what = f"{of_whom} of {note['replica']}: {note['told']}"
+    return f"{what}; no fault, it moves nothing" if note["began"] else f"{what}: over"
+
+
+def passive_line(alarm: Mapping[str, Any]) -> str:
+    """Who raised a passive alarm, on what evidence, in which unit; or that it is over."""
+    what = f"passive alarm {alarm['signal']} of {alarm['replica']}"
+    if not alarm["began"]:
+        return f"{what} is {alarm.get('why', 'over')}"
+    return (
+        f"{what}: recently {alarm['recent']:.4g} {alarm['unit']}, usually {alarm['usual']:.4g}, at most "
+        f"{alarm['limit']:.4g} by its own past; evidence {alarm['evidence_nats']:.1f} of "
+        f"{alarm['threshold_nats']:.1f} nats from {alarm['observations']} observations of its answers"
+        f"{_INFORMS}"
+    )

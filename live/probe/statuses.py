@@ -1,0 +1,70 @@
+"""HTTP statuses that answer a probe: whose trouble each is, and how long to leave the server alone.
+
+Who is busy (429) or does not take the prober's key (401, 403) says nothing of what users get. Any other 4xx
+is about the request: a server that never answered a probe does not know such requests, as one that chats
+alone or keeps fewer log-probabilities; one that did answer them has changed, and that counts. 5xx is an
+error.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx
+
+from contracts.errors import BrokenAnswerError
+from contracts.telemetry import ProbeOutcome
+from live.measure.endpoint import REFUSED
+
+BUSY = httpx.codes.TOO_MANY_REQUESTS
+#: Nobody is left alone for longer: who is not looked at is not known.
+LONGEST_S = 30.0
+_STEPS = {
+    401: "the prober's key is not taken: --api-key-env, --api-key-file",
+    403: "the prober's key is not taken: --api-key-env, --api-key-file",
+    400: "does it give 20 log-probabilities of prompts (vLLM: --max-logprobs 20), of prompts of token ids?",
+    404: "it has no /v1/completions there, or no such model (--model)",
+    405: "it has no /v1/completions there",
+    422: "it does not know what probes ask for",
+    429: "it is busy, or its gateway limits the prober",
+}
+
+
+class StatusError(BrokenAnswerError):
+    """A server answered a probe by ``status``. retry_after_s: how long it wants to be left alone."""
+
+    def __init__(self, status: int, retry_after_s: float) -> None:
+        step = _STEPS.get(status, "")
+        super().__init__(f"HTTP {status}: {step}" if step else f"HTTP {status}")
+        self.status, self.retry_after_s = status, retry_after_s
+
+
+def refuse_status(answer: httpx.Response) -> None:
+    """StatusError unless ``answer`` is one."""
+    if answer.status_code != httpx.codes.OK:
+        raise StatusError(answer.status_code, retry_after_s(answer.headers.get("retry-after", "")))
+
+
+def retry_after_s(header: str) -> float:
+    """What a ``Retry-After`` asks for, seconds or an instant; 0 to ``LONGEST_S``."""
+    if header.isdecimal():
+        return min(float(header[:6]), LONGEST_S)
+    try:
+        until = parsedate_to_datetime(header)
+        ahead_s = (until - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError, OverflowError):  # no date, or none with a zone
+        return 0.0
+    return min(max(ahead_s, 0.0), LONGEST_S)
+
+
+def outcome_of(status: int) -> ProbeOutcome:
+    """Of a server that answered probes before."""
+    if status == BUSY:
+        return ProbeOutcome.NONE
+    return ProbeOutcome.UNREADABLE if status in REFUSED else ProbeOutcome.FAILED
+
+
+def unfit(status: int) -> bool:
+    """Whether it is about the request, so that of a server that never answered one nothing follows."""
+    return 400 <= status < 500
