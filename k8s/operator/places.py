@@ -42,7 +42,7 @@ class Places:
             for name in self._objects[kind].keys() - listed.keys():
                 self._take(kind, name, None)
             for name, found in listed.items():
-                self._take(kind, name, _read(kind, found))
+                self._take(kind, name, read_of(kind, found))
             if kind not in self._listed:
                 self._listed.add(kind)
                 self.version += 1
@@ -50,7 +50,7 @@ class Places:
     def put(self, kind: str, found: Manifest) -> None:
         """One object of ``kind`` came or changed."""
         with self._lock:
-            self._take(kind, str(found["metadata"]["name"]), _read(kind, found))
+            self._take(kind, str(found["metadata"]["name"]), read_of(kind, found))
 
     def drop(self, kind: str, name: str) -> None:
         """One object of ``kind`` went."""
@@ -107,8 +107,8 @@ def _labels(found: Manifest | None) -> set[tuple[str, str]]:
     return set() if found is None else set((found["metadata"].get("labels") or {}).items())
 
 
-def _read(kind: str, found: Mapping[str, Any]) -> Manifest:
-    """What discovery reads of an object."""
+def read_of(kind: str, found: Mapping[str, Any]) -> Manifest:
+    """What discovery reads of an object of ``kind``; the same of what it has read already."""
     metadata = found["metadata"]
     kept = {key: metadata[key] for key in ("name", "labels", "deletionTimestamp") if metadata.get(key)}
     if kind == SERVICES:
