@@ -53,9 +53,12 @@ def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> ResourceCondi
         return condition("ResolvedRefs", None, "BackendsUnread", loop.standing.discovery_error)
     failed = loop.standing.discovery_error
     stands = (f"pods stand as last seen, because they cannot be read: {failed}",) if failed else ()
-    if not (loop.told or stands):
+    lost = loop.standing.state_problem
+    anew = (f"the controller began anew from the route and the labels of pods: {lost}",) if lost else ()
+    if not (loop.told or stands or anew):
         return found
-    return replace(found, message="; ".join((found.message, *loop.told, *stands)))
+    reason = "BeganAnew" if anew else found.reason
+    return replace(found, reason=reason, message="; ".join((found.message, *loop.told, *stands, *anew)))
 
 
 def _programmed(loop: RouteLoop) -> ResourceCondition:

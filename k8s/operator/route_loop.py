@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from k8s.operator.recent import RecentDecisions
 from k8s.operator.replicas import PodDiscovery
 from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
 from k8s.operator.snapshot import Snapshot, documents_text, held_out, kept_state, snapshot_config
-from k8s.routes.rules import Backend, table_of
+from k8s.routes.rules import Backend, table_begun
 from k8s.routes.writer import WRITTEN, WrittenRoute
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import LaterClock
@@ -39,6 +39,8 @@ from live.control.turns import Decided, UndecidedFleet, setup_key
 CHECK_S = 5.0
 #: The state is kept at once after a move, else after so long.
 KEEP_S = 15.0
+
+_Answer = TypeVar("_Answer")
 
 
 class Journal(TurnWatcher, Protocol):
@@ -108,7 +110,9 @@ class _Switched:
 
 
 class RouteLoop:
-    """Raises DocumentError at construction where the documents do not fit together."""
+    """Raises DocumentError at construction where the documents do not fit together, and ClusterError where
+    nothing that was kept fits and the server does not say what is in force.
+    """
 
     def __init__(self, documents: Documents, parts: LoopParts, kept: Snapshot) -> None:
         self.parts, self.documents, self._together = parts, documents, False
@@ -128,6 +132,8 @@ class RouteLoop:
         self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
         self._switch = _Switched(self.actuator)
         state, problem = kept_state(kept, self.setup)
+        self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
+        begun = self._begin() if state is None else state
         self.clock = parts.clock if state is None else LaterClock(parts.clock, float(state.now_s[0]))
         sensing = Sensing(
             setup=self.setup,
@@ -142,8 +148,7 @@ class RouteLoop:
             clock=self.clock,
             actuator=self._switch if spec.mode == "enforce" else None,
         )
-        self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
-        self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
+        self.controller = LiveController(self.setup, ports, begun)
         self.journal = parts.journal(sensing, self.controller.state)
         if self.journal is not None:
             self.controller.watch(self.journal)
@@ -247,17 +252,15 @@ class RouteLoop:
         """A state that begins with the table in force, where that is one of ours, and with the pods that were
         taken out of rotation: nothing moves.
         """
-        self.standing.discovery_error = self._discover()
-        now_s = self.clock.now_ms() / MS_PER_S
+        _unless_refused(self.discovery.refresh)
+        now_s = self.parts.clock.now_ms() / MS_PER_S
         state = held_out(initial_state(self.setup, 1), self.setup, self.discovery.pods, now_s)
-        try:
-            found = self.parts.cluster.routes.read(self.actuator.target.route.name)
-        except ClusterError:
-            return state
+        name = self.actuator.target.route.name
+        found = _unless_refused(lambda: self.parts.cluster.routes.read(name))
         if found is None or WRITTEN not in (found["metadata"].get("annotations") or {}):
             return state
-        table = table_of(found["spec"].get("rules") or [], self.actuator.target.shape)
-        return state if table is None else altered(state, table=table[None])
+        rules, shape = found["spec"].get("rules") or [], self.actuator.target.shape
+        return altered(state, table=table_begun(rules, shape, state.table[0])[None])
 
     def _discover(self) -> str:
         try:
@@ -281,3 +284,15 @@ class RouteLoop:
         self.standing.checked_at_s = turn.at_s
         if turn.in_force:
             self.actuator.write(self.controller.state.table[0])
+
+
+def _unless_refused(ask: Callable[[], _Answer]) -> _Answer | None:
+    """The answer of ``ask``, None where the server refuses it. Raises ClusterError where it does not answer:
+    who begins without what is in force would move it.
+    """
+    try:
+        return ask()
+    except ClusterError as error:
+        if not error.refused:
+            raise
+        return None
