@@ -15,9 +15,9 @@ from contracts.documents.pool import POOL_GROUP
 from k8s.api.connection import answers
 from k8s.api.pages import listed
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
-from k8s.api.watched import POOL_VERSION, NamespaceWatch
+from k8s.api.watched import NamespaceWatch
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.places import OF_SERVICE, POOLS, Places
+from k8s.operator.places import OF_SERVICE, POOL_VERSION, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
