@@ -72,9 +72,11 @@ def _programmed(loop: RouteLoop) -> ResourceCondition:
         return condition("Programmed", True, "Frozen", told)
     name, actuator = loop.actuator.target.route.name, loop.actuator
     if loop.standing.programmed:
-        return condition(
-            "Programmed", True, "Written", f"HTTPRoute {name} holds the weights of the last plan"
-        )
+        told = f"HTTPRoute {name} holds the weights of the last plan"
+        doubts = f"; whether they are in force nobody knows: {actuator.doubts}" if actuator.doubts else ""
+        if loop.standing.unaccepted:
+            return condition("Programmed", None, "GatewayBehind", told + doubts)
+        return condition("Programmed", True, "Written", told + doubts)
     reason = actuator.last_reason or "Pending"
     return condition("Programmed", False, reason, actuator.last_error or "no plan was written yet")
 

@@ -15,12 +15,13 @@ import numpy as np
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
-from controller.ports import Clock, RoutingPlan
+from controller.ports import Clock
 from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
+from k8s.operator.loop_standing import LoopStanding, SwitchedActuator
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.outcomes import Evaluations
 from k8s.operator.recent import RecentDecisions
@@ -35,8 +36,6 @@ from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWat
 from live.control.stacks import owned
 from live.control.turns import Decided, UndecidedFleet, setup_key
 
-#: The route is read again after so long although nothing moved, so that a foreign edit is seen.
-CHECK_S = 5.0
 #: The state is kept at once after a move, else after so long.
 KEEP_S = 15.0
 
@@ -79,36 +78,6 @@ class LoopParts:
     """Who is told of changed verdicts."""
 
 
-@dataclass(slots=True)
-class LoopStanding:
-    """What the last turn left behind, for status and metrics."""
-
-    turn: Turn | None = None
-    frozen: bool = False
-    discovery_error: str = ""
-    state_problem: str = ""
-    kept_version: tuple[int, bytes] | None = None
-    kept_at_s: float = float("-inf")
-    checked_at_s: float = float("-inf")
-    scraped_at_ms: float = float("nan")
-    """Newest scrape of any replica, of the loop's clock; NaN: none yet."""
-    programmed: bool = False
-
-
-class _Switched:
-    """The actuator behind the break-glass: while it is broken, no plan is taken."""
-
-    def __init__(self, inner: ClusterActuator) -> None:
-        self.inner, self.frozen = inner, False
-
-    @property
-    def last_error(self) -> str:
-        return self.inner.last_error
-
-    def apply(self, plan: RoutingPlan) -> bool:
-        return not self.frozen and self.inner.apply(plan)
-
-
 class RouteLoop:
     """Raises DocumentError at construction where the documents do not fit together, and ClusterError where
     nothing that was kept fits and the server does not say what is in force.
@@ -130,7 +99,7 @@ class RouteLoop:
             layout=layout,
         )
         self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
-        self._switch = _Switched(self.actuator)
+        self._switch = SwitchedActuator(self.actuator)
         state, problem = kept_state(kept, self.setup)
         self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
         begun = self._begin() if state is None else state
@@ -163,6 +132,12 @@ class RouteLoop:
     def enforces(self) -> bool:
         """Whether plans are carried out."""
         return not self.controller.observes
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the route holds the last plan, and no gateway is known not to go by it."""
+        actuator = self.actuator
+        return self.standing.programmed and not (actuator.refusal or actuator.behind)
 
     @property
     def unseen(self) -> str:
@@ -216,6 +191,7 @@ class RouteLoop:
         elif self.enforces:
             self._check(standing.turn)
         standing.programmed = self.actuator.confirmed and not self.actuator.last_reason
+        standing.follow(self.actuator.behind, standing.turn.at_s)
         return standing
 
     def leave_batch(self) -> None:
@@ -278,11 +254,10 @@ class RouteLoop:
             self.controller.state = altered(state, table=pinned[None])
 
     def _check(self, turn: Turn) -> None:
-        """Read the route now and then although nothing moved: somebody may have edited it."""
-        if turn.at_s - self.standing.checked_at_s < CHECK_S:
-            return
-        self.standing.checked_at_s = turn.at_s
-        if turn.in_force:
+        """Read the route now and then although nothing moved: somebody may have edited it, or a gateway may
+        have accepted it meanwhile.
+        """
+        if self.standing.checks(turn.at_s, self.setup.fleet.tick_s) and turn.in_force:
             self.actuator.write(self.controller.state.table[0])
 
 

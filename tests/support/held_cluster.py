@@ -53,6 +53,24 @@ class HeldCluster(MemoryCluster):
         self.written.append(route)
         return super().replace(route, trial=trial)
 
+    def speak(self, names: list[str], said: Mapping[str, tuple[list[Manifest], int]]) -> None:
+        """What gateways say of the route: of each its conditions, and how many generations it is behind."""
+        route = self._routes[POLICY]
+        generation = 10
+        parents = [
+            {
+                "parentRef": {"name": name},
+                "conditions": [{**one, "observedGeneration": generation - late} for one in conditions],
+            }
+            for name, (conditions, late) in said.items()
+        ]
+        self._routes[POLICY] = {
+            **route,
+            "metadata": {**route["metadata"], "generation": generation},
+            "spec": {**route["spec"], "parentRefs": [{"name": name} for name in names]},
+            "status": {"parents": parents},
+        }
+
     def read_config(self, name: str) -> Manifest | None:
         """What was kept."""
         self._ask("read_config")

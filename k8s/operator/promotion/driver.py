@@ -160,7 +160,7 @@ class Promotions:
         view = self._webhooks.look(name, attempt, turn.at_s)
         asked = PromotionSight(
             now_s=turn.at_s,
-            carried=loop.enforces and standing.programmed and not standing.frozen,
+            carried=loop.enforces and loop.in_force and not standing.frozen,
             seen=False,
             offline=attempt.offline,
             approved=attempt.approved,
