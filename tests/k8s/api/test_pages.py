@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -20,6 +21,7 @@ from k8s.api.pages import PAGE_OBJECTS
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.objects import ClusterError
 from k8s.operator.places import PODS, SLICES
+from tests.support.granted import rights
 from tests.support.listening import Answering, listening
 
 MANY = 2 * PAGE_OBJECTS + 7
@@ -165,3 +167,42 @@ def test_events_are_asked_for_by_what_they_are_about(server: Listings, cluster: 
     assert {one["fieldSelector"] for one in server.asked} == {
         "involvedObject.kind=RoutePolicy,involvedObject.name=chat"
     }
+
+
+@pytest.mark.needs("kube_api")
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_real_server_gives_every_object_in_small_pages(
+    api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of pods in pages of seven are those of one listing, with what came and went meanwhile left to
+    the watch that goes on from there; a continue token of no listing is an error, no half of one.
+    """
+    core = client.CoreV1Api(api)
+    names = [f"one-{n:04}" for n in range(230)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda name: core.create_namespaced_pod(namespace, unstarted(name)), names))
+    monkeypatch.setattr("k8s.api.pages._TRIES", (7, 7, None))
+    watched = NamespaceWatch(rights(api), namespace, timeout_s=30.0)
+    version = watched._list(PODS)
+    core.delete_namespaced_pod(names[0], namespace, grace_period_seconds=0, _preload_content=False)
+    core.create_namespaced_pod(namespace, unstarted("two"))
+    assert [one["metadata"]["name"] for one in watched._places.pods({"app": "chat"})] == names
+    monkeypatch.setattr("k8s.api.watched.WINDOW_S", 2)
+    watched._window(PODS, version)
+    found = [one["metadata"]["name"] for one in watched._places.pods({"app": "chat"})]
+    assert found == [*names[1:], "two"]
+    plain = ApiCluster(rights(api), namespace, timeout_s=30.0)
+    assert [one["metadata"]["name"] for one in plain.pods({"app": "chat"})] == found
+    asked = {"limit": 7, "_preload_content": False}
+    with pytest.raises(client.ApiException):
+        core.list_namespaced_pod(namespace, _continue="bm9uZQ", **asked)
+
+
+def unstarted(name: str) -> dict[str, Any]:
+    """A pod that nobody starts."""
+    spec = {
+        "containers": [{"name": "server", "image": "none"}],
+        "schedulingGates": [{"name": "tests.dev/never"}],
+    }
+    return {"metadata": {"name": name, "labels": {"app": "chat"}}, "spec": spec}
