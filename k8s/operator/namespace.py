@@ -229,6 +229,7 @@ class NamespaceOperator:
             told, reason = str(error), reason_of(error)
             self._refused[name] = _Refused(wanted=wanted, told=told, reason=reason)
         else:
+            changed = name in self.loops
             self._drop(name)
             self.loops[name] = fresh
             self._refused.pop(name, None)
@@ -236,6 +237,8 @@ class NamespaceOperator:
             _LOG.info("policy %s: its documents are in force", name, extra=about)
             if anew := fresh.standing.state_problem:
                 _LOG.warning("policy %s: its controller begins anew: %s", name, anew, extra=about)
+            if changed:  # by whoever changed the documents, who need not be told of it
+                fresh.standing.state_problem = ""
             return verdict
         refused_verdict = with_problem(verdict, told, reason)
         return refused_verdict if name in self.loops else self._last_good(name, refused_verdict)
