@@ -178,9 +178,9 @@ class ApiCluster:
         """Newest Events about a resource, newest first: at, type, reason and message of each. For people's
         commands; the operator itself has no right to read Events.
         """
-        about = f"involvedObject.kind={kind},involvedObject.name={name}"
-        method, asked = self._core.list_namespaced_event, {"field_selector": about}
-        rows = self._listed("Events", method, asked, _event_row)
+        kept = partial(_event_row, kind, name)
+        found = self._listed("Events", self._core.list_namespaced_event, {}, kept)
+        rows = [row for row in found if row is not None]
         return sorted(rows, key=lambda row: row["at"], reverse=True)[:_MOST_EVENTS]
 
     def read_config(self, name: str) -> Manifest | None:
@@ -270,6 +270,10 @@ def _unmanaged(found: Manifest) -> Manifest:
     return found
 
 
-def _event_row(found: Manifest) -> dict[str, str]:
+def _event_row(kind: str, name: str, found: Manifest) -> dict[str, str] | None:
+    """What is told of an Event about that resource; None for another one's."""
+    about = found.get("involvedObject") or {}
+    if (about.get("kind"), about.get("name")) != (kind, name):
+        return None
     told = {key: str(found.get(key) or "") for key in ("type", "reason", "message")}
     return {"at": str(found.get("lastTimestamp") or found.get("eventTime") or ""), **told}
