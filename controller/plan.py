@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from controller.decision import Perception
 from controller.judge.judge import Judgement
-from controller.judge.quarantine import QuarantineReason
+from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.ports import Proposal, RoutingPlan
 from controller.shield.apply_plan import Followed, TableChange, follow_rows, turn

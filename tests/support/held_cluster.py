@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from k8s.operator.endpoints import IN_ROTATION, OUT
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import ClusterError, Manifest
-from k8s.operator.snapshot import config_name
+from k8s.operator.pods.endpoints import IN_ROTATION, OUT
+from k8s.operator.records.snapshot import config_name
 from scripts.studies.operator.answers import answer
 from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import MemoryCluster, RecordedWorld

@@ -20,9 +20,9 @@ from k8s.api.cluster import ApiCluster
 from k8s.api.pages import PAGE_OBJECTS
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.objects import ClusterError
-from k8s.operator.places import PODS, SLICES
-from tests.support.granted import rights
-from tests.support.listening import Answering, listening
+from k8s.operator.pods.places import PODS, SLICES
+from tests.support.cluster.granted import rights
+from tests.support.servers.listening import Answering, listening
 
 MANY = 2 * PAGE_OBJECTS + 7
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from k8s.routes.gateways import doubts, gateways_said
-from tests.support.cluster_worlds import Bench
+from tests.support.cluster.cluster_worlds import Bench
 from tests.support.held_cluster import POLICY, HeldWorld
 
 Object = dict[str, Any]

@@ -10,11 +10,11 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 
 from contracts.documents.pool import POOL_GROUP, BackendRef
 from contracts.telemetry import ReplicaState
-from k8s.operator.endpoints import IN_ROTATION, OUT, behind
 from k8s.operator.objects import Cluster
-from k8s.operator.places import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
-from k8s.operator.replicas import KernelBackend, PodDiscovery
-from tests.k8s.operator.test_endpoints import Watched as OfServices
+from k8s.operator.pods.endpoints import IN_ROTATION, OUT, behind
+from k8s.operator.pods.places import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
+from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
+from tests.k8s.operator.pods.test_endpoints import Watched as OfServices
 
 Object = dict[str, Any]
 SERVICE, POOL = (

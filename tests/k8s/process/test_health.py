@@ -14,7 +14,7 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 
 from kubernetes import client
 
-from k8s.operator.probing import Access
+from k8s.operator.telemetry.probing import Access
 from k8s.process.health import COLD_START_S, ReplicaHealth, any_address, health_served
 from k8s.process.serve import Loop, OperatorSettings, SharedConnections
 from k8s.routes.rules import Backend

@@ -1,0 +1,274 @@
+"""The servers behind one backend: EndpointSlices of a Service, or the pods that an InferencePool selects.
+
+A pod that was taken out of rotation has left what the gateway selects; it is found by its other labels, is
+not ready for traffic, and is still scraped and probed. A pod that has ended (evicted, failed) or is being
+deleted is nobody's replica any more: its place is free for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from contracts.documents.pool import POOL_GROUP, BackendRef
+from contracts.telemetry import ReplicaState
+from k8s.operator.objects import Cluster, Manifest
+from k8s.operator.pod_facts import (
+    FINGERPRINT,
+    IN,
+    IN_ROTATION,
+    OUT,
+    UPGRADED,
+    asked_family,
+    has_ended,
+    is_selected,
+    may_be,
+    pod_address,
+    pod_fingerprint,
+    pod_label,
+    serves,
+)
+from k8s.operator.pods.places import POOL_VERSION
+
+#: What is known of pods is used beside what is found behind backends.
+__all__ = ["FINGERPRINT", "IN", "IN_ROTATION", "OUT", "UPGRADED", "behind", "ready_url", "selector_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendEndpoint:
+    """One server."""
+
+    key: str
+    """Pod, or address and port."""
+    pod: str
+    address: str
+    port: int
+    state: ReplicaState
+    in_rotation: bool
+    fingerprint: str = ""
+    movable: bool = True
+    """Whether the label takes it out of what the gateway selects."""
+    label: str = ""
+    """Value of the label now, "" where nobody knows."""
+    label_in: str = IN
+    """Value that brings it into rotation."""
+    uid: str = ""
+    """Of its pod, "" where nobody says: a pod of a StatefulSet comes again under its name."""
+    leaves: str = ""
+    """Kernel in whose rotation it stands though it is none of its servers."""
+
+    @property
+    def url(self) -> str:
+        """Of its server."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundEndpoints:
+    """What stands behind a backend. reason: one word for a condition, "" where nothing is wrong."""
+
+    endpoints: tuple[BackendEndpoint, ...]
+    port: int | None
+    """That servers listen on; None while nobody knows."""
+    reason: str = ""
+    message: str = ""
+    selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the backend selects its pods by."""
+
+
+def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
+    """Servers of ``backend``, in rotation and out of it; ``port``: where they listened last.
+
+    Raises ClusterError.
+    """
+    if backend.kind == "InferencePool":
+        return _behind_pool(cluster, backend.name)
+    return _behind_service(cluster, backend, port)
+
+
+def ready_url(cluster: Cluster, backend: BackendRef) -> str:
+    """Address of a ready pod that is in rotation, "" where there is none. Raises ClusterError."""
+    found = behind(cluster, backend, None).endpoints
+    return next((one.url for one in found if one.in_rotation and one.state == ReplicaState.READY), "")
+
+
+def selector_of(cluster: Cluster, backend: BackendRef) -> dict[str, str]:
+    """The labels that ``backend`` selects its pods by, empty where it is not there. Raises ClusterError."""
+    if backend.kind == "InferencePool":
+        spec = (cluster.inference_pool(backend.name) or {}).get("spec") or {}
+        return dict((spec.get("selector") or {}).get("matchLabels") or {})
+    return dict(((cluster.service(backend.name) or {}).get("spec") or {}).get("selector") or {})
+
+
+def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
+    name = backend.name
+    service = cluster.service(name)
+    if service is None:
+        message = f"there is no Service {name} in this namespace; apply it, or name another backend"
+        return FoundEndpoints(endpoints=(), port=port, reason="BackendNotFound", message=message)
+    spec = service.get("spec") or {}
+    selector, ports = dict(spec.get("selector") or {}), list(spec.get("ports") or [])
+    told = _port_of(ports, backend.port)
+    if ports and told is None:
+        return _without_port(backend, ports, selector)
+    own, value = own_labels(selector), selector.get(IN_ROTATION, IN)
+    movable = bool(own) and IN_ROTATION in selector
+    reason, message = _selector_problem(f"Service {name}", selector) if selector else ("", "")
+    pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
+    gone = {name for name, pod in pods.items() if has_ended(pod)}
+    listed = _listed(cluster.endpoint_slices(name), None if told is None else str(told.get("name") or ""))
+    endpoints = [one for one in listed if one.pod not in gone]
+    port = next((one.port for one in listed), _target_port(told) if port is None else port)
+    found = [
+        replace(
+            one,
+            fingerprint=pod_fingerprint(pods.get(one.pod)),
+            movable=movable,
+            label_in=value,
+            label=pod_label(pods.get(one.pod)),
+        )
+        for one in endpoints
+    ]
+    known = {one.key for one in found} | gone
+    if port is not None:
+        apart = [pod for name, pod in pods.items() if name not in known and pod_label(pod) == OUT]
+        family = asked_family(spec)
+        out = [_of_pod(pod, port, in_rotation=False, movable=movable, family=family) for pod in apart]
+        found += [replace(one, label_in=value) for one in out]
+    return FoundEndpoints(
+        endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector
+    )
+
+
+def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
+    pool, what = cluster.inference_pool(name), f"InferencePool {name}"
+    if pool is None:
+        told = (
+            f"there is no {what} of {POOL_GROUP}/{POOL_VERSION} in this namespace; install its definition "
+            "and apply it, because pools of inference.networking.x-k8s.io, its predecessor, are not read"
+        )
+        return FoundEndpoints(endpoints=(), port=None, reason="BackendNotFound", message=told)
+    spec = pool.get("spec") or {}
+    if strange := sorted((spec.get("selector") or {}).keys() - {"matchLabels"}):
+        told = (
+            f"{what}: expected matchLabels alone in its selector, got {', '.join(map(str, strange))}; "
+            "nobody knows which pods it selects, so write them as matchLabels"
+        )
+        return FoundEndpoints(endpoints=(), port=None, reason="SelectorNotRead", message=told)
+    ports = [one.get("number") for one in spec.get("targetPorts") or []]
+    if len(ports) != 1 or not isinstance(ports[0], int):
+        told = (
+            f"{what}: expected one target port, got {ports}; "
+            "a pod leaves rotation with all its ports, so run one server per pod"
+        )
+        return FoundEndpoints(endpoints=(), port=None, reason="NotOneTargetPort", message=told)
+    selector = {str(k): str(v) for k, v in ((spec.get("selector") or {}).get("matchLabels") or {}).items()}
+    reason, message = _selector_problem(what, selector)
+    own = own_labels(selector)
+    value = selector.get(IN_ROTATION, "")
+    movable = value in (IN, UPGRADED)
+    pods = [one for one in (cluster.pods(own) if own else []) if serves(one) and may_be(one, value)]
+    listed = (_of_pod(pod, ports[0], in_rotation=is_selected(pod, selector), movable=movable) for pod in pods)
+    endpoints = tuple(replace(one, label_in=value or IN) for one in listed)
+    return FoundEndpoints(
+        endpoints=endpoints, port=ports[0], reason=reason, message=message, selector=selector
+    )
+
+
+def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]:
+    """Reason and message where the label cannot take a single pod out; "" where it can."""
+    if not own_labels(selector):
+        told = (
+            f"{what}: expected labels of this kernel's pods in its selector, got {dict(selector)}; add them"
+        )
+        return "SelectsNobody", told
+    if selector.get(IN_ROTATION) not in (IN, UPGRADED):
+        got = selector.get(IN_ROTATION, "no such label")
+        return "NotInSelector", (
+            f'{what}: expected {IN_ROTATION}: "true" in its selector, got {got}; '
+            "add it there and to the pods' template, else no pod can be taken out of rotation"
+        )
+    return "", ""
+
+
+def own_labels(selector: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a kernel's pods, in rotation or not."""
+    return {key: value for key, value in selector.items() if key != IN_ROTATION}
+
+
+def _port_of(ports: Sequence[Manifest], number: int | None) -> Manifest | None:
+    """The port of a Service that a backend names; None where it has none of that number for TCP."""
+    named = (one for one in ports if one.get("port") == number)
+    return next((one for one in named if one.get("protocol") in (None, "TCP")), None)
+
+
+def _without_port(
+    backend: BackendRef, ports: Sequence[Manifest], selector: Mapping[str, str]
+) -> FoundEndpoints:
+    """Nobody: a gateway finds no server either."""
+    told = (
+        f"Service {backend.name}: expected port {backend.port}, as the pool's backend names it, got "
+        f"{sorted(one['port'] for one in ports)}; name a port of the Service, not of its pods"
+    )
+    return FoundEndpoints(endpoints=(), port=None, reason="PortNotFound", message=told, selector=selector)
+
+
+def _target_port(told: Manifest | None) -> int | None:
+    """Where servers listen by what a Service says; None for a port that pods know by name."""
+    target = None if told is None else told.get("targetPort", told.get("port"))
+    return target if isinstance(target, int) else None
+
+
+def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoint]:
+    """Servers of EndpointSlices, at the port that they list under the Service's name for it: of a Service
+    with several ports any may come first. named None: nobody knows the name, and the first one is taken.
+
+    A server that stands in several slices, as in one for each family of addresses, is one: IPv4 goes first.
+    """
+    found: dict[str, BackendEndpoint] = {}
+    for one in sorted(slices, key=lambda each: str(each.get("addressType") or "")):
+        ports = [port for port in one.get("ports") or [] if port.get("port")]
+        ports = ports if named is None else [port for port in ports if (port.get("name") or "") == named]
+        for listed in one.get("endpoints") or [] if ports else []:
+            if listed.get("addresses") and not (listed.get("conditions") or {}).get("terminating"):
+                endpoint = _of_slice(listed, int(ports[0]["port"]))
+                found.setdefault(endpoint.key, endpoint)
+    return list(found.values())
+
+
+def _of_slice(endpoint: Mapping[str, Any], port: int) -> BackendEndpoint:
+    """A Service may publish who is not ready (``publishNotReadyAddresses``), which ``serving`` tells."""
+    said, target = endpoint.get("conditions") or {}, endpoint.get("targetRef") or {}
+    serves = said.get("ready") is not False and said.get("serving") is not False
+    state = ReplicaState.READY if serves else ReplicaState.STARTING
+    pod = str(target.get("name", "")) if target.get("kind", "Pod") == "Pod" else ""
+    address = str(endpoint["addresses"][0])
+    key = pod or f"{address}:{port}"
+    uid = str(target.get("uid") or "")
+    return BackendEndpoint(
+        key=key, pod=pod, address=address, port=port, state=state, in_rotation=True, uid=uid
+    )
+
+
+def _of_pod(
+    pod: Manifest, port: int, *, in_rotation: bool, movable: bool, family: str = "IPv4"
+) -> BackendEndpoint:
+    """A pod by itself: as ready as its own condition says, at the address where it was asked in rotation."""
+    status = pod.get("status") or {}
+    conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
+    state = ReplicaState.READY if conditions.get("Ready") == "True" else ReplicaState.STARTING
+    name = str(pod["metadata"]["name"])
+    return BackendEndpoint(
+        key=name,
+        pod=name,
+        address=pod_address(status, family),
+        port=port,
+        state=state,
+        in_rotation=in_rotation,
+        fingerprint=pod_fingerprint(pod),
+        movable=movable,
+        label=pod_label(pod),
+        uid=str(pod["metadata"].get("uid") or ""),
+    )
