@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from kubernetes import client
 
 from contracts.documents.pool import POOL_GROUP
 from k8s.api.connection import answers
+from k8s.api.pages import listed
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
-from k8s.api.watched import POOL_VERSION, NamespaceWatch
+from k8s.api.watched import NamespaceWatch
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.pods.places import OF_SERVICE, POOLS, Places
+from k8s.operator.pods.places import OF_SERVICE, POOL_VERSION, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
 #: Events about one resource that are told.
 _MOST_EVENTS = 20
+
+_Kept = TypeVar("_Kept")
 
 
 class _GuardedRoutes:
@@ -174,18 +178,9 @@ class ApiCluster:
         """Newest Events about a resource, newest first: at, type, reason and message of each. For people's
         commands; the operator itself has no right to read Events.
         """
-        with answers("Events"):
-            listed = self._core.list_namespaced_event(self._namespace, _request_timeout=self._timeout_s).items
-        found = [one for one in listed if _is_about(one.involved_object, kind, name)]
-        rows = [
-            {
-                "at": "" if one.last_timestamp is None else one.last_timestamp.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                "type": str(one.type),
-                "reason": str(one.reason),
-                "message": str(one.message),
-            }
-            for one in found
-        ]
+        kept = partial(_event_row, kind, name)
+        found = self._listed("Events", self._core.list_namespaced_event, {}, kept)
+        rows = [row for row in found if row is not None]
         return sorted(rows, key=lambda row: row["at"], reverse=True)[:_MOST_EVENTS]
 
     def read_config(self, name: str) -> Manifest | None:
@@ -224,12 +219,10 @@ class ApiCluster:
 
     def _all(self, kind: str) -> dict[str, Manifest]:
         """Objects of ``kind`` by name."""
-        with answers(f"{kind}s"):
-            found = self._custom.list_namespaced_custom_object(
-                GROUP, VERSION, self._namespace, resource_named(kind).plural, _request_timeout=self._timeout_s
-            )
+        method = partial(self._custom.list_namespaced_custom_object, GROUP, VERSION)
+        found = self._listed(f"{kind}s", method, {"plural": resource_named(kind).plural}, _unmanaged)
         own = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind}
-        return {one["metadata"]["name"]: {**own, **one} for one in found["items"]}
+        return {one["metadata"]["name"]: {**own, **one} for one in found}
 
     def _custom_object(self, told: str, what: Mapping[str, str]) -> Manifest | None:
         """A custom resource, None where there is none; ``what``: its group, version, plural and name."""
@@ -245,9 +238,19 @@ class ApiCluster:
         return found
 
     def _many(self, what: str, method: Callable[..., Any], selector: str) -> list[Manifest]:
+        return self._listed(what, method, {"label_selector": selector}, _unmanaged)
+
+    def _listed(
+        self,
+        what: str,
+        method: Callable[..., Any],
+        asked: Mapping[str, str],
+        kept: Callable[[Manifest], _Kept],
+    ) -> list[_Kept]:
+        """Every object that ``method`` lists, as ``kept`` makes it of each; every page has ``timeout_s``."""
+        ask = partial(method, self._namespace, **asked, _request_timeout=self._timeout_s)
         with answers(what):
-            found = method(self._namespace, label_selector=selector, _request_timeout=self._timeout_s)
-        return [self._api.sanitize_for_serialization(one) for one in found.items]
+            return listed(ask, kept).objects
 
     def _one(self, what: str, method: Callable[..., Any], name: str) -> Manifest | None:
         with answers(what):
@@ -261,5 +264,16 @@ class ApiCluster:
         return plain
 
 
-def _is_about(told: client.V1ObjectReference, kind: str, name: str) -> bool:
-    return (told.kind, told.name) == (kind, name)
+def _unmanaged(found: Manifest) -> Manifest:
+    """``found`` without what says who wrote which field, which may be most of it and nobody reads."""
+    found["metadata"].pop("managedFields", None)
+    return found
+
+
+def _event_row(kind: str, name: str, found: Manifest) -> dict[str, str] | None:
+    """What is told of an Event about that resource; None for another one's."""
+    about = found.get("involvedObject") or {}
+    if (about.get("kind"), about.get("name")) != (kind, name):
+        return None
+    told = {key: str(found.get(key) or "") for key in ("type", "reason", "message")}
+    return {"at": str(found.get("lastTimestamp") or found.get("eventTime") or ""), **told}

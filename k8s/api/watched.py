@@ -1,9 +1,10 @@
 """Services, EndpointSlices, pods and InferencePools of a namespace, listed once and then watched.
 
-One connection per kind. Level-based: a watch that ends goes on where it stopped, one that failed or fell
-behind (410 Gone) begins with a new listing. While any of them is out of touch ``places`` is None, and whoever
-asks reads the server itself. InferencePools are watched from the first time that somebody asks for one: a
-cluster without that kind has none, and one where nobody asks need not let us read them.
+One connection per kind, listed page by page. Level-based: a watch that ends goes on where it stopped, one
+that failed or fell behind (410 Gone) begins with a new listing. While any of them is out of touch ``places``
+is None, and whoever asks reads the server itself. InferencePools are watched from the first time that
+somebody asks for one: a cluster without that kind has none, and one where nobody asks need not let us read
+them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from kubernetes import client
 from kubernetes.watch.watch import iter_resp_lines
 
 from contracts.documents.pool import POOL_GROUP
+from k8s.api.pages import listed
 from k8s.operator.objects import Manifest
-from k8s.operator.pods.places import BUILT_IN, PODS, POOLS, SERVICES, SLICES, Places
+from k8s.operator.pods.places import BUILT_IN, PODS, POOL_VERSION, POOLS, SERVICES, SLICES, Places, read_of
 
 _LOG = logging.getLogger(__name__)
 #: One watch lasts so long, then the next goes on from there: a connection that died unseen is found by then.
@@ -31,8 +33,6 @@ WINDOW_S = 10
 STALE_S = 2.0 * WINDOW_S
 #: After a failure.
 PAUSE_S = 1.0
-#: Version of InferencePool that is read.
-POOL_VERSION = "v1"
 
 
 class _Gone(Exception):
@@ -101,6 +101,7 @@ class NamespaceWatch:
                 self._told.pop(kind, None)
             except _Gone:
                 version = ""
+                self._stop.wait(PAUSE_S)  # a server that ends every watch so is not listed without a pause
             except Exception as error:  # whatever a server answers, this kind is listed anew
                 version = ""
                 self._tell(kind, error)
@@ -109,27 +110,24 @@ class NamespaceWatch:
     def _list(self, kind: str) -> str:
         """List all of ``kind``; the version that a watch goes on from."""
         try:
-            answer = self._get(kind)
+            found = listed(partial(self._get, kind), partial(read_of, kind))
         except client.ApiException as error:
             if (kind, error.status) != (POOLS, HTTPStatus.NOT_FOUND):
                 raise
             self._places.renew(kind, [])  # a kind that the cluster lacks
             self._stop.wait(PAUSE_S)
             return ""
-        found = json.loads(answer.data)
-        self._places.renew(kind, found["items"])
+        self._places.renew(kind, found.objects)
         self.listings += 1
-        return str(found["metadata"]["resourceVersion"])
+        return found.version
 
     def _window(self, kind: str, version: str) -> str:
         """Watch ``kind`` for one window; the version it got to."""
-        answer = self._get(
-            kind,
-            watch=True,
-            resource_version=version,
-            allow_watch_bookmarks=True,
-            timeout_seconds=WINDOW_S,
-        )
+        asked = {"resource_version": version, "allow_watch_bookmarks": True, "timeout_seconds": WINDOW_S}
+        try:
+            answer = self._get(kind, watch=True, **asked)
+        except client.ApiException as error:
+            raise _Gone if error.status == HTTPStatus.GONE else error from None
         try:
             for event in _events(answer):
                 if self._stop.is_set():
@@ -154,12 +152,7 @@ class NamespaceWatch:
         """The answer to a listing, or to a watch, that nobody has read yet."""
         limits_s = self._timeout_s, self._timeout_s + WINDOW_S
         asked = {**query, "_preload_content": False, "_request_timeout": limits_s}
-        answer = self._methods[kind](self._namespace, **asked)
-        if answer.status == HTTPStatus.GONE:
-            raise _Gone
-        if answer.status != HTTPStatus.OK:
-            raise client.ApiException(status=answer.status, reason=answer.reason)
-        return answer
+        return self._methods[kind](self._namespace, **asked)
 
     def _tell(self, kind: str, error: Exception) -> None:
         """Log a failure that lasts once."""

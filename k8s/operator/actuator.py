@@ -17,8 +17,9 @@ from controller.ports import RoutingPlan
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.pods.endpoints import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import PodReplica
+from k8s.routes.gateways import GatewaySaid, doubts, gateways_said
 from k8s.routes.rules import RouteShape, Rule, route_rules
-from k8s.routes.writer import RouteError, WrittenRoute, gateway_refusal, put_rules
+from k8s.routes.writer import RouteError, WrittenRoute, put_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,23 @@ class ClusterActuator:
         """Times that the route was written."""
         self.confirmed = False
         """Whether the route was ever seen to hold a plan of ours."""
-        self.refusal = ""
+        self._refusals: dict[str, str] = {}
+        self._said = GatewaySaid(verdicts={}, behind={}, silent=())
+
+    @property
+    def refusal(self) -> str:
         """What gateways said last against the route as it was written, "" for nothing."""
+        return "; ".join(one for one in self._refusals.values() if one)
+
+    @property
+    def behind(self) -> tuple[tuple[str, int], ...]:
+        """Gateways that have not accepted the route as it is, and the generation that they looked at last."""
+        return tuple(sorted(self._said.behind.items()))
+
+    @property
+    def doubts(self) -> str:
+        """Why what the route holds may not be in force, "" where its gateways accept it."""
+        return doubts(self._said)
 
     def apply(self, plan: RoutingPlan) -> bool:
         """Write the first fleet of ``plan``; True once route and labels are as it says."""
@@ -75,8 +91,10 @@ class ClusterActuator:
         except ClusterError as error:
             return self._failed("ServerRefused" if error.refused else "ServerUnreachable", str(error))
         self.writes += done.written
-        said = gateway_refusal(done.stored)
-        self.refusal = self.refusal if said is None else said
+        self._said = said = gateways_said(done.stored)
+        there = said.verdicts.keys() | said.behind.keys()
+        before = {name: told for name, told in self._refusals.items() if name in there}
+        self._refusals = {**before, **said.verdicts}
         self.last_error = self.last_reason = ""
         self.confirmed = True
         return True

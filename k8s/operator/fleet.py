@@ -6,6 +6,7 @@ Pure but for files. What a running loop does not take is told apart by fingerpri
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -135,6 +136,14 @@ def with_problem(verdict: PolicyAdmission, problem: str, reason: str = "DoesNotF
     """``verdict`` with ResolvedRefs False for ``reason``; its documents are not taken."""
     resolved = condition("ResolvedRefs", False, reason, problem)
     return PolicyAdmission(accepted=verdict.accepted, resolved=resolved, documents=None)
+
+
+def with_note(verdict: PolicyAdmission, note: str) -> PolicyAdmission:
+    """``verdict`` with ``note`` in the message of ResolvedRefs; "" for nothing to add."""
+    if not note:
+        return verdict
+    message = f"{verdict.resolved.message}; {note}"
+    return replace(verdict, resolved=replace(verdict.resolved, message=message))
 
 
 def reason_of(error: Exception) -> str:

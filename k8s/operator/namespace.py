@@ -17,11 +17,11 @@ from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, ObjectReader, PolicyAdmission, PolicyJudge, judge_document
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
-from k8s.operator.fleet import fingerprint, reason_of, with_problem
+from k8s.operator.fleet import fingerprint, reason_of, with_note, with_problem
+from k8s.operator.kept import KeptPolicies
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
-from k8s.operator.records.snapshot import Snapshot, config_name, read_snapshot
 from k8s.operator.report import policy_conditions, pool_conditions
 from k8s.operator.route_loop import LoopParts, RouteLoop
 from k8s.operator.status.conditions import ResourceCondition
@@ -80,6 +80,7 @@ class NamespaceOperator:
         self._refused: dict[str, _Refused] = {}
         self._judge = PolicyJudge(parts.cluster.namespace)
         self._batches = Together()
+        self._kept = KeptPolicies(parts, self.artefacts.want)
         self.together = 0
         """Policies that decided in a batch with others at the last turn."""
         self._current: dict[str, Documents] = {}
@@ -198,9 +199,8 @@ class NamespaceOperator:
         """Take the documents of ``verdict`` into force; the verdict with what speaks against that."""
         documents, loop = verdict.documents, self.loops.get(name)
         if documents is None:
-            if loop is None and verdict.accepted.reason != "RouteTaken":
-                self._last_good(name)
-            return verdict
+            taken = verdict.accepted.reason == "RouteTaken"
+            return verdict if taken or loop is not None else self._last_good(name, verdict)
         if self._current.get(name) is documents:
             return verdict
         wanted = fingerprint(documents)
@@ -219,51 +219,45 @@ class NamespaceOperator:
     ) -> PolicyAdmission:
         """A loop of ``documents``, whose fingerprint is ``wanted``, in the place of the one before."""
         try:
-            fresh = RouteLoop(documents, self.parts, self._kept(name))
+            fresh = RouteLoop(documents, self.parts, self._kept.snapshot(name, self.loops.get(name)))
+        except ClusterError as error:
+            told = f"nothing begins before it is known what was in force: {error}"
+            return with_problem(verdict, told, "StateUnread")
         except MissingArtefactError as error:
             reason, told = "ArtefactNotFetched", self.artefacts.hold(name, wanted, error.uri)
         except (DocumentError, ValueError) as error:
             told, reason = str(error), reason_of(error)
             self._refused[name] = _Refused(wanted=wanted, told=told, reason=reason)
         else:
+            changed = name in self.loops
             self._drop(name)
             self.loops[name] = fresh
             self._refused.pop(name, None)
             about = fields(policy=name, route=documents.policy.spec.route.name)
             _LOG.info("policy %s: its documents are in force", name, extra=about)
+            if anew := fresh.standing.state_problem:
+                _LOG.warning("policy %s: its controller begins anew: %s", name, anew, extra=about)
+            if changed:  # by whoever changed the documents, who need not be told of it
+                fresh.standing.state_problem = ""
             return verdict
-        if name not in self.loops:
-            self._last_good(name)
-        return with_problem(verdict, told, reason)
+        refused_verdict = with_problem(verdict, told, reason)
+        return refused_verdict if name in self.loops else self._last_good(name, refused_verdict)
+
+    def _last_good(self, name: str, verdict: PolicyAdmission) -> PolicyAdmission:
+        """Go on with the documents that a leader before kept, where those of today are not sound; ``verdict``
+        with what speaks against those.
+        """
+        loop = self._kept.last_good(name)
+        if loop is not None:
+            self.loops[name] = loop
+        return with_note(verdict, self._kept.problem(name))
 
     def _drop(self, name: str) -> None:
         self._current.pop(name, None)
+        self._kept.forget(name)
         loop = self.loops.pop(name, None)
         if loop is not None:
             loop.close()
-
-    def _last_good(self, name: str) -> None:
-        """Go on with the documents that a leader before kept, where those of today are not sound."""
-        kept = self._kept(name)
-        if kept.documents is None:
-            return
-        try:
-            self.loops[name] = RouteLoop(kept.documents, self.parts, kept)
-        except MissingArtefactError as error:
-            self.artefacts.want(error.uri)
-        except (DocumentError, ValueError) as error:
-            _LOG.warning(
-                "policy %s: the kept documents fit no more: %s", name, error, extra=fields(policy=name)
-            )
-
-    def _kept(self, name: str) -> Snapshot:
-        loop = self.loops.get(name)
-        if loop is not None:  # what is in memory is newer than what was kept
-            return loop.snapshot()
-        try:
-            return read_snapshot(self.parts.cluster.read_config(config_name(name)))
-        except ClusterError as error:
-            return Snapshot(documents=None, state="", problem=str(error))
 
     def _documents(self, seen: Resources, now_s: float) -> None:
         """Status of pools and contracts."""

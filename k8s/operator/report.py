@@ -53,9 +53,12 @@ def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> ResourceCondi
         return condition("ResolvedRefs", None, "BackendsUnread", loop.standing.discovery_error)
     failed = loop.standing.discovery_error
     stands = (f"pods stand as last seen, because they cannot be read: {failed}",) if failed else ()
-    if not (loop.told or stands):
+    lost = loop.standing.state_problem
+    anew = (f"the controller began anew from the route and the labels of pods: {lost}",) if lost else ()
+    if not (loop.told or stands or anew):
         return found
-    return replace(found, message="; ".join((found.message, *loop.told, *stands)))
+    reason = "BeganAnew" if anew else found.reason
+    return replace(found, reason=reason, message="; ".join((found.message, *loop.told, *stands, *anew)))
 
 
 def _programmed(loop: RouteLoop) -> ResourceCondition:
@@ -69,9 +72,11 @@ def _programmed(loop: RouteLoop) -> ResourceCondition:
         return condition("Programmed", True, "Frozen", told)
     name, actuator = loop.actuator.target.route.name, loop.actuator
     if loop.standing.programmed:
-        return condition(
-            "Programmed", True, "Written", f"HTTPRoute {name} holds the weights of the last plan"
-        )
+        told = f"HTTPRoute {name} holds the weights of the last plan"
+        doubts = f"; whether they are in force nobody knows: {actuator.doubts}" if actuator.doubts else ""
+        if loop.standing.unaccepted:
+            return condition("Programmed", None, "GatewayBehind", told + doubts)
+        return condition("Programmed", True, "Written", told + doubts)
     reason = actuator.last_reason or "Pending"
     return condition("Programmed", False, reason, actuator.last_error or "no plan was written yet")
 

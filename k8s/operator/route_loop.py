@@ -8,26 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
-from controller.ports import Clock, RoutingPlan
+from controller.ports import Clock
 from controller.state import ControllerState, altered
 from controller.state_json import state_to_json
 from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
+from k8s.operator.loop_standing import LoopStanding, SwitchedActuator
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.pods.replicas import PodDiscovery
 from k8s.operator.records.snapshot import Snapshot, documents_text, held_out, kept_state, snapshot_config
 from k8s.operator.status.outcomes import Evaluations
 from k8s.operator.status.recent import RecentDecisions
 from k8s.operator.telemetry.sensing import PoolTelemetry, Sensing, usual_rates
-from k8s.routes.rules import Backend, table_of
+from k8s.routes.rules import Backend, table_begun
 from k8s.routes.writer import WRITTEN, WrittenRoute
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import LaterClock
@@ -35,10 +36,10 @@ from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWat
 from live.control.stacks import owned
 from live.control.turns import Decided, UndecidedFleet, setup_key
 
-#: The route is read again after so long although nothing moved, so that a foreign edit is seen.
-CHECK_S = 5.0
 #: The state is kept at once after a move, else after so long.
 KEEP_S = 15.0
+
+_Answer = TypeVar("_Answer")
 
 
 class Journal(TurnWatcher, Protocol):
@@ -77,38 +78,10 @@ class LoopParts:
     """Who is told of changed verdicts."""
 
 
-@dataclass(slots=True)
-class LoopStanding:
-    """What the last turn left behind, for status and metrics."""
-
-    turn: Turn | None = None
-    frozen: bool = False
-    discovery_error: str = ""
-    state_problem: str = ""
-    kept_version: tuple[int, bytes] | None = None
-    kept_at_s: float = float("-inf")
-    checked_at_s: float = float("-inf")
-    scraped_at_ms: float = float("nan")
-    """Newest scrape of any replica, of the loop's clock; NaN: none yet."""
-    programmed: bool = False
-
-
-class _Switched:
-    """The actuator behind the break-glass: while it is broken, no plan is taken."""
-
-    def __init__(self, inner: ClusterActuator) -> None:
-        self.inner, self.frozen = inner, False
-
-    @property
-    def last_error(self) -> str:
-        return self.inner.last_error
-
-    def apply(self, plan: RoutingPlan) -> bool:
-        return not self.frozen and self.inner.apply(plan)
-
-
 class RouteLoop:
-    """Raises DocumentError at construction where the documents do not fit together."""
+    """Raises DocumentError at construction where the documents do not fit together, and ClusterError where
+    nothing that was kept fits and the server does not say what is in force.
+    """
 
     def __init__(self, documents: Documents, parts: LoopParts, kept: Snapshot) -> None:
         self.parts, self.documents, self._together = parts, documents, False
@@ -126,8 +99,10 @@ class RouteLoop:
             layout=layout,
         )
         self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
-        self._switch = _Switched(self.actuator)
+        self._switch = SwitchedActuator(self.actuator)
         state, problem = kept_state(kept, self.setup)
+        self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
+        begun = self._begin() if state is None else state
         self.clock = parts.clock if state is None else LaterClock(parts.clock, float(state.now_s[0]))
         sensing = Sensing(
             setup=self.setup,
@@ -142,8 +117,7 @@ class RouteLoop:
             clock=self.clock,
             actuator=self._switch if spec.mode == "enforce" else None,
         )
-        self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
-        self.controller = LiveController(self.setup, ports, self._begin() if state is None else state)
+        self.controller = LiveController(self.setup, ports, begun)
         self.journal = parts.journal(sensing, self.controller.state)
         if self.journal is not None:
             self.controller.watch(self.journal)
@@ -158,6 +132,12 @@ class RouteLoop:
     def enforces(self) -> bool:
         """Whether plans are carried out."""
         return not self.controller.observes
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the route holds the last plan, and no gateway is known not to go by it."""
+        actuator = self.actuator
+        return self.standing.programmed and not (actuator.refusal or actuator.behind)
 
     @property
     def unseen(self) -> str:
@@ -211,6 +191,7 @@ class RouteLoop:
         elif self.enforces:
             self._check(standing.turn)
         standing.programmed = self.actuator.confirmed and not self.actuator.last_reason
+        standing.follow(self.actuator.behind, standing.turn.at_s)
         return standing
 
     def leave_batch(self) -> None:
@@ -247,17 +228,15 @@ class RouteLoop:
         """A state that begins with the table in force, where that is one of ours, and with the pods that were
         taken out of rotation: nothing moves.
         """
-        self.standing.discovery_error = self._discover()
-        now_s = self.clock.now_ms() / MS_PER_S
+        _unless_refused(self.discovery.refresh)
+        now_s = self.parts.clock.now_ms() / MS_PER_S
         state = held_out(initial_state(self.setup, 1), self.setup, self.discovery.pods, now_s)
-        try:
-            found = self.parts.cluster.routes.read(self.actuator.target.route.name)
-        except ClusterError:
-            return state
+        name = self.actuator.target.route.name
+        found = _unless_refused(lambda: self.parts.cluster.routes.read(name))
         if found is None or WRITTEN not in (found["metadata"].get("annotations") or {}):
             return state
-        table = table_of(found["spec"].get("rules") or [], self.actuator.target.shape)
-        return state if table is None else altered(state, table=table[None])
+        rules, shape = found["spec"].get("rules") or [], self.actuator.target.shape
+        return altered(state, table=table_begun(rules, shape, state.table[0])[None])
 
     def _discover(self) -> str:
         try:
@@ -275,9 +254,20 @@ class RouteLoop:
             self.controller.state = altered(state, table=pinned[None])
 
     def _check(self, turn: Turn) -> None:
-        """Read the route now and then although nothing moved: somebody may have edited it."""
-        if turn.at_s - self.standing.checked_at_s < CHECK_S:
-            return
-        self.standing.checked_at_s = turn.at_s
-        if turn.in_force:
+        """Read the route now and then although nothing moved: somebody may have edited it, or a gateway may
+        have accepted it meanwhile.
+        """
+        if self.standing.checks(turn.at_s, self.setup.fleet.tick_s) and turn.in_force:
             self.actuator.write(self.controller.state.table[0])
+
+
+def _unless_refused(ask: Callable[[], _Answer]) -> _Answer | None:
+    """The answer of ``ask``, None where the server refuses it. Raises ClusterError where it does not answer:
+    who begins without what is in force would move it.
+    """
+    try:
+        return ask()
+    except ClusterError as error:
+        if not error.refused:
+            raise
+        return None

@@ -1,4 +1,4 @@
-"""The operator's process. kopf watches and answers health; the loop looks at everything anew at every tick.
+"""The operator's process. kopf watches; the loop looks at everything anew at every tick.
 
 No handler of kopf's changes a resource: events only nudge the loop, so there are no finalizers, and
 resources can be deleted while the operator is down. What a watch misses the next listing sees.
@@ -38,6 +38,7 @@ from k8s.operator.telemetry.prometheus import PrometheusAccess, PrometheusScrape
 from k8s.operator.telemetry.sensing import PoolReader, Sensing
 from k8s.operator.telemetry.watching import PoolSource, Watching
 from k8s.process.election import Leadership
+from k8s.process.health import ReplicaHealth, any_address, health_served
 from k8s.process.logs import event_provider, event_sink
 from k8s.process.metrics import LoopCounts, OperatorCollector
 from k8s.resources.kinds import GROUP, VERSION, resource_named
@@ -86,7 +87,9 @@ class Loop:
         asking: SharedConnections,
         stop: threading.Event,
         watched: NamespaceWatch | None = None,
+        health: ReplicaHealth | None = None,
     ) -> None:
+        self.health = health or ReplicaHealth()
         self._settings, self._stop, self._asking = settings, stop, asking
         self.failed = False
         self.leadership = Leadership(api, settings.namespace, settings.identity)
@@ -130,6 +133,7 @@ class Loop:
 
     def _run(self) -> None:
         try:
+            self.health.compile(lambda: not self._stop.is_set())
             run_on_the_beat(self.turn, self._settings.tick_s, self._stop)
         except Exception:
             _LOG.exception("the loop ended; routes stay as they are")
@@ -210,25 +214,24 @@ def serve(settings: OperatorSettings) -> bool:
 
     Raises kopf's or the client's errors where there is no cluster.
     """
-    stop = threading.Event()
+    stop, health = threading.Event(), ReplicaHealth()
     about = fields(namespace=settings.namespace, identity=settings.identity)
     with (
+        health_served(health, settings.health_port),
         cluster_client() as api,
         _asking(settings) as asking,
         NamespaceWatch(api, settings.namespace) as watched,
     ):
         _LOG.info("the operator begins", extra=about)
-        loop = Loop(settings, api, asking, stop, watched)
+        loop = Loop(settings, api, asking, stop, watched, health)
         if settings.metrics_port is not None:
             collector = OperatorCollector(loop.operator, loop.counts, loop.leadership.leads)
-            start_http_server(settings.metrics_port, registry=collector.register())
-        health = f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None
+            start_http_server(settings.metrics_port, any_address(), collector.register())
         try:
             kopf.run(
                 registry=_handlers(loop),
                 namespaces=[settings.namespace],
                 standalone=True,
-                liveness_endpoint=health,
                 stop_flag=stop,
             )
         finally:

@@ -130,11 +130,29 @@ def table_of(rules: Sequence[Rule], shape: RouteShape) -> NDArray[np.float64] | 
         rule = by_slice.get(name)
         written = (rule or {}).get("backendRefs") or []
         weights = [one.get("weight", 1) for one in written]
-        keys = [(one.get("group", ""), one.get("kind", "Service"), one.get("name")) for one in written]
-        if keys != [one.key for one in (*shape.kernels, shape.shed)] or not sum(weights) > 0:
+        expected = [one.key for one in (*shape.kernels, shape.shed)]
+        if [_key_of(one) for one in written] != expected or not sum(weights) > 0:
             return None
         found[at] = np.array(weights) / sum(weights)
     return found if len(rules) == len(shape.slices) else None
+
+
+def table_begun(
+    rules: Sequence[Rule], shape: RouteShape, otherwise: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """A table [S, K + 1] to begin with where ``rules`` may be of an earlier ``shape``: of each slice what its
+    rule gives to backends of today; the row of ``otherwise`` where it has no rule or gives them nothing.
+    """
+    keys = [one.key for one in (*shape.kernels, shape.shed)]
+    found, by_slice = otherwise.copy(), {_slice_of(rule, shape): rule for rule in rules}
+    for at, name in enumerate(shape.slices):
+        row = np.zeros(len(keys))
+        for one in by_slice.get(name, {}).get("backendRefs") or []:
+            if (key := _key_of(one)) in keys:
+                row[keys.index(key)] += one.get("weight", 1)
+        if row.sum() > 0:
+            found[at] = row / row.sum()
+    return found
 
 
 def plain_rules(rules: Sequence[Rule]) -> list[Rule]:
@@ -166,6 +184,11 @@ def _filled(found: Any, where: str) -> Any:
         return found
     inner = {key: _filled(one, key) for key, one in found.items() if one not in ([], None)}
     return {**_FILLED.get(where, {}), **inner}
+
+
+def _key_of(written: Rule) -> tuple[str, str, str]:
+    """``Backend.key`` of a backendRef."""
+    return written.get("group", ""), written.get("kind", "Service"), written.get("name", "")
 
 
 def _slice_of(rule: Rule, shape: RouteShape) -> str:

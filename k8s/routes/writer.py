@@ -20,11 +20,6 @@ WRITTEN = "selvage.dev/rules-sha256"
 ASKED = "selvage.dev/asked-sha256"
 #: Reads and writes of one call before it gives up for this tick.
 ATTEMPTS = 5
-#: Conditions of a route's parents, and the status that means that traffic does not go as it is written.
-_REFUSES = {"Accepted": "False", "ResolvedRefs": "False", "PartiallyInvalid": "True"}
-#: Characters of what a gateway says that are told on.
-_MOST_TOLD = 400
-
 Manifest = dict[str, Any]
 
 
@@ -164,21 +159,6 @@ def check_owned(found: Manifest, route: WrittenRoute) -> None:
             f"remove its annotation {WRITTEN} to let {route.owner} write them again"
         )
         raise RouteError("ForeignEdit", message)
-
-
-def gateway_refusal(route: Manifest) -> str | None:
-    """What gateways say against ``route`` as it is now, "" for nothing; None while none has looked at it."""
-    generation, told, looked = route["metadata"].get("generation"), [], False
-    for parent in (route.get("status") or {}).get("parents") or []:
-        name = (parent.get("parentRef") or {}).get("name", "?")
-        for one in parent.get("conditions") or []:
-            if one.get("observedGeneration", generation) != generation:
-                continue
-            looked = True
-            if _REFUSES.get(str(one.get("type"))) == one.get("status"):
-                said = " ".join(str(one.get("message", "")).split())[:_MOST_TOLD]
-                told.append(f"gateway {name}: {one['type']} is {one['status']} ({one.get('reason')}): {said}")
-    return "; ".join(told) if looked else None
 
 
 def _fresh(route: WrittenRoute, rules: list[Rule]) -> Manifest:

@@ -66,7 +66,7 @@ class OperatorRequest:
         str, typer.Option("--shed-service", help="SERVICE:PORT that answers 429, for what is shed.")
     ] = "selvage-refuse:8080"
     metrics_port: Annotated[int, typer.Option("--metrics-port", help="0: no metrics.")] = 9464
-    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz.")] = 8081
+    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz, no /readyz.")] = 8081
     model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
     api_key_file: Annotated[

@@ -11,19 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contracts.documents.pool import BackendRef
+from contracts.documents.pool import POOL_GROUP, BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster, Manifest
+from k8s.operator.pod_facts import (
+    FINGERPRINT,
+    IN,
+    IN_ROTATION,
+    OUT,
+    UPGRADED,
+    asked_family,
+    has_ended,
+    is_selected,
+    may_be,
+    pod_address,
+    pod_fingerprint,
+    pod_label,
+    serves,
+)
+from k8s.operator.pods.places import POOL_VERSION
 
-#: Label of a pod, "true" in its template; part of the backend's selector and never of a Deployment's.
-IN_ROTATION = "selvage.dev/in-rotation"
-#: Values of that label. The first two stand in selectors of backends, the second in that of a candidate that
-#: shares a Deployment with the kernel that it replaces; the third takes a pod out.
-IN, UPGRADED, OUT = "true", "candidate", "false"
-#: Annotation of a pod with the fingerprint that its server states.
-FINGERPRINT = "selvage.dev/fingerprint"
-#: Pods of these phases have ended and will not serve again.
-_ENDED = ("Succeeded", "Failed")
+#: What is known of pods is used beside what is found behind backends.
+__all__ = ["FINGERPRINT", "IN", "IN_ROTATION", "OUT", "UPGRADED", "behind", "ready_url", "selector_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,8 @@ class BackendEndpoint:
     """Value of the label now, "" where nobody knows."""
     label_in: str = IN
     """Value that brings it into rotation."""
+    uid: str = ""
+    """Of its pod, "" where nobody says: a pod of a StatefulSet comes again under its name."""
     leaves: str = ""
     """Kernel in whose rotation it stands though it is none of its servers."""
 
@@ -93,7 +104,11 @@ def selector_of(cluster: Cluster, backend: BackendRef) -> dict[str, str]:
 
 def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
     name = backend.name
-    spec = (cluster.service(name) or {}).get("spec") or {}
+    service = cluster.service(name)
+    if service is None:
+        message = f"there is no Service {name} in this namespace; apply it, or name another backend"
+        return FoundEndpoints(endpoints=(), port=port, reason="BackendNotFound", message=message)
+    spec = service.get("spec") or {}
     selector, ports = dict(spec.get("selector") or {}), list(spec.get("ports") or [])
     told = _port_of(ports, backend.port)
     if ports and told is None:
@@ -102,24 +117,25 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
     movable = bool(own) and IN_ROTATION in selector
     reason, message = _selector_problem(f"Service {name}", selector) if selector else ("", "")
     pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
-    gone = {name for name, pod in pods.items() if _ended(pod)}
+    gone = {name for name, pod in pods.items() if has_ended(pod)}
     listed = _listed(cluster.endpoint_slices(name), None if told is None else str(told.get("name") or ""))
     endpoints = [one for one in listed if one.pod not in gone]
     port = next((one.port for one in listed), _target_port(told) if port is None else port)
     found = [
         replace(
             one,
-            fingerprint=_fingerprint(pods.get(one.pod)),
+            fingerprint=pod_fingerprint(pods.get(one.pod)),
             movable=movable,
             label_in=value,
-            label=_label(pods.get(one.pod)),
+            label=pod_label(pods.get(one.pod)),
         )
         for one in endpoints
     ]
     known = {one.key for one in found} | gone
     if port is not None:
-        apart = [pod for name, pod in pods.items() if name not in known and _label(pod) == OUT]
-        out = [_of_pod(pod, port, in_rotation=False, movable=movable) for pod in apart]
+        apart = [pod for name, pod in pods.items() if name not in known and pod_label(pod) == OUT]
+        family = asked_family(spec)
+        out = [_of_pod(pod, port, in_rotation=False, movable=movable, family=family) for pod in apart]
         found += [replace(one, label_in=value) for one in out]
     return FoundEndpoints(
         endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector
@@ -129,11 +145,20 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
 def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
     pool, what = cluster.inference_pool(name), f"InferencePool {name}"
     if pool is None:
-        told = f"there is no {what} in this namespace; install its definition and apply it"
+        told = (
+            f"there is no {what} of {POOL_GROUP}/{POOL_VERSION} in this namespace; install its definition "
+            "and apply it, because pools of inference.networking.x-k8s.io, its predecessor, are not read"
+        )
         return FoundEndpoints(endpoints=(), port=None, reason="BackendNotFound", message=told)
     spec = pool.get("spec") or {}
-    ports = [int(one["number"]) for one in spec.get("targetPorts") or []]
-    if len(ports) != 1:
+    if strange := sorted((spec.get("selector") or {}).keys() - {"matchLabels"}):
+        told = (
+            f"{what}: expected matchLabels alone in its selector, got {', '.join(map(str, strange))}; "
+            "nobody knows which pods it selects, so write them as matchLabels"
+        )
+        return FoundEndpoints(endpoints=(), port=None, reason="SelectorNotRead", message=told)
+    ports = [one.get("number") for one in spec.get("targetPorts") or []]
+    if len(ports) != 1 or not isinstance(ports[0], int):
         told = (
             f"{what}: expected one target port, got {ports}; "
             "a pod leaves rotation with all its ports, so run one server per pod"
@@ -144,8 +169,8 @@ def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
     own = own_labels(selector)
     value = selector.get(IN_ROTATION, "")
     movable = value in (IN, UPGRADED)
-    pods = [one for one in (cluster.pods(own) if own else []) if _serves(one) and _may_be(one, value)]
-    listed = (_of_pod(pod, ports[0], in_rotation=_selected(pod, selector), movable=movable) for pod in pods)
+    pods = [one for one in (cluster.pods(own) if own else []) if serves(one) and may_be(one, value)]
+    listed = (_of_pod(pod, ports[0], in_rotation=is_selected(pod, selector), movable=movable) for pod in pods)
     endpoints = tuple(replace(one, label_in=value or IN) for one in listed)
     return FoundEndpoints(
         endpoints=endpoints, port=ports[0], reason=reason, message=message, selector=selector
@@ -221,11 +246,16 @@ def _of_slice(endpoint: Mapping[str, Any], port: int) -> BackendEndpoint:
     pod = str(target.get("name", "")) if target.get("kind", "Pod") == "Pod" else ""
     address = str(endpoint["addresses"][0])
     key = pod or f"{address}:{port}"
-    return BackendEndpoint(key=key, pod=pod, address=address, port=port, state=state, in_rotation=True)
+    uid = str(target.get("uid") or "")
+    return BackendEndpoint(
+        key=key, pod=pod, address=address, port=port, state=state, in_rotation=True, uid=uid
+    )
 
 
-def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> BackendEndpoint:
-    """A pod by itself: as ready as its own condition says."""
+def _of_pod(
+    pod: Manifest, port: int, *, in_rotation: bool, movable: bool, family: str = "IPv4"
+) -> BackendEndpoint:
+    """A pod by itself: as ready as its own condition says, at the address where it was asked in rotation."""
     status = pod.get("status") or {}
     conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
     state = ReplicaState.READY if conditions.get("Ready") == "True" else ReplicaState.STARTING
@@ -233,41 +263,12 @@ def _of_pod(pod: Manifest, port: int, *, in_rotation: bool, movable: bool) -> Ba
     return BackendEndpoint(
         key=name,
         pod=name,
-        address=str(status.get("podIP", "")),
+        address=pod_address(status, family),
         port=port,
         state=state,
         in_rotation=in_rotation,
-        fingerprint=_fingerprint(pod),
+        fingerprint=pod_fingerprint(pod),
         movable=movable,
-        label=_label(pod),
+        label=pod_label(pod),
+        uid=str(pod["metadata"].get("uid") or ""),
     )
-
-
-def _selected(pod: Manifest, selector: Mapping[str, str]) -> bool:
-    return selector.items() <= (pod["metadata"].get("labels") or {}).items()
-
-
-def _serves(pod: Manifest) -> bool:
-    """Whether it has an address and has not ended, as the cluster's own endpoints ask."""
-    return bool((pod.get("status") or {}).get("podIP")) and not _ended(pod)
-
-
-def _ended(pod: Manifest) -> bool:
-    """Whether it will not serve again: evicted, failed, through, or being deleted."""
-    phase = (pod.get("status") or {}).get("phase")
-    return phase in _ENDED or bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def _may_be(pod: Manifest, value: str) -> bool:
-    """Whether no other backend with these labels of pods may select it; ``value``: of our selector."""
-    return not value or _label(pod) in ("", value, OUT)
-
-
-def _label(pod: Manifest | None) -> str:
-    labels = {} if pod is None else pod["metadata"].get("labels") or {}
-    return str(labels.get(IN_ROTATION, ""))
-
-
-def _fingerprint(pod: Manifest | None) -> str:
-    annotations = {} if pod is None else pod["metadata"].get("annotations") or {}
-    return str(annotations.get(FINGERPRINT, ""))

@@ -17,6 +17,8 @@ SERVICES, SLICES, PODS, POOLS = "services", "endpointslices", "pods", "inference
 KINDS = (SERVICES, SLICES, PODS, POOLS)
 #: Of every cluster; InferencePools are a kind that a cluster may lack.
 BUILT_IN = (SERVICES, SLICES, PODS)
+#: Version of InferencePool that is read.
+POOL_VERSION = "v1"
 #: Label of an EndpointSlice with the name of its Service.
 OF_SERVICE = "kubernetes.io/service-name"
 #: Annotations of pods that are ours.
@@ -42,7 +44,7 @@ class Places:
             for name in self._objects[kind].keys() - listed.keys():
                 self._take(kind, name, None)
             for name, found in listed.items():
-                self._take(kind, name, _read(kind, found))
+                self._take(kind, name, read_of(kind, found))
             if kind not in self._listed:
                 self._listed.add(kind)
                 self.version += 1
@@ -50,7 +52,7 @@ class Places:
     def put(self, kind: str, found: Manifest) -> None:
         """One object of ``kind`` came or changed."""
         with self._lock:
-            self._take(kind, str(found["metadata"]["name"]), _read(kind, found))
+            self._take(kind, str(found["metadata"]["name"]), read_of(kind, found))
 
     def drop(self, kind: str, name: str) -> None:
         """One object of ``kind`` went."""
@@ -107,17 +109,18 @@ def _labels(found: Manifest | None) -> set[tuple[str, str]]:
     return set() if found is None else set((found["metadata"].get("labels") or {}).items())
 
 
-def _read(kind: str, found: Mapping[str, Any]) -> Manifest:
-    """What discovery reads of an object."""
+def read_of(kind: str, found: Mapping[str, Any]) -> Manifest:
+    """What discovery reads of an object of ``kind``; the same of what it has read already."""
     metadata = found["metadata"]
-    kept = {key: metadata[key] for key in ("name", "labels", "deletionTimestamp") if metadata.get(key)}
+    kept = {key: metadata[key] for key in ("name", "uid", "labels", "deletionTimestamp") if metadata.get(key)}
     if kind == SERVICES:
         spec = found.get("spec") or {}
         named = [
             {key: one.get(key) for key in ("name", "port", "targetPort", "protocol")}
             for one in spec.get("ports") or []
         ]
-        return {"metadata": kept, "spec": {"selector": dict(spec.get("selector") or {}), "ports": named}}
+        read = {"selector": dict(spec.get("selector") or {}), "ports": named}
+        return {"metadata": kept, "spec": {**read, "ipFamilies": list(spec.get("ipFamilies") or [])}}
     if kind == POOLS:
         spec = found.get("spec") or {}
         return {"metadata": kept, "spec": {key: spec.get(key) for key in ("selector", "targetPorts")}}
@@ -127,5 +130,6 @@ def _read(kind: str, found: Mapping[str, Any]) -> Manifest:
     kept["annotations"] = {key: value for key, value in annotations.items() if key.startswith(_OURS)}
     status = found.get("status") or {}
     conditions = [{"type": one["type"], "status": one["status"]} for one in status.get("conditions") or []]
-    shown = {"podIP": status.get("podIP", ""), "phase": status.get("phase", ""), "conditions": conditions}
-    return {"metadata": kept, "status": shown}
+    shown = {key: status.get(key) or "" for key in ("podIP", "phase")}
+    addresses = [{"ip": one["ip"]} for one in status.get("podIPs") or []]
+    return {"metadata": kept, "status": {**shown, "podIPs": addresses, "conditions": conditions}}

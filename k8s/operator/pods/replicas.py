@@ -74,6 +74,8 @@ class PodDiscovery:
         self._stated: dict[str, str] = {}
         """Pod -> fingerprint that its answers state, while an upgrade is announced."""
         self._slots = {kernel.kernel: _kept_slots(kernel, slots or {}) for kernel in kernels}
+        self._uids: dict[str, str] = {}
+        """Key of a server -> uid of its pod when it was seen last."""
         self._ports: dict[str, int | None] = {}
         self._settled_at: int | None = None
         self.pods: tuple[PodReplica, ...] = ()
@@ -142,14 +144,20 @@ class PodDiscovery:
             beyond += _beyond(kernel, servers[kernel.kernel], self._slots[kernel.kernel])
         there = {each.pod for one in servers.values() for each in one}
         self._stated = {pod: told for pod, told in self._stated.items() if pod in there}
+        keys = {each.key for one in servers.values() for each in one}
+        self._uids = {key: uid for key, uid in self._uids.items() if key in keys}
         self.pods, self.beyond = tuple(pods), tuple(beyond)
 
     def _slotted(self, kernel: KernelBackend, found: Sequence[BackendEndpoint]) -> list[PodReplica]:
         """The endpoints in their slots; those beyond the declared number of replicas have none.
 
-        A slot that is left now is empty once: whoever comes next is seen to be another one.
+        A slot that is left now is empty once: whoever comes next is seen to be another one, a pod that came
+        again under its name too.
         """
         present = {one.key: one for one in found}
+        anew = {key for key, one in present.items() if one.uid and self._uids.get(key, one.uid) != one.uid}
+        self._uids |= {key: one.uid for key, one in present.items() if one.uid}
+        present = {key: one for key, one in present.items() if key not in anew}
         before = self._slots[kernel.kernel]
         slots = {key: slot for key, slot in before.items() if key in present}
         free = [slot for slot in _names(kernel) if slot not in before.values()]
@@ -179,7 +187,7 @@ def _beyond(kernel: KernelBackend, found: Sequence[BackendEndpoint], slots: Mapp
     unseen = [
         one for one in found if one.key not in slots and one.in_rotation and one.state == ReplicaState.READY
     ]
-    if not unseen:
+    if not unseen or len(found) <= kernel.replicas:  # who took a place over has it at the next look
         return []
     return [
         f"kernel {kernel.kernel}: {len(unseen)} ready servers beyond its replicas ({kernel.replicas}) take "

@@ -160,7 +160,7 @@ class Promotions:
         view = self._webhooks.look(name, attempt, turn.at_s)
         asked = PromotionSight(
             now_s=turn.at_s,
-            carried=loop.enforces and standing.programmed and not standing.frozen,
+            carried=loop.enforces and loop.in_force and not standing.frozen,
             seen=False,
             offline=attempt.offline,
             approved=attempt.approved,
@@ -201,12 +201,33 @@ def _of_policy(policy: str, seen: Resources) -> list[str]:
 
 
 def _kept(found: Manifest, subject: str) -> PromotionState:
-    """As the status keeps it, where that is about ``subject``; else from the begin."""
+    """As the status keeps it, where that is about ``subject``; else from the begin.
+
+    Of a status that another version wrote otherwise one thing is read all the same: who was rolled back stays
+    out, because nothing else would keep a condemned candidate from being let in again.
+    """
+    status = found.get("status") or {}
     try:
-        state = state_of(found.get("status") or {})
-    except StateError:
-        return PromotionState(subject=subject)
+        state = state_of(status)
+    except StateError as error:
+        if status.get("stage") is None:
+            return PromotionState(subject=subject)
+        name = found["metadata"]["name"]
+        _LOG.warning("promotion %s: its status cannot be read: %s", name, error, extra=fields(promotion=name))
+        out = (status["stage"], status.get("subject")) == (str(PromotionStage.ROLLED_BACK), subject)
+        return _unread(subject, str(error)) if out else PromotionState(subject=subject)
     return state if state.subject == subject else PromotionState(subject=subject)
+
+
+def _unread(subject: str, told: str) -> PromotionState:
+    """Rolled back, and nobody can read why."""
+    return PromotionState(
+        subject=subject,
+        stage=PromotionStage.ROLLED_BACK,
+        verdict=GateOutcome.ERROR,
+        reason="StatusUnread",
+        message=f"it was rolled back, and its status cannot be read: {told}; raise spec.attempt to try again",
+    )
 
 
 def _told(found: Manifest) -> str:

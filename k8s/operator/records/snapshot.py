@@ -11,9 +11,9 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from k8s.resources.kinds import document_of, object_of
 MOST_BYTES = 700_000
 #: How hard gzip tries: a state is kept often and read seldom.
 _LEVEL = 3
+#: Nobody is in any place.
+_NOBODY: Slots = {}
+_Part = TypeVar("_Part")
 _STATE, _SHA256, _DOCUMENTS, _SLOTS = "state.json.gz", "state-sha256", "documents.json", "slots.json"
 
 
@@ -97,19 +100,40 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     """What ``config`` holds; whatever cannot be read is left out and said."""
     if config is None:
         return Snapshot(documents=None, state="")
-    try:
-        data: dict[str, Any] = {**(config.get("data") or {}), **(config.get("binaryData") or {})}
-        documents, slots = _documents(data.get(_DOCUMENTS, "")), _slots(data.get(_SLOTS, "{}"))
-        text = _unpacked(base64.b64decode(data.get(_STATE, "")))
-    except (DocumentError, OSError, EOFError, zlib.error, *MALFORMED) as error:
-        return Snapshot(documents=None, state="", problem=f"the kept state is unreadable: {error}")
-    if canonical_sha256(text) != data.get(_SHA256):
-        problem = "the kept state is not what was written"
-        return Snapshot(documents=documents, state="", problem=problem, slots=slots)
-    if _SLOTS not in data:
-        problem = "the kept state is of an earlier version: it does not say which pod is in which place"
-        return Snapshot(documents=documents, state="", problem=problem)
-    return Snapshot(documents=documents, state=text, slots=slots)
+    data: dict[str, Any] = {**(config.get("data") or {}), **(config.get("binaryData") or {})}
+    read = _Reading()
+    documents = read.part("documents", lambda: _documents(data.get(_DOCUMENTS, "")), None)
+    slots: Slots = read.part("places", lambda: _slots(data.get(_SLOTS, "{}")), _NOBODY)
+    text = read.part("state", lambda: _unpacked(base64.b64decode(data.get(_STATE, ""))), "")
+    if not read.failed("state") and canonical_sha256(text) != data.get(_SHA256):
+        read.problems["state"] = "the kept state is not what was written"
+    if not read.problems and _SLOTS not in data:
+        told = "the kept state is of an earlier version: it does not say which pod is in which place"
+        read.problems["places"] = told
+    whole = not (read.failed("state") or read.failed("places"))
+    problem = "; ".join(read.problems.values())
+    return Snapshot(documents=documents, state=text if whole else "", problem=problem, slots=slots)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Parts of a snapshot that are read each for itself: what another version wrote otherwise spoils its own
+    part alone.
+    """
+
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def part(self, name: str, read: Callable[[], _Part], otherwise: _Part) -> _Part:
+        """What ``read`` returns, ``otherwise`` where it cannot be read."""
+        try:
+            return read()
+        except (DocumentError, OSError, EOFError, zlib.error, *MALFORMED) as error:
+            self.problems[name] = f"the kept {name} cannot be read: {error}"
+            return otherwise
+
+    def failed(self, name: str) -> bool:
+        """Whether a part was not read."""
+        return name in self.problems
 
 
 def kept_state(kept: Snapshot, setup: ControllerSetup) -> tuple[ControllerState | None, str]:

@@ -19,6 +19,9 @@ _LOG = logging.getLogger(__name__)
 _LEVELS = (logging.INFO, logging.WARNING)
 #: Numbers that drift while nothing changes are written so seldom.
 REST_S = 60.0
+#: A status that the server will not take as it is, as where its definition knows a field otherwise, is tried
+#: again after so long, or when it has changed.
+REFUSED_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class Publisher:
     def __init__(self, cluster: Cluster, tick_s: float = 1.0) -> None:
         self._cluster, self._tick_s = cluster, tick_s
         self._last: dict[str, _Last] = {}
+        self._refused: dict[str, tuple[str, float]] = {}
+        """Uid -> the change that the server refused, and when."""
         self.writes = 0
         """Statuses written."""
         self.problem = ""
@@ -67,14 +72,20 @@ class Publisher:
         conditions = as_json(found.conditions, old, generation, _rfc3339(now_s))
         status = {"observedGeneration": generation, "conditions": conditions, **found.body}
         change = canonical_sha256([generation, [_essence(one) for one in conditions], found.key])
+        refused, refused_at_s = self._refused.get(uid, ("", 0.0))
+        if change == refused and now_s - refused_at_s < REFUSED_S:
+            return False
         if not self._due(last, status, change, now_s):
             return False
         try:
             self._cluster.write_status(found.about, status)
         except ClusterError as error:
             self.problem = _said_once(self.problem, str(error), "status")
+            if error.refused:
+                self._refused[uid] = change, now_s
             return False
-        self.problem = ""
+        self._refused.pop(uid, None)
+        self.problem = self.problem if self._refused else ""
         self.writes += 1
         self._last[uid] = _Last(status=status, change=change, written_at_s=now_s)
         self._tell(found, old)
@@ -84,6 +95,7 @@ class Publisher:
         """Keep what was said of these alone."""
         kept = set(uids)
         self._last = {uid: last for uid, last in self._last.items() if uid in kept}
+        self._refused = {uid: refused for uid, refused in self._refused.items() if uid in kept}
 
     def _due(self, last: _Last | None, status: dict[str, Any], change: str, now_s: float) -> bool:
         if last is None:

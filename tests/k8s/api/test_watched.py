@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,11 @@ def pod(name: str, kernel: str) -> dict[str, Any]:
     """A pod that nobody starts."""
     spec = {"containers": [{"name": "server", "image": "none"}]}
     return {"metadata": {"name": name, "labels": {"kernel": kernel}}, "spec": spec}
+
+
+def gone(*_: object, **__: object) -> None:
+    """What the client raises for an answer of that status."""
+    raise client.ApiException(status=410, reason="Gone")
 
 
 def names(cluster: ApiCluster, kernel: str = "fp8") -> list[str]:
@@ -63,7 +67,7 @@ def test_a_watch_that_fell_behind_lists_again(api: client.ApiClient, namespace: 
     with pytest.raises(_Gone):
         watched._heed(PODS, {"type": "ERROR", "object": {"code": 410}})
     listing = watched._methods[PODS]
-    watched._methods[PODS] = lambda *_, **__: SimpleNamespace(status=410, reason="Gone")
+    watched._methods[PODS] = gone
     with pytest.raises(_Gone):
         watched._window(PODS, "1")
     watched._methods[PODS] = listing

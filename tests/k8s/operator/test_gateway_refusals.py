@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from k8s.routes.writer import gateway_refusal
+from k8s.routes.gateways import doubts, gateways_said
 from tests.support.cluster.cluster_worlds import Bench
+from tests.support.held_cluster import POLICY, HeldWorld
 
 Object = dict[str, Any]
 
@@ -56,14 +58,112 @@ def route(*parents: Object) -> Object:
             route(parent([{**FINE[0], "status": "False", "reason": "NotAllowed"}], 3)),
             "Accepted is False (NotAllowed)",
         ),
+        (
+            route(parent([FINE[0], {**NO_BACKEND, "reason": "RefNotPermitted", "message": "no grant"}], 3)),
+            "ResolvedRefs is False (RefNotPermitted): no grant",
+        ),
         (route(parent([{**FINE[0], "type": "PartiallyInvalid"}], 3)), "PartiallyInvalid is True"),
-        (route(parent([{**FINE[0], "status": "Unknown"}], 3)), ""),
+        (route(parent([{**FINE[0], "status": "Unknown"}], 3)), None),
     ],
 )
 def test_refusals_of_the_route_as_it_is_now_are_told(found: Object, told: str | None) -> None:
     """Any gateway's no counts, of this generation alone; who has not looked yet says nothing."""
-    said = gateway_refusal(found)
+    verdicts = gateways_said(found).verdicts
+    said = "; ".join(one for one in verdicts.values() if one) if verdicts else None
     assert said == told if not told else told in (said or "")
+
+
+def named(*names: str, **ref: Any) -> Object:
+    """A route of generation 3 that names these gateways, of which ``front`` and ``side`` may speak."""
+    found = route()
+    found["spec"] = {"parentRefs": [{"name": one, **ref} for one in names]}
+    return found
+
+
+def spoken(found: Object, *parents: Object) -> Object:
+    """The same with what parents say."""
+    return {**found, "status": {"parents": list(parents)}}
+
+
+def of(name: str, conditions: list[Object], generation: int, **ref: Any) -> Object:
+    """What gateway ``name`` says."""
+    told = parent(conditions, generation)
+    return {**told, "parentRef": {**told["parentRef"], "name": name, **ref}}
+
+
+@pytest.mark.parametrize(
+    ("found", "behind", "silent", "told"),
+    [
+        (named(), {}, (), "names no gateway"),
+        (named("front"), {}, ("front",), "front has said nothing"),
+        (spoken(named("front"), of("front", FINE, 3)), {}, (), ""),
+        (spoken(named("front"), of("front", FINE, 2)), {"front": 2}, (), "front has not accepted"),
+        (spoken(named("front", "side"), of("front", FINE, 3)), {}, ("side",), "side has said nothing"),
+        (
+            spoken(named("front", "side"), of("front", FINE, 3), of("side", FINE, 1)),
+            {"side": 1},
+            (),
+            "side has not accepted",
+        ),
+        # Of a gateway that the route left, whose controller is gone, nothing is awaited.
+        (spoken(named("front"), of("front", FINE, 3), of("gone", FINE, 1)), {}, (), ""),
+        (
+            spoken(named("front", sectionName="web"), of("front", FINE, 2, sectionName="other")),
+            {},
+            ("front/web",),
+            "front/web has said nothing",
+        ),
+        (
+            spoken(named("front", namespace="infra"), of("front", FINE, 2, namespace="infra")),
+            {"infra/front": 2},
+            (),
+            "infra/front has not accepted",
+        ),
+        # Controllers that say no generation are taken at their word.
+        (spoken(named("front"), of("front", [{**FINE[0]}], 0)), {}, (), ""),
+    ],
+)
+def test_who_has_not_accepted_a_route_as_it_is_is_named(
+    found: Object, behind: dict[str, int], silent: tuple[str, ...], told: str
+) -> None:
+    """A verdict on an earlier generation is none on this one; who never spoke is not waited for, but said."""
+    said = gateways_said(found)
+    assert (dict(said.behind), said.silent) == (behind, silent)
+    assert told in doubts(said)
+    assert bool(doubts(said)) is bool(told)
+
+
+def test_a_move_is_in_force_once_its_gateways_say_so() -> None:
+    """Behind for a moment it is written and not in force, so that no promotion's window runs; behind for long
+    Programmed and Ready are Unknown and False; a refusal of one of two gateways stays until that one looks.
+    """
+    world = HeldWorld()
+    operator, cluster = world.operator(), world.cluster
+    speak = partial(cluster.speak, ["front", "side"])
+    world.turns(operator, 3)
+    loop = operator.loops[POLICY]
+    assert loop.in_force
+    assert "nobody knows" in cluster.condition("Programmed")[2]
+    speak({"front": (FINE, 0), "side": (FINE, 0)})
+    world.turns(operator, 6)
+    assert (loop.in_force, cluster.condition("Programmed")[:2]) == (True, ("True", "Written"))
+    assert "nobody knows" not in cluster.condition("Programmed")[2]
+    speak({"front": (FINE, 0), "side": (FINE, 1)})
+    world.turns(operator, 6)
+    assert (loop.in_force, cluster.condition("Programmed")[:2]) == (False, ("True", "Written"))
+    assert "side has not accepted" in cluster.condition("Programmed")[2]
+    world.turns(operator, 30)
+    assert cluster.condition("Programmed")[:2] == ("Unknown", "GatewayBehind")
+    assert cluster.condition("Ready")[:2] == ("False", "GatewayBehind")
+    speak({"front": (FINE, 0), "side": ([NO_BACKEND], 0)})
+    world.turns(operator, 6)
+    assert (loop.in_force, cluster.condition("Programmed")[:2]) == (False, ("False", "GatewayRefused"))
+    speak({"front": (FINE, 0), "side": ([NO_BACKEND], 1)})
+    world.turns(operator, 6)
+    assert cluster.condition("Programmed")[:2] == ("False", "GatewayRefused")
+    speak({"front": (FINE, 0), "side": (FINE, 0)})
+    world.turns(operator, 6)
+    assert (loop.in_force, cluster.condition("Programmed")[:2]) == (True, ("True", "Written"))
 
 
 @pytest.mark.needs("kube_api")

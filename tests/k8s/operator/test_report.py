@@ -21,7 +21,7 @@ def loop(error: str, pods: tuple[str, ...], told: tuple[str, ...] = ()) -> Route
     """As much of a policy's loop as is looked at."""
     found: Any = SimpleNamespace(
         discovery=SimpleNamespace(problems=(), pods=pods),
-        standing=SimpleNamespace(discovery_error=error),
+        standing=SimpleNamespace(discovery_error=error, state_problem=""),
         told=told,
     )
     return cast(RouteLoop, found)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from kubernetes import client
 
+from k8s.api.pages import listed
 from k8s.api.watched import NamespaceWatch, _Gone
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.pods.places import PODS, SLICES
@@ -157,6 +158,32 @@ def test_a_compacted_version_is_gone(server: Server, bench: Bench) -> None:
     watched = Behind(bench.api, bench.namespace, timeout_s=20.0)
     with pytest.raises(_Gone):
         watched._window(PODS, old)
+
+
+def test_a_listing_whose_place_a_real_server_forgot_begins_anew(
+    server: Server, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart and a compaction between two pages make the token stale (410): no object is missing."""
+    bench.everything()
+    core = client.CoreV1Api(bench.api)
+    statuses: list[int] = []
+    monkeypatch.setattr("k8s.api.pages._TRIES", (1, 1, None))
+
+    def ask(**query: Any) -> Any:
+        if query.get("_continue") and not statuses:
+            core.create_namespace({"metadata": {"generateName": "test-"}})
+            server.stop(killed=True)  # else it goes on from a snapshot of its own
+            _compacted(server)
+            server.start()
+        try:
+            return core.list_namespaced_pod(bench.namespace, **query)
+        except client.ApiException as error:
+            statuses.append(int(error.status or 0))
+            raise
+
+    found = listed(ask, lambda one: str(one["metadata"]["name"]))
+    assert statuses[:1] == [410]
+    assert sorted(found.objects) == sorted(bench.labels())
 
 
 def _pods(operator: NamespaceOperator, kernel: str) -> list[str]:

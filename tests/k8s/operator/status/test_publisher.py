@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -25,12 +26,15 @@ class Refusing:
         self.noted: list[EventNote] = []
         self.tried = 0
         self.events_refused = True
-        self.statuses_refused = False
+        self.statuses_refused = self.refuses_for_good = False
+        self.tried_statuses = 0
 
     def write_status(self, found: Manifest, status: Manifest) -> None:
         """Keep it, unless statuses are refused."""
+        self.tried_statuses += 1
         if self.statuses_refused:
-            raise ClusterError("status: the API server said 422 Unprocessable Entity")
+            told = "status: the API server said 422 Unprocessable Entity"
+            raise ClusterError(told, refused=self.refuses_for_good)
         self.statuses.append(status)
 
     def note(self, event: EventNote) -> None:
@@ -82,4 +86,24 @@ def test_a_refused_status_is_tried_again_and_tells_nothing() -> None:
     cluster.statuses_refused = False
     assert publisher.say(said(True), 1.0)
     assert len(cluster.noted) == 2
+    assert publisher.problem == ""
+
+
+def test_a_status_that_is_refused_for_what_it_says_makes_no_loop() -> None:
+    """What a definition of another version refuses is tried now and then, what has changed at once, and the
+    statuses of others do not hide it.
+    """
+    cluster = Refusing()
+    publisher = Publisher(cast(Cluster, cluster))
+    cluster.statuses_refused, cluster.refuses_for_good = True, True
+    for second in range(10):
+        publisher.say(said(True), float(second))
+    assert cluster.tried_statuses == 1
+    publisher.say(said(False), 10.5)
+    assert cluster.tried_statuses == 2
+    cluster.statuses_refused = False
+    other = {**POLICY, "metadata": {"name": "other", "uid": "o", "generation": 1}}
+    assert publisher.say(replace(said(True), about=other), 11.5)
+    assert "422" in publisher.problem
+    assert publisher.say(said(False), 20.6)
     assert publisher.problem == ""

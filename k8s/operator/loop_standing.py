@@ -1,0 +1,68 @@
+"""What a loop remembers of its turns, and the break-glass in front of its actuator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.ports import RoutingPlan
+from k8s.operator.actuator import ClusterActuator
+from live.control.loop import Turn
+
+#: The route is read again after so long although nothing moved, so that a foreign edit is seen.
+CHECK_S = 5.0
+#: A gateway that has not gone on for so long is not about to accept the route as it is.
+BEHIND_S = 30.0
+
+
+@dataclass(slots=True)
+class LoopStanding:
+    """What the last turn left behind, for status and metrics."""
+
+    turn: Turn | None = None
+    frozen: bool = False
+    discovery_error: str = ""
+    state_problem: str = ""
+    kept_version: tuple[int, bytes] | None = None
+    kept_at_s: float = float("-inf")
+    checked_at_s: float = float("-inf")
+    scraped_at_ms: float = float("nan")
+    """Newest scrape of any replica, of the loop's clock; NaN: none yet."""
+    programmed: bool = False
+    behind: tuple[tuple[str, int], ...] = ()
+    """Gateways that have not accepted the route as it is, and how far each was."""
+    behind_since_s: float = float("nan")
+    """Since when none of them went on."""
+    unaccepted: bool = False
+    """Whether they are not about to."""
+
+    def follow(self, behind: tuple[tuple[str, int], ...], now_s: float) -> None:
+        """Note since when gateways have not gone on."""
+        if behind != self.behind:
+            self.behind, self.behind_since_s = behind, now_s
+        self.unaccepted = bool(behind) and now_s - self.behind_since_s >= BEHIND_S
+
+    def checks(self, now_s: float, tick_s: float) -> bool:
+        """Whether the route is to be read although nothing moved; noted where it is. At every tick of
+        ``tick_s`` while a gateway is about to accept it.
+        """
+        awaited = bool(self.behind) and not self.unaccepted
+        if now_s - self.checked_at_s < (0.9 * tick_s if awaited else CHECK_S):
+            return False
+        self.checked_at_s = now_s
+        return True
+
+
+class SwitchedActuator:
+    """The actuator behind the break-glass: while it is broken, no plan is taken."""
+
+    def __init__(self, inner: ClusterActuator) -> None:
+        self.inner, self.frozen = inner, False
+
+    @property
+    def last_error(self) -> str:
+        """Of the actuator."""
+        return self.inner.last_error
+
+    def apply(self, plan: RoutingPlan) -> bool:
+        """As the actuator, unless the glass is broken."""
+        return not self.frozen and self.inner.apply(plan)

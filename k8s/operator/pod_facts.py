@@ -1,0 +1,63 @@
+"""What a pod says of itself: its label and build, its address, and whether it will serve again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from k8s.operator.objects import Manifest
+
+#: Label of a pod, "true" in its template; part of the backend's selector and never of a Deployment's.
+IN_ROTATION = "selvage.dev/in-rotation"
+#: Values of that label. The first two stand in selectors of backends, the second in that of a candidate that
+#: shares a Deployment with the kernel that it replaces; the third takes a pod out.
+IN, UPGRADED, OUT = "true", "candidate", "false"
+#: Annotation of a pod with the fingerprint that its server states.
+FINGERPRINT = "selvage.dev/fingerprint"
+#: Pods of these phases have ended and will not serve again.
+_ENDED = ("Succeeded", "Failed")
+
+
+def asked_family(service: Mapping[str, Any]) -> str:
+    """Family of the addresses at which servers of a Service (``spec``) are asked: IPv4 where it has both."""
+    return "IPv6" if list(service.get("ipFamilies") or []) == ["IPv6"] else "IPv4"
+
+
+def pod_address(status: Mapping[str, Any], family: str) -> str:
+    """Of a pod in its ``status``: one of ``family``, else its first."""
+    first = str(status.get("podIP") or "")
+    known = [first, *(str(one.get("ip") or "") for one in status.get("podIPs") or [])]
+    return next((one for one in known if one and (":" in one) == (family == "IPv6")), first)
+
+
+def is_selected(pod: Manifest, selector: Mapping[str, str]) -> bool:
+    """Whether ``selector`` selects it."""
+    return selector.items() <= (pod["metadata"].get("labels") or {}).items()
+
+
+def serves(pod: Manifest) -> bool:
+    """Whether it has an address and has not ended, as the cluster's own endpoints ask."""
+    return bool((pod.get("status") or {}).get("podIP")) and not has_ended(pod)
+
+
+def has_ended(pod: Manifest) -> bool:
+    """Whether it will not serve again: evicted, failed, through, or being deleted."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in _ENDED or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def may_be(pod: Manifest, value: str) -> bool:
+    """Whether no other backend with these labels of pods may select it; ``value``: of our selector."""
+    return not value or pod_label(pod) in ("", value, OUT)
+
+
+def pod_label(pod: Manifest | None) -> str:
+    """Value of the label, "" for none."""
+    labels = {} if pod is None else pod["metadata"].get("labels") or {}
+    return str(labels.get(IN_ROTATION, ""))
+
+
+def pod_fingerprint(pod: Manifest | None) -> str:
+    """What its server states, as it is annotated; "" for nothing."""
+    annotations = {} if pod is None else pod["metadata"].get("annotations") or {}
+    return str(annotations.get(FINGERPRINT, ""))

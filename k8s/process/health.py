@@ -1,0 +1,136 @@
+"""Whether a replica of the operator lives (``/healthz``) and may lead (``/readyz``), and what comes first.
+
+The image has no compiled code, because machine code is of one processor. A replica compiles before it asks
+for the Lease: whoever compiled within a turn would lose it meanwhile, and the next one would do the same.
+Until then it lives and is not ready, so that a rollout keeps the leader until another one could lead.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from contracts.jit import FUNCTIONS, told_of_compiling
+from contracts.telemetry import HISTOGRAM_EDGES_MS
+from live.observe.increments import count, nothing_known
+from live.observe.scraper import LayoutReader
+from policies import warm
+
+_LOG = logging.getLogger(__name__)
+#: Processor time of a first start, s: 105 s were measured on an AMD EPYC. Probes and rollouts are given more.
+COLD_START_S = 180.0
+#: A hanging client keeps its thread no longer than this, s.
+_CLIENT_S = 10.0
+#: What any server exports; only the types of what is read are compiled for.
+_SCRAPED = "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.0\n"
+
+
+class ReplicaHealth:
+    """What one process says of itself. Safe for one writer and any number of readers."""
+
+    def __init__(self) -> None:
+        self.waits_for = "the process begins"
+        """What it is not ready for, "" once it may lead."""
+
+    def compile(
+        self, goes_on: Callable[[], bool], parts: tuple[Callable[[], object], ...] | None = None
+    ) -> None:
+        """Compile, or load what was compiled before, all that a turn calls; ready after it.
+
+        goes_on: asked between two parts, which take a minute at most; parts: what is called, None: all.
+        """
+        done: set[str] = set()
+        began_at_s = time.monotonic()
+
+        def told(name: str) -> None:
+            done.add(name)
+            self.waits_for = f"compiling: {len(done)} functions of at most {len(FUNCTIONS)}"
+
+        self.waits_for = "compiling, or loading what was compiled before"
+        with told_of_compiling(told):
+            for part in _PARTS if parts is None else parts:
+                if not goes_on():
+                    return
+                part()
+        self.waits_for = ""
+        _LOG.info("ready to lead: %d functions compiled in %.0f s", len(done), time.monotonic() - began_at_s)
+
+
+def _warm_scrapes() -> None:
+    """Two scrapes of one server, and what was counted between them."""
+    reader = LayoutReader()
+    before, now = (reader.read("server", _SCRAPED, at_s) for at_s in (1.0, 2.0))
+    found = nothing_known()
+    count(before, now, found.engine[0], found.latency_le[0], HISTOGRAM_EDGES_MS)
+
+
+#: In the order of set-up, least first; ``warm`` is what the others leave.
+_PARTS: tuple[Callable[[], object], ...] = (
+    _warm_scrapes,
+    warm.warm_perception,
+    warm.warm_shield,
+    warm.warm_plain_policies,
+    warm.warm_allocation,
+    warm.warm,
+)
+
+
+def any_address() -> str:
+    """What a server listens on that is reached by whatever address its pod has, of either family."""
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self) -> None:
+        """Take both families where there are both, whatever the system's default is."""
+        if self.address_family is socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """Answers probes of the kubelet."""
+
+    timeout = _CLIENT_S
+    health: ReplicaHealth
+
+    def do_GET(self) -> None:
+        """``/healthz``: the process lives; ``/readyz``: it may lead, or what it waits for."""
+        waits_for = self.health.waits_for if self.path.startswith("/readyz") else ""
+        known = self.path.split("?")[0] in ("/healthz", "/readyz")
+        status = HTTPStatus.SERVICE_UNAVAILABLE if waits_for else HTTPStatus.OK
+        body = (waits_for or "ok").encode()
+        self.send_response(status if known else HTTPStatus.NOT_FOUND)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Probes are no news."""
+
+
+@contextmanager
+def health_served(health: ReplicaHealth, port: int | None) -> Iterator[int]:
+    """Answer on ``port`` (0: any that is free, None: nowhere) until the end of the block; that port."""
+    if port is None:
+        yield 0
+        return
+    handler = type("_Of", (_Answers,), {"health": health})
+    with _Server((any_address(), port), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="health", daemon=True)
+        thread.start()
+        try:
+            yield int(server.server_address[1])
+        finally:
+            server.shutdown()
+            thread.join()

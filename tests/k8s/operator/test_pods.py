@@ -1,0 +1,250 @@
+"""Pods as clusters have them: replaced under one name, of either family, in a rollout, behind old pools."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test")
+
+from contracts.documents.pool import POOL_GROUP, BackendRef
+from contracts.telemetry import ReplicaState
+from k8s.operator.objects import Cluster
+from k8s.operator.pods.endpoints import IN_ROTATION, OUT, behind
+from k8s.operator.pods.places import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
+from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
+from tests.k8s.operator.pods.test_endpoints import Watched as OfServices
+
+Object = dict[str, Any]
+SERVICE, POOL = (
+    BackendRef(name="chat", port=80),
+    BackendRef(group=POOL_GROUP, kind="InferencePool", name="chat"),
+)
+
+
+class Watched(OfServices):
+    """With InferencePools."""
+
+    def inference_pool(self, name: str) -> Object | None:
+        """An InferencePool."""
+        return self.places.inference_pool(name)
+
+
+class Cast:
+    """Pods of one Service, put and listed as the cluster's controllers do. ready: condition of each."""
+
+    def __init__(self, families: tuple[str, ...] = ("IPv4",)) -> None:
+        self.watched, self._families = Watched(), families
+        self._ready: dict[str, Object] = {}
+        spec = {
+            "selector": {"app": "chat", IN_ROTATION: "true"},
+            "ports": [{"name": "http", "port": 80, "targetPort": "serve"}],
+            "ipFamilies": list(families),
+        }
+        self.watched.places.put(SERVICES, {"metadata": {"name": "chat"}, "spec": spec})
+
+    def put(self, name: str, *ips: str, uid: str = "", label: str = "true", **conditions: bool) -> None:
+        """A pod with its addresses, the cluster's first family first."""
+        metadata = {"name": name, "uid": uid or name, "labels": {"app": "chat", IN_ROTATION: label}}
+        status = {
+            "phase": "Running",
+            "podIP": ips[0],
+            "podIPs": [{"ip": one} for one in ips],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        if conditions.get("terminating"):
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        self.watched.places.put(PODS, {"metadata": metadata, "status": status})
+        said = {"ready": True, "serving": True, "terminating": False, **conditions}
+        self._ready[name] = {"ips": ips, "uid": uid or name, "conditions": said}
+        if label != "true":
+            del self._ready[name]
+        self._list()
+
+    def drop(self, name: str) -> None:
+        """It is gone."""
+        self.watched.places.drop(PODS, name)
+        self._ready.pop(name, None)
+        self._list()
+
+    def discovery(self, replicas: int) -> PodDiscovery:
+        """Of a kernel with so many places."""
+        kernel = KernelBackend(kernel="fp8", backend=SERVICE, replicas=replicas)
+        return PodDiscovery(cast(Cluster, self.watched), (kernel,))
+
+    def _list(self) -> None:
+        for family in self._families:
+            endpoints = []
+            for name, one in self._ready.items():
+                target = {"kind": "Pod", "name": name, "uid": one["uid"]}
+                ips = [ip for ip in one["ips"] if (":" in ip) == (family == "IPv6")]
+                endpoints.append({"addresses": ips, "conditions": one["conditions"], "targetRef": target})
+            labels, name = {OF_SERVICE: "chat"}, f"chat-{family.lower()}"
+            ports = [{"name": "http", "port": 8000}]
+            found = {"metadata": {"name": name, "labels": labels}, "addressType": family, "ports": ports}
+            self.watched.places.put(SLICES, {**found, "endpoints": endpoints})
+
+
+def slots(discovery: PodDiscovery) -> dict[str, str]:
+    """Pod -> slot."""
+    return {one.pod: one.slot for one in discovery.pods}
+
+
+def urls(discovery: PodDiscovery) -> list[str]:
+    """Of every replica."""
+    return [one.url for one in discovery.replicas()]
+
+
+def test_a_pod_that_came_again_under_its_name_is_another_one() -> None:
+    """As of a StatefulSet: its place is empty once, so that nothing of its forerunner is held against it."""
+    cast_ = Cast()
+    cast_.put("chat-0", "10.0.0.1", uid="first")
+    cast_.put("chat-1", "10.0.0.2")
+    discovery = cast_.discovery(2)
+    discovery.refresh()
+    before = slots(discovery)
+    cast_.put("chat-0", "10.0.0.9", uid="second")
+    discovery.refresh()
+    assert slots(discovery) == {"chat-1": before["chat-1"]}
+    assert discovery.beyond == ()
+    discovery.refresh()
+    assert slots(discovery) == before
+    assert urls(discovery) == ["http://10.0.0.9:8000", "http://10.0.0.2:8000"]
+
+
+def test_a_pod_whose_address_changed_stays_who_it_is() -> None:
+    """A sandbox that was made anew has another address and the same pod; it is asked there at once."""
+    cast_ = Cast()
+    cast_.put("chat-0", "10.0.0.1")
+    discovery = cast_.discovery(1)
+    discovery.refresh()
+    cast_.put("chat-0", "10.0.0.7")
+    discovery.refresh()
+    assert (slots(discovery), urls(discovery)) == ({"chat-0": "fp8-0"}, ["http://10.0.0.7:8000"])
+
+
+def test_two_pods_with_one_address_are_one_server() -> None:
+    """While a pod that ends still holds its address, it is the next pod's alone."""
+    cast_ = Cast()
+    cast_.put("chat-a", "10.0.0.1", ready=False, terminating=True)
+    cast_.put("chat-b", "10.0.0.1")
+    discovery = cast_.discovery(2)
+    discovery.refresh()
+    assert list(slots(discovery)) == ["chat-b"]
+
+
+def test_a_pod_with_a_long_grace_takes_no_new_work_and_no_place() -> None:
+    """Serving and terminating: gateways fall back to it where nobody else is; nobody counts on it."""
+    cast_ = Cast()
+    cast_.put("chat-a", "10.0.0.1", ready=False, serving=True, terminating=True)
+    discovery = cast_.discovery(1)
+    discovery.refresh()
+    assert discovery.pods == ()
+
+
+@pytest.mark.parametrize(
+    ("families", "ips", "url"),
+    [
+        (("IPv6",), ("fd00::1",), "http://[fd00::1]:8000"),
+        (("IPv6",), ("10.0.0.1", "fd00::1"), "http://[fd00::1]:8000"),
+        (("IPv4",), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
+        (("IPv6", "IPv4"), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
+    ],
+)
+def test_a_pod_is_asked_at_one_address_in_rotation_and_out_of_it(
+    families: tuple[str, ...], ips: tuple[str, ...], url: str
+) -> None:
+    """Who was taken out is asked where it was asked before, whatever family the cluster puts first: a server
+    that listens on the other one alone would never come back.
+    """
+    cast_ = Cast(families)
+    cast_.put("chat-0", *ips)
+    cast_.put("chat-1", *[f"{ip}2" for ip in ips])
+    discovery = cast_.discovery(2)
+    discovery.refresh()
+    assert urls(discovery)[0] == url
+    cast_.put("chat-0", *ips, label=OUT)
+    discovery.refresh()
+    (out,) = [one for one in discovery.pods if not one.in_rotation]
+    assert (out.pod, out.replica.url, out.replica.state) == ("chat-0", url, ReplicaState.READY)
+
+
+def test_a_rollout_under_a_quarantine_brings_new_pods_in_and_holds_the_old_one() -> None:
+    """Pods of a surge find the places that are left; the pod that is out keeps its own until it is gone, and
+    then whoever comes next is in rotation and another one.
+    """
+    cast_ = Cast()
+    for name, ip in (("old-a", "10.0.0.1"), ("old-b", "10.0.0.2")):
+        cast_.put(name, ip)
+    discovery = cast_.discovery(3)
+    discovery.refresh()
+    before = slots(discovery)
+    cast_.put("old-b", "10.0.0.2", label=OUT)
+    cast_.put("new-a", "10.0.0.3")
+    discovery.refresh()
+    assert slots(discovery) == {**before, "new-a": "fp8-2"}
+    assert [one.pod for one in discovery.pods if one.taken_out] == ["old-b"]
+    cast_.drop("old-a")
+    cast_.put("new-b", "10.0.0.4")
+    discovery.refresh()
+    assert "new-b" not in slots(discovery)
+    assert discovery.beyond == ()
+    discovery.refresh()
+    assert slots(discovery) == {"new-b": before["old-a"], "old-b": before["old-b"], "new-a": "fp8-2"}
+    cast_.drop("old-b")
+    discovery.refresh()
+    assert all(one.in_rotation for one in discovery.pods)
+
+
+def test_a_service_that_is_not_there_is_said() -> None:
+    """A backend of no Service has no servers and a reason, as an InferencePool has."""
+    found = behind(cast(Cluster, Watched()), SERVICE, None)
+    assert (found.endpoints, found.reason) == ((), "BackendNotFound")
+    assert "Service chat" in found.message
+
+
+def pooled(selector: Object, ports: object = None) -> Watched:
+    """An InferencePool ``chat`` with one pod of every label."""
+    cluster = Watched()
+    spec = {"selector": selector, "targetPorts": [{"number": 8000}] if ports is None else ports}
+    cluster.places.put(POOLS, {"metadata": {"name": "chat"}, "spec": spec})
+    labels = {"app": "chat", IN_ROTATION: "true"}
+    status = {"phase": "Running", "podIP": "10.0.0.1"}
+    cluster.places.put(PODS, {"metadata": {"name": "a", "labels": labels}, "status": status})
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("selector", "ports", "reason", "said"),
+    [
+        ({"matchLabels": {"app": "chat", IN_ROTATION: "true"}}, None, "", ""),
+        ({"app": "chat", IN_ROTATION: "true"}, None, "SelectorNotRead", "matchLabels alone"),
+        (
+            {"matchLabels": {"app": "chat"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]},
+            None,
+            "SelectorNotRead",
+            "matchExpressions",
+        ),
+        ({"matchLabels": {"app": "chat"}}, None, "NotInSelector", IN_ROTATION),
+        ({"matchLabels": {"app": "chat", IN_ROTATION: "true"}}, [], "NotOneTargetPort", "got []"),
+        ({"matchLabels": {"app": "chat", IN_ROTATION: "true"}}, [{}], "NotOneTargetPort", "got [None]"),
+    ],
+)
+def test_what_a_pool_of_another_version_says_is_no_guess(
+    selector: Object, ports: object, reason: str, said: str
+) -> None:
+    """Labels as the predecessor wrote them, and terms that v1 does not have, select nobody that we know."""
+    found = behind(cast(Cluster, pooled(selector, ports)), POOL, None)
+    assert found.reason == reason
+    assert said in found.message
+    assert [one.pod for one in found.endpoints] == (["a"] if reason in ("", "NotInSelector") else [])
+    assert all(one.movable is (reason == "") for one in found.endpoints)
+
+
+def test_where_the_predecessor_alone_is_installed_it_is_said() -> None:
+    """Without v1 there is no pool; the message names what is read, and the predecessor, which is not."""
+    found = behind(cast(Cluster, Watched()), POOL, None)
+    assert (found.endpoints, found.reason) == ((), "BackendNotFound")
+    assert f"{POOL_GROUP}/v1" in found.message
+    assert "inference.networking.x-k8s.io" in found.message

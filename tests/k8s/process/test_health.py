@@ -1,0 +1,113 @@
+"""A replica that compiles lives and is not ready, asks for no Lease, and leads once it is through."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test")
+
+from kubernetes import client
+
+from k8s.operator.telemetry.probing import Access
+from k8s.process.health import COLD_START_S, ReplicaHealth, any_address, health_served
+from k8s.process.serve import Loop, OperatorSettings, SharedConnections
+from k8s.routes.rules import Backend
+from tests.k8s.test_manifests import named
+
+SETTINGS = OperatorSettings(namespace="chat", identity="one", shed=Backend(name="refuse", port=8080))
+
+
+def until(holds: Any) -> None:
+    """Wait for it."""
+    until_at_s = time.monotonic() + 50.0
+    while not holds():
+        assert time.monotonic() < until_at_s
+        time.sleep(0.01)
+
+
+def test_probes_are_answered_while_something_is_compiled() -> None:
+    """The process lives, is not ready, and says what for; other paths are none."""
+    health, goes_on = ReplicaHealth(), threading.Event()
+    thread = threading.Thread(target=health.compile, args=(lambda: True, (goes_on.wait,)))
+    with health_served(health, 0) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as asking:
+        assert (asking.get("/readyz").status_code, asking.get("/healthz").status_code) == (503, 200)
+        thread.start()
+        until(lambda: "compil" in asking.get("/readyz").text)
+        assert asking.get("/healthz").status_code == 200
+        goes_on.set()
+        thread.join()
+        assert (asking.get("/readyz").status_code, asking.get("/readyz").text) == (200, "ok")
+        assert asking.get("/metrics").status_code == 404
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has one family of addresses")
+def test_probes_are_answered_on_either_family() -> None:
+    """A pod of a cluster with IPv6 alone is asked at an address of that."""
+    assert any_address() == "::"
+    with health_served(ReplicaHealth(), 0) as port:
+        for host in ("127.0.0.1", "[::1]"):
+            assert httpx.get(f"http://{host}:{port}/healthz").status_code == 200
+
+
+def test_who_is_told_to_end_compiles_no_further() -> None:
+    """The end is waited for between two parts, and nobody is ready then."""
+    health, called = ReplicaHealth(), list[int]()
+    answers = iter([True, False])
+    health.compile(lambda: next(answers), (lambda: called.append(1), lambda: called.append(2)))
+    assert called == [1]
+    assert health.waits_for
+
+
+def test_no_lease_is_asked_for_before_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who would compile within a turn renews no Lease meanwhile: a replica compiles first."""
+    order, stop, health = list[str](), threading.Event(), ReplicaHealth()
+    monkeypatch.setattr(health, "compile", lambda goes_on: order.append(f"compiled {goes_on()}"))
+
+    def step() -> bool:
+        order.append("asked")
+        stop.set()
+        return False
+
+    with SharedConnections(Access()) as asking, client.ApiClient() as api:
+        loop = Loop(SETTINGS, api, asking, stop, None, health)
+        monkeypatch.setattr(loop.leadership, "step", step)
+        loop.start()
+        loop._thread.join(50.0)
+    assert order == ["compiled True", "asked"]
+    assert not loop.failed
+
+
+def test_what_cannot_be_compiled_ends_the_process_as_a_failed_loop_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broken compiler is told and restarted, and no replica waits for ever unready."""
+
+    def broken(_: object) -> None:
+        raise RuntimeError("no compiler")
+
+    stop, health = threading.Event(), ReplicaHealth()
+    monkeypatch.setattr(health, "compile", broken)
+    with SharedConnections(Access()) as asking, client.ApiClient() as api:
+        loop = Loop(SETTINGS, api, asking, stop, None, health)
+        loop.start()
+        loop._thread.join(50.0)
+    assert loop.failed
+    assert stop.is_set()
+
+
+def test_the_manifests_wait_for_a_cold_start() -> None:
+    """No probe kills who compiles, a rollout keeps the leader meanwhile, and is given up long after."""
+    spec = named("Deployment", "selvage-operator")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    startup, live, ready = (container[f"{one}Probe"] for one in ("startup", "liveness", "readiness"))
+    assert startup["httpGet"]["path"] == live["httpGet"]["path"] == "/healthz"
+    assert ready["httpGet"]["path"] == "/readyz"
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= COLD_START_S
+    assert spec["progressDeadlineSeconds"] >= 10 * COLD_START_S
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
