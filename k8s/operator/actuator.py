@@ -15,7 +15,7 @@ from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
 from k8s.operator.objects import Cluster, ClusterError
-from k8s.operator.pods.endpoints import IN_ROTATION, OUT
+from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import PodReplica
 from k8s.routes.gateways import GatewaySaid, doubts, gateways_said
 from k8s.routes.rules import RouteShape, Rule, route_rules

@@ -21,11 +21,11 @@ from controller.supervise.meta import HARM_METRIC
 from live.control.alarms_told import passive_line, scrapes_line
 from policies.registry import make_configuration, make_policy
 from policies.supervised import kept_by, own_meta
-from scripts.cli.logged_alarms import known
 from scripts.cli.options import LARGEST_SEED, options
 from scripts.cli.telling.bundling import write_bundle
 from scripts.cli.telling.decision_log import Tick
 from scripts.cli.telling.explaining import METHODS, Explained, Wanted, from_log, from_scenario
+from scripts.cli.telling.logged_alarms import known
 from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario

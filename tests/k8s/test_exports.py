@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from k8s.operator.advice import ADVICE, BROKEN
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import Cluster
-from k8s.operator.pods.endpoints import IN_ROTATION
+from k8s.operator.pods.pod_facts import IN_ROTATION
 from k8s.operator.route_loop import LoopParts
 from k8s.process.metrics import LoopCounts, OperatorCollector
 from tests.support.cluster.cluster_worlds import SAMPLE, SHED, Bench

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from kubernetes import client
 
-from k8s.operator.pods.endpoints import IN_ROTATION
+from k8s.operator.pods.pod_facts import IN_ROTATION
 from tests.support.cluster.cluster_worlds import SAMPLE, Bench
 from tests.support.cluster.granted import OPERATOR, Account, granted
 from tests.support.cluster.promotions import promote

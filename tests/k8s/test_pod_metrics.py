@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Gauge, make_asgi_app
 from prometheus_client.parser import text_string_to_metric_families
 
 from k8s.operator.advice import ADVICE, BROKEN, GUARDED, KEPT, LAST_RESORT, UNKNOWN
-from k8s.operator.pods.endpoints import IN_ROTATION
+from k8s.operator.pods.pod_facts import IN_ROTATION
 from tests.k8s.test_manifests import MANIFESTS
 from tests.support.cluster.cluster_worlds import SAMPLE, sample
 

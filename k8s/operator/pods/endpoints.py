@@ -14,8 +14,8 @@ from typing import Any
 from contracts.documents.pool import POOL_GROUP, BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster, Manifest
-from k8s.operator.pod_facts import (
-    FINGERPRINT,
+from k8s.operator.pods.places import POOL_VERSION
+from k8s.operator.pods.pod_facts import (
     IN,
     IN_ROTATION,
     OUT,
@@ -29,10 +29,8 @@ from k8s.operator.pod_facts import (
     pod_label,
     serves,
 )
-from k8s.operator.pods.places import POOL_VERSION
 
 #: What is known of pods is used beside what is found behind backends.
-__all__ = ["FINGERPRINT", "IN", "IN_ROTATION", "OUT", "UPGRADED", "behind", "ready_url", "selector_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
-from k8s.operator.pods import endpoints
+from k8s.operator.pods import endpoints, pod_facts
 from k8s.operator.pods.endpoints import BackendEndpoint, FoundEndpoints
 from k8s.operator.pods.upgrades import Announced, Servers, misplaced, settled
 from live.ports import LiveReplica
@@ -39,7 +39,7 @@ class PodReplica:
     replica: LiveReplica
     movable: bool = True
     """Whether its label takes it out of rotation."""
-    label_in: str = endpoints.IN
+    label_in: str = pod_facts.IN
     """Value of the label that brings it into rotation."""
     leaves: str = ""
     """Kernel in whose rotation it stands though it is none of its replicas."""
@@ -212,5 +212,5 @@ def _pod_replica(found: BackendEndpoint, slot: str, kernel: str) -> PodReplica:
         movable=found.movable,
         label_in=found.label_in,
         leaves=found.leaves,
-        taken_out=found.label == endpoints.OUT,
+        taken_out=found.label == pod_facts.OUT,
     )

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from k8s.operator.pods.endpoints import IN_ROTATION, BackendEndpoint, FoundEndpoints, own_labels
+from k8s.operator.pods.endpoints import BackendEndpoint, FoundEndpoints, own_labels
+from k8s.operator.pods.pod_facts import IN_ROTATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

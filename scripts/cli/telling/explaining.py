@@ -25,8 +25,8 @@ from live.control.chain import MissingRecords
 from live.control.journal import CONTROL, segments
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
-from scripts.cli.logged_alarms import SLACK_S, QuietAlarm, in_force, moves_something, quiet_alarms
 from scripts.cli.telling.decision_log import Tick, read_told, refused
+from scripts.cli.telling.logged_alarms import SLACK_S, QuietAlarm, in_force, moves_something, quiet_alarms
 from scripts.e5.route import ObservingDriver
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes

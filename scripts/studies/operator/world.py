@@ -12,7 +12,7 @@ from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.pods.endpoints import IN_ROTATION
+from k8s.operator.pods.pod_facts import IN_ROTATION
 from k8s.operator.route_loop import LoopParts
 from k8s.operator.telemetry.sensing import Sensing
 from k8s.routes.rules import Backend

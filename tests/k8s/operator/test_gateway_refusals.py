@@ -9,7 +9,7 @@ import pytest
 
 from k8s.routes.gateways import doubts, gateways_said
 from tests.support.cluster.cluster_worlds import Bench
-from tests.support.held_cluster import POLICY, HeldWorld
+from tests.support.cluster.held_cluster import POLICY, HeldWorld
 
 Object = dict[str, Any]
 

@@ -20,8 +20,8 @@ from live.observe.passive import PassiveWatch
 from live.observe.scrape_notes import UNREAD, ScrapeWatch
 from live.ports import Unanswered
 from policies.registry import make_configuration
-from scripts.cli.logged_alarms import quiet_alarms
 from scripts.cli.main import app
+from scripts.cli.telling.logged_alarms import quiet_alarms
 from tests.live.control.test_passive_journal import ALARM
 from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, answers_seen, passive_fleet
 from tests.support.fleets.builders import make_fleet

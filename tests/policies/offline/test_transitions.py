@@ -217,7 +217,7 @@ def test_a_dataset_is_whole_or_not_there(
         (tmp_path / str(given["dataset_id"]) / "data").mkdir(parents=True)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data.minari, "create_dataset_from_buffers", interrupted)
+    monkeypatch.setattr("policies.offline.data.minari.create_dataset_from_buffers", interrupted)
     logs = record_incidents(incident, "fixed", [3], 0.2)
     with pytest.raises(KeyboardInterrupt):
         data.write_minari(logs, "selvage/incidents-v0", tmp_path, chooser_for(incident.setup).layout)

@@ -16,7 +16,7 @@ from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
 from k8s.api.cluster import ApiCluster
 from k8s.operator.namespace import NamespaceOperator
-from k8s.operator.pods.endpoints import IN_ROTATION
+from k8s.operator.pods.pod_facts import IN_ROTATION
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import LoopParts
 from k8s.operator.telemetry.sensing import Sensing

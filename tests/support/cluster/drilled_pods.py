@@ -25,7 +25,7 @@ from k8s.operator.drills.admission import DrillPlace
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
-from k8s.operator.pods.endpoints import IN_ROTATION
+from k8s.operator.pods.pod_facts import IN_ROTATION
 from k8s.resources.drill_extension import ALLOWED, DRILLS
 from k8s.resources.kinds import GROUP, VERSION
 from tests.support.cluster.cluster_worlds import SHED, Bench, Object, pod, sample

@@ -11,8 +11,9 @@ import pytest
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
-from k8s.operator.pods.endpoints import IN_ROTATION, OUT, FoundEndpoints, behind
+from k8s.operator.pods.endpoints import FoundEndpoints, behind
 from k8s.operator.pods.places import OF_SERVICE, PODS, SERVICES, SLICES, Places
+from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
 
 Object = dict[str, Any]

@@ -11,7 +11,8 @@ from kubernetes import client
 
 from contracts.documents.pool import POOL_GROUP, BackendRef
 from k8s.api.watched import NamespaceWatch
-from k8s.operator.pods.endpoints import IN_ROTATION, ready_url, selector_of
+from k8s.operator.pods.endpoints import ready_url, selector_of
+from k8s.operator.pods.pod_facts import IN_ROTATION
 from tests.support.cluster.cluster_worlds import SAMPLE, Bench, Object, pod
 from tests.support.servers.live_fleets import until
 

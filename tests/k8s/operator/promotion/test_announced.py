@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client
 
 from k8s.operator.namespace import NamespaceOperator
-from k8s.operator.pods.endpoints import FINGERPRINT, IN, IN_ROTATION, OUT, UPGRADED
+from k8s.operator.pods.pod_facts import FINGERPRINT, IN, IN_ROTATION, OUT, UPGRADED
 from tests.support.cluster.cluster_worlds import Bench, Object, sample
 from tests.support.cluster.promotions import CANDIDATE, evidence, promote, until, with_candidate
 

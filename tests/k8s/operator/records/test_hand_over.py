@@ -11,7 +11,7 @@ from kubernetes import client
 
 from contracts.loading.files import canonical_sha256
 from controller.state_json import STATE_VERSION
-from k8s.operator.pods.endpoints import IN_ROTATION, OUT
+from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from tests.support.cluster.cluster_worlds import Bench, pod, sample
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 

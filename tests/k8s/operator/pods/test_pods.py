@@ -11,8 +11,9 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 from contracts.documents.pool import POOL_GROUP, BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
-from k8s.operator.pods.endpoints import IN_ROTATION, OUT, behind
+from k8s.operator.pods.endpoints import behind
 from k8s.operator.pods.places import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
+from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
 from tests.k8s.operator.pods.test_endpoints import Watched as OfServices
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import ClusterError, Manifest
-from k8s.operator.pods.endpoints import IN_ROTATION, OUT
+from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.records.snapshot import config_name
 from scripts.studies.operator.answers import answer
 from scripts.studies.operator.resources import PoolSize

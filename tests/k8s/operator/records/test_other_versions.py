@@ -17,12 +17,12 @@ from contracts.loading.files import canonical_sha256
 from controller.promotion.records import PromotionStage
 from controller.state_json import STATE_VERSION
 from k8s.operator import kept
-from k8s.operator.pods.endpoints import IN_ROTATION, OUT
+from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.promotion import driver
 from k8s.operator.records.snapshot import read_snapshot
 from k8s.routes.rules import route_rules, table_begun
 from tests.k8s.routes.test_rules import shape_of
-from tests.support.held_cluster import POLICY, HeldCluster, HeldWorld
+from tests.support.cluster.held_cluster import POLICY, HeldCluster, HeldWorld
 
 HELD = f"{POLICY}-k1-1"
 #: A table in force that is not the slices' home.
