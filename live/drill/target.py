@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 import httpx
 import numpy as np
@@ -27,6 +26,7 @@ from faults.inside.document import FINAL_KINDS
 from live.drill.arrivals import planned_load
 from live.drill.episode import Damage, Frame, Second, episode_of, second_of
 from live.drill.fleet import DrillFleet
+from live.drill.healer import Healer
 from live.drill.mending import Mending
 from live.drill.proofs import Proofs, kl_limits, tv_bound
 from live.errors import LiveError
@@ -39,34 +39,6 @@ LEASE_S = 20.0
 _RESTART_S = 180.0
 _RUNTIME_KINDS = ("crash", "raise", "hang")
 _HARMLESS_KINDS = ("telemetry_loss", "trace_fields_missing", "latency", "slow", "kv_pressure", "load_surge")
-
-
-class Healer(Protocol):
-    """Whatever heals the fleet while the drill runs."""
-
-    def start(self) -> None:
-        """Begin to drive the gateway. LiveError where that is not possible."""
-
-    def stop(self) -> None:
-        """Drive no more; again without effect."""
-
-    def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Bool [S]: the newest move of the slice was for capacity alone. False where nobody says."""
-        ...
-
-
-class Nobody:
-    """Nobody heals."""
-
-    def start(self) -> None:
-        """Nothing begins."""
-
-    def stop(self) -> None:
-        """Nothing ends."""
-
-    def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Nobody says."""
-        return np.zeros(len(slices), dtype=np.bool_)
 
 
 class LiveTarget:

@@ -23,7 +23,7 @@ from contracts.loading.shipped import LIBRARY, SHIPPED_ARTEFACT
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from faults.drill.runner import Say
 from live.control.journal import CONTROL
-from live.drill.reasons import MoveReasons
+from live.drill.healer import MoveReasons
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
 from policies.certify.admission import LEARNED, TRAINED
@@ -36,7 +36,7 @@ _READY, _START_S, _STOP_S, _POLL_S = " drives; ", 400.0, 15.0, 0.1
 
 @dataclass(slots=True)
 class RunningController:
-    """``live.drill.target.Healer``: the controller of the fleet of ``pool`` in ``folder``. meta: URI of the
+    """``live.drill.healer.Healer``: the controller of the fleet of ``pool`` in ``folder``. meta: URI of the
     meta-contract that keeps ``policy``; "": that of its artefact, else the shipped one.
     """
 

@@ -18,8 +18,9 @@ from faults.drill.runner import Say, run_drill
 from faults.inside.gate import CallRefusedError
 from live.control.setup import LiveDocuments, live_setup
 from live.drill.fleet import LocalFleet
+from live.drill.healer import Nobody
 from live.drill.servers import open_for_drills
-from live.drill.target import LiveTarget, Nobody, frame_of
+from live.drill.target import LiveTarget, frame_of
 from live.fleet.background import running_fleet
 from live.fleet.plan import FleetPlan, ServerOptions, plan_fleet
 from live.fleet.state import FleetFolder, FleetState, is_up, read_state

@@ -17,7 +17,8 @@ from k8s.operator.objects import Manifest
 from k8s.operator.status.told import fields
 from k8s.resources.status import DrillPhase
 from live.drill.episode import Frame
-from live.drill.target import LiveTarget, Nobody
+from live.drill.healer import Nobody
+from live.drill.target import LiveTarget
 
 _LOG = logging.getLogger(__name__)
 #: Beginning of what the runner says -> phase of the status.

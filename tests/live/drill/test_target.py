@@ -13,7 +13,8 @@ import pytest
 from faults.client.replica import Injected, Undone
 from faults.client.wire import DrillError, DrillRefusedError
 from faults.drill.plan import Strike
-from live.drill.target import LiveTarget, Nobody
+from live.drill.healer import Nobody
+from live.drill.target import LiveTarget
 from live.ports import HostCounters, LiveReplica
 from tests.live.drill.test_episode import frame, host, replicas
 

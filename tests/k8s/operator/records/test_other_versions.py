@@ -187,7 +187,7 @@ def test_documents_that_neither_version_reads_leave_the_route(
 
 
 def test_a_table_begins_with_what_is_in_force_of_another_shape() -> None:
-    """A kernel or a slice that is new takes nothing from the others: what fled a kernel does not go back."""
+    """A kernel or a slice that is new takes nothing from the others: what left a kernel does not go back."""
     two, three = shape_of(2, 2), shape_of(3, 3)
     rules = route_rules(np.array([[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]), two)
     home = np.array([[1.0, 0.0, 0.0, 0.0]] * 3)

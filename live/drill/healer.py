@@ -1,8 +1,8 @@
-"""Why a slice moved during a drill: of the controller's own log, which the gateway's table does not tell.
+"""Who heals a fleet during a drill, and why it moved a slice, which the gateway's table does not tell.
 
 A move for capacity alone says nothing against the kernel that is left, so it is no false switch
-(``contracts.scoring.switches``). The log is read as it grows, without its chain: what cannot be read says
-nothing, and a move that nobody explains counts as one for health.
+(``contracts.scoring.switches``). The controller's log is read as it grows, without its chain: what cannot be
+read says nothing, and a move that nobody explains counts as one for health.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,34 @@ from live.gateway.statistics import LogTail
 
 #: What ``controller.explain.moves`` says of a move that nothing but capacity asks for.
 _CAPACITY_ALONE = ["capacity"]
+
+
+class Healer(Protocol):
+    """Whatever heals the fleet while the drill runs."""
+
+    def start(self) -> None:
+        """Begin to drive the gateway. LiveError where that is not possible."""
+
+    def stop(self) -> None:
+        """Drive no more; again without effect."""
+
+    def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Bool [S]: the newest move of the slice was for capacity alone. False where nobody says."""
+        ...
+
+
+class Nobody:
+    """Nobody heals."""
+
+    def start(self) -> None:
+        """Nothing begins."""
+
+    def stop(self) -> None:
+        """Nothing ends."""
+
+    def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
+        """Nobody says."""
+        return np.zeros(len(slices), dtype=np.bool_)
 
 
 class MoveReasons:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from live.control.chain import ChainWriter
-from live.drill.reasons import MoveReasons
+from live.drill.healer import MoveReasons
 
 SLICES = ("code", "numbers")
 
