@@ -8,8 +8,8 @@ import numpy as np
 
 from controller.detect.bounds import initial_bounds
 from controller.detect.certified_drift import initial_drift
-from controller.judge.at_rest import broken_at_rest
-from controller.judge.hang import initial_hang
+from controller.judge.kernels.at_rest import broken_at_rest
+from controller.judge.replicas.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.perceive.identity import ENOUGH

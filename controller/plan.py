@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from controller.cells import some_in
 from controller.decision import Perception
 from controller.judge.judge import Judgement
-from controller.judge.quarantine import QuarantineReason
+from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.ports import Proposal, RoutingPlan
 from controller.shield.apply_plan import Followed, TableChange, follow_rows, turn

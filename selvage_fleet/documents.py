@@ -11,7 +11,7 @@ from contracts.documents.profile import HEALTHY
 from contracts.errors import SelvageError
 from contracts.loading.loader import load_document
 from contracts.loading.uris import resolve_uri
-from scripts.cli.contract_inputs import load_contract, load_judged
+from scripts.cli.judging.inputs import load_contract, load_judged
 
 __all__ = ["Document", "Evaluation", "SelvageError", "judge", "load"]
 

@@ -19,7 +19,7 @@ from shutil import which
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.kube_assets import assets, full_cluster, gateway_crds, pool_crd
+from tests.support.cluster.kube_assets import assets, full_cluster, gateway_crds, pool_crd
 
 #: How long examples take to draw says how busy the machine is, and nothing of the code.
 settings.register_profile(

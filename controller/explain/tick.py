@@ -31,7 +31,7 @@ from controller.explain.moves import (
     what_if,
 )
 from controller.explain.own_moves import WatchedMove, watched_moves
-from controller.judge.quarantine import QuarantineReason
+from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 

@@ -1,1 +1,1 @@
-"""Evidence to judgement: health of kernels, quarantine of replicas."""
+"""Evidence to judgement: the judge, over what is known of whole kernels and of single replicas."""

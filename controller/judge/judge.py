@@ -15,11 +15,8 @@ from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms, hides_evidence
 from controller.detect.sums import OVER, Sums, excess_of_sums
 from controller.detect.tick import DetectorOutputs
-from controller.judge.capped import Capped, broken_in_rotation, presumed_failing
-from controller.judge.culprits import of_kernels
-from controller.judge.departures import Case
-from controller.judge.identity import kernels_restated, replicas_restated
-from controller.judge.judge_pass import (
+from controller.judge.kernels.capped import Capped, broken_in_rotation, presumed_failing
+from controller.judge.kernels.judge_pass import (
     READY,
     Health,
     KernelStanding,
@@ -30,11 +27,14 @@ from controller.judge.judge_pass import (
     take_over,
     weigh,
 )
-from controller.judge.loss import answer_loss
-from controller.judge.more_failures import follow_failures, without_shared
-from controller.judge.outage import follow_outages
-from controller.judge.quarantine import Departures, quarantine
-from controller.judge.shared_slowness import slow_as_others
+from controller.judge.kernels.loss import answer_loss
+from controller.judge.kernels.more_failures import follow_failures, without_shared
+from controller.judge.kernels.outage import follow_outages
+from controller.judge.kernels.shared_slowness import slow_as_others
+from controller.judge.replicas.culprits import of_kernels
+from controller.judge.replicas.departures import Case
+from controller.judge.replicas.identity import kernels_restated, replicas_restated
+from controller.judge.replicas.quarantine import Departures, quarantine
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.state import ControllerState, altered, speaks_for_nobody
@@ -55,7 +55,7 @@ class Judgement:
     spread: NDArray[np.bool_]  # [B, K, S, C], in alarm through single replicas, not through the pool
     down: NDArray[np.bool_]  # [B, K], every replica in rotation is or lately was failing or hung
     evidence_ratio: NDArray[np.float64]  # [B, K, S], 0..2, how near a moving alarm is; 1: in force
-    #: float64 [B, K, S], ``controller.judge.loss.answer_loss`` (None: every cell is certified).
+    #: float64 [B, K, S], ``controller.judge.kernels.loss.answer_loss`` (None: every cell is certified).
     loss: NDArray[np.float64] | None = None
 
 

@@ -3,7 +3,7 @@
 A replica that writes one long answer ends no request for minutes, and its engine steps all the time. So a
 hang is silence of the engine, not of requests, and silence is known only while its counters are read: between
 two scrapes they say whether it stepped, for a probe as for a request. A replica that exports none has
-no silence here; ``controller.judge.hang`` judges it by its probes.
+no silence here; ``controller.judge.replicas.hang`` judges it by its probes.
 """
 
 from __future__ import annotations

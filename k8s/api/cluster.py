@@ -15,7 +15,7 @@ from k8s.api.connection import answers
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
 from k8s.api.watched import POOL_VERSION, NamespaceWatch
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.places import OF_SERVICE, POOLS, Places
+from k8s.operator.pods.places import OF_SERVICE, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 

@@ -22,7 +22,7 @@ from kubernetes.watch.watch import iter_resp_lines
 
 from contracts.documents.pool import POOL_GROUP
 from k8s.operator.objects import Manifest
-from k8s.operator.places import BUILT_IN, PODS, POOLS, SERVICES, SLICES, Places
+from k8s.operator.pods.places import BUILT_IN, PODS, POOLS, SERVICES, SLICES, Places
 
 _LOG = logging.getLogger(__name__)
 #: One watch lasts so long, then the next goes on from there: a connection that died unseen is found by then.

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
-from k8s.operator.endpoints import IN_ROTATION, OUT
 from k8s.operator.objects import Cluster, ClusterError
-from k8s.operator.replicas import PodReplica
+from k8s.operator.pods.endpoints import IN_ROTATION, OUT
+from k8s.operator.pods.replicas import PodReplica
 from k8s.routes.rules import RouteShape, Rule, route_rules
 from k8s.routes.writer import RouteError, WrittenRoute, gateway_refusal, put_rules
 

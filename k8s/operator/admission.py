@@ -12,9 +12,9 @@ from typing import TypeVar
 from contracts.documents import Document, KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256
-from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.objects import Manifest, Resources
-from k8s.operator.upgrades import Announced
+from k8s.operator.pods.upgrades import Announced
+from k8s.operator.status.conditions import ResourceCondition, condition
 from k8s.resources.kinds import document_of, written
 from k8s.routes.rules import Mirror
 

@@ -12,7 +12,7 @@ from contracts.compiled.contract import Level
 from contracts.telemetry import ReplicaState
 from controller.decision import Decision
 from k8s.operator.objects import Cluster, ClusterError
-from k8s.operator.replicas import PodReplica
+from k8s.operator.pods.replicas import PodReplica
 from k8s.operator.route_loop import RouteLoop
 
 #: Label of a pod.

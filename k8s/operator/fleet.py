@@ -22,8 +22,8 @@ from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.ports import Clock
 from k8s.operator.admission import Documents, PolicyAdmission
-from k8s.operator.conditions import condition
-from k8s.operator.replicas import KernelBackend
+from k8s.operator.pods.replicas import KernelBackend
+from k8s.operator.status.conditions import condition
 from k8s.routes.rules import Backend, RouteShape
 from live.control.setup import LiveDocuments, LiveSetup, live_setup
 

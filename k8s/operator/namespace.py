@@ -17,19 +17,19 @@ from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, ObjectReader, PolicyAdmission, PolicyJudge, judge_document
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
-from k8s.operator.conditions import ResourceCondition
-from k8s.operator.failed import TurnFailures, failed_publication
 from k8s.operator.fleet import fingerprint, reason_of, with_problem
 from k8s.operator.objects import ClusterError, Manifest, Resources
-from k8s.operator.outcomes import Tally
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
-from k8s.operator.publisher import Publication, Publisher
+from k8s.operator.records.snapshot import Snapshot, config_name, read_snapshot
 from k8s.operator.report import policy_conditions, pool_conditions
 from k8s.operator.route_loop import LoopParts, RouteLoop
-from k8s.operator.snapshot import Snapshot, config_name, read_snapshot
+from k8s.operator.status.conditions import ResourceCondition
+from k8s.operator.status.failed import TurnFailures, failed_publication
+from k8s.operator.status.outcomes import Tally
+from k8s.operator.status.publisher import Publication, Publisher
+from k8s.operator.status.told import fields
 from k8s.operator.summary import policy_body, pool_body
-from k8s.operator.told import fields
 from live.control.loop import Begun, Turn
 from live.control.turns import Decided, Together
 

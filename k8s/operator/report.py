@@ -9,9 +9,9 @@ import numpy as np
 from contracts.compiled.meta import POLICY_METRICS
 from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
-from k8s.operator.conditions import ResourceCondition, condition
-from k8s.operator.failed import unwell
 from k8s.operator.route_loop import RouteLoop
+from k8s.operator.status.conditions import ResourceCondition, condition
+from k8s.operator.status.failed import unwell
 
 _HEADROOM = "KnownGoodHeadroom"
 

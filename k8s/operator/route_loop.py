@@ -22,11 +22,11 @@ from k8s.operator.actuator import ClusterActuator, RouteTarget
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned_table, route_shape
 from k8s.operator.objects import Cluster, ClusterError, Manifest
-from k8s.operator.outcomes import Evaluations
-from k8s.operator.recent import RecentDecisions
-from k8s.operator.replicas import PodDiscovery
-from k8s.operator.sensing import PoolTelemetry, Sensing, usual_rates
-from k8s.operator.snapshot import Snapshot, documents_text, held_out, kept_state, snapshot_config
+from k8s.operator.pods.replicas import PodDiscovery
+from k8s.operator.records.snapshot import Snapshot, documents_text, held_out, kept_state, snapshot_config
+from k8s.operator.status.outcomes import Evaluations
+from k8s.operator.status.recent import RecentDecisions
+from k8s.operator.telemetry.sensing import PoolTelemetry, Sensing, usual_rates
 from k8s.routes.rules import Backend, table_of
 from k8s.routes.writer import WRITTEN, WrittenRoute
 from live.artefacts.fetch import RegistryAccess

@@ -15,9 +15,9 @@ from contracts.errors import DocumentError, Problem
 from k8s.api.break_glass import PolicyName, break_glass, mend_glass
 from k8s.api.cluster import ApiCluster
 from k8s.api.connection import cluster_client
-from k8s.operator.conditions import BAD_WHEN_TRUE, NEUTRAL
 from k8s.operator.objects import Manifest
-from k8s.operator.recent import RecentDecision, decisions_in
+from k8s.operator.status.conditions import BAD_WHEN_TRUE, NEUTRAL
+from k8s.operator.status.recent import RecentDecision, decisions_in
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 #: Break-glass is for a night, not for good: who needs longer renews it, or sets ``mode: observe``.

@@ -18,7 +18,7 @@ from k8s.operator.drills.admission import DrillPlace
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
-from k8s.operator.told import fields
+from k8s.operator.status.told import fields
 from k8s.process.election import Leadership
 from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess

@@ -16,7 +16,7 @@ from typing import Any
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-from k8s.operator.told import fields
+from k8s.operator.status.told import fields
 
 _LOG = logging.getLogger(__name__)
 #: A lease that nobody renewed for so long goes to the next one, who asked; who holds it stops acting earlier.

@@ -1,7 +1,7 @@
 """Logs of our processes: a line for each event on stderr, as JSON for machines or as text for people, and
 verdicts as OpenTelemetry events ``gen_ai.evaluation.result``, by the standard OTEL_* variables.
 
-Fields beside the message (policy, route, slice, kernel) come by ``k8s.operator.told.fields``. What libraries
+Fields beside the message (policy, route, slice, kernel) come by ``status.told.fields``. What libraries
 say below a warning is left out: HTTP clients would write a line for every scrape, with its URL, and the
 Kubernetes client whole objects. Nothing of OpenTelemetry is imported until somebody asks for it.
 """
@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from contracts.errors import MissingPartError, printable
-from k8s.operator.told import fields_of
+from k8s.operator.status.told import fields_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import LoggerProvider
 
-    from k8s.operator.outcomes import Evaluated
+    from k8s.operator.status.outcomes import Evaluated
 
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]

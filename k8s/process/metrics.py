@@ -17,9 +17,9 @@ from contracts.units import MS_PER_S
 from controller.perceive.usual_speed import usual_ratios
 from controller.promotion.records import PromotionStage, most_ratio
 from k8s.operator.namespace import NamespaceOperator
-from k8s.operator.outcomes import Tally
 from k8s.operator.promotion.records import Attempt
 from k8s.operator.route_loop import RouteLoop
+from k8s.operator.status.outcomes import Tally
 
 #: Upper edges of times of a turn, s: a turn should take a small part of its tick of a second.
 TURN_EDGES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

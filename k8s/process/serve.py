@@ -26,17 +26,17 @@ from k8s.api.connection import cluster_client
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import earlier_of
-from k8s.operator.journal import open_journal
-from k8s.operator.log_space import LogSpace
 from k8s.operator.namespace import NamespaceOperator
-from k8s.operator.outcomes import Evaluations
-from k8s.operator.probing import Access, probe_rates
-from k8s.operator.prometheus import PrometheusAccess, PrometheusScrapes
 from k8s.operator.promotion.calls import HookCaller
+from k8s.operator.records.journal import open_journal
+from k8s.operator.records.log_space import LogSpace
 from k8s.operator.route_loop import LoopParts
-from k8s.operator.sensing import PoolReader, Sensing
-from k8s.operator.told import fields
-from k8s.operator.watching import PoolSource, Watching
+from k8s.operator.status.outcomes import Evaluations
+from k8s.operator.status.told import fields
+from k8s.operator.telemetry.probing import Access, probe_rates
+from k8s.operator.telemetry.prometheus import PrometheusAccess, PrometheusScrapes
+from k8s.operator.telemetry.sensing import PoolReader, Sensing
+from k8s.operator.telemetry.watching import PoolSource, Watching
 from k8s.process.election import Leadership
 from k8s.process.logs import event_provider, event_sink
 from k8s.process.metrics import LoopCounts, OperatorCollector

@@ -25,7 +25,7 @@ from live.fleet.launchers import server_command, server_environment
 from live.load import SLICE_HEADER
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.prompts import Prompt
-from live.measure.streamed_answers import payloads
+from live.measure.steps.streamed_answers import payloads
 
 NAME = "shipped"
 BLOCK_TOKENS, CONTEXT_TOKENS = 32, 1024

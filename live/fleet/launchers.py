@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from live.errors import LiveError
 from live.fleet.children import Children
 from live.fleet.plan import has_gpu
-from live.measure.vllm_backend import vllm_python
+from live.measure.backends.vllm_backend import vllm_python
 
 _SERVER = Path(__file__).with_name("vllm_server.py")
 _FORK_S = 30.0

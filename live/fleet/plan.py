@@ -113,7 +113,7 @@ def checkpoint_of(kernel: Kernel, folder: Path, work: Path) -> Path:
         return folder
     target = work / f"{checkpoint_sha256(folder)[:12]}-{kernel.scheme}"
     if not target.is_dir():
-        from live.measure.quantize import quantise_checkpoint
+        from live.measure.backends.quantize import quantise_checkpoint
 
         quantise_checkpoint(folder, target, kernel.scheme)
     return target

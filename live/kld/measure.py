@@ -15,8 +15,8 @@ from contracts.errors import MeasurementError
 from live.kld.positions import PromptPositions, from_reduced, from_rows, from_top
 from live.kld.server import KldServer, PluginOffer, batches, reached, rows_fit
 from live.measure.backend import TopScores
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.endpoint import Endpoint
-from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
 from live.measure.reference import AnyReference, ReferenceScores
 

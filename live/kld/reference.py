@@ -16,8 +16,8 @@ import numpy as np
 from contracts.errors import MeasurementError
 from contracts.loading.files import written
 from live.kld.server import KldServer, PluginOffer, reached, rows_fit
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.endpoint import Endpoint, refused
-from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt, dump_prompts
 from live.measure.reference import AnyReference, OnPrompt, ReferenceScores, open_reference
 from live.measure.reference_store import stored_reference, stored_top_reference

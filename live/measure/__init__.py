@@ -1,1 +1,1 @@
-"""Measuring kernels: back ends, prompts, reference, profiles."""
+"""Measuring kernels: prompts, reference, profiles; how each is run and what its steps take."""

@@ -54,7 +54,7 @@ class RestartFault:
 class Kernel:
     """One build of the serving program for the same weights.
 
-    scheme: checkpoint made by ``live.measure.quantize``, or empty for the weights as they are. float_bits:
+    scheme: checkpoint made by ``backends.quantize``, or empty for the weights as they are. float_bits:
     width of the linear weights in use when they are plain floats, 0 when they are packed integers that
     the weight faults cannot edit. attention: attention implementation of the torch back end.
     """

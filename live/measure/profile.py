@@ -18,13 +18,13 @@ from contracts.errors import MeasurementError
 from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns
 from contracts.rng import stream
 from live.measure.backend import EngineFacts, Scores, ServingBackend, Session, StepPlan, TopScores, top_values
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.kernels import FaultDose, Kernel, RestartFault
 from live.measure.measured import KernelMeasurement, MeasuredCondition, MeasurePlan
-from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
 from live.measure.reference import AnyReference
-from live.measure.step_model import step_time_ratio
-from live.measure.step_times import measure_served, measure_steps, slower
+from live.measure.steps.model import step_time_ratio
+from live.measure.steps.times import measure_served, measure_steps, slower
 
 #: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
 LARGEST_VALUE = 1e12

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from contracts.errors import MeasurementError, MissingPartError
 from contracts.loading.files import written
 from live.measure.backend import TopScores
-from live.measure.openai_backend import OpenaiBackend
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt
 
 #: Called after every prompt.

@@ -26,8 +26,8 @@ from contracts.loading.untrusted import MALFORMED, arrays_of
 from contracts.metrics.numeric import top_tokens
 from contracts.regular_files import ARCHIVE_BYTES, read_regular
 from live.measure.backend import TopScores
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.checkpoint import checkpoint_sha256
-from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt, dump_prompts
 from live.measure.reference import (
     AnyReference,

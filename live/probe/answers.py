@@ -21,8 +21,8 @@ from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED
 from live.bounded import whole_answer, within
 from live.load import SLICE_HEADER
-from live.measure.openai_backend import ROUNDING, TOKEN_PREFIX, TOP_K
-from live.measure.streamed_answers import payloads
+from live.measure.backends.openai_backend import ROUNDING, TOKEN_PREFIX, TOP_K
+from live.measure.steps.streamed_answers import payloads
 
 #: How the names of probes begin.
 NONCE = "probe-"

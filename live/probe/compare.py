@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from contracts.metrics.columns import LEAST_REST
 from contracts.metrics.generation import first_difference_gap, greedy_gap, mean_kl
-from live.measure.openai_backend import TOP_K
+from live.measure.backends.openai_backend import TOP_K
 from live.probe.answers import GreedyAnswer
 
 Rows = Sequence[Mapping[int, float]]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from contracts.errors import MeasurementError
 from contracts.metrics.generation import GENERATION_COLUMNS, answer_broken, grammar_invalid, nonce_crossed
-from live.measure.openai_backend import TOP_K
+from live.measure.backends.openai_backend import TOP_K
 from live.probe.answers import (
     NONCE,
     GreedyAnswer,

@@ -22,7 +22,7 @@ from contracts.telemetry import ProbeOutcome
 from live.bounded import dated_s, whole_answer
 from live.load import SLICE_HEADER
 from live.measure.backend import TopScores, top_values
-from live.measure.openai_backend import TOP_K, prompt_rows, top_scores
+from live.measure.backends.openai_backend import TOP_K, prompt_rows, top_scores
 from live.measure.prompts import Prompt
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from contracts.errors import DocumentError, MeasurementError, Problem
 from contracts.telemetry import SampleRates
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.endpoint import Endpoint, listed_models
-from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import Prompt, load_prompts
 from live.measure.reference_store import stored_top_reference
 from live.observe.metrics import EngineReading

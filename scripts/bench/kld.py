@@ -23,7 +23,7 @@ import httpx
 import numpy as np
 
 from contracts.errors import MeasurementError
-from live.measure.openai_backend import TOP_K
+from live.measure.backends.openai_backend import TOP_K
 from scripts.progress import ProgressLine, told
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class _Rounds:
     def _public_full(self, indices: list[int]) -> list[PromptPositions]:
         """Every token's log-probability as JSON, which is what the API can do."""
         from live.kld.positions import from_rows
-        from live.measure.openai_backend import prompt_rows
+        from live.measure.backends.openai_backend import prompt_rows
 
         width = int(self.reference.rows.shape[1])
         found: list[PromptPositions] = []
@@ -161,7 +161,7 @@ class _Rounds:
     def _public_top(self, indices: list[int]) -> list[PromptPositions]:
         from live.kld.positions import from_top
         from live.measure.backend import TopScores
-        from live.measure.openai_backend import OpenaiBackend
+        from live.measure.backends.openai_backend import OpenaiBackend
 
         backend = OpenaiBackend(self.endpoint, top_k=TOP_K)
         members = [self.prompts[index] for index in indices]

@@ -23,7 +23,7 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.schema import json_schema, kind_named, structural_schema
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import hash_regular
-from scripts.cli.contract_checks import Checked, check, every_kind
+from scripts.cli.judging.checks import Checked, check, every_kind
 from scripts.cli.options import options
 from scripts.guard import EXIT_BAD_INPUT
 

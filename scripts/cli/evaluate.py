@@ -23,8 +23,8 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import canonical_json, dump_text
 from contracts.loading.uris import resolve_uri
 from contracts.units import CONFIDENCE
-from scripts.cli import contract_tables as tables
-from scripts.cli.contract_inputs import (
+from scripts.cli.judging import tables as tables
+from scripts.cli.judging.inputs import (
     ContractInputs,
     certified_observations,
     known_sources,
@@ -34,7 +34,7 @@ from scripts.cli.contract_inputs import (
     load_profile,
     refused,
 )
-from scripts.cli.junit import junit_error, junit_xml
+from scripts.cli.judging.junit import junit_error, junit_xml
 from scripts.cli.options import options
 from scripts.output import write_whole
 

@@ -20,10 +20,10 @@ from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
 from policies.registry import make_configuration, make_policy
 from policies.supervised import kept_by, own_meta
-from scripts.cli.bundling import write_bundle
-from scripts.cli.decision_log import Tick
-from scripts.cli.explaining import METHODS, Explained, Wanted, from_log, from_scenario, passive_line
 from scripts.cli.options import LARGEST_SEED, options
+from scripts.cli.telling.bundling import write_bundle
+from scripts.cli.telling.decision_log import Tick
+from scripts.cli.telling.explaining import METHODS, Explained, Wanted, from_log, from_scenario, passive_line
 from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scripts.cli.contract_inputs import load_contract, refused
-from scripts.cli.contract_tables import show_evaluation, wide_console
-from scripts.cli.kld_table import KldResult, as_json, show
+from scripts.cli.judging.inputs import load_contract, refused
+from scripts.cli.judging.tables import show_evaluation, wide_console
+from scripts.cli.measuring.kld_table import KldResult, as_json, show
+from scripts.cli.measuring.request import read_key
 from scripts.cli.options import options
-from scripts.cli.profile_request import read_key
 from scripts.output import write_whole
 from scripts.progress import ProgressLine, told
 

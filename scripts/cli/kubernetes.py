@@ -14,15 +14,15 @@ import typer
 from contracts.errors import MissingPartError
 from k8s.resources.definition import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
+from scripts.cli.measuring.request import read_key
 from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, options
-from scripts.cli.profile_request import read_key
 from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, registry_access
 from scripts.guard import EXIT_BUG
 
 if TYPE_CHECKING:
-    from k8s.operator.log_space import LogSpace
-    from k8s.operator.probing import Access
-    from k8s.operator.watching import Watching
+    from k8s.operator.records.log_space import LogSpace
+    from k8s.operator.telemetry.probing import Access
+    from k8s.operator.telemetry.watching import Watching
     from k8s.process.serve import OperatorSettings
     from live.artefacts.fetch import RegistryAccess
 
@@ -151,7 +151,7 @@ def operator(asked: OperatorRequest) -> None:
 
 
 def _settings(asked: OperatorRequest) -> OperatorSettings:
-    from k8s.operator.probing import Access
+    from k8s.operator.telemetry.probing import Access
     from k8s.process.serve import OperatorSettings
     from k8s.routes.rules import Backend
 
@@ -182,7 +182,7 @@ def _settings(asked: OperatorRequest) -> OperatorSettings:
 
 
 def _journal(asked: OperatorRequest) -> LogSpace | None:
-    from k8s.operator.log_space import LogSpace
+    from k8s.operator.records.log_space import LogSpace
 
     folder = asked.decision_log
     return None if folder is None else LogSpace(folder, asked.decision_log_mib * 2**20)
@@ -198,9 +198,9 @@ def _origins(given: Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess) -> Watching:
-    from k8s.operator.probing import Probing
-    from k8s.operator.prometheus import PrometheusAccess
-    from k8s.operator.watching import ENVOY_GATEWAY, Watching
+    from k8s.operator.telemetry.probing import Probing
+    from k8s.operator.telemetry.prometheus import PrometheusAccess
+    from k8s.operator.telemetry.watching import ENVOY_GATEWAY, Watching
     from live.run.options import ProbeOptions
 
     probing = None

@@ -13,8 +13,8 @@ import typer
 
 from contracts.errors import MissingPartError
 from k8s.resources.drill_extension import DRILL_PORT
+from scripts.cli.measuring.request import read_key
 from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, options
-from scripts.cli.profile_request import read_key
 from scripts.cli.registries import AUTH_FILE, REGISTRY, registry_access
 
 

@@ -113,8 +113,8 @@ def parity(asked: ParityOptions) -> None:
 
 def _observe(asked: ParityOptions, rates: tuple[float, ...]) -> ParityRecording:
     """A new recording, written as soon as it is there."""
+    from live.measure.backends.openai_backend import OpenaiBackend
     from live.measure.endpoint import Endpoint
-    from live.measure.openai_backend import OpenaiBackend
     from scripts.parity.observing import Observed, measured, observed
     from scripts.parity.replica import pinned
 

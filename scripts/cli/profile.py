@@ -17,10 +17,10 @@ from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.loading.loader import load_as
 from live.measure.drift_table import drift_page, drift_table
-from live.measure.step_model import widest_prediction
-from scripts.cli.options import options
-from scripts.cli.profile_agree import AgreeOptions, agree
-from scripts.cli.profile_request import (
+from live.measure.steps.model import widest_prediction
+from scripts.cli.measuring.agreement import AgreeOptions, agree
+from scripts.cli.measuring.measured_run import run_profile
+from scripts.cli.measuring.request import (
     STEP_SECONDS,
     STEP_TARGET,
     BackendName,
@@ -29,7 +29,7 @@ from scripts.cli.profile_request import (
     ServerRequest,
     problem,
 )
-from scripts.cli.profile_run import run_profile
+from scripts.cli.options import options
 
 
 def register(app: typer.Typer) -> None:

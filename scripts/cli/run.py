@@ -12,8 +12,8 @@ import typer
 
 from contracts.documents.drill import Undo
 from contracts.errors import DocumentError, Problem
+from scripts.cli.measuring.request import read_key
 from scripts.cli.options import options
-from scripts.cli.profile_request import read_key
 
 if TYPE_CHECKING:
     from controller.options import ControllerSetup

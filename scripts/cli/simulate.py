@@ -28,7 +28,7 @@ from policies.registry import configuration_sha256, make_configuration
 from policies.spec import parse_spec
 from policies.supervised import kept_by, meta_sha256
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
-from scripts.cli.simulate_summary import print_table, seeds_told, summarise
+from scripts.cli.telling.simulate_summary import print_table, seeds_told, summarise
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import ObservingDriver, RouteSetup, load_route
 from scripts.guard import on_interrupt

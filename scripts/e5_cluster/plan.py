@@ -19,10 +19,10 @@ from controller.fleet import USUAL_RATES
 from faults.drill.plan import plan_drill
 from faults.inside.gate import CallRefusedError
 from k8s.operator.admission import Documents, judge_policy
-from k8s.operator.conditions import ResourceCondition
 from k8s.operator.fleet import controller_setup, kernel_backends, serving
 from k8s.operator.objects import Manifest, Resources
-from k8s.operator.replicas import KernelBackend
+from k8s.operator.pods.replicas import KernelBackend
+from k8s.operator.status.conditions import ResourceCondition
 from k8s.resources.kinds import object_of
 from policies.certify.admission import LEARNED
 from policies.supervised import meta_sha256

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.telemetry import ReplicaState
-from k8s.operator.endpoints import selector_of
 from k8s.operator.objects import Manifest
-from k8s.operator.replicas import PodDiscovery
+from k8s.operator.pods.endpoints import selector_of
+from k8s.operator.pods.replicas import PodDiscovery
 from scripts.e5_cluster.borrowed import BorrowedPolicy
 from scripts.e5_cluster.plan import AT_REST, ClusterSuite
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting

@@ -18,7 +18,7 @@ from contracts.documents.profile import ServingPath, StepTime
 from contracts.errors import MeasurementError
 from live.load import LoadPlan, LoadRecord, run_load
 from live.measure.backend import Session, StepPlan
-from live.measure.step_times import measure_served, measure_steps
+from live.measure.steps.times import measure_served, measure_steps
 from scripts.parity.recording import RecordedRun
 from scripts.parity.replaying import TIMEOUT_S, RequestLoad, drawn
 

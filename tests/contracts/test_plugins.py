@@ -9,7 +9,7 @@ import pytest
 
 from contracts.errors import PluginError
 from contracts.plugins import Registry
-from tests.support.plugins import write_plugin
+from tests.support.documents.plugins import write_plugin
 
 GROUP = "selvage_fleet.made_up"
 REGISTRY: Registry[int] = Registry(GROUP)

@@ -16,7 +16,7 @@ from contracts.assess.register import read_register
 from contracts.errors import DocumentError
 from contracts.regular_files import lines_of
 from contracts.workload.azure_trace import load_trace
-from scripts.cli.decision_log import read_decisions
+from scripts.cli.telling.decision_log import read_decisions
 
 
 @given(st.text(alphabet="ab\n\r\x0b\u2028"))

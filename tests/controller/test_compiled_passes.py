@@ -14,10 +14,10 @@ from contracts.telemetry import FleetTelemetry, ReplicaState, Source
 from controller.decision import Perception
 from controller.detect.tick import DetectorOutputs
 from controller.initial import initial_state
-from controller.judge.departures import Case
-from controller.judge.identity import kernels_restated, replicas_restated
 from controller.judge.judge import pool_if_due
-from controller.judge.quarantine import quarantine
+from controller.judge.replicas.departures import Case
+from controller.judge.replicas.identity import kernels_restated, replicas_restated
+from controller.judge.replicas.quarantine import quarantine
 from controller.loop import perceive, tick
 from controller.options import ControllerOptions, ControllerSetup, OwnMoveOptions
 from controller.state import ControllerState
@@ -31,7 +31,7 @@ from tests.reference.plain_perceive import (
     plain_release,
 )
 from tests.reference.plain_windows import PlainWindows
-from tests.support.builders import (
+from tests.support.fleets.builders import (
     Clause,
     make_contract,
     make_fleet,

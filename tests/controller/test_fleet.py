@@ -9,7 +9,7 @@ import pytest
 
 from controller.options import ControllerSetup
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
+from tests.support.fleets.builders import make_fleet, make_layout
 
 FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
 

@@ -19,10 +19,10 @@ from controller.options import ControllerOptions
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.state_json import STATE_VERSION, state_from_json, state_to_json
 from policies.registry import BASELINES, make_configuration
-from tests.support.builders import make_fleet, make_layout, with_traffic
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.port_suite import ClockSuite, RouteActuatorSuite, TelemetrySourceSuite
-from tests.support.worlds import run, script, silence
+from tests.support.fleets.builders import make_fleet, make_layout, with_traffic
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.port_suite import ClockSuite, RouteActuatorSuite, TelemetrySourceSuite
+from tests.support.fleets.worlds import run, script, silence
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)

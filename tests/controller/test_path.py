@@ -17,8 +17,8 @@ from controller.loop import tick
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
-from tests.support.worlds import drift, script
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.worlds import drift, script
 
 HOME = Path(controller.__file__).parent
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)

@@ -14,9 +14,9 @@ from controller.state import ControllerState
 from controller.supervise.switch_counter import Counts
 from policies.registry import make_configuration
 from policies.supervised import shipped_meta, under
-from tests.support.builders import make_fleet, make_layout
-from tests.support.fakes import RecordingActuator, ScriptedTelemetry
-from tests.support.worlds import Edit, drift, script
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.fakes import RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.worlds import Edit, drift, script
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.initial import initial_state
 from controller.state_json import state_from_json, state_to_json
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
+from tests.support.fleets.builders import make_fleet, make_layout
 
 FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
 REPEATED = st.lists(

@@ -27,14 +27,14 @@ from live.kld.inside.orders import (
     row_orders,
 )
 from live.kld.server import KldServer
+from live.measure.backends.openai_backend import prompt_rows
 from live.measure.endpoint import Endpoint
-from live.measure.openai_backend import prompt_rows
-from live.measure.streamed_answers import stream_at_once
+from live.measure.steps.streamed_answers import stream_at_once
 from live.observe.metrics import parse_reading
 from live.probe.answers import Line, Question, ask
 from tests.hostile import mutations
 from tests.hostile.readers import NotedError, Reader, refused_if, written
-from tests.support.prometheus_text import metrics_text
+from tests.support.servers.prometheus_text import metrics_text
 
 URL = "http://replica"
 NAMES = ClusterNames(

@@ -29,7 +29,7 @@ from policies.certify.evidence import parse_evidence
 from policies.certify.signature import public_key
 from policies.learned.runner import ScoreRunner
 from policies.offline.transitions import load_transitions
-from scripts.cli.decision_log import read_decisions
+from scripts.cli.telling.decision_log import read_decisions
 from scripts.e5.scores.parts import read_episodes
 from scripts.e5.suite import expand_suite, load_suite
 from scripts.parity.drills import drill_parity
@@ -37,8 +37,8 @@ from scripts.parity.recording import load_recording
 from tests.hostile import mutations
 from tests.hostile.originals import fleet_folder, register, samples, small_episodes, transitions
 from tests.hostile.readers import Reader, written
-from tests.support.drills import DRILL
-from tests.support.parity_recordings import recording
+from tests.support.documents.drills import DRILL
+from tests.support.fleets.parity_recordings import recording
 from tests.support.paths import ROOT
 
 LIBRARY = ROOT / "contracts" / "library"

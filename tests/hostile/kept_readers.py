@@ -25,8 +25,8 @@ from faults.client.record import UndoRecord, load, save
 from faults.drill.ledger import DrillLedger, pending
 from faults.inside.lease import Lease, lease_for, read_lease, write_lease
 from k8s.operator.admission import Documents
-from k8s.operator.snapshot import documents_text, read_snapshot, snapshot_config
-from k8s.operator.snapshot import kept_state as operators_state
+from k8s.operator.records.snapshot import documents_text, read_snapshot, snapshot_config
+from k8s.operator.records.snapshot import kept_state as operators_state
 from k8s.resources.kinds import document_of
 from live.control.chain import read_chain, sealed
 from live.control.claim import kept_state
@@ -35,8 +35,8 @@ from live.control.replay import replay
 from live.run.evidence import EVIDENCE
 from live.run.options import setup_again
 from policies.train.recipe import load_recipe
-from scripts.cli.bundling import write_bundle
-from scripts.cli.explaining import from_log
+from scripts.cli.telling.bundling import write_bundle
+from scripts.cli.telling.explaining import from_log
 from scripts.train.exported import read_training
 from scripts.train.offline_decisions import episode_of
 from tests.hostile import mutations

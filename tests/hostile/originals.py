@@ -22,8 +22,8 @@ from live.gateway.settings import GatewaySettings
 from policies.certify.evidence import evidence_text
 from policies.offline.transitions import TransitionHeader, Transitions, save_transitions
 from tests.contracts.assess.test_register import filled
-from tests.support.certification_evidence import sound_evidence
-from tests.support.synthetic_kernels import KERNELS, write_profile
+from tests.support.documents.certification_evidence import sound_evidence
+from tests.support.fleets.synthetic_kernels import KERNELS, write_profile
 
 
 def fleet_folder(folder: Path) -> list[Path]:

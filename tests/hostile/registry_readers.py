@@ -13,7 +13,7 @@ from live.artefacts.access import Credential, RegistryOrigins, read_credentials
 from live.artefacts.registry import Repository, challenge_of
 from tests.hostile import mutations
 from tests.hostile.readers import Reader, refused_if, written
-from tests.support.oci_registry import manifest_of
+from tests.support.servers.oci_registry import manifest_of
 
 URI = parse_oci("oci://registry.example/team/kernels@sha256:" + "0" * 64, "test")
 CONFIG = json.dumps(

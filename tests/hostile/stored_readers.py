@@ -41,8 +41,8 @@ from live.measure.reference_store import _content as reference_content
 from live.probe import golden_answers
 from live.probe.golden_answers import SAMPLING
 from policies.certify.signature import refuse_unsigned, signature_of
-from scripts.cli.contract_tables import evaluation_json
-from scripts.cli.profile_request import read_key
+from scripts.cli.judging.tables import evaluation_json
+from scripts.cli.measuring.request import read_key
 from scripts.kept import KeptResults
 from scripts.train import certify_parts
 from scripts.train.pieces import read_score
@@ -51,7 +51,7 @@ from tests.hostile import mutations
 from tests.hostile.answer_readers import answering, client
 from tests.hostile.mutations import inside_header
 from tests.hostile.readers import Reader, refused_if, written
-from tests.support.certification_evidence import sound_evidence
+from tests.support.documents.certification_evidence import sound_evidence
 from tests.support.paths import ROOT
 
 PROMPTS = [Prompt(id=0, slice="s", split="probe", document="", token_ids=(1, 2, 3, 4), text="")]

@@ -30,12 +30,12 @@ from scripts.train.certify import CertificationRequest, inputs_sha256, plan_cert
 from simulator.world import measured
 from tests.hostile.test_files import selvage
 from tests.policies.learned.test_runner import TRAINING, content
-from tests.support.documents_written import envelope, write_yaml
-from tests.support.e5_world import suite_document
+from tests.support.documents.documents_written import envelope, write_yaml
+from tests.support.documents.plugins import write_plugin
+from tests.support.fleets.e5_world import suite_document
+from tests.support.fleets.synthetic import pool_spec, scenario_document, write_world
+from tests.support.fleets.synthetic_kernels import SLICES
 from tests.support.paths import ROOT
-from tests.support.plugins import write_plugin
-from tests.support.synthetic import pool_spec, scenario_document, write_world
-from tests.support.synthetic_kernels import SLICES
 
 CERTIFICATE = ROOT / "contracts" / "library" / "policies" / "hysteresis-certificate.json"
 EPISODES = CERTIFICATE.with_name("hysteresis-certificate-episodes.json")

@@ -27,10 +27,10 @@ from simulator.world import measured
 from tests.hostile.test_files import selvage
 from tests.policies.learned.test_runner import TRAINING, content
 from tests.policies.offline.test_transitions import made_up
-from tests.support.documents_written import envelope, write_yaml
+from tests.support.documents.documents_written import envelope, write_yaml
+from tests.support.fleets.synthetic import pool_spec, scenario_document, write_world
+from tests.support.fleets.synthetic_kernels import KERNELS
 from tests.support.paths import ROOT
-from tests.support.synthetic import pool_spec, scenario_document, write_world
-from tests.support.synthetic_kernels import KERNELS
 
 TRACE = ROOT / "tests" / "data" / "azure_trace_synthetic.csv"
 RECIPE: dict[str, object] = {

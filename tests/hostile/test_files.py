@@ -26,12 +26,12 @@ from contracts.workload.azure_trace import load_trace
 from live.measure import reference_store
 from live.measure.prompts import load_prompts
 from policies.offline.transitions import load_transitions
-from scripts.cli.decision_log import read_decisions
 from scripts.cli.main import app
-from scripts.cli.profile_request import read_key
+from scripts.cli.measuring.request import read_key
+from scripts.cli.telling.decision_log import read_decisions
 from scripts.sb3 import bytes_of_zip
+from tests.support.fleets.synthetic import write_world
 from tests.support.paths import ROOT
-from tests.support.synthetic import write_world
 
 SHIPPED_MANIFEST = ROOT / "contracts" / "library" / "policies" / "routing.yaml"
 

@@ -18,10 +18,10 @@ from policies.registry import configuration_sha256
 from simulator.world import measured
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
-from tests.support.documents_written import envelope, write_yaml
+from tests.support.documents.documents_written import envelope, write_yaml
+from tests.support.documents.references import reference_problems
+from tests.support.fleets.synthetic import pool_spec, scenario_document, write_world
 from tests.support.paths import ROOT
-from tests.support.references import reference_problems
-from tests.support.synthetic import pool_spec, scenario_document, write_world
 
 LIBRARY = ROOT / "contracts" / "library"
 TRACE = ROOT / "tests" / "data" / "azure_trace_synthetic.csv"

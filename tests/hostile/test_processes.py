@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.scripts.test_guard import heed_hangup, is_running
-from tests.support.e5_world import write_suite
+from tests.support.fleets.e5_world import write_suite
 from tests.support.paths import ROOT
 
 

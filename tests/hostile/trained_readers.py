@@ -25,7 +25,7 @@ from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 from tests.hostile.readers import Reader
 from tests.hostile.stored_readers import in_folder, kept, weights
-from tests.support.e5_world import write_suite
+from tests.support.fleets.e5_world import write_suite
 
 _LEARNING = ("rl",)
 _JOBS: list[Job] = []
@@ -133,7 +133,7 @@ def trained_weights(folder: Path) -> list[Path]:
 
 def weights_to_quantise(folder: Path) -> object:
     """The tensors of a checkpoint."""
-    from live.measure.quantize import _load
+    from live.measure.backends.quantize import _load
 
     return _load(folder)
 

@@ -11,11 +11,11 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 
 from kubernetes import client
 
-from tests.support.full_cluster import prepared, reached, settled
-from tests.support.granted import NOTES, noted
-from tests.support.kube_api import api_server
-from tests.support.kube_assets import assets, full_cluster
-from tests.support.made_cluster import definitions_installed
+from tests.support.cluster.full_cluster import prepared, reached, settled
+from tests.support.cluster.granted import NOTES, noted
+from tests.support.cluster.kube_api import api_server
+from tests.support.cluster.kube_assets import assets, full_cluster
+from tests.support.cluster.made_cluster import definitions_installed
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.support.paths import ROOT
-from tests.support.promql import Labels, Series, evaluate, labels
+from tests.support.servers.promql import Labels, Series, evaluate, labels
 
 ALERTS = ROOT / "k8s" / "manifests" / "alerts" / "rules.yaml"
 RULES = {

@@ -25,7 +25,7 @@ from k8s.resources.drill_extension import (
 )
 from scripts.cli.main import app
 from tests.k8s.test_manifests import MANIFESTS, named
-from tests.support.cluster_worlds import SAMPLE, sample
+from tests.support.cluster.cluster_worlds import SAMPLE, sample
 
 COMPONENT = MANIFESTS / "components" / "drills"
 

@@ -17,14 +17,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from k8s.operator.advice import ADVICE, BROKEN
-from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import Cluster
+from k8s.operator.pods.endpoints import IN_ROTATION
 from k8s.operator.route_loop import LoopParts
 from k8s.process.metrics import LoopCounts, OperatorCollector
-from tests.support.cluster_worlds import SAMPLE, SHED, Bench
+from tests.support.cluster.cluster_worlds import SAMPLE, SHED, Bench
+from tests.support.cluster.promotions import everything, evidence, promote, until
 from tests.support.paths import ROOT
-from tests.support.promotions import everything, evidence, promote, until
 
 EXAMPLES = SAMPLE.parent / "advise"
 DASHBOARD = ROOT / "k8s" / "manifests" / "dashboard" / "selvage-operator.json"

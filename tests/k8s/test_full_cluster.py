@@ -12,11 +12,11 @@ import pytest
 import yaml
 from kubernetes import client
 
-from tests.support.cluster_worlds import Bench, Object, pod
-from tests.support.kube_api import kubeconfig
-from tests.support.kubectl import Kubectl
-from tests.support.live_fleets import until
+from tests.support.cluster.cluster_worlds import Bench, Object, pod
+from tests.support.cluster.kube_api import kubeconfig
+from tests.support.cluster.kubectl import Kubectl
 from tests.support.paths import ROOT
+from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("full_cluster", "kubectl"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from kubernetes import client
 
-from k8s.operator.endpoints import IN_ROTATION
-from tests.support.cluster_worlds import SAMPLE, Bench
-from tests.support.granted import OPERATOR, Account, granted
+from k8s.operator.pods.endpoints import IN_ROTATION
+from tests.support.cluster.cluster_worlds import SAMPLE, Bench
+from tests.support.cluster.granted import OPERATOR, Account, granted
+from tests.support.cluster.promotions import promote
 from tests.support.paths import ROOT
-from tests.support.promotions import promote
 
 MANIFESTS = ROOT / "k8s" / "manifests"
 #: What the operator may do and no turn does: kopf watches by a connection of its own, as a process
@@ -155,7 +155,7 @@ def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: st
     """The operator does everything that its Role allows; no test of it is let do anything else."""
     from k8s.api.watched import NamespaceWatch
     from k8s.process.election import Leadership
-    from tests.support.live_fleets import until
+    from tests.support.servers.live_fleets import until
 
     bench = Bench(api=api, namespace=namespace)
     account = bench.account

@@ -17,12 +17,12 @@ import pytest
 import yaml
 from kubernetes import client
 
-from tests.support.cluster_worlds import SAMPLE
-from tests.support.drills import DRILL
-from tests.support.kube_api import Server, kubeconfig
-from tests.support.kube_assets import assets
-from tests.support.kubectl import Done, Kubectl
-from tests.support.made_cluster import definitions_installed
+from tests.support.cluster.cluster_worlds import SAMPLE
+from tests.support.cluster.kube_api import Server, kubeconfig
+from tests.support.cluster.kube_assets import assets
+from tests.support.cluster.kubectl import Done, Kubectl
+from tests.support.cluster.made_cluster import definitions_installed
+from tests.support.documents.drills import DRILL
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.timeout(300)]

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry, Gauge, make_asgi_app
 from prometheus_client.parser import text_string_to_metric_families
 
 from k8s.operator.advice import ADVICE, BROKEN, GUARDED, KEPT, LAST_RESORT, UNKNOWN
-from k8s.operator.endpoints import IN_ROTATION
+from k8s.operator.pods.endpoints import IN_ROTATION
 from tests.k8s.test_manifests import MANIFESTS
-from tests.support.cluster_worlds import SAMPLE, sample
+from tests.support.cluster.cluster_worlds import SAMPLE, sample
 
 COMPONENT = MANIFESTS / "components" / "pod-metrics"
 EXAMPLE = SAMPLE.parent / "pod-metrics"

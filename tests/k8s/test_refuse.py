@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.k8s.test_manifests import named
-from tests.support.refusing import FILE, refusing
+from tests.support.cluster.refusing import FILE, refusing
 
 
 @pytest.fixture(scope="module")

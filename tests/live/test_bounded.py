@@ -21,7 +21,7 @@ from live.observe.scraper import Scraper
 from live.probe.answers import Line, Question, ask
 from live.probe.prefill import ProbeResult, guarded
 from live.run.urls import Address, UrlDiscovery
-from tests.support.listening import Answering, Listening, listening
+from tests.support.servers.listening import Answering, Listening, listening
 
 SOON_S = 0.2
 #: What is sent at once, and what then drips.

@@ -17,7 +17,7 @@ from live.measure.prompts import Prompt
 from live.observe.scraper import Scraper
 from live.probe.prefill import probe
 from live.run.urls import Address, UrlDiscovery
-from tests.support.listening import Answering, Listening, listening
+from tests.support.servers.listening import Answering, Listening, listening
 
 LIMIT_S = 10.0
 SOUND = b"\r\nvllm:num_requests_running 3\n"

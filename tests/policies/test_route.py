@@ -27,9 +27,9 @@ from scripts.e5.run.experiment import Options, plan_run
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.scenario import load_scenario
-from tests.support.documents_written import envelope, write_yaml
-from tests.support.e5_world import write_suite
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.documents.documents_written import envelope, write_yaml
+from tests.support.fleets.e5_world import write_suite
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 META = "package:contracts/library/meta-contract.yaml"
 SHIPPED = "package:contracts/library/route-policy.yaml"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.documents.plugins import write_plugin
 from tests.support.paths import ROOT
-from tests.support.plugins import write_plugin
 
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 MODULE = re.compile(r"^```python [^\n]*module=(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -52,7 +52,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         write_plugin(installed / module, module, {g: p for g, p in groups.items() if p}, body, name=module)
     paths = [str(ROOT), *(str(path) for path in installed.iterdir())]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.own_extensions", str(folder)],
+        [sys.executable, "-m", "tests.support.documents.own_extensions", str(folder)],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -16,9 +16,9 @@ import pytest
 from contracts.documents import KernelProfile, RoutePolicy
 from contracts.loading.loader import load_as
 from live.measure.checkpoint import SHIPPED_MODEL
+from tests.support.documents.reduced_certificate import loosened
 from tests.support.paths import ROOT
-from tests.support.reduced_certificate import loosened
-from tests.support.vllm_servers import free_port, serving
+from tests.support.servers.vllm_servers import free_port, serving
 
 PAGE = (ROOT / "docs" / "own-servers.md").read_text()
 BLOCK = re.compile(r"^```(\w+) (walk|server|file=\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""Until when kernels are down, kernel by kernel, as ``controller.judge.outage`` says it in words."""
+"""Until when kernels are down, kernel by kernel, as ``controller.judge.kernels.outage`` says it in words."""
 
 from __future__ import annotations
 

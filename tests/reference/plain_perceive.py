@@ -16,7 +16,7 @@ from contracts.telemetry import FleetTelemetry, ReplicaState, Source
 from controller.detect.clauses import moves_traffic
 from controller.detect.detector import AlarmState
 from controller.detect.sums import COUNT
-from controller.judge.failing_in_a_row import CHANCE
+from controller.judge.replicas.failing_in_a_row import CHANCE
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
 from controller.perceive.reception import LEAST_BEHIND, MOST_BEHIND_S

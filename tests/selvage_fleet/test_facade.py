@@ -17,9 +17,9 @@ import selvage_fleet as selvage
 from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract
 from policies.rules.fixed import FixedPolicy
-from tests.support.e5_world import write_suite
+from tests.support.documents.plugins import write_plugin
+from tests.support.fleets.e5_world import write_suite
 from tests.support.paths import ROOT
-from tests.support.plugins import write_plugin
 
 CONTRACT = "package:contracts/library/serving-pool.yaml"
 MODULES = sorted(path.stem for path in (ROOT / "selvage_fleet").glob("*.py") if path.stem != "__init__")

@@ -11,8 +11,8 @@ from contracts.documents.scenario import Scenario
 from contracts.loading.loader import load_text
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario, load_scenario
-from tests.support.simulated_fleets import HORIZON_S, Build
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.fleets.simulated_fleets import HORIZON_S, Build
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 
 @pytest.fixture(scope="module")

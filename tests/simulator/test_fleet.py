@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from faults.catalogue import CATALOGUE
 from simulator.fleet import run_episodes
-from tests.support.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, assert_same_bytes, drive, once
+from tests.support.fleets.simulated_fleets import (
+    CHANGES,
+    FAULTS,
+    Build,
+    FixedDriver,
+    assert_same_bytes,
+    drive,
+    once,
+)
 
 
 @pytest.mark.parametrize("kind", sorted(set(FAULTS) - {"kernel_regression"}))

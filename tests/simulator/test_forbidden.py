@@ -16,8 +16,8 @@ from policies.registry import make_configuration
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.scenario import compile_scenario
-from tests.support.episodes import broken_record, move_at
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.fleets.episodes import broken_record, move_at
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 HORIZON_S = 200.0
 SEEDS = (1, 2, 3)

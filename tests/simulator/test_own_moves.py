@@ -13,7 +13,7 @@ from policies.registry import make_configuration
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
-from tests.support.simulated_fleets import Build
+from tests.support.fleets.simulated_fleets import Build
 
 HORIZON_S, MOVED_S = 400.0, 130.0
 #: More than the known-good kernel carries, at ease for the homes.

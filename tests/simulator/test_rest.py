@@ -21,9 +21,9 @@ from policies.registry import make_configuration
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
-from tests.support.simulated_fleets import Build
-from tests.support.synthetic import pool_spec
-from tests.support.synthetic_kernels import KERNELS
+from tests.support.fleets.simulated_fleets import Build
+from tests.support.fleets.synthetic import pool_spec
+from tests.support.fleets.synthetic_kernels import KERNELS
 
 POLICIES = ("sequential", "hysteresis")
 ONSET_S, HORIZON_S = 150.0, 230.0

@@ -9,8 +9,8 @@ from contracts.telemetry import FleetTelemetry
 from controller.healing.records import HealingPhase, HealingTerms
 from controller.ports import RoutingPlan
 from simulator.returning import ReturningDriver, SimulatedReturn
-from tests.support.builders import make_layout
-from tests.support.worlds import script
+from tests.support.fleets.builders import make_layout
+from tests.support.fleets.worlds import script
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
 TERMS = HealingTerms(verify_probes=8, readmit_over_s=20.0, steps=4, wait_s=5.0, most_wait_s=5.0, attempts=2)

@@ -11,7 +11,7 @@ from contracts.errors import DocumentError
 from contracts.scoring.episode import EpisodeRecord
 from faults.catalogue import CATALOGUE, Channel
 from simulator.fleet import run_episodes
-from tests.support.simulated_fleets import FAULTS, Build, FixedDriver
+from tests.support.fleets.simulated_fleets import FAULTS, Build, FixedDriver
 
 LIVE_ONLY = sorted(name for name, kind in CATALOGUE.items() if kind.channel is Channel.LIVE_ONLY)
 

@@ -15,9 +15,9 @@ from faults.drill.plan import DrillPlan, plan_drill
 from faults.inside.document import fault_of
 from faults.inside.gate import CallRefusedError
 from k8s.operator.admission import Documents, judge_policy
-from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.fleet import controller_setup, route_shape, serving
 from k8s.operator.objects import Manifest, Resources
+from k8s.operator.status.conditions import ResourceCondition, condition
 from k8s.resources.kinds import document_of, origin
 from k8s.routes.rules import Backend, RouteShape
 from live.load import SLICE_HEADER

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from faults.drill.outcome import DrillVerdict
-from k8s.operator.conditions import ResourceCondition
 from k8s.operator.drills.admission import DrillAdmission, DrillPlace, judge_drill, refused, unresolved
 from k8s.operator.drills.cluster import FINALIZER, DrillCluster
 from k8s.operator.drills.fleet import ClusterFleet, Entrance
@@ -18,7 +17,8 @@ from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER, NETWORK_KINDS, Steer
 from k8s.operator.drills.report import ended, running, waiting
 from k8s.operator.drills.work import DrillWork
 from k8s.operator.objects import ClusterError, Manifest, Resources
-from k8s.operator.publisher import Publication, Publisher
+from k8s.operator.status.conditions import ResourceCondition
+from k8s.operator.status.publisher import Publication, Publisher
 from k8s.resources.status import DrillPhase, drill_verdict_told
 
 _LOG = logging.getLogger(__name__)

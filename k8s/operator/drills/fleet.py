@@ -28,7 +28,7 @@ from k8s.operator.drills.pods import (
 )
 from k8s.operator.fleet import kernel_backends
 from k8s.operator.objects import ClusterError
-from k8s.operator.replicas import PodDiscovery, PodReplica
+from k8s.operator.pods.replicas import PodDiscovery, PodReplica
 from k8s.routes.rules import WHOLE, table_of
 from live.drill.fleet import Front
 from live.errors import LiveError

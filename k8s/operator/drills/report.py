@@ -8,9 +8,9 @@ from contracts.loading.files import json_text, plain
 from contracts.scoring.measures import measures_plain
 from contracts.scoring.timeline import timeline, timeline_plain, unknown_health
 from faults.drill.outcome import DrillOutcome, DrillVerdict, outcome_told
-from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.ledger import REPORT, ledger_name
+from k8s.operator.status.conditions import ResourceCondition, condition
 from k8s.resources.status import DrillPhase, drill_verdict_told
 
 _HOLDS = {

@@ -14,7 +14,7 @@ from k8s.operator.drills.fleet import ClusterFleet
 from k8s.operator.drills.ledger import ClusterLedger
 from k8s.operator.drills.report import outcome_content, outcome_line
 from k8s.operator.objects import Manifest
-from k8s.operator.told import fields
+from k8s.operator.status.told import fields
 from k8s.resources.status import DrillPhase
 from live.drill.episode import Frame
 from live.drill.target import LiveTarget, Nobody

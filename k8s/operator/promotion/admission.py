@@ -9,8 +9,8 @@ from contracts.documents import KernelPromotion
 from contracts.documents.promotion import PromotionSpec
 from contracts.errors import DocumentError
 from k8s.operator.admission import Documents
-from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.objects import Manifest
+from k8s.operator.status.conditions import ResourceCondition, condition
 from k8s.resources.kinds import document_of
 from live.control.setup import expected_fingerprints
 from live.origins import origin_of

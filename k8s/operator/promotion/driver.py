@@ -24,9 +24,9 @@ from k8s.operator.promotion.hooks import Webhooks
 from k8s.operator.promotion.records import Attempt, approvals, change_of, subject_of, terms_of
 from k8s.operator.promotion.report import change_key, promotion_body, promotion_conditions
 from k8s.operator.promotion.stages import with_promotions
-from k8s.operator.publisher import Publication, Publisher
 from k8s.operator.route_loop import RouteLoop
-from k8s.operator.told import fields
+from k8s.operator.status.publisher import Publication, Publisher
+from k8s.operator.status.told import fields
 
 _LOG = logging.getLogger(__name__)
 #: Evidence that could not be read is asked for again after so long.

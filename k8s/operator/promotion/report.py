@@ -9,9 +9,9 @@ from contracts.loading.loader import document_sha256
 from controller.promotion.kept import kept_values
 from controller.promotion.records import PromotionStage, PromotionState, mirrored_ratio, most_ratio
 from k8s.operator.admission import Documents
-from k8s.operator.conditions import ResourceCondition, condition
 from k8s.operator.promotion.admission import PromotionAdmission
 from k8s.operator.promotion.records import Attempt, kernel_sha256
+from k8s.operator.status.conditions import ResourceCondition, condition
 
 #: Reasons whose message grows from tick to tick; conditions say these, and status.message the rest.
 _STEADY = {

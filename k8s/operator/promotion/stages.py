@@ -15,8 +15,8 @@ from contracts.documents.pool import Home, PoolKernel
 from controller.promotion.records import PromotionStage, PromotionState, mirrored_ratio, most_ratio
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import backend_of
+from k8s.operator.pods.upgrades import Announced
 from k8s.operator.promotion.records import Attempt
-from k8s.operator.upgrades import Announced
 from k8s.routes.rules import Mirror
 
 PoolStage = Literal["shadow", "canary", "active"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
-from controller.judge.quarantine import QuarantineReason
+from controller.judge.replicas.quarantine import QuarantineReason
 from controller.loop import tick
 from controller.options import ControllerSetup
 from controller.perceive.step_time import observed_step_times

@@ -10,11 +10,11 @@ import numpy as np
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
 from contracts.units import MS_PER_S
-from k8s.operator.endpoints import IN_ROTATION
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import EventNote, Manifest, Resources
+from k8s.operator.pods.endpoints import IN_ROTATION
 from k8s.operator.route_loop import LoopParts
-from k8s.operator.sensing import Sensing
+from k8s.operator.telemetry.sensing import Sensing
 from k8s.routes.rules import Backend
 from live.control.source import counted_by_servers, nothing_probed
 from live.observe.metrics import EngineReading, parse_reading
@@ -162,7 +162,7 @@ class RecordedWorld:
 
 
 class RecordedSource:
-    """Recorded answers, read within the turn as ``k8s.operator.sensing.PoolTelemetry``; nothing is probed."""
+    """Recorded answers, read within the turn (``telemetry.sensing.PoolTelemetry``); nothing is probed."""
 
     problem = ""
     failure = None

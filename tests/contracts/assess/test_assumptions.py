@@ -5,7 +5,7 @@ from __future__ import annotations
 from contracts.assess.assumptions import AssumptionStanding, check_assumptions
 from contracts.assess.observations import Observations
 from contracts.documents.contract import RlAssumptions
-from tests.support.contracts_made import observed
+from tests.support.documents.contracts_made import observed
 
 DECLARED = RlAssumptions(advantage_max=2.0, score_norm_max=3.0, reward_min=0.0, reward_max=1.0)
 

@@ -20,7 +20,7 @@ from contracts.assess.sources import (
 )
 from contracts.documents.profile import Fingerprint
 from contracts.metrics import prompt_columns
-from tests.support.contracts_made import contract, observed
+from tests.support.documents.contracts_made import contract, observed
 
 REFERENCE = Fingerprint(engine="torch", engine_version="2", dtype="float32", isa="avx512_vnni")
 

@@ -11,7 +11,7 @@ from contracts.assess.bound_table import clause_rows, distance_rows, sample_rows
 from contracts.assess.observations import Observations, ObservedColumn
 from contracts.documents.contract import RlAssumptions
 from contracts.metrics import METRICS, prompt_columns
-from tests.support.contracts_made import contract, observed
+from tests.support.documents.contracts_made import contract, observed
 
 DECLARED = RlAssumptions(advantage_max=2.0, score_norm_max=3.0, reward_min=0.0, reward_max=1.0)
 

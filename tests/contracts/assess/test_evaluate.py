@@ -17,7 +17,7 @@ from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError
 from contracts.metrics import METRICS
 from contracts.rng import stream
-from tests.support.contracts_made import contract, kernel_samples, observed
+from tests.support.documents.contracts_made import contract, kernel_samples, observed
 from tests.support.paths import DOCS
 
 MEAN = {"metric": "kl_mean", "threshold": 0.01}

@@ -18,7 +18,7 @@ from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError
 from contracts.rng import stream
-from tests.support.contracts_made import contract
+from tests.support.documents.contracts_made import contract
 
 SLICES = ("sql", "support")
 #: A slice that no contract here names, so that it is traffic of the default one.

@@ -18,7 +18,7 @@ from contracts.assess.samples import KernelSamples
 from contracts.assess.verdicts import ContractVerdict
 from contracts.documents.contract import KernelContract
 from contracts.loading.loader import dump_text, load_text
-from tests.support.contracts_made import kernel_samples
+from tests.support.documents.contracts_made import kernel_samples
 
 
 def proposed(*samples: KernelSamples, margin: float = 2.0) -> KernelContract:

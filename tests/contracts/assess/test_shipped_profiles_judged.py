@@ -15,7 +15,7 @@ from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract, KernelProfile
 from contracts.loading.loader import load_as, load_document
 from contracts.metrics import METRICS
-from scripts.cli.contract_inputs import known_sources, load_judged, load_profile
+from scripts.cli.judging.inputs import known_sources, load_judged, load_profile
 from tests.support.paths import LIBRARY
 
 PROFILES = sorted((LIBRARY / "profiles").glob("*.yaml"))

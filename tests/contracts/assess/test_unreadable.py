@@ -10,7 +10,7 @@ import pytest
 
 from contracts.assess.evaluate import evaluate
 from contracts.assess.observations import Observations, UnreadableValues, from_samples
-from tests.support.contracts_made import contract, kernel_samples, observed
+from tests.support.documents.contracts_made import contract, kernel_samples, observed
 
 MEAN = {"metric": "kl_mean", "threshold": 0.01}
 CLIPPED = MEAN | {"extra": "      clip: 0.05\n"}

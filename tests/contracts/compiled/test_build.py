@@ -26,9 +26,9 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_text
 from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS, PASSIVE_COLUMNS
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, Source
-from tests.support.document_strategies import contracts
-from tests.support.rule_cases import dump
-from tests.support.synthetic import contract_document
+from tests.support.documents.document_strategies import contracts
+from tests.support.documents.rule_cases import dump
+from tests.support.fleets.synthetic import contract_document
 
 SLICES = ("code", "prose", "numbers")
 #: Whatever a probe may carry.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.compiled.contract import CompiledContract, Level
 from contracts.compiled.health import bounded_excess, excess_of, health_of, relative_excess
 from tests.reference.plain_health import health
-from tests.support.builders import Clause, make_contract, make_layout
+from tests.support.fleets.builders import Clause, make_contract, make_layout
 
 LEVELS = (1, 1, 2, 2, 3, 3)
 FAMILIES = ("N", "R", "N", "S", "R", "O")

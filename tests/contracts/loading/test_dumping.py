@@ -21,7 +21,7 @@ from contracts.loading.loader import (
     load_text,
 )
 from contracts.loading.yaml_positions import parse
-from tests.support.document_strategies import contracts, documents
+from tests.support.documents.document_strategies import contracts, documents
 from tests.support.paths import LIBRARY
 
 

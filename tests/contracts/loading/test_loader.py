@@ -21,7 +21,7 @@ from contracts.loading.loader import (
 )
 from contracts.loading.scalars import AMBIGUOUS_WORDS, needs_quotes, read_scalar
 from contracts.loading.yaml_positions import MAX_BYTES
-from tests.support.document_strategies import texts
+from tests.support.documents.document_strategies import texts
 from tests.support.paths import LIBRARY
 
 SHIPPED = sorted(LIBRARY.glob("*.yaml"))

@@ -9,9 +9,9 @@ import pytest
 from contracts.documents import Document
 from contracts.loading.loader import load_text
 from contracts.loading.notes import NOT_ENFORCED, notes
-from tests.support.documents_written import envelope
-from tests.support.rule_cases import dump, fault
-from tests.support.synthetic import contract_document, scenario_document
+from tests.support.documents.documents_written import envelope
+from tests.support.documents.rule_cases import dump, fault
+from tests.support.fleets.synthetic import contract_document, scenario_document
 
 REFINED = {"family": "N", "level": "L2", "action": "guard", "reason": "numbers drift"}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contracts.errors import DocumentError
 from contracts.loading.oci import MANIFEST_TYPE, OciUri, parse_manifest, parse_oci
 from contracts.regular_files import ARCHIVE_BYTES
-from tests.support.oci_registry import manifest_of
+from tests.support.servers.oci_registry import manifest_of
 
 PARTS = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,20}", fullmatch=True)
 URIS = st.builds(

@@ -11,8 +11,8 @@ from contracts.documents import KernelPool, KernelProfile, PoolKernel
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.profiles import ProfileDiffersError, kernel_profile
+from tests.support.documents.references import reference_problems
 from tests.support.paths import ROOT
-from tests.support.references import reference_problems
 
 PROFILES = ROOT / "contracts" / "library" / "profiles"
 

@@ -13,7 +13,7 @@ from contracts.documents.scenario import FAULT_KINDS
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_text
 from contracts.loading.schema import json_schema, kind_named, structural_schema
-from tests.support.document_strategies import contracts
+from tests.support.documents.document_strategies import contracts
 
 #: Rounding of the sizes: etcd takes 1.5 MB and a client-side apply repeats an object in an annotation.
 LARGEST_CRD_BYTES = 64_000

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_text
-from tests.support.own_fleet import KERNELS
-from tests.support.policy_documents import DRILL
-from tests.support.synthetic import contract_document, scenario_document
+from tests.support.documents.own_fleet import KERNELS
+from tests.support.documents.policy_documents import DRILL
+from tests.support.fleets.synthetic import contract_document, scenario_document
 
 #: Errors of one field each: what is done to the spec of a contract, and where it is told.
 FIELDS: dict[str, tuple[Any, str]] = {

@@ -9,7 +9,7 @@ import pytest
 from contracts.errors import DocumentError
 from contracts.loading.files import sha256_of
 from contracts.loading.uris import read_pinned, resolve_uri
-from tests.support.synthetic import write_world
+from tests.support.fleets.synthetic import write_world
 
 
 @pytest.fixture

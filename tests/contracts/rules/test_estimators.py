@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contracts.rules.estimators import as_measured, first_measured
-from tests.support.contracts_made import contract
+from tests.support.documents.contracts_made import contract
 
 EXACT, BOUND = "kl_mean@full_vocab", "kl_mean@top_k"
 KL = contract({"metric": "kl_mean", "threshold": 1e-3})

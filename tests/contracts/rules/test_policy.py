@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.policy_documents import ARTIFACT, DRILL, META, ROUTE, SUITE
-from tests.support.rule_cases import Change, Tree, problems
+from tests.support.documents.policy_documents import ARTIFACT, DRILL, META, ROUTE, SUITE
+from tests.support.documents.rule_cases import Change, Tree, problems
 
 POLICY_RULES: dict[str, tuple[Tree, Change, str, str]] = {
     "clause twice": (META, lambda s: s["clauses"][1].update(id="a"), "spec.clauses[1].id", "'a' again"),

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_text
-from tests.support.documents_written import envelope
+from tests.support.documents.documents_written import envelope
 
 
 def written(url: str) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.documents_written import envelope
-from tests.support.rule_cases import Change, Tree, problems
-from tests.support.synthetic import contract_document, pool_spec
-from tests.support.synthetic_kernels import KERNELS, profile_document, write_samples
+from tests.support.documents.documents_written import envelope
+from tests.support.documents.rule_cases import Change, Tree, problems
+from tests.support.fleets.synthetic import contract_document, pool_spec
+from tests.support.fleets.synthetic_kernels import KERNELS, profile_document, write_samples
 
 
 def clause(place: int, **fields: object) -> Change:

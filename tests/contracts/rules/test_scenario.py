@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.rule_cases import Change, fault, problems
-from tests.support.synthetic import scenario_document
+from tests.support.documents.rule_cases import Change, fault, problems
+from tests.support.fleets.synthetic import scenario_document
 
 SCENARIO_RULES: dict[str, tuple[Change, str, str]] = {
     "no pool": (lambda s: s.pop("pool"), "spec.pool", "expected pool or pool_uri, got neither"),

@@ -17,7 +17,7 @@ from contracts.scoring.incident_measures import measure_incident
 from contracts.scoring.measure_table import MEASURES
 from contracts.scoring.measures import measure_episode
 from contracts.scoring.quality import healthy_quality
-from tests.support.episodes import broken_record, move_at
+from tests.support.fleets.episodes import broken_record, move_at
 
 
 def known(record: EpisodeRecord, good_rps: float) -> EpisodeRecord:

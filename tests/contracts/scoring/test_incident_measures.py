@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.scoring.incident_measures import breaking_ratio, has_incident, measure_incident, outside_slo
-from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
+from tests.support.fleets.episodes import broken_record, move_at, quiet_record, step_fault
 
 
 def test_lag_and_recovery_of_a_step_answered_by_a_move() -> None:

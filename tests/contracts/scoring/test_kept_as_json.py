@@ -12,7 +12,7 @@ from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.measures import measure_episode, measures_of, measures_plain
 from contracts.scoring.quality import healthy_quality
 from contracts.scoring.timeline import timeline, timeline_of, timeline_plain, unknown_health
-from tests.support.episodes import broken_record, quiet_record, step_fault
+from tests.support.fleets.episodes import broken_record, quiet_record, step_fault
 
 
 def records() -> list[EpisodeRecord]:

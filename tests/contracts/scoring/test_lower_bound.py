@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.scoring.episode import truncate
 from contracts.scoring.incident_measures import measure_incident
-from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
+from tests.support.fleets.episodes import broken_record, move_at, quiet_record, step_fault
 
 
 def _blind(rows: int, start: int, end: int) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

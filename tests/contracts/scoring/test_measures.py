@@ -14,7 +14,7 @@ from contracts.scoring.episode import truncate
 from contracts.scoring.measure_table import MEASURES
 from contracts.scoring.measures import contract_kept_per_slice, failed_ratio, measure_episode
 from contracts.scoring.quality import healthy_quality, pool_quality
-from tests.support.episodes import broken_record, move_at, quiet_record, step_fault
+from tests.support.fleets.episodes import broken_record, move_at, quiet_record, step_fault
 
 
 def test_failed_ratio_counts_errors_and_shed_over_offered() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.scoring.switches import SwitchVerdict, measure_switches, quarantine_episodes, row_episodes
-from tests.support.episodes import broken_record, move_at, quiet_record
+from tests.support.fleets.episodes import broken_record, move_at, quiet_record
 
 
 def test_a_move_off_a_violating_kernel_is_true_on_every_slice() -> None:

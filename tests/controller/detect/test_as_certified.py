@@ -14,7 +14,7 @@ from contracts.rng import stream
 from controller.detect.as_certified import kept_when_certified
 from controller.detect.certified_drift import drift_tick, initial_drift
 from policies.registry import make_configuration
-from tests.support.certified_fleets import (
+from tests.support.fleets.certified_fleets import (
     LAYOUT,
     Change,
     certified,
@@ -24,7 +24,7 @@ from tests.support.certified_fleets import (
     scaled,
     telemetry_of,
 )
-from tests.support.worlds import Run, run
+from tests.support.fleets.worlds import Run, run
 
 #: All replicas of the first kernel, which is everybody's home.
 BUILD = [0, 1, 2, 3]

@@ -18,8 +18,8 @@ from controller.detect.detector import DetectorState
 from controller.fleet import FleetSetup
 from policies.registry import make_configuration
 from tests.controller.detect.test_as_certified import of_some_probes
-from tests.support.certified_fleets import LAYOUT, Change, certified_fleet, scaled, telemetry_of
-from tests.support.worlds import run
+from tests.support.fleets.certified_fleets import LAYOUT, Change, certified_fleet, scaled, telemetry_of
+from tests.support.fleets.worlds import run
 
 #: All replicas of the first kernel, which is everybody's home.
 BUILD = [0, 1, 2, 3]

@@ -18,7 +18,7 @@ from controller.detect.budget import (
 from controller.detect.clauses import Kind, from_traffic, plan_clauses
 from controller.detect.streams.protocol import StreamDetector
 from policies.synthetic_fleet import synthetic_fleet
-from tests.support.detect_worlds import contract_arrays, fleet_layout
+from tests.support.fleets.detect_worlds import contract_arrays, fleet_layout
 
 
 def test_each_clause_gets_its_detector() -> None:

@@ -15,8 +15,8 @@ from controller.detect.clauses import plan_clauses
 from controller.detect.detector import AlarmState, DetectorState, EvidenceBatch
 from policies.registry import make_configuration
 from tests.reference.plain_burn import plain_update
-from tests.support.builders import Clause, make_contract, make_fleet, make_layout, no_probes
-from tests.support.worlds import run, script
+from tests.support.fleets.builders import Clause, make_contract, make_fleet, make_layout, no_probes
+from tests.support.fleets.worlds import run, script
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
 CLAUSES = (

@@ -18,7 +18,14 @@ from controller.detect.certified_drift import (
     initial_drift,
 )
 from controller.detect.streams.protocol import update
-from tests.support.certified_fleets import LAYOUT, certified, certified_fleet, plan_of, probes_at, scaled
+from tests.support.fleets.certified_fleets import (
+    LAYOUT,
+    certified,
+    certified_fleet,
+    plan_of,
+    probes_at,
+    scaled,
+)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])

@@ -13,9 +13,9 @@ from controller.detect.certified_drift import FLAG_SHARE
 from controller.detect.sequential.plan import SequentialSettings, sequential_plan
 from controller.initial import initial_state
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet
-from tests.support.certified_fleets import LAYOUT, certified_fleet
-from tests.support.sequential_detectors import MEAN, RATE, arrivals, sequential_detector, small_fleet
+from tests.support.fleets.builders import make_fleet
+from tests.support.fleets.certified_fleets import LAYOUT, certified_fleet
+from tests.support.fleets.sequential_detectors import MEAN, RATE, arrivals, sequential_detector, small_fleet
 
 
 def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:

@@ -10,8 +10,8 @@ from controller.initial import initial_state
 from controller.loop import tick
 from controller.state_json import state_from_json, state_to_json
 from policies.registry import make_configuration
-from tests.support.certified_fleets import LAYOUT, certified_fleet, drifted, scaled, telemetry_of
-from tests.support.worlds import run
+from tests.support.fleets.certified_fleets import LAYOUT, certified_fleet, drifted, scaled, telemetry_of
+from tests.support.fleets.worlds import run
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])

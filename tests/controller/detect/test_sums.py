@@ -11,7 +11,7 @@ from scipy import stats
 from contracts.compiled.contract import CompiledContract
 from controller.detect.sums import beyond_limit, excess_of_sums
 from tests.reference.plain_windows import inside_limit
-from tests.support.builders import Clause, make_contract, make_layout
+from tests.support.fleets.builders import Clause, make_contract, make_layout
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
 ALWAYS = np.array([True])

@@ -28,7 +28,7 @@ from policies.synthetic_fleet import synthetic_fleet
 from scripts.studies.detection import calibrate as detect_calibrate
 from scripts.studies.detection.calibrate import calibrated, far, markdown, table
 from scripts.studies.detection.telemetry import BLOCK, alarms_of
-from tests.support.builders import make_fleet, make_layout
+from tests.support.fleets.builders import make_fleet, make_layout
 from tests.support.paths import DOCS
 
 #: Declared ARL0 up to which a check has alarms enough for its lower limit to be held to it as well.

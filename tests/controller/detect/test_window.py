@@ -9,7 +9,7 @@ from contracts.telemetry import Source
 from controller.detect.detector import AlarmState
 from controller.detect.sums import COUNT
 from controller.detect.window import WindowDetector
-from tests.support.builders import Clause, make_contract, make_layout
+from tests.support.fleets.builders import Clause, make_contract, make_layout
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
 ALWAYS = np.array([True])

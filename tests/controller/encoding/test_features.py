@@ -17,7 +17,7 @@ from controller.encoding.encoder import Encoder
 from controller.encoding.features import FEATURES, Scope, of_scope
 from controller.encoding.running import family_excess, running_ratio
 from controller.ports import Observation
-from tests.support.builders import make_contract, make_layout
+from tests.support.fleets.builders import make_contract, make_layout
 from tests.support.paths import DOCS
 
 PAGE = DOCS / "environment.md"

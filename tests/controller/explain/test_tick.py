@@ -14,8 +14,8 @@ from controller.initial import initial_state
 from controller.loop import tick
 from controller.state import altered
 from policies.registry import make_configuration
-from tests.support.builders import Clause, make_contract, make_fleet, make_layout
-from tests.support.worlds import drift, script
+from tests.support.fleets.builders import Clause, make_contract, make_fleet, make_layout
+from tests.support.fleets.worlds import drift, script
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)

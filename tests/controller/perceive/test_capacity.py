@@ -18,7 +18,7 @@ from controller.perceive.capacity_pass import UNBOUNDED_RPS
 from controller.perceive.estimate import accumulate
 from controller.state import ControllerState
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout, quiet_telemetry
+from tests.support.fleets.builders import make_fleet, make_layout, quiet_telemetry
 
 STEP_S = np.array([[1.7e-3, 3.1e-5, 6.7e-5, 2.9e-7], [2.0e-3, 4.9e-5, 8.0e-5, 2.9e-7]])
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=2)

@@ -16,7 +16,7 @@ from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
 from policies.registry import make_configuration
-from tests.support.builders import (
+from tests.support.fleets.builders import (
     Clause,
     make_contract,
     make_fleet,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters, FleetTelemetry
 from controller.perceive.on_the_way import as_clients_saw, follow_the_way
 from controller.perceive.on_the_way_pass import BLOCK_COLUMNS, BLOCKS, LEAST_S
-from tests.support.builders import make_layout, quiet_telemetry
+from tests.support.fleets.builders import make_layout, quiet_telemetry
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
 FRESH = np.ones((1, 1), dtype=np.bool_)

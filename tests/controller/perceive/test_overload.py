@@ -15,7 +15,7 @@ from controller.options import ControllerSetup
 from controller.perceive.estimate import accumulate
 from controller.perceive.reception import LEAST_BEHIND, MOST_BEHIND_S
 from policies.registry import make_configuration
-from tests.support.builders import Clause, make_contract, make_fleet, make_layout, quiet_telemetry
+from tests.support.fleets.builders import Clause, make_contract, make_fleet, make_layout, quiet_telemetry
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=2)
 

@@ -14,7 +14,7 @@ from controller.initial import initial_state
 from controller.perceive.planning import Estimates, hold_load
 from controller.state import ControllerState, altered
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout, quiet_telemetry
+from tests.support.fleets.builders import make_fleet, make_layout, quiet_telemetry
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=2)
 SETUP = make_configuration("fixed", make_fleet(LAYOUT))

@@ -22,8 +22,8 @@ from controller.perceive.step_time import (
     step_time_ratio,
 )
 from policies.registry import make_configuration
-from tests.support.builders import make_layout, quiet_telemetry
-from tests.support.clocks import clocked_fleet, clocks
+from tests.support.fleets.builders import make_layout, quiet_telemetry
+from tests.support.fleets.clocks import clocked_fleet, clocks
 
 DEMAND = Demand(prompt_tokens=400.0, output_tokens=200.0)
 MODEL = EngineModel(

@@ -30,9 +30,9 @@ from controller.perceive.usual_speed_pass import (
 )
 from controller.state import altered
 from policies.registry import make_configuration
-from tests.support.builders import make_layout
-from tests.support.clocks import clocked_fleet, clocks
-from tests.support.worlds import Run, run, script
+from tests.support.fleets.builders import make_layout
+from tests.support.fleets.clocks import clocked_fleet, clocks
+from tests.support.fleets.worlds import Run, run, script
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
 LIMIT = 1.4

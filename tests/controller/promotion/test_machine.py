@@ -22,7 +22,15 @@ from controller.promotion.records import (
     mirrored_ratio,
     most_ratio,
 )
-from tests.support.promotion_courses import BEGUN, all_terms, courses, moved_on, passed, plain_terms, walked
+from tests.support.fleets.promotion_courses import (
+    BEGUN,
+    all_terms,
+    courses,
+    moved_on,
+    passed,
+    plain_terms,
+    walked,
+)
 
 
 @given(courses, all_terms)

@@ -9,7 +9,7 @@ from hypothesis import given
 from contracts.assess.gate import GateOutcome
 from controller.promotion.machine import step
 from controller.promotion.records import PromotionSight, PromotionStage, PromotionTerms
-from tests.support.promotion_courses import (
+from tests.support.fleets.promotion_courses import (
     BEGUN,
     all_terms,
     asked_courses,

@@ -15,8 +15,8 @@ from controller.shield.exact import place_exactly, served
 from controller.shield.gate import Shielded
 from controller.shield.lesser_evil import has_soft_cells, relent
 from controller.shield.records import Facts, ShieldReason
-from tests.support.shield_cases import CLOSE, KERNELS, SLICES, Case, cases
-from tests.support.shield_records import blank_outcome, blank_work, make_facts
+from tests.support.fleets.shield_cases import CLOSE, KERNELS, SLICES, Case, cases
+from tests.support.fleets.shield_records import blank_outcome, blank_work, make_facts
 
 
 def with_losses(case: Case, seed: int, certified: float = 0.6) -> Case:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.fleet import Stage
 from controller.shield.exact import served
 from controller.shield.gate import ShieldView, shield
-from tests.support.shield_cases import (
+from tests.support.fleets.shield_cases import (
     CLOSE,
     KERNELS,
     KNOWN_GOOD,

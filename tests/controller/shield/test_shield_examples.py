@@ -11,8 +11,8 @@ from controller.fleet import FleetSetup
 from controller.options import ShieldLimits
 from controller.shield.gate import ShieldView, may_move, shield
 from controller.shield.records import ShieldReason
-from tests.support.builders import make_contract, make_fleet
-from tests.support.shield_cases import KERNELS, LAYOUT, SLICES
+from tests.support.fleets.builders import make_contract, make_fleet
+from tests.support.fleets.shield_cases import KERNELS, LAYOUT, SLICES
 
 
 def _plain(**changes: Any) -> tuple[ShieldView, FleetSetup]:

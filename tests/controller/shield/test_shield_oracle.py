@@ -11,7 +11,7 @@ from scipy.optimize import linprog, minimize
 
 from controller.shield.capacity import fill, rerouting_helps
 from controller.shield.exact import served, solve_exactly
-from tests.support.shield_records import blank_outcome, blank_work, make_facts
+from tests.support.fleets.shield_records import blank_outcome, blank_work, make_facts
 
 KERNELS, SLICES = 4, 3
 CLOSE = 1e-5

@@ -26,8 +26,8 @@ from controller.shield import fleet as shield_fleet
 from controller.shield import lesser_evil as shield_lesser_evil
 from controller.shield import rows as shield_rows
 from controller.shield.gate import ShieldView, shield
-from tests.support.builders import make_contract, make_fleet, make_layout
-from tests.support.shield_records import blank_outcome, blank_work, make_facts
+from tests.support.fleets.builders import make_contract, make_fleet, make_layout
+from tests.support.fleets.shield_records import blank_outcome, blank_work, make_facts
 from tests.support.symbolic import Explorer, Number
 
 KERNELS, SLICES = 2, 1

@@ -17,8 +17,8 @@ from controller.state_json import state_from_json, state_to_json
 from controller.supervise.meta import OPERATOR
 from policies.registry import make_configuration
 from policies.supervised import under
-from tests.support.operator import demote_by_operator, reset_by_operator
-from tests.support.swinging import (
+from tests.support.fleets.operator import demote_by_operator, reset_by_operator
+from tests.support.fleets.swinging import (
     FLEET,
     HOME,
     LAYOUT,
@@ -30,7 +30,7 @@ from tests.support.swinging import (
     turns_taken,
     watched,
 )
-from tests.support.worlds import drift, run, script, silence
+from tests.support.fleets.worlds import drift, run, script, silence
 
 OSCILLATION = POLICY_METRICS.index("oscillation_sign_changes_per_hour")
 

@@ -17,8 +17,8 @@ from controller.loop import tick
 from controller.supervise.harm import BLOCKS, count_harm, home_table, tolerated_late, useful_loss
 from controller.supervise.meta import HARM
 from controller.supervise.own_moves_records import Block
-from tests.support.swinging import FLEET, HOME, LAYOUT, OTHER, Swinging, watched
-from tests.support.worlds import run, script
+from tests.support.fleets.swinging import FLEET, HOME, LAYOUT, OTHER, Swinging, watched
+from tests.support.fleets.worlds import run, script
 
 SETUP = watched(Swinging(period_s=1e9))
 KERNELS, SLICES, _ = LAYOUT.shape

@@ -14,10 +14,10 @@ from controller.ports import Proposal
 from controller.supervise.meta import DECISIONS, capped_ejections, note_decision, readings
 from policies.registry import make_configuration
 from policies.supervised import stricter, under
-from tests.support.builders import make_contract, make_fleet
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.swinging import FLEET, LAYOUT, META, Swinging, demoted, later_script, watched
-from tests.support.worlds import drift, run, script
+from tests.support.fleets.builders import make_contract, make_fleet
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.swinging import FLEET, LAYOUT, META, Swinging, demoted, later_script, watched
+from tests.support.fleets.worlds import drift, run, script
 
 
 def test_shedding_beyond_the_limit_demotes_after_its_share_of_ten_minutes() -> None:

@@ -15,7 +15,7 @@ from contracts.rng import stream
 from controller.supervise.own_moves_blocks import chance_of
 from controller.supervise.own_moves_records import OwnMove
 from tests.reference.plain_own_moves import PlainWatch, chance
-from tests.support.moved_fleets import KERNELS, LAW, SLICES, MovedFleet, on
+from tests.support.fleets.moved_fleets import KERNELS, LAW, SLICES, MovedFleet, on
 
 FINE = np.zeros((SLICES, KERNELS))
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from contracts.scoring.switches import row_episodes
 from controller.supervise.switch_counter import follow, forced_rows, initial_follow
 from policies.supervised import shipped_meta
-from tests.support.builders import make_layout
-from tests.support.episodes import quiet_record
+from tests.support.fleets.builders import make_layout
+from tests.support.fleets.episodes import quiet_record
 
 META = shipped_meta()
 

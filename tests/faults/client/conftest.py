@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from faults.client.wire import DrillError
-from tests.support.drilled_server import Server, drilled_server
+from tests.support.servers.drilled_server import Server, drilled_server
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 from faults.client.replica import ReplicaFaults
 from faults.client.wire import DrillRefusedError
 from faults.inside.gate import TOKEN_HEADER
-from tests.support.drilled_server import TTL_S, drilled_server, measured
+from tests.support.servers.drilled_server import TTL_S, drilled_server, measured
 
 pytestmark = [pytest.mark.needs("vllm"), pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -9,7 +9,7 @@ import pytest
 from faults.client.record import load
 from faults.client.wire import call
 from tests.faults.inside.test_document import scheduled
-from tests.support.drilled_server import TTL_S, Server, measured
+from tests.support.servers.drilled_server import TTL_S, Server, measured
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 

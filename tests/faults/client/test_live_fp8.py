@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.drilled_server import TTL_S, drilled_server, measured
+from tests.support.servers.drilled_server import TTL_S, drilled_server, measured
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -10,7 +10,7 @@ import pytest
 from faults.client.replica import Injected
 from faults.client.wire import HttpAnswer, call
 from tests.faults.inside.test_document import scheduled
-from tests.support.drilled_server import TTL_S, Server
+from tests.support.servers.drilled_server import TTL_S, Server
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 

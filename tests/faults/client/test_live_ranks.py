@@ -15,7 +15,7 @@ import pytest
 
 from faults.client.wire import DrillError, DrillRefusedError, steer
 from tests.faults.inside.test_document import scheduled
-from tests.support.drilled_server import TTL_S, Server, drilled_server, measured
+from tests.support.servers.drilled_server import TTL_S, Server, drilled_server, measured
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ from faults.client.replica import undo_record
 from faults.client.wire import DrillRefusedError, call
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from tests.faults.inside.test_document import scheduled
-from tests.support.drilled_server import TTL_S, Server, measured
+from tests.support.servers.drilled_server import TTL_S, Server, measured
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 

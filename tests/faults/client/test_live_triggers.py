@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.faults.inside.test_document import scheduled
-from tests.support.drilled_server import BLOCK, PROMPT, SLICE, TTL_S, Server, token_fault
+from tests.support.servers.drilled_server import BLOCK, PROMPT, SLICE, TTL_S, Server, token_fault
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from faults.client.wire import DrillRefusedError
 from tests.faults.inside.test_document import scheduled
-from tests.support.drilled_server import TTL_S, Server
+from tests.support.servers.drilled_server import TTL_S, Server
 
 pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
 

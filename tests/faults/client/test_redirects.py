@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from faults.client.wire import bearer, call
-from tests.support.hook_server import hook_server
+from tests.support.servers.hook_server import hook_server
 
 
 def test_a_redirect_is_an_answer_and_takes_no_secret_along() -> None:

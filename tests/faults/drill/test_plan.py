@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
-from tests.support.drill_runs import drill_plan
+from tests.support.fleets.drill_runs import drill_plan
 
 
 def fault(**changes: Any) -> dict[str, Any]:

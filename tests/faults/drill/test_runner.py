@@ -9,8 +9,15 @@ import pytest
 from faults.drill.outcome import DrillOutcome, DrillVerdict, judge
 from faults.drill.plan import DrillPlan
 from faults.drill.runner import run_drill
-from tests.support.drill_runs import TOTAL_S, UNDO_S, NotedLedger, ScriptedTarget, drill_plan, healed_record
-from tests.support.episodes import quiet_record
+from tests.support.fleets.drill_runs import (
+    TOTAL_S,
+    UNDO_S,
+    NotedLedger,
+    ScriptedTarget,
+    drill_plan,
+    healed_record,
+)
+from tests.support.fleets.episodes import quiet_record
 
 IN_ORDER = ["begin", "ledger open", "inject bad", "undo bad", "ledger undone", "end"]
 

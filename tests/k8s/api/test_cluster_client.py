@@ -18,7 +18,7 @@ from k8s.operator.objects import Cluster, ClusterError
 from k8s.routes.writer import WrittenRoute
 from scripts.cli.main import app
 from tests.k8s.routes.test_rules import shape_of
-from tests.support.live_fleets import LAYOUT
+from tests.support.servers.live_fleets import LAYOUT
 
 
 @pytest.mark.parametrize("text", [None, "{}", "current-context: [", "- 1"])

@@ -10,9 +10,9 @@ from kubernetes import client
 
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch, _Gone
-from k8s.operator.places import PODS
-from tests.support.granted import rights
-from tests.support.live_fleets import until
+from k8s.operator.pods.places import PODS
+from tests.support.cluster.granted import rights
+from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
 

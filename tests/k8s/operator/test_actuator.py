@@ -12,11 +12,11 @@ from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
 from k8s.operator.actuator import ClusterActuator, RouteTarget, emptied
 from k8s.operator.objects import Cluster, ClusterError
-from k8s.operator.replicas import PodReplica
+from k8s.operator.pods.replicas import PodReplica
 from k8s.routes.writer import WrittenRoute
 from live.ports import LiveReplica
 from tests.k8s.routes.test_rules import shape_of
-from tests.support.live_fleets import LAYOUT
+from tests.support.servers.live_fleets import LAYOUT
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from kubernetes import client
 
 from k8s.operator.advice import ADVICE
-from tests.support.cluster_worlds import Bench
+from tests.support.cluster.cluster_worlds import Bench
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,11 +16,11 @@ from k8s.operator.namespace import NamespaceOperator
 from k8s.resources.kinds import GROUP, VERSION
 from live.artefacts.access import RegistryOrigins
 from live.artefacts.fetch import RegistryAccess, fetch
-from tests.support.cluster_worlds import SHED, Bench, Object
-from tests.support.drilled_pods import drill_spec
-from tests.support.oci_registry import OciRegistry, oci_registry
+from tests.support.cluster.cluster_worlds import SHED, Bench, Object
+from tests.support.cluster.drilled_pods import drill_spec
+from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, until
 from tests.support.paths import ROOT
-from tests.support.promotions import CANDIDATE, everything, evidence, promote, until
+from tests.support.servers.oci_registry import OciRegistry, oci_registry
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster_worlds import Bench
+from tests.support.cluster.cluster_worlds import Bench
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,8 +8,8 @@ import pytest
 
 from k8s.operator.fleet import earlier_of
 from live.control.clocks import SteadyClock
-from tests.support.cluster_worlds import Bench
-from tests.support.route_revisions import assert_never_empty, every_revision
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

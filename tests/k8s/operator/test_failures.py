@@ -12,9 +12,9 @@ from k8s.api.cluster import ApiCluster
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.resources.definition import definition
 from k8s.resources.kinds import resource_named
-from tests.support.cluster_worlds import Bench
-from tests.support.kube_api import install_definitions
-from tests.support.route_revisions import assert_never_empty, every_revision
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.kube_api import install_definitions
+from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

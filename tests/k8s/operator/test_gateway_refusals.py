@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from k8s.routes.writer import gateway_refusal
-from tests.support.cluster_worlds import Bench
+from tests.support.cluster.cluster_worlds import Bench
 
 Object = dict[str, Any]
 

@@ -7,7 +7,7 @@ from kubernetes import client
 
 from k8s.resources.definition import definitions
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION
-from tests.support.cluster_worlds import Bench
+from tests.support.cluster.cluster_worlds import Bench
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

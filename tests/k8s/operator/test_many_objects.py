@@ -12,9 +12,9 @@ import pytest
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch
 from k8s.resources.kinds import GROUP, VERSION, resource_named
-from tests.support.cluster_worlds import Bench, Object, sample
-from tests.support.granted import rights
-from tests.support.live_fleets import until
+from tests.support.cluster.cluster_worlds import Bench, Object, sample
+from tests.support.cluster.granted import rights
+from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

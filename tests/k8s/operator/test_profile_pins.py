@@ -10,7 +10,7 @@ import pytest
 
 from contracts.documents import KernelProfile
 from contracts.loading.loader import document_sha256, load_as
-from tests.support.cluster_worlds import Bench, Object
+from tests.support.cluster.cluster_worlds import Bench, Object
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from k8s.operator.admission import PolicyAdmission
-from k8s.operator.conditions import condition
 from k8s.operator.report import _resolved
 from k8s.operator.route_loop import RouteLoop
+from k8s.operator.status.conditions import condition
 
 TAKEN = cast(
     PolicyAdmission, SimpleNamespace(resolved=condition("ResolvedRefs", True, "Resolved", "all found"))

@@ -11,8 +11,8 @@ import pytest
 
 from k8s.api.cluster import ApiCluster
 from k8s.operator.namespace import NamespaceOperator
-from tests.support.cluster_worlds import Bench
-from tests.support.granted import rights
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.granted import rights
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

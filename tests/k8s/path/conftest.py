@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.support.cluster_worlds import Bench
-from tests.support.data_paths import DataPath, Engines, data_path, real_engines
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.data_paths import DataPath, Engines, data_path, real_engines
 
 
 @pytest.fixture(scope="package")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from live.load import SLICE_HEADER, LoadRecord, LoadTap
-from tests.support.cluster_worlds import Object
-from tests.support.data_paths import MODEL, DataPath, loaded
-from tests.support.path_documents import contract, drill, meta_contract, policy, pool, route
-from tests.support.route_revisions import assert_never_empty, every_revision
+from tests.support.cluster.cluster_worlds import Object
+from tests.support.cluster.data_paths import MODEL, DataPath, loaded
+from tests.support.cluster.path_documents import contract, drill, meta_contract, policy, pool, route
+from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [
     pytest.mark.needs("kube_api", "kubectl", "vllm", "envoy", "aiohttp", "torch", "own_endpoints"),

@@ -17,10 +17,10 @@ from contracts.loading.files import sha256_of
 from live.control.journal import read_log
 from policies.artefacts import load_artefact
 from scripts.cli.main import app
-from tests.support.data_paths import DataPath, loaded
-from tests.support.documents_written import write_yaml
-from tests.support.path_documents import contract, drill, policy, pool, route, write_scenario
-from tests.support.reduced_certificate import loosened
+from tests.support.cluster.data_paths import DataPath, loaded
+from tests.support.cluster.path_documents import contract, drill, policy, pool, route, write_scenario
+from tests.support.documents.documents_written import write_yaml
+from tests.support.documents.reduced_certificate import loosened
 
 pytestmark = [
     pytest.mark.needs("kube_api", "kubectl", "vllm", "envoy", "aiohttp", "torch", "rl", "own_endpoints"),

@@ -12,8 +12,8 @@ import pytest
 
 from k8s.routes.rules import Backend, Mirror, RouteShape, route_rules
 from live.gateway.settings import GatewayFiles, GatewaySettings
-from tests.support.cluster_worlds import SHED
-from tests.support.route_envoy import gateway_files, ready_addresses, route_resource
+from tests.support.cluster.cluster_worlds import SHED
+from tests.support.cluster.route_envoy import gateway_files, ready_addresses, route_resource
 
 SHAPE = RouteShape(
     slices=("prose", "numbers"),

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.support.cluster_worlds import Bench, pod, sample
-from tests.support.granted import OPERATOR, account_process
-from tests.support.kube_api import Server, kubeconfig
-from tests.support.kube_assets import assets, gateway_crds
-from tests.support.kubectl import Kubectl
+from tests.support.cluster.cluster_worlds import Bench, pod, sample
+from tests.support.cluster.granted import OPERATOR, account_process
+from tests.support.cluster.kube_api import Server, kubeconfig
+from tests.support.cluster.kube_assets import assets, gateway_crds
+from tests.support.cluster.kubectl import Kubectl
 from tests.support.paths import ROOT
-from tests.support.scraped_server import scraped_server
+from tests.support.servers.scraped_server import scraped_server
 
 pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.slow, pytest.mark.timeout(600)]
 

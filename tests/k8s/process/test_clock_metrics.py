@@ -16,8 +16,8 @@ from controller.state import ControllerState, altered
 from k8s.operator.route_loop import RouteLoop
 from k8s.process.metrics import clock_metrics
 from policies.registry import make_configuration
-from tests.support.builders import make_layout
-from tests.support.clocks import clocked_fleet
+from tests.support.fleets.builders import make_layout
+from tests.support.fleets.clocks import clocked_fleet
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=3)
 

@@ -16,7 +16,7 @@ from k8s.operator.objects import ClusterError
 from k8s.process import commands
 from k8s.process.commands import freeze, freeze_until, pinned_rows, unfreeze
 from scripts.cli.main import app
-from tests.support.cluster_worlds import Bench
+from tests.support.cluster.cluster_worlds import Bench
 
 NOON = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
 

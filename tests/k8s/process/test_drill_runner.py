@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.support.granted import RUNNER, account_process
-from tests.support.kube_api import kubeconfig
+from tests.support.cluster.granted import RUNNER, account_process
+from tests.support.cluster.kube_api import kubeconfig
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]

@@ -15,9 +15,9 @@ from k8s.api.cluster import ApiCluster
 from k8s.process.election import LEASE, LEASE_S, RENEW_S, RETRY_S, Leadership
 from k8s.process.metrics import LoopCounts
 from k8s.process.serve import Loop
-from tests.support.cluster_worlds import Bench
-from tests.support.granted import rights
-from tests.support.live_fleets import until
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.granted import rights
+from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
 

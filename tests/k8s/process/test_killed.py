@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.support.cluster_worlds import Bench
-from tests.support.kube_api import kubeconfig
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.kube_api import kubeconfig
+from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 from tests.support.paths import ROOT
-from tests.support.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -27,7 +27,7 @@ from kubernetes import client
 from k8s.api.cluster import ApiCluster
 from k8s.api.routes import ApiRoutes
 from k8s.api.connection import cluster_client
-from tests.support.cluster_worlds import Bench
+from tests.support.cluster.cluster_worlds import Bench
 
 namespace, where, now_s, marker = sys.argv[1:5]
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from k8s.operator.outcomes import MOST, Evaluated, Evaluations
+from k8s.operator.status.outcomes import MOST, Evaluated, Evaluations
 from k8s.process.logs import event_sink
 from live.control.loop import Turn
 from tests.support.paths import ROOT

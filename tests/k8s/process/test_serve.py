@@ -17,11 +17,11 @@ from kubernetes import client
 
 from live.control.journal import read_log
 from scripts.guard import EXIT_BUG
-from tests.support.cluster_worlds import Bench
-from tests.support.granted import OPERATOR, account_process, granted, noted
-from tests.support.kube_api import free_port, kubeconfig
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.granted import OPERATOR, account_process, granted, noted
+from tests.support.cluster.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
-from tests.support.scraped_server import scraped_server
+from tests.support.servers.scraped_server import scraped_server
 
 pytestmark = [pytest.mark.needs("kube_api", "own_endpoints"), pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -99,7 +99,7 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
 
 
 _FAILING = """
-from tests.support.granted_process import install
+from tests.support.cluster.granted_process import install
 
 install("selvage-operator")
 from k8s.process import serve

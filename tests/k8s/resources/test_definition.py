@@ -15,10 +15,10 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as, load_text
 from contracts.loading.uris import resolve_uri
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION, document_of, object_of, resource_named
-from tests.support.backend_cases import BROKEN_BACKENDS
-from tests.support.documents_written import envelope
-from tests.support.drill_cases import BROKEN_DRILLS, SOUND_DRILL, grows
-from tests.support.drills import DRILL
+from tests.support.cluster.backend_cases import BROKEN_BACKENDS
+from tests.support.documents.documents_written import envelope
+from tests.support.documents.drill_cases import BROKEN_DRILLS, SOUND_DRILL, grows
+from tests.support.documents.drills import DRILL
 
 Object = dict[str, Any]
 Change = Callable[[Object], object]

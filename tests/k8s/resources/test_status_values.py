@@ -14,13 +14,13 @@ from contracts.documents import KernelPromotion
 from controller.promotion.records import PromotionStage, PromotionState
 from faults.drill.outcome import DrillVerdict
 from k8s.api.cluster import ApiCluster
-from k8s.operator.conditions import ResourceCondition, as_json, condition
 from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.report import ended, running, waiting
 from k8s.operator.drills.work import PHASES
 from k8s.operator.promotion.admission import PromotionAdmission
 from k8s.operator.promotion.records import Attempt, terms_of
 from k8s.operator.promotion.report import promotion_body, promotion_conditions
+from k8s.operator.status.conditions import ResourceCondition, as_json, condition
 from k8s.resources.kinds import document_of
 from k8s.resources.status import DrillPhase, status_schema
 from tests.k8s.resources.test_definition import create, drill, promotion

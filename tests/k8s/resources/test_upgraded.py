@@ -13,9 +13,9 @@ from contracts.documents import FaultDrill
 from contracts.errors import DocumentError
 from k8s.resources.definition import definition
 from k8s.resources.kinds import VERSION, document_of, resource_named
-from tests.support.drills import DRILL
-from tests.support.kube_api import install_definitions
-from tests.support.live_fleets import until
+from tests.support.cluster.kube_api import install_definitions
+from tests.support.documents.drills import DRILL
+from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -16,7 +16,7 @@ from contracts.loading.oci import STORE_VARIABLE, MissingArtefactError, parse_oc
 from contracts.loading.uris import resolve_uri
 from live.artefacts.access import RegistryOrigins
 from live.artefacts.fetch import RegistryAccess, fetch
-from tests.support.oci_registry import TOKEN, OciRegistry, manifest_of, oci_registry, sha256
+from tests.support.servers.oci_registry import TOKEN, OciRegistry, manifest_of, oci_registry, sha256
 
 FILES = {"profile.yaml": b"kind: KernelProfile\n", "data/samples.npz": b"\0" * 5000}
 USER, PASSWORD = "robot", "s3cret-of-the-robot"

@@ -16,7 +16,7 @@ from live.control.source import FleetSource, SourceParts
 from live.observe.scraper import Scraper
 from live.probe.prefill import ProbeResult, guarded
 from live.run.urls import UrlDiscovery, addresses
-from tests.support.builders import make_layout
+from tests.support.fleets.builders import make_layout
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
 TEXT = "vllm:num_requests_running 2\nvllm:generation_tokens_total {}\nprocess_start_time_seconds 5\n"

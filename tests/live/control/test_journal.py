@@ -18,10 +18,10 @@ from live.control.loop import ControlPorts, LiveController
 from live.control.replay import replay, what_if
 from live.control.telemetry_json import telemetry_from_json, telemetry_to_json
 from policies.registry import make_configuration
-from scripts.cli.decision_log import read_decisions
-from tests.support.builders import make_fleet, make_layout
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.worlds import drift, script
+from scripts.cli.telling.decision_log import read_decisions
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.worlds import drift, script
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
 FLEET = make_fleet(LAYOUT)

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from contracts.telemetry import FleetTelemetry
-from controller.judge.quarantine import QuarantineReason
+from controller.judge.replicas.quarantine import QuarantineReason
 from controller.ports import RoutingPlan
 from live.control.claim import StateKeeper, controlling, kept_state
 from live.control.clocks import CpuClock, SteadyClock, run_on_the_beat, stopped_by_signals
 from live.control.loop import REASSERT_S, ControlPorts, LiveController, Turn
 from live.errors import LiveError
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout, with_steps
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.port_suite import ClockSuite
-from tests.support.worlds import drift, script, silence
+from tests.support.fleets.builders import make_fleet, make_layout, with_steps
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.port_suite import ClockSuite
+from tests.support.fleets.worlds import drift, script, silence
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 SETUP = make_configuration("hysteresis", make_fleet(LAYOUT))

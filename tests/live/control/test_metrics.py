@@ -15,11 +15,11 @@ from live.control.loop import ControlPorts, LiveController
 from live.control.metrics import ControllerMetrics
 from live.errors import LiveError
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
-from tests.support.clocks import clocked_fleet, clocks
-from tests.support.fakes import ManualClock, ScriptedTelemetry
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.clocks import clocked_fleet, clocks
+from tests.support.fleets.fakes import ManualClock, ScriptedTelemetry
+from tests.support.fleets.worlds import drift, script
 from tests.support.paths import ROOT
-from tests.support.worlds import drift, script
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 SETUP = make_configuration("hysteresis", make_fleet(LAYOUT))

@@ -17,8 +17,8 @@ from live.control.clocks import SteadyClock
 from live.control.source import FleetSource, SourceParts
 from live.observe.scraper import Scraper
 from live.run.urls import UrlDiscovery, addresses
-from tests.support.builders import make_layout
-from tests.support.live_fleets import POOL
+from tests.support.fleets.builders import make_layout
+from tests.support.servers.live_fleets import POOL
 
 LAYOUT = replace(make_layout(kernels=2, slices=1, per_kernel=1), replicas=("k0-0", "k1-0"))
 

@@ -13,9 +13,9 @@ from live.control.replay import replay
 from live.observe.passive import PassiveAlarm, PassiveWatch
 from policies.registry import make_configuration
 from scripts.cli.main import app
-from tests.support.builders import make_fleet, make_layout
-from tests.support.fakes import ManualClock, ScriptedTelemetry
-from tests.support.worlds import script
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.fakes import ManualClock, ScriptedTelemetry
+from tests.support.fleets.worlds import script
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=1)
 SETUP = make_configuration("hysteresis", make_fleet(LAYOUT))

@@ -10,8 +10,8 @@ import numpy as np
 from contracts.telemetry import FleetTelemetry
 from live.control.loop import ControlPorts, LiveController
 from tests.live.control.test_loop import LAYOUT, SETUP, Resetter, hung
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.worlds import script
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.worlds import script
 
 
 def test_whom_a_plan_resets_is_whom_the_loop_cuts_loose() -> None:

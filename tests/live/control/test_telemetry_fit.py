@@ -10,8 +10,8 @@ import pytest
 from contracts.errors import StateError
 from contracts.telemetry import FleetTelemetry
 from live.control.replay import TelemetryShapes
-from tests.support.builders import make_layout
-from tests.support.worlds import script
+from tests.support.fleets.builders import make_layout
+from tests.support.fleets.worlds import script
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
 

@@ -8,7 +8,7 @@ import pytest
 
 from live.fleet.control import down
 from live.fleet.state import FleetFolder
-from tests.support.live_fleets import POOL, bring_up
+from tests.support.servers.live_fleets import POOL, bring_up
 
 
 @pytest.fixture(scope="package")

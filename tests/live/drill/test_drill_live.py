@@ -13,7 +13,7 @@ import pytest
 from faults.client import record as records
 from faults.drill.ledger import pending
 from live.fleet.state import FleetFolder
-from tests.support.documents_written import envelope, write_yaml
+from tests.support.documents.documents_written import envelope, write_yaml
 from tests.support.paths import ROOT
 
 pytestmark = [

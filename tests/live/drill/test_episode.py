@@ -15,7 +15,7 @@ from live.drill.episode import Damage, Frame, episode_of, second_of
 from live.drill.proofs import kl_limits
 from live.load import LoadRecord
 from live.ports import HostCounters, LiveReplica
-from tests.support.drill_runs import drill_plan
+from tests.support.fleets.drill_runs import drill_plan
 
 LAYOUT = FleetLayout(
     kernels=("fast", "good"),

@@ -23,7 +23,7 @@ from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import metric
 from contracts.telemetry import Source
-from controller.judge.quarantine import QuarantineReason
+from controller.judge.replicas.quarantine import QuarantineReason
 from faults.client import record as records
 from faults.client.replica import ReplicaFaults
 from faults.drill.ledger import pending
@@ -37,9 +37,9 @@ from live.gateway.admin import EnvoyAdmin
 from live.load import LoadPlan, LoadTap, run_load
 from live.run.assemble import controlled_fleet
 from live.run.options import ProbeOptions, RunOptions
-from tests.support.documents_written import envelope, write_yaml
-from tests.support.live_fleets import lost, state_of
+from tests.support.documents.documents_written import envelope, write_yaml
 from tests.support.paths import ROOT
+from tests.support.servers.live_fleets import lost, state_of
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),

@@ -18,7 +18,7 @@ from live.fleet.processes import await_group_end, group_members, runs
 from live.fleet.state import FleetDiscovery, FleetFolder, Phase, read_state
 from live.gateway.actuator import EnvoyActuator
 from live.load import run_load
-from tests.support.live_fleets import (
+from tests.support.servers.live_fleets import (
     ONE,
     POOL,
     REPLICAS,

@@ -22,7 +22,7 @@ from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.statistics import GatewayLogs
 from live.gateway.table import PER_MILLION, ShadowRoute
 from live.load import LoadPlan, LoadRecord, run_load
-from tests.support.gateways import SLICES, Bench, gateway, table_of
+from tests.support.servers.gateways import SLICES, Bench, gateway, table_of
 
 pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from live.gateway.clusters import slice_cluster
 from live.gateway.prometheus import ClusterNames, ClusterReading, counted, read_clusters
-from tests.support.gateways import SLICES, Bench, gateway
+from tests.support.servers.gateways import SLICES, Bench, gateway
 
 pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(180)]
 

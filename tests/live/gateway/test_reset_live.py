@@ -16,7 +16,7 @@ from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.ports import LiveReplica
-from tests.support.gateways import SLICES, Bench, gateway
+from tests.support.servers.gateways import SLICES, Bench, gateway
 
 pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from live.heal.mender import ServerMender, Verification
-from tests.support.generating import Facts, FakeServer, asking_of, golden, prompts
+from tests.support.servers.generating import Facts, FakeServer, asking_of, golden, prompts
 
 RIGHT = golden()
 

@@ -16,12 +16,12 @@ from live.kld.measure import Comparison, ComparisonRoute
 from live.kld.positions import PromptPositions, from_rows
 from live.kld.prompts import spread
 from live.kld.stage import Staged, stage
+from live.measure.backends.openai_backend import prompt_rows
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.endpoint import Endpoint
-from live.measure.openai_backend import prompt_rows
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
 from live.measure.reference_store import stored_reference
-from tests.support.vllm_servers import free_port, serving
+from tests.support.servers.vllm_servers import free_port, serving
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),

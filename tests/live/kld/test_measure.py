@@ -15,8 +15,8 @@ from live.kld.reference import ReferencePlan, reference_for
 from live.kld.server import batches, local_folder
 from live.measure.endpoint import Endpoint
 from live.measure.reference import ReferenceScores, TopReference
-from tests.support.bigram_server import VOCABULARY, prompts, reached
-from tests.support.kld_server import KldFake, stored
+from tests.support.servers.bigram_server import VOCABULARY, prompts, reached
+from tests.support.servers.kld_server import KldFake, stored
 
 
 def compared(server: KldFake, folder: Path, token: str = "") -> Comparison:

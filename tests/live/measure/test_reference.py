@@ -11,12 +11,12 @@ import pytest
 from contracts.errors import DocumentError, MeasurementError, MissingPartError
 from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import FullScores, TopScores, top_values
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.measured import MeasurePlan, ServerCondition
-from live.measure.openai_backend import OpenaiBackend
 from live.measure.profile import KernelMeter
 from live.measure.reference import TopReference, _network, measure_top_reference
 from live.measure.reference_store import golden_bytes, stored_top_reference
-from tests.support.bigram_server import TABLE, FakeServer, prompts, reached, reference
+from tests.support.servers.bigram_server import TABLE, FakeServer, prompts, reached, reference
 
 KL, FLIP = COLUMN_NAMES.index("kl_mean@top_k"), COLUMN_NAMES.index("top1_flip@top_k")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
 from live.observe.increments import Increments, count, nothing_known, on_record_edges
 from live.observe.metrics import COUNTERS, EngineReading
-from tests.support.engine_readings import Histogram, Said
+from tests.support.servers.engine_readings import Histogram, Said
 
 FIELDS = [entry.name for entry in fields(EngineCounters)]
 risen = st.dictionaries(st.sampled_from(sorted(COUNTERS)), st.floats(0.0, 1e6), min_size=1)

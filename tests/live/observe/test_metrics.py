@@ -6,8 +6,8 @@ import pytest
 
 from live.errors import LiveError
 from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, parse_reading
-from tests.support.engine_readings import histograms
-from tests.support.prometheus_text import metrics_text
+from tests.support.servers.engine_readings import histograms
+from tests.support.servers.prometheus_text import metrics_text
 
 EDGES = (0.01, 0.1, float("inf"))
 COUNTED = {field: 10.0 + at for at, field in enumerate(COUNTERS)}

@@ -24,8 +24,8 @@ from live.observe.metrics import EngineReading, parse_reading
 from live.observe.record import TelemetryRecorder
 from live.ports import GatewayAttempt, GatewayRequest, GatewaySample, LiveReplica
 from simulator.fleet import run_episodes
-from tests.support.prometheus_text import metrics_text
-from tests.support.simulated_fleets import FAULTS, Build, FixedDriver
+from tests.support.fleets.simulated_fleets import FAULTS, Build, FixedDriver
+from tests.support.servers.prometheus_text import metrics_text
 
 _EDGES_MS = (*HISTOGRAM_EDGES_MS, np.inf)
 _EDGES_S = tuple(edge / 1000.0 for edge in _EDGES_MS)

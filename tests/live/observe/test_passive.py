@@ -10,7 +10,7 @@ import pytest
 from contracts.rng import stream
 from live.observe.metrics import STARTED, EngineReading, parse_reading
 from live.observe.passive import ANSWERS, PAST, PassiveWatch
-from tests.support.engine_readings import Said
+from tests.support.servers.engine_readings import Said
 
 Shares = dict[str, float]
 USUAL: Shares = {

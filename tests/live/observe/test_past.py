@@ -18,7 +18,7 @@ from controller.detect.budget import split_budget
 from controller.detect.clauses import plan_clauses
 from controller.detect.streams.protocol import guaranteed_threshold
 from live.observe.past import EDGE, MOST_OUTSIDE, PAST, BuildOnSlice, SurprisePasts, read_pasts
-from tests.support.passive_contracts import CLAUSE, passive_contract, passive_fleet
+from tests.support.documents.passive_contracts import CLAUSE, passive_contract, passive_fleet
 
 CELL = BuildOnSlice("half", "build-1", "code")
 Law = Callable[[np.random.Generator, int], np.ndarray]

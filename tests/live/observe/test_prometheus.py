@@ -24,7 +24,7 @@ from live.observe.record import TelemetryRecorder
 from live.observe.scraper import LayoutReader
 from live.ports import LiveReplica
 from scripts.studies.operator.answers import answer
-from tests.support.prometheus_server import PrometheusServer, prometheus_server, target
+from tests.support.servers.prometheus_server import PrometheusServer, prometheus_server, target
 
 FLEET = FleetLayout(
     kernels=("fp8", "bf16"),

@@ -11,7 +11,7 @@ from contracts.telemetry import FleetTelemetry
 from live.observe.metrics import parse_reading
 from live.observe.record import TelemetryRecorder
 from tests.live.observe.test_traffic import LAYOUT, sample
-from tests.support.builders import no_probes
+from tests.support.fleets.builders import no_probes
 
 SCRAPE = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running {running}

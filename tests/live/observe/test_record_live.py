@@ -19,16 +19,16 @@ from live.gateway.admin import EnvoyAdmin
 from live.gateway.statistics import GatewayLogs
 from live.load import run_load
 from live.measure.backend import TopScores
+from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.endpoint import Endpoint
-from live.measure.openai_backend import OpenaiBackend
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
 from live.observe.record import TelemetryRecorder
 from live.observe.sampled import SampledInbox
 from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import ProbeBudget
-from tests.support.builders import no_probes
-from tests.support.live_fleets import LAYOUT, POOL, REPLICAS, bring_up, load, state_of, until
+from tests.support.fleets.builders import no_probes
+from tests.support.servers.live_fleets import LAYOUT, POOL, REPLICAS, bring_up, load, state_of, until
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),

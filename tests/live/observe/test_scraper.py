@@ -15,8 +15,8 @@ from live.errors import LiveError
 from live.observe import scraper
 from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, EngineReading, parse_reading
 from live.observe.scraper import LayoutReader
-from tests.support.engine_readings import told
-from tests.support.prometheus_text import metrics_text
+from tests.support.servers.engine_readings import told
+from tests.support.servers.prometheus_text import metrics_text
 
 EDGES = (0.01, 0.1, float("inf"))
 COUNTED = {field: 10.0 + at for at, field in enumerate(COUNTERS)}

@@ -31,7 +31,7 @@ from live.probe.kinds import (
     TurnsKind,
     wanted,
 )
-from tests.support.generating import Facts, FakeServer, asking_of, golden, plan_of, prompts
+from tests.support.servers.generating import Facts, FakeServer, asking_of, golden, plan_of, prompts
 
 RIGHT = golden()
 KINDS: tuple[ProbeKind, ...] = tuple(offer.kind for offer in OFFERS)

@@ -10,7 +10,7 @@ from contracts.telemetry import ProbeOutcome
 from live.probe.kinds import Asking, GenerationPrompt
 from live.probe.prefill import ProbeAnswer
 from live.probe.schedule import Lane
-from tests.support.generating import lane_prober
+from tests.support.servers.generating import lane_prober
 
 
 class _Long:

@@ -18,14 +18,14 @@ import pytest
 from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from live.measure.backend import TopScores
-from live.measure.openai_backend import TOP_K
+from live.measure.backends.openai_backend import TOP_K
 from live.measure.prompts import Prompt
 from live.probe.answers import YieldedError
 from live.probe.kinds import Asking, GenerationPrompt
 from live.probe.prefill import ProbeAnswer, probe
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import Lane, ProbeBudget
-from tests.support.generating import lane_prober
+from tests.support.servers.generating import lane_prober
 
 PROMPT = Prompt(id=7, slice="prose", split="probe", document="d", token_ids=(0, 5, 6), text="")
 LOGS = np.log(np.full(TOP_K, 0.9 / TOP_K))

@@ -23,9 +23,9 @@ from live.measure.prompts import Prompt
 from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right, ask, worst
 from policies.registry import make_configuration
 from scripts.cli.main import app
-from tests.support.builders import make_fleet, make_layout
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.worlds import drift, script
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.worlds import drift, script
 
 LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
 SETUP = make_configuration("hysteresis", make_fleet(LAYOUT))

@@ -24,9 +24,9 @@ from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.ports import LiveReplica
 from live.run.own_gateway import end_gateway, ensure_gateway, read_gateway, serving_gateway
 from scripts.cli.main import app
-from tests.support.builders import make_layout
-from tests.support.gateways import stand_ins
-from tests.support.live_fleets import POOL
+from tests.support.fleets.builders import make_layout
+from tests.support.servers.gateways import stand_ins
+from tests.support.servers.live_fleets import POOL
 
 pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
 NAMES = ("fp16-0", "fp16-1", "fp32-0")

@@ -24,11 +24,11 @@ from live.run.options import OtherDocuments, RunOptions, documents_for, recipe, 
 from policies.supervised import meta_sha256
 from scripts.cli import run as command
 from scripts.cli.main import app
-from tests.support.builders import quiet_telemetry, with_probes
-from tests.support.documents_written import envelope, write_yaml
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.own_fleet import write_own_fleet
-from tests.support.own_meta import MOVE_RATIO, write_own_meta
+from tests.support.documents.documents_written import envelope, write_yaml
+from tests.support.documents.own_fleet import write_own_fleet
+from tests.support.documents.own_meta import MOVE_RATIO, write_own_meta
+from tests.support.fleets.builders import quiet_telemetry, with_probes
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 
 POOL = resolve_uri("package:contracts/library/live-pool.yaml", "")
 KERNELS = tuple(kernel.name for kernel in load_as(KernelPool, POOL).spec.kernels)

@@ -16,8 +16,8 @@ from live.measure.prompts import dump_prompts
 from live.observe.metrics import EngineReading
 from live.run.options import ProbeOptions
 from live.run.probing import CROWDED, LEAST_PACE, SHARE, Crowding, probe_plan
-from tests.support.bigram_server import FakeServer, prompts
-from tests.support.engine_readings import Said
+from tests.support.servers.bigram_server import FakeServer, prompts
+from tests.support.servers.engine_readings import Said
 
 BUDGET = 96.0
 #: CPU time of a probe's token over that of a user's, and of a scrape per second in seconds: measured.

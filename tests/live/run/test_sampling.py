@@ -26,8 +26,8 @@ from live.probe.prober import Prober
 from live.run.inbox import PATH, offered
 from live.run.sampling import USERS_NUMBER, Sampling, sampled
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, quiet_telemetry
-from tests.support.passive_contracts import CLAUSE, LAYOUT, passive_fleet
+from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, passive_fleet
+from tests.support.fleets.builders import make_fleet, quiet_telemetry
 
 RATE = 1000.0  # answers per second that are looked at: all of these tests
 COLUMN = LAYOUT.probe_metrics.index("surprise_outside")

@@ -23,8 +23,8 @@ from policies.artefacts import builtin_sha256
 from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
 from policies.certify.certificate import CertificationEvidence, ServiceShares, judge_clauses
 from policies.registry import configuration_facts
-from tests.support.certification_evidence import NOBODY, episode, incident, sound_evidence
-from tests.support.policy_documents import ARTIFACT
+from tests.support.documents.certification_evidence import NOBODY, episode, incident, sound_evidence
+from tests.support.documents.policy_documents import ARTIFACT
 
 META = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
 ONNX = "1" * 64

@@ -13,7 +13,7 @@ from contracts.errors import DocumentError
 from policies.certify.certificate import CertificationEvidence
 from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes, text_sha256
 from tests.policies.certify.test_certificate import META, certificate
-from tests.support.certification_evidence import episode, sound_evidence
+from tests.support.documents.certification_evidence import episode, sound_evidence
 
 
 def kept(folder: Path, evidence: CertificationEvidence, **changes: Any) -> tuple[Certificate, Path]:

@@ -27,8 +27,8 @@ from scripts.cli.policy import subject_of
 from scripts.drill.healer import policy_fields
 from simulator.world.scenario import load_scenario
 from tests.policies.test_route import write
-from tests.support.path_documents import meta_contract
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.cluster.path_documents import meta_contract
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 TRAINING = Training(command="elsewhere", seeds=(0,))
 

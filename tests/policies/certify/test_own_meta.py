@@ -21,7 +21,7 @@ from policies.artefacts import load_artefact, load_learned
 from policies.certify.artifact_files import write_artefact
 from policies.route import route_setup, uncertified
 from tests.policies.learned.test_runner import FLEET, TRAINING, certificate, content
-from tests.support.documents_written import envelope, write_yaml
+from tests.support.documents.documents_written import envelope, write_yaml
 
 
 def own_meta(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from policies.learned.choosing import BLOCKED, OWN_REASON, PEER_REASON, REASON  
 from policies.learned.network import Critic, Scorer, rows_in_use  # noqa: E402
 from policies.learned.onnx_graph import network_bytes  # noqa: E402
 from policies.learned.runner import ScoreRunner  # noqa: E402
-from tests.support.network_inputs import LAYOUT, permuted, random_inputs  # noqa: E402
+from tests.support.fleets.network_inputs import LAYOUT, permuted, random_inputs  # noqa: E402
 
 
 def trained(seed: int = 0) -> Scorer:

@@ -18,7 +18,7 @@ from policies.learned.choosing import InputLayout
 from policies.learned.onnx_graph import WEIGHTS, recurrent_bytes
 from policies.learned.resized import resized
 from policies.learned.runner import ScoreRunner
-from tests.support.network_inputs import random_inputs
+from tests.support.fleets.network_inputs import random_inputs
 
 
 def shipped() -> bytes:

@@ -30,8 +30,8 @@ from policies.learned.network import Scorer  # noqa: E402
 from policies.learned.onnx_graph import network_bytes  # noqa: E402
 from policies.learned.runner import learned_policy  # noqa: E402
 from policies.synthetic_fleet import synthetic_fleet  # noqa: E402
-from tests.support.certification_evidence import sound_evidence  # noqa: E402
-from tests.support.seen import calm, unhealthy  # noqa: E402
+from tests.support.documents.certification_evidence import sound_evidence  # noqa: E402
+from tests.support.fleets.seen import calm, unhealthy  # noqa: E402
 
 FLEET = synthetic_fleet(3, 2, 6)
 TRAINING = Training(command="a test", seeds=(0,))

@@ -30,8 +30,8 @@ from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
-from tests.support.own_meta import write_own_meta
-from tests.support.synthetic import write_world
+from tests.support.documents.own_meta import write_own_meta
+from tests.support.fleets.synthetic import write_world
 
 
 def made_up(ticks: int = 5, seed: int = 1, **header: Any) -> Transitions:

@@ -14,8 +14,8 @@ from controller.ports import Observation, Policy
 from policies.program.linear_program import LinearProgramPolicy
 from policies.program.model import Costs, TableProgram, solve
 from policies.registry import make_policy
-from tests.support.builders import make_fleet, make_layout
-from tests.support.seen import calm, unhealthy
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.seen import calm, unhealthy
 
 COSTS = Costs()
 FLEET = make_fleet(make_layout(kernels=4, slices=2, per_kernel=2))

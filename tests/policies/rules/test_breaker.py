@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.registry import make_policy
-from tests.support.builders import make_fleet, make_layout
-from tests.support.seen import calm
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.seen import calm
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=3)
 FLEET = make_fleet(LAYOUT)

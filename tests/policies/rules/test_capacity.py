@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from contracts.compiled.contract import Level
 from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
-from tests.support.builders import make_fleet, make_layout
-from tests.support.seen import calm, unhealthy
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.seen import calm, unhealthy
 
 LAYOUT = make_layout(kernels=3, slices=3, per_kernel=1)
 FLEET = make_fleet(LAYOUT, capacity_rps=np.array([100.0, 50.0, 20.0]))

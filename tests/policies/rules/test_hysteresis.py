@@ -10,8 +10,8 @@ import pytest
 from contracts.compiled.contract import Level
 from controller.ports import Observation
 from policies.registry import make_policy
-from tests.support.builders import make_fleet, make_layout
-from tests.support.seen import calm, unhealthy
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.seen import calm, unhealthy
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)

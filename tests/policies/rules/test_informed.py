@@ -13,8 +13,8 @@ from contracts.compiled.contract import Level
 from controller.ports import Observation, Proposal
 from policies.registry import make_configuration
 from policies.rules.informed import MOST_LOAD_RATIO, InformedPolicy, Notices, no_notices
-from tests.support.builders import make_fleet, make_layout
-from tests.support.seen import calm, unhealthy
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.seen import calm, unhealthy
 
 FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
 

@@ -13,8 +13,8 @@ from contracts.compiled.contract import Level
 from controller.ports import Observation
 from policies.registry import BASELINES, make_configuration, make_policy
 from policies.spec import parse_spec
-from tests.support.builders import make_fleet, make_layout
-from tests.support.seen import calm, unhealthy
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.seen import calm, unhealthy
 
 LAYOUT = make_layout(kernels=4, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)

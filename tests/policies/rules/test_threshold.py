@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from policies.rules.threshold import failover_order, preference
-from tests.support.builders import make_fleet, make_layout
-from tests.support.seen import calm
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.seen import calm
 
 FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
 LOSS = np.array([[0.004, 0.001], [0.0, 0.002], [0.015, 0.0]])

@@ -13,7 +13,7 @@ from policies.registry import make_configuration
 from policies.train.tune import ALARM, SPACES, Trial, best, tune
 from scripts.cli.main import app
 from scripts.e5.configurations import parse_configuration
-from tests.support.builders import make_fleet, make_layout
+from tests.support.fleets.builders import make_fleet, make_layout
 
 
 def bowl(configuration: str) -> float:

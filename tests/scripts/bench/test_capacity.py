@@ -14,8 +14,8 @@ from contracts.loading.loader import load_as
 from scripts.bench import capacity
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
+from tests.support.fleets.synthetic import scenario_document, write_world
 from tests.support.paths import DOCS
-from tests.support.synthetic import scenario_document, write_world
 
 FIGURES: dict[str, object] = {
     "seed": 1,

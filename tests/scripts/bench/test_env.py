@@ -9,7 +9,7 @@ from scripts.bench import env as bench_env
 from scripts.studies.training.measured_env import write_scenario
 from simulator.engine.api import FleetEngine
 from simulator.env.core import EnvCore
-from tests.support.env_world import config
+from tests.support.fleets.env_world import config
 
 
 def test_parts_are_timed_and_put_back() -> None:

@@ -13,7 +13,7 @@ from scripts.bench import operator as bench_operator
 from scripts.studies.operator.answers import answer
 from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
-from tests.support.engine_readings import histograms
+from tests.support.servers.engine_readings import histograms
 
 
 def test_the_answers_say_all_that_is_read() -> None:

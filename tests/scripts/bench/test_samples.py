@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.env_world import config
+from tests.support.fleets.env_world import config
 
 pytestmark = pytest.mark.needs("gymnasium", "stable_baselines3", "torch")
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from scripts.cli.main import app
-from tests.support.synthetic import write_world
+from tests.support.fleets.synthetic import write_world
 
 FAULT = """faults:
   - {{name: f, kind: requantise, condition: {}, target: {{kernel: bf16}}, onset_s: 1.0}}"""

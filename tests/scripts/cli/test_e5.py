@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from scripts.cli.main import app
 from scripts.e5.run.experiment import Options
 from scripts.e5.run.terminal import configurations_of
-from tests.support.e5_world import write_suite
+from tests.support.fleets.e5_world import write_suite
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from contracts.documents.contract import KernelContract
 from contracts.loading.loader import dump_text, load_as
 from scripts.cli.main import app
-from tests.support.contracts_made import contract, kernel_samples, profile_files
+from tests.support.documents.contracts_made import contract, kernel_samples, profile_files
 
 EVALUATE = ("contract", "evaluate")
 

@@ -13,9 +13,9 @@ from contracts.errors import DocumentError
 from live.measure import endpoint as reaching
 from live.measure.prompts import dump_prompts
 from scripts.cli.main import app
-from tests.support.bigram_server import prompts
-from tests.support.kld_server import KldFake, stored
 from tests.support.paths import ROOT
+from tests.support.servers.bigram_server import prompts
+from tests.support.servers.kld_server import KldFake, stored
 
 
 def kld(*words: str) -> tuple[int, str]:

@@ -17,8 +17,8 @@ from contracts.loading.oci import STORE_VARIABLE, MissingArtefactError
 from contracts.loading.uris import resolve_uri
 from scripts.cli.main import app
 from scripts.cli.registries import copied, pulled_or_path, registry_access
-from tests.support.oci_registry import OciRegistry, oci_registry
 from tests.support.paths import ROOT
+from tests.support.servers.oci_registry import OciRegistry, oci_registry
 
 PROFILES = ROOT / "contracts" / "library" / "profiles"
 RUN = CliRunner()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from contracts.documents import KernelPool, Metadata, Scenario
 from contracts.loading.loader import dump_text, load_as
 from scripts.cli.main import app
-from tests.support.synthetic import write_world
+from tests.support.fleets.synthetic import write_world
 
 SUITE = """apiVersion: selvage.dev/v1alpha1
 kind: Suite

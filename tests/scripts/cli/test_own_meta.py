@@ -27,9 +27,9 @@ from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configuratio
 from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import expand_suite, load_suite
 from tests.policies.certify.test_certificate import certificate
-from tests.support.documents_written import write_yaml
-from tests.support.e5_world import write_suite
-from tests.support.own_meta import MOVE_RATIO, write_own_meta
+from tests.support.documents.documents_written import write_yaml
+from tests.support.documents.own_meta import MOVE_RATIO, write_own_meta
+from tests.support.fleets.e5_world import write_suite
 
 SHIPPED = meta_sha256(SHIPPED_META)
 

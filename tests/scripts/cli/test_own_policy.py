@@ -15,8 +15,8 @@ from contracts.loading.shipped import SHIPPED_ARTEFACT
 from policies.certify.artifact_files import write_artefact
 from scripts.cli.main import app
 from tests.policies.learned.test_runner import TRAINING, content
-from tests.support.own_fleet import KERNELS, SLICES, write_own_fleet
-from tests.support.reduced_certificate import loosened
+from tests.support.documents.own_fleet import KERNELS, SLICES, write_own_fleet
+from tests.support.documents.reduced_certificate import loosened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from scripts.cli.main import app
 from scripts.parity.recording import MeasuredCapacity, RequestObjectives
-from tests.support.parity_recordings import SERVED, recording
+from tests.support.fleets.parity_recordings import SERVED, recording
 
 RUN = CliRunner()
 

@@ -33,8 +33,8 @@ from scripts.train.certify import (
 )
 from scripts.train.certify_parts import CertificationPart, PartResult
 from tests.policies.certify.test_certificate import certificate
-from tests.support.documents_written import write_yaml
-from tests.support.e5_world import suite_document, write_suite
+from tests.support.documents.documents_written import write_yaml
+from tests.support.fleets.e5_world import suite_document, write_suite
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

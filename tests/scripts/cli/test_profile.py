@@ -14,8 +14,8 @@ from contracts.loading.loader import load_as
 from live.measure.kernels import VLLM_KERNELS, RestartFault, kernel_named
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts
 from scripts.cli.main import app
-from scripts.cli.profile_request import BackendName, ProfileRequest, ReferenceRequest, ServerRequest
-from scripts.cli.profile_run import _plan
+from scripts.cli.measuring.measured_run import _plan
+from scripts.cli.measuring.request import BackendName, ProfileRequest, ReferenceRequest, ServerRequest
 
 RUN = CliRunner()
 

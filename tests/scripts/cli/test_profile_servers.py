@@ -12,10 +12,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from scripts.cli import profile_run
 from scripts.cli.main import app
-from tests.support.bigram_server import FakeServer
-from tests.support.listening import Answering, listening
+from scripts.cli.measuring import measured_run as profile_run
+from tests.support.servers.bigram_server import FakeServer
+from tests.support.servers.listening import Answering, listening
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from scripts.cli.contract import content_sha256
 from scripts.cli.main import app
-from tests.support.synthetic import write_world
+from tests.support.fleets.synthetic import write_world
 
 
 def run(*arguments: str | Path) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scripts.cli.main import app
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 FAULT = {
     "name": "bad",

@@ -15,8 +15,8 @@ from policies.train.recipe import load_recipe
 from scripts.cli.main import app
 from scripts.train import pieces
 from scripts.train.validation import Row
-from tests.support.documents_written import write_yaml
-from tests.support.own_meta import write_own_meta
+from tests.support.documents.documents_written import write_yaml
+from tests.support.documents.own_meta import write_own_meta
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.needs("rl")]
 

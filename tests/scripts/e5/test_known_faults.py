@@ -23,8 +23,8 @@ from controller.detect.streams.classical import BinnedCusum, rate_cusum
 from scripts.e5.known_faults import known_faults
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
+from tests.support.fleets.synthetic import scenario_document, write_world
 from tests.support.run_lengths import arl_at_least, arl_at_most
-from tests.support.synthetic import scenario_document, write_world
 
 ARL0 = 2000.0
 

@@ -13,7 +13,7 @@ from contracts.loading.uris import resolve_uri
 from scripts.e5.configurations import parse_configuration, parse_configurations
 from scripts.e5.run.experiment import Options, plan_run
 from scripts.e5.suite import GROUPS, expand_suite, load_suite
-from tests.support.e5_world import write_suite
+from tests.support.fleets.e5_world import write_suite
 
 
 def test_overrides_are_added_to_the_base(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from k8s.operator.objects import ClusterError
 from scripts.e5_cluster.borrowed import UNDO, BorrowedPolicy
 from scripts.e5_cluster.plan import spec_of
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError
-from tests.support.e5_objects import PolicyServer
+from tests.support.cluster.e5_objects import PolicyServer
 
 POLICIES = ("fixed-bare", "fixed", "hysteresis", "sequential")
 

@@ -21,8 +21,8 @@ from scripts.e5_cluster.drills import OF_POLICY, DrillCourse, EndedDrill, result
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
 from scripts.e5_drills.plan import DrillEpisode
 from tests.scripts.e5_cluster.test_plan import planned
-from tests.support.drill_runs import NotedLedger, ScriptedTarget
-from tests.support.episodes import broken_record, move_at, step_fault
+from tests.support.fleets.drill_runs import NotedLedger, ScriptedTarget
+from tests.support.fleets.episodes import broken_record, move_at, step_fault
 
 Object = dict[str, Any]
 #: What may stand in a report that somebody else wrote.

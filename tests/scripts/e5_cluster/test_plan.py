@@ -11,9 +11,9 @@ from contracts.errors import DocumentError
 from k8s.operator.objects import Resources
 from policies.supervised import meta_sha256
 from scripts.e5_cluster.plan import AT_REST, ClusterOptions, ClusterSuite, plan_cluster, spec_of
-from tests.support.e5_clusters import drill_file
-from tests.support.e5_objects import resources
-from tests.support.own_meta import write_own_meta
+from tests.support.cluster.e5_clusters import drill_file
+from tests.support.cluster.e5_objects import resources
+from tests.support.documents.own_meta import write_own_meta
 from tests.support.paths import ROOT
 
 

@@ -27,12 +27,12 @@ from scripts.e5_local import episodes
 from scripts.e5_local.episodes import driver_of
 from scripts.e5_local.experiment import who_fits
 from scripts.e5_local.plan import LocalOptions, plan_local
-from tests.support.documents_written import envelope, write_yaml
-from tests.support.drill_runs import NotedLedger, ScriptedTarget
-from tests.support.episodes import move_at, quiet_record
-from tests.support.live_fleets import POOL
-from tests.support.local_suites import HOLD_S, SPEC, planned, played
-from tests.support.own_meta import write_own_meta
+from tests.support.documents.documents_written import envelope, write_yaml
+from tests.support.documents.own_meta import write_own_meta
+from tests.support.fleets.drill_runs import NotedLedger, ScriptedTarget
+from tests.support.fleets.episodes import move_at, quiet_record
+from tests.support.fleets.local_suites import HOLD_S, SPEC, planned, played
+from tests.support.servers.live_fleets import POOL
 
 
 def test_every_drill_gets_the_same_window_and_its_group(tmp_path: Path) -> None:

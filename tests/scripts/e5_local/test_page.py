@@ -11,7 +11,7 @@ from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from scripts.e5_drills.summary import HeaderFacts, summary
 from scripts.e5_local.page import MARK, PAGE, live_table, main
-from tests.support.local_suites import planned, played
+from tests.support.fleets.local_suites import planned, played
 
 
 def test_the_page_shows_the_run_that_was_measured_and_no_other(tmp_path: Path) -> None:

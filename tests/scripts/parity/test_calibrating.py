@@ -8,7 +8,7 @@ from contracts.documents.profile import ServingPath
 from contracts.errors import MeasurementError
 from scripts.parity.calibrating import calibrated
 from scripts.parity.comparing import JUDGED, LEAST_ALLOWED, compared
-from tests.support.parity_recordings import LIMITS, SERVED, STEP, recorded, recording
+from tests.support.fleets.parity_recordings import LIMITS, SERVED, STEP, recorded, recording
 
 
 def test_known_terms_come_back() -> None:

@@ -16,7 +16,7 @@ from scripts.parity.capacity import (
 )
 from scripts.parity.recording import RequestObjectives
 from scripts.parity.replaying import drawn, replay
-from tests.support.parity_recordings import LENGTHS, LIMITS, SERVED, STEP, recording
+from tests.support.fleets.parity_recordings import LENGTHS, LIMITS, SERVED, STEP, recording
 
 OBJECTIVES = RequestObjectives(first_ms=400.0, gap_ms=30.0, whole_ms=4000.0)
 

@@ -15,7 +15,7 @@ from live.load import LoadRecord
 from scripts.parity.observing import busy_between, cpu_ticks, times_of
 from scripts.parity.recording import load_recording
 from scripts.parity.replaying import drawn
-from tests.support.parity_recordings import recording
+from tests.support.fleets.parity_recordings import recording
 
 
 def _written(place: Path, change: dict[str, Any] | None = None) -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 from contracts.jit import FUNCTIONS
 from scripts.setup.warm import SAY_S, STAGES, WARMED, CompileProgress
-from tests.support.e5_world import write_suite
+from tests.support.fleets.e5_world import write_suite
 
 #: Runs in a process of its own, because other tests compile for types that no run uses.
 PROGRAM = """

@@ -13,7 +13,7 @@ from contracts.errors import MeasurementError
 from policies.supervised import shipped_meta
 from scripts.train import decision_time
 from simulator.world.scenario import load_scenario
-from tests.support.synthetic import write_world
+from tests.support.fleets.synthetic import write_world
 
 
 def clock_of(pass_ms: tuple[float, ...], decisions: int) -> Iterator[int]:

@@ -20,10 +20,10 @@ from live.run.options import RunOptions, documents_for, recipe, setup_again
 from scripts.cli.offline import read_logs
 from scripts.train.offline_fit import hashes
 from scripts.train.offline_logs import TransitionRecorder, chooser_for
-from tests.support.builders import quiet_telemetry, with_probes
-from tests.support.documents_written import write_yaml
-from tests.support.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
-from tests.support.path_documents import contract, meta_contract, policy, pool
+from tests.support.cluster.path_documents import contract, meta_contract, policy, pool
+from tests.support.documents.documents_written import write_yaml
+from tests.support.fleets.builders import quiet_telemetry, with_probes
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 
 REPLICAS = {"fp16": ("fp16-0", "fp16-1"), "fp32": ("fp32-0",)}
 RATES = SampleRates(probes_per_s=1.0, scrape_interval_s=1.0)

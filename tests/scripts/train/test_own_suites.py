@@ -13,9 +13,9 @@ from contracts.documents import MetaContract, Suite
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as, read_text
 from scripts.train.own_suites import SuiteRequest, WrittenSuites, write_suites
-from tests.support.documents_written import write_yaml
-from tests.support.own_fleet import KERNELS, write_own_fleet
-from tests.support.references import reference_problems
+from tests.support.documents.documents_written import write_yaml
+from tests.support.documents.own_fleet import KERNELS, write_own_fleet
+from tests.support.documents.references import reference_problems
 
 SINGLE = tuple(replace(kernel, replicas=1) for kernel in KERNELS)
 

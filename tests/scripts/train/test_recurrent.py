@@ -30,7 +30,7 @@ from scripts.train.env import ChoiceVecEnv, TrainingWorld  # noqa: E402
 from scripts.train.recurrent import actor_weights, build_recurrent  # noqa: E402
 from tests.policies.learned.test_runner import certificate  # noqa: E402
 from tests.scripts.train.test_run import recipe_file, spec  # noqa: E402
-from tests.support.seen import calm  # noqa: E402
+from tests.support.fleets.seen import calm  # noqa: E402
 
 FLEET = synthetic_fleet(3, 2, 6)
 LAYOUT = InputLayout(encoder=Encoder(kernels_max=4, slices=2))
@@ -175,7 +175,7 @@ def test_export_of_a_recurrent_run_drives(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from scripts.cli.main import app
-    from tests.support.synthetic import scenario_document, write_world
+    from tests.support.fleets.synthetic import scenario_document, write_world
 
     runner, out, recipe = CliRunner(), tmp_path / "run", str(recipe_file(tmp_path, 1))
     words = ["train", "--recipe", recipe, "--seeds", "3", "--out", str(out), "--no-compare"]

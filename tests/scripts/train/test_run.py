@@ -22,9 +22,9 @@ from scripts.cli.train import parse_seeds  # noqa: E402
 from scripts.guard import Stopped  # noqa: E402
 from scripts.train.env import ChoiceVecEnv, TrainingWorld  # noqa: E402
 from scripts.train.run import SeedRun, train_seed  # noqa: E402
-from tests.support.env_world import scenario_path  # noqa: E402
+from tests.support.fleets.env_world import scenario_path  # noqa: E402
+from tests.support.fleets.synthetic import write_world  # noqa: E402
 from tests.support.paths import LIBRARY  # noqa: E402
-from tests.support.synthetic import write_world  # noqa: E402
 
 RECIPES = sorted((LIBRARY / "recipes").glob("*.yaml"))
 RECIPE = """

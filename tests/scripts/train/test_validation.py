@@ -24,7 +24,7 @@ from scripts.train.validation import (
     violating,
 )
 from simulator.env.core import EnvConfig, EnvCore
-from tests.support.env_world import scenario_path
+from tests.support.fleets.env_world import scenario_path
 
 WEIGHTS = RewardRecipe()
 

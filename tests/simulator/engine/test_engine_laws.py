@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from simulator.engine.api import FleetEngine
 from simulator.engine.requests import RequestStatus
 from simulator.engine.spec import EngineEffect, EngineSpec
-from tests.support.engine_cases import Act, even_table, make_arrivals, make_spec, random_act, run_engine
+from tests.support.fleets.engine_cases import (
+    Act,
+    even_table,
+    make_arrivals,
+    make_spec,
+    random_act,
+    run_engine,
+)
 
 SEEDS = st.integers(0, 2**20)
 few = settings(max_examples=15)

@@ -13,7 +13,7 @@ from simulator.engine.requests import RequestArrivals, RequestStatus
 from simulator.engine.spec import EngineEffect, EngineSpec
 from tests.reference.engine_oracle import Oracle
 from tests.reference.engine_requests import Exported
-from tests.support.engine_cases import (
+from tests.support.fleets.engine_cases import (
     Act,
     even_table,
     make_arrivals,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simulator.engine.api import FleetEngine
 from simulator.engine.requests import RequestArrivals
 from simulator.engine.spec import EngineSpec
-from tests.support.engine_cases import make_spec
+from tests.support.fleets.engine_cases import make_spec
 
 SEEDS = 24
 REQUESTS = 12_000

@@ -14,7 +14,7 @@ from simulator.engine import exported as column
 from simulator.engine.api import FleetEngine
 from simulator.engine.requests import RequestArrivals, RequestStatus
 from simulator.engine.spec import EngineEffect
-from tests.support.engine_cases import STEP_MODEL, make_arrivals, make_spec, run_engine
+from tests.support.fleets.engine_cases import STEP_MODEL, make_arrivals, make_spec, run_engine
 
 BATCH = 7
 

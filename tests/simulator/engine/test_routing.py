@@ -9,7 +9,7 @@ import pytest
 
 from simulator.engine.requests import RequestStatus
 from simulator.engine.spec import EngineEffect
-from tests.support.engine_cases import Act, make_arrivals, make_spec, run_engine
+from tests.support.fleets.engine_cases import Act, make_arrivals, make_spec, run_engine
 
 
 @pytest.mark.parametrize("weights", [(0.2, 0.3, 0.5, 0.0), (0.7, 0.0, 0.1, 0.2), (0.0, 0.0, 0.0, 1.0)])

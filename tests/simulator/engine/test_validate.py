@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.api import FleetEngine
-from tests.support.engine_cases import make_arrivals, make_spec
+from tests.support.fleets.engine_cases import make_arrivals, make_spec
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from simulator.env.fleets import SteppedFleets
 from simulator.env.reward import RewardTerms
 from simulator.env.space import EpisodeSpace
 from simulator.fleet import run_episodes
-from tests.support.env_world import STEPS, STORMY, actions, config, scenario_path, smaller_pool_path
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.fleets.env_world import STEPS, STORMY, actions, config, scenario_path, smaller_pool_path
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 
 def run(core: EnvCore, seed: int, steps: int = STEPS, first_fleet: int = 0) -> list[NDArray[np.floating]]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.env_world import config, scenario_path
+from tests.support.fleets.env_world import config, scenario_path
 
 pytestmark = pytest.mark.needs("gymnasium")
 

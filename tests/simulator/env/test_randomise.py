@@ -15,8 +15,8 @@ from simulator.env.base import Base, load_base
 from simulator.env.core import as_driven
 from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.space import EpisodeSpace, Split, is_held_out
-from tests.support.env_world import HORIZON_S, scenario_path
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.fleets.env_world import HORIZON_S, scenario_path
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 SPACE = EpisodeSpace()
 

@@ -8,7 +8,7 @@ import pytest
 from contracts.scoring.reward import RewardWeights
 from contracts.telemetry import Source
 from simulator.env.core import EnvCore
-from tests.support.env_world import STEPS, STORMY, actions, config
+from tests.support.fleets.env_world import STEPS, STORMY, actions, config
 
 
 def test_reward_follows_its_definition() -> None:

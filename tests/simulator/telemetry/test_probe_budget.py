@@ -15,7 +15,7 @@ from scripts.e5.configurations import parse_configuration
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 FAULT = {
     "name": "wrong",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from contracts.telemetry import ProbeOutcome
 from simulator.telemetry.probes import PROBE_LIMIT_S, SimulatedProbes
 from simulator.world.compiled_scenario import CompiledScenario
-from tests.support.synthetic import contract_document
-from tests.support.synthetic_kernels import SLICES
+from tests.support.fleets.synthetic import contract_document
+from tests.support.fleets.synthetic_kernels import SLICES
 
 
 def answered(shape: tuple[int, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from contracts.telemetry import FleetTelemetry, ProbeOutcome
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
-from tests.support.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, arrays_of
+from tests.support.fleets.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, arrays_of
 
 #: Half of everything on another kernel, so that the gateway has more than one cell per slice.
 SPREAD = [0.5, 0.5, 0.0, 0.0]

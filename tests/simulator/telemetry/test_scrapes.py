@@ -13,7 +13,7 @@ from contracts.units import MS_PER_S
 from simulator.env.fleets import SteppedFleets
 from simulator.telemetry.scrapes import _scrape_engine
 from simulator.world.compiled_scenario import CompiledScenario
-from tests.support.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver
+from tests.support.fleets.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from contracts.loading.uris import resolve_uri
 from scripts.cli.main import app
 from simulator.world.at_rest import broken_at_rest
 from simulator.world.scenario import load_scenario
-from tests.support.own_fleet import KERNELS, write_own_fleet
+from tests.support.documents.own_fleet import KERNELS, write_own_fleet
 
 #: Mean KL of the home kernel at rest, against a hard limit of 2e-3 nats.
 SICK = (replace(KERNELS[0], drift_kl=2.5e-3), KERNELS[1])

@@ -7,7 +7,7 @@ import pytest
 
 from contracts.telemetry import ReplicaState
 from simulator.fleet import run_episodes
-from tests.support.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, arrays_of
+from tests.support.fleets.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, arrays_of
 
 
 def test_a_numeric_fault_shows_in_probe_values_alone(build: Build) -> None:

@@ -13,9 +13,9 @@ from contracts.assess.samples import load_samples, save_samples
 from contracts.errors import DocumentError
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
-from tests.support.documents_written import write_yaml
-from tests.support.synthetic import pool_spec, scenario_document, write_world
-from tests.support.synthetic_kernels import CONDITIONS, KERNELS, SLICES, write_samples
+from tests.support.documents.documents_written import write_yaml
+from tests.support.fleets.synthetic import pool_spec, scenario_document, write_world
+from tests.support.fleets.synthetic_kernels import CONDITIONS, KERNELS, SLICES, write_samples
 
 FAULT: dict[str, object] = {
     "name": "bad",

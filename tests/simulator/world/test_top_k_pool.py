@@ -16,8 +16,8 @@ from contracts.loading.notes import notes
 from scripts.cli.main import app
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
+from tests.support.fleets.top_k_pools import write_top_k_scenario
 from tests.support.paths import ROOT
-from tests.support.top_k_pools import write_top_k_scenario
 
 RUN = CliRunner()
 

@@ -12,7 +12,7 @@ from contracts.workload.azure_trace import load_trace
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 from simulator.world.traffic import declared_load_ratio, declared_peak_rps
-from tests.support.synthetic import scenario_document, write_world
+from tests.support.fleets.synthetic import scenario_document, write_world
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 

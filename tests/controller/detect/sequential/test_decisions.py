@@ -9,8 +9,8 @@ import pytest
 
 from contracts.telemetry import FleetTelemetry
 from policies.registry import make_configuration
-from tests.support.builders import make_fleet, make_layout
-from tests.support.worlds import Edit, drift, run, script, silence
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.worlds import Edit, drift, run, script, silence
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=4)
 FLEET = make_fleet(LAYOUT)

@@ -13,8 +13,8 @@ from contracts.telemetry import Source
 from controller.detect.sequential.evidence import SINCE_COUNT
 from controller.detect.streams.protocol import update
 from controller.detect.window import WindowDetector
-from tests.support.builders import Clause, make_contract, make_fleet, make_layout
-from tests.support.sequential_detectors import (
+from tests.support.fleets.builders import Clause, make_contract, make_fleet, make_layout
+from tests.support.fleets.sequential_detectors import (
     BUDGET_OF_200,
     MEAN,
     RATE,

@@ -19,10 +19,17 @@ from controller.detect.streams.eprocess import Start
 from controller.detect.streams.protocol import StreamDetector
 from policies.registry import make_configuration
 from tests.reference.recovery_laws import MatchRecovery, MeanRecovery, ShiftRecovery
-from tests.support.builders import make_fleet, make_layout
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.sequential_detectors import (
+    MEAN,
+    RATE,
+    feed,
+    logged,
+    sequential_detector,
+    small_fleet,
+)
+from tests.support.fleets.worlds import drift, run, script
 from tests.support.run_lengths import arl_at_least
-from tests.support.sequential_detectors import MEAN, RATE, feed, logged, sequential_detector, small_fleet
-from tests.support.worlds import drift, run, script
 
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=4)
 FLEET = make_fleet(LAYOUT)

@@ -17,8 +17,8 @@ from controller.detect.sequential.evidence import SINCE_COUNT, SINCE_SUM
 from controller.detect.sequential.peers import LEAST_RECEIVED, count_peers
 from controller.detect.streams.protocol import update
 from controller.detect.sums import COUNT
-from tests.support.builders import Clause, make_contract, make_fleet, make_layout
-from tests.support.sequential_detectors import logged, sequential_detector, slice_probe
+from tests.support.fleets.builders import Clause, make_contract, make_fleet, make_layout
+from tests.support.fleets.sequential_detectors import logged, sequential_detector, slice_probe
 
 FAILED_BY_SLICE = st.lists(st.integers(0, 5), min_size=4, max_size=4)
 

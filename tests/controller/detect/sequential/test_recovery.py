@@ -11,8 +11,8 @@ from contracts.telemetry import Source
 from controller.detect.sequential.evidence import healthy_threshold
 from controller.detect.streams.protocol import update
 from tests.reference.recovery_laws import MeanRecovery
-from tests.support.builders import Clause
-from tests.support.sequential_detectors import MEAN, arrivals, feed, sequential_detector, small_fleet
+from tests.support.fleets.builders import Clause
+from tests.support.fleets.sequential_detectors import MEAN, arrivals, feed, sequential_detector, small_fleet
 
 
 def test_recovery_is_the_stated_test() -> None:

@@ -15,7 +15,7 @@ from controller.detect.sequential.plan import SequentialSettings, sequential_pla
 from controller.detect.sequential.standing import GROSS
 from controller.detect.traffic import shipped_traffic
 from policies.synthetic_fleet import synthetic_fleet
-from tests.support.builders import no_probes
+from tests.support.fleets.builders import no_probes
 
 _MADE = synthetic_fleet(2, 2, 6)
 #: Limits of the shipped contracts: five in a hundred may be late.

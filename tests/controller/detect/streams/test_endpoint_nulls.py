@@ -13,7 +13,7 @@ from controller.detect.streams.distance import FLOOR_NATS, Distance, distance_fo
 from controller.detect.streams.protocol import StreamDetector, StreamState, guaranteed_threshold
 from controller.detect.streams.ranks import Rank, rank_detector, rank_edges
 from controller.detect.streams.stickiness import LEVEL, stickiness
-from tests.support.endpoint_nulls import NULLS, Floats
+from tests.support.fleets.endpoint_nulls import NULLS, Floats
 from tests.support.run_lengths import arl_at_least, arl_at_most
 
 ARL0 = 1000.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.support.cluster_worlds import Bench
-from tests.support.drilled_pods import DrillWorld, drill_world
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.drilled_pods import DrillWorld, drill_world
 
 
 @pytest.fixture

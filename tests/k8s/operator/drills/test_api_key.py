@@ -12,8 +12,8 @@ from kubernetes import client
 
 from live.drill.fleet import Front
 from live.load import LoadPlan
-from tests.support.cluster_worlds import Bench
-from tests.support.drilled_pods import DrillWorld, drill_world
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.drilled_pods import DrillWorld, drill_world
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),

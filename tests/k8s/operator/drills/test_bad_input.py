@@ -11,8 +11,8 @@ from kubernetes import client
 from k8s.operator.drills.admission import DrillPlace, judge_drill
 from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER
 from k8s.operator.objects import Resources
-from tests.support.cluster_worlds import SHED, Bench
-from tests.support.drilled_pods import DrillWorld, drill_spec, drill_world
+from tests.support.cluster.cluster_worlds import SHED, Bench
+from tests.support.cluster.drilled_pods import DrillWorld, drill_spec, drill_world
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),

@@ -16,12 +16,12 @@ from k8s.api.experiments import ApiExperiment
 from scripts.e5_cluster.borrowed import UNDO
 from scripts.e5_cluster.experiment import run_on
 from scripts.e5_cluster.plan import ClusterOptions
-from tests.support.drilled_pods import DrillWorld
-from tests.support.e5_clusters import E5World, drill_file, running_cluster
-from tests.support.granted import E5, Account, account_process, granted, rights
-from tests.support.kube_api import kubeconfig
+from tests.support.cluster.drilled_pods import DrillWorld
+from tests.support.cluster.e5_clusters import E5World, drill_file, running_cluster
+from tests.support.cluster.granted import E5, Account, account_process, granted, rights
+from tests.support.cluster.kube_api import kubeconfig
+from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 from tests.support.paths import ROOT
-from tests.support.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),

@@ -15,9 +15,9 @@ from scripts.e5_cluster import experiment
 from scripts.e5_cluster.experiment import run_on
 from scripts.e5_cluster.plan import ClusterOptions
 from scripts.e5_cluster.ports import ExperimentError
-from tests.support.cluster_worlds import Bench
-from tests.support.e5_clusters import drill_file
-from tests.support.granted import E5, rights
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.e5_clusters import drill_file
+from tests.support.cluster.granted import E5, rights
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
 

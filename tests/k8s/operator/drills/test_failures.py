@@ -14,9 +14,9 @@ from kubernetes import client
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.cluster import FINALIZER
 from k8s.operator.objects import Manifest
-from tests.support.drilled_pods import PATIENCE_S, DrillWorld
-from tests.support.granted import RUNNER, account_process
-from tests.support.kube_api import kubeconfig
+from tests.support.cluster.drilled_pods import PATIENCE_S, DrillWorld
+from tests.support.cluster.granted import RUNNER, account_process
+from tests.support.cluster.kube_api import kubeconfig
 from tests.support.paths import ROOT
 
 pytestmark = [

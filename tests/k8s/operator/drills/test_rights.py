@@ -11,9 +11,9 @@ from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER, chaos_name
 from k8s.process.drills import LEASE
 from k8s.process.election import Leadership
-from tests.support.drilled_pods import DrillWorld, drill_spec
-from tests.support.granted import RUNNER, Account, granted
-from tests.support.kube_api import install_definitions
+from tests.support.cluster.drilled_pods import DrillWorld, drill_spec
+from tests.support.cluster.granted import RUNNER, Account, granted
+from tests.support.cluster.kube_api import install_definitions
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),

@@ -9,7 +9,7 @@ import pytest
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.cluster import FINALIZER
 from k8s.operator.objects import Manifest
-from tests.support.drilled_pods import DrillWorld, drill_spec
+from tests.support.cluster.drilled_pods import DrillWorld, drill_spec
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.support.cluster_worlds import Bench
-from tests.support.drilled_pods import drill_spec, drill_world
-from tests.support.drilled_server import START_S
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.drilled_pods import drill_spec, drill_world
+from tests.support.servers.drilled_server import START_S
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "torch", "own_endpoints"),

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from k8s.operator.endpoints import FINGERPRINT, IN, IN_ROTATION, OUT, UPGRADED
 from k8s.operator.namespace import NamespaceOperator
-from tests.support.cluster_worlds import Bench, Object, sample
-from tests.support.promotions import CANDIDATE, evidence, promote, until, with_candidate
+from k8s.operator.pods.endpoints import FINGERPRINT, IN, IN_ROTATION, OUT, UPGRADED
+from tests.support.cluster.cluster_worlds import Bench, Object, sample
+from tests.support.cluster.promotions import CANDIDATE, evidence, promote, until, with_candidate
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,8 +14,8 @@ from k8s.operator.promotion.calls import (
     answer_of,
 )
 from live.origins import allowed_origin, origin_of
-from tests.support.hook_server import HookServer, hook_server
-from tests.support.kube_api import free_port
+from tests.support.cluster.kube_api import free_port
+from tests.support.servers.hook_server import HookServer, hook_server
 
 #: Seconds to wait for what must come.
 PATIENCE_S = 60.0

@@ -7,8 +7,8 @@ from kubernetes import client
 
 from k8s.operator.promotion.records import APPROVE
 from k8s.resources.kinds import GROUP, VERSION
-from tests.support.cluster_worlds import Bench
-from tests.support.promotions import CANDIDATE, everything, evidence, promote, status, until
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, status, until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

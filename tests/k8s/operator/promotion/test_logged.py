@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from k8s.operator.journal import open_journal
-from k8s.operator.log_space import LogSpace
+from k8s.operator.records.journal import open_journal
+from k8s.operator.records.log_space import LogSpace
 from live.control.journal import read_log
 from live.control.replay import replay
 from live.run.options import setup_again
-from tests.support.cluster_worlds import Bench
-from tests.support.promotions import CANDIDATE, everything, evidence, promote, status, until
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, status, until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kubernetes import client
 
-from tests.support.cluster_worlds import Bench
-from tests.support.promotions import CANDIDATE, everything, evidence, promote, until
-from tests.support.route_revisions import assert_never_empty, every_revision
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, until
+from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -8,9 +8,9 @@ import pytest
 
 from k8s.operator.promotion.calls import HookCaller
 from live.origins import origin_of
-from tests.support.cluster_worlds import Bench, Object
-from tests.support.hook_server import HookServer, hook_server
-from tests.support.promotions import CANDIDATE, everything, evidence, promote, status, until
+from tests.support.cluster.cluster_worlds import Bench, Object
+from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, status, until
+from tests.support.servers.hook_server import HookServer, hook_server
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -11,7 +11,7 @@ import pytest
 from contracts.errors import DocumentError
 from scripts.e5.scores.comparison import compare, dominates, load_run, verdict
 from scripts.e5.suite import load_suite
-from tests.support.e5_world import write_suite
+from tests.support.fleets.e5_world import write_suite
 
 SEEDS = (5, 6, 7)
 

@@ -10,7 +10,7 @@ from contracts.scoring.timeline import timeline, trailing_quality
 from scripts.e5.report.plots import INK, FrontPoint, front_svg, timeline_svg
 from scripts.e5.report.sections import at_rest_section
 from scripts.e5.report.tables import difference_table, number, policy_table
-from tests.support.episodes import broken_record, move_at
+from tests.support.fleets.episodes import broken_record, move_at
 
 
 def leaf(

@@ -16,7 +16,7 @@ from scripts.e5.run import jobs
 from scripts.e5.run.experiment import Options, plan_run, run, write_results
 from scripts.e5.run.jobs import JobResult
 from scripts.e5.scores.results import front
-from tests.support.e5_world import CONFIGURATIONS, write_suite
+from tests.support.fleets.e5_world import CONFIGURATIONS, write_suite
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

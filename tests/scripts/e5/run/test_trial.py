@@ -10,7 +10,7 @@ import pytest
 from scripts.e5.run import terminal, trial
 from scripts.e5.run.experiment import Options, plan_run
 from scripts.e5.run.trial import estimated_s
-from tests.support.e5_world import write_suite
+from tests.support.fleets.e5_world import write_suite
 
 
 @pytest.mark.slow

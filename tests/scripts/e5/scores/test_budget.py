@@ -10,7 +10,7 @@ from controller.detect.window import WindowDetector
 from policies.registry import make_configuration
 from scripts.e5.report.budget_table import HEADS, budget_table
 from scripts.e5.scores.budget import budgets
-from tests.support.builders import make_fleet
+from tests.support.fleets.builders import make_fleet
 
 
 def test_the_split_adds_up_to_the_budget_of_the_configuration() -> None:

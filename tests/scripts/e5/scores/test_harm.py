@@ -11,7 +11,7 @@ from contracts.scoring.quality import healthy_quality
 from scripts.e5.report.tables import harm_table
 from scripts.e5.scores.harm import harm
 from scripts.e5.scores.results import Episodes
-from tests.support.episodes import quiet_record
+from tests.support.fleets.episodes import quiet_record
 
 SCENARIOS = ("calm", "crowd")
 

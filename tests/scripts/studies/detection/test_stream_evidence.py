@@ -25,7 +25,7 @@ from scripts.studies.detection.stream_evidence import (
     stream_plan,
 )
 from tests.reference.recovery_laws import MatchRecovery, MeanRecovery
-from tests.support.detect_worlds import contract_arrays, fleet_layout
+from tests.support.fleets.detect_worlds import contract_arrays, fleet_layout
 
 REPLICAS = 3
 LAYOUT = fleet_layout(REPLICAS)

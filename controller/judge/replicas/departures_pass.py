@@ -1,0 +1,158 @@
+"""Compiled loops over alarms of replicas: who departs from its peers, who stays together with them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.jit import borrowed, compiled
+from controller.cells import by_cell, some_of
+from controller.detect.sums import COUNT, excess_of_cell
+from controller.judge.replicas.quarantine_pass import DEPARTS, FAILING, HUNG
+
+
+class Alarms(NamedTuple):
+    """Alarms that move traffic, and how replicas stand to their peers in them."""
+
+    severe: NDArray[np.bool_]  # [B, R, S, C], in alarm
+    departs: NDArray[np.bool_]  # [B, R, S, C], against most peers that showed anything
+    together: NDArray[np.bool_]  # [B, R, S, C], with most of them
+
+
+class Witnesses(NamedTuple):
+    """What peers showed."""
+
+    judged: NDArray[np.float64]  # [B, R, S, C, 4], sums behind their verdicts
+    window: NDArray[np.float64]  # [B, R, S, C, 4], running window
+    against: NDArray[np.bool_]  # [B, R, S, C], who speaks against a clause; without a fleet: by ``judged``
+    ready: NDArray[np.bool_]  # [B, R], says discovery
+
+
+class Limits(NamedTuple):
+    """What the clauses allow."""
+
+    zero: NDArray[np.bool_]  # [C], no tolerance at all
+    is_rate: NDArray[np.bool_]  # [C], a share of observations over the threshold is limited, not their mean
+    rate_limit: NDArray[np.float64]  # [C]
+    threshold: NDArray[np.float64]  # [C]
+    sense: NDArray[np.float64]  # [C], 1: at most, -1: at least
+
+
+@compiled
+def compare(alarms, witnesses, limits, owner, kernels):
+    """Fills ``alarms``: who is in alarm against most peers that showed anything, and who with most."""
+    alarms, witnesses, limits = borrowed((alarms, witnesses, limits))
+    severe, ready = alarms.severe, witnesses.ready
+    found, cells = np.empty((kernels, *severe.shape[2:]), np.bool_), by_cell(severe)
+    for b in range(severe.shape[0]):
+        if not _alarmed_somewhere(found, severe, cells, ready, b, owner):
+            continue
+        asked = np.nonzero(found)
+        for k, s, c in zip(asked[0], asked[1], asked[2]):  # noqa: B905 - numba knows no strict
+            received, against = 0, 0
+            for r in range(len(owner)):
+                if owner[r] != k or not ready[b, r]:
+                    continue
+                known, beyond = _witness(witnesses, limits, b, r, s, c)
+                alarmed = severe[b, r, s, c]
+                if alarmed or known:
+                    received += 1
+                    against += alarmed or beyond
+            _divide(alarms, ready, owner, received, against, b, k, s, c)
+
+
+@compiled(inline="always")
+def _witness(witnesses, limits, b, r, s, c):
+    """Whether a replica showed anything of a clause, and whether that lies beyond the clause's limit."""
+    cell = witnesses.judged[b, r, s, c]
+    known = cell[COUNT] > 0.0 or (limits.zero[c] and witnesses.window[b, r, s, c, COUNT] > 0.0)
+    if witnesses.against.shape[0] > 0:
+        return known, witnesses.against[b, r, s, c]
+    excess = excess_of_cell(
+        cell, limits.is_rate[c], limits.rate_limit[c], limits.threshold[c], limits.sense[c]
+    )
+    return known, excess > 0.0
+
+
+@compiled(inline="always")
+def _divide(alarms, ready, owner, received, against, b, k, s, c):
+    """Each replica of kernel ``k`` in alarm on a cell departs or stays together, as its peers say."""
+    for r in range(len(owner)):
+        if owner[r] == k and alarms.severe[b, r, s, c] and ready[b, r]:
+            alarms.departs[b, r, s, c] = 2 * (against - 1) < received - 1
+            alarms.together[b, r, s, c] = 2 * (against - 1) >= received - 1 and against > 1
+
+
+@compiled
+def _alarmed_somewhere(found, severe, cells, ready, b, owner):
+    """Where a ready replica of fleet b is in alarm, in ``found`` bool [K, S, C]; whether anywhere."""
+    some = False
+    for r in range(len(owner)):
+        if ready[b, r] and some_of(cells, b, r):
+            if not some:
+                found[:] = False
+            some = True
+            for s in range(severe.shape[2]):
+                for c in range(severe.shape[3]):
+                    found[owner[r], s, c] |= severe[b, r, s, c]
+    return some
+
+
+@compiled
+def explain_departures(departs, together, condemned, owner):
+    """Whose whole kernel is condemned [B, K, S, C] on the clause, on whatever slice, does not depart."""
+    fleets, replicas, slices, clauses = departs.shape
+    cells = by_cell(departs)
+    for b in range(fleets):
+        for r in range(replicas):
+            if not some_of(cells, b, r):
+                continue
+            for s in range(slices):
+                for c in range(clauses):
+                    if departs[b, r, s, c] and condemned[b, owner[r], :, c].any():
+                        departs[b, r, s, c], together[b, r, s, c] = False, True
+
+
+@compiled
+def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, failing_after):
+    """Why each replica should go, int64 [B, R]: hung before failing before departing; down: either of two.
+
+    Failing: a run of failed answers that still grows, as the gateway counts it.
+    """
+    cells = by_cell(departs)
+    for b in range(wanted.shape[0]):
+        for r in range(wanted.shape[1]):
+            failing = failing_now[b, r] and consecutive_failed[b, r] >= failing_after
+            down[b, r] = hung[b, r] or failing
+            if hung[b, r]:
+                wanted[b, r] = HUNG
+            elif failing:
+                wanted[b, r] = FAILING
+            elif departs.shape[0] > 0 and some_of(cells, b, r):
+                wanted[b, r] = DEPARTS
+
+
+@compiled
+def stay_with_kernel(spread, alarms, capped, zero, traffic, silent):
+    """Alarms of replicas that speak against the whole kernel, but of the ``silent`` [B, R]; whether any do.
+
+    capped: replicas that depart and still serve, because the cap kept them, count as well. On the clauses
+    ``traffic`` [C] none does: there the gateway speaks for the kernel.
+    """
+    alarms = borrowed(alarms)
+    severe, departs, together = alarms
+    some, cells = False, by_cell(severe)
+    for b in range(spread.shape[0]):
+        for r in range(spread.shape[1]):
+            if silent[b, r] or not some_of(cells, b, r):
+                continue
+            for s in range(spread.shape[2]):
+                for c in range(spread.shape[3]):
+                    if traffic[c]:
+                        continue
+                    at = (b, r, s, c)
+                    spread[at] = together[at] | (severe[at] & zero[c]) | (capped & departs[at])
+                    some |= spread[at]
+    return some

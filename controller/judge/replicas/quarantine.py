@@ -1,0 +1,294 @@
+"""The second lever: take one replica out of rotation, keep it running, bring it back when re-certified.
+
+A fault of hardware hits one replica, a fault of a build hits them all. A replica is quarantined when it
+departs from its peers (``controller.judge.replicas.departures``), when it or its zone is slow
+(``controller.judge.replicas.own_clock``), when the gateway counts failures in a row on it, or
+when it holds requests and its engine makes no step (``controller.judge.replicas.hang`` for the quick way).
+
+Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
+in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
+kernel on the clauses it breaks: its traffic would otherwise go on being served badly. Of clauses on traffic
+the gateway's own counts say so.
+
+Who is slow and no more comes back by turns with the others of its zone (``returns``).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contracts.compiled.contract import CompiledContract
+from controller.cells import some_in
+from controller.detect.clauses import failing_clauses, moves_traffic, slow_clauses
+from controller.judge.replicas.culprits import culprits_of
+from controller.judge.replicas.departures import (
+    NO_FLAGS,
+    Case,
+    Flags,
+    spread_of,
+    stand_apart,
+    with_culprits,
+)
+from controller.judge.replicas.departures_pass import Alarms, ask_away
+from controller.judge.replicas.failing_in_a_row import failing_between_answers, telling_rows
+from controller.judge.replicas.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
+from controller.judge.replicas.identity import wrong_builds
+from controller.judge.replicas.late_on_the_way import culprits_on_the_way, late_on_the_way
+from controller.judge.replicas.own_clock import attribute
+from controller.judge.replicas.quarantine_pass import (
+    DEPARTS,
+    ERRORS,
+    NONE,
+    RELAPSED,
+    ZONE,
+    Bench,
+    HungLimits,
+    Progress,
+    Recovery,
+    ReturnLimits,
+    admit,
+    find_hung,
+    keep_ill,
+    recertify,
+    release,
+)
+from controller.judge.replicas.returns import follow_health, relapsing, renew, who_waits
+from controller.judge.replicas.sparing import most_offered_rps, recall, spare
+from controller.judge.replicas.whose_failures import failing_with_their_zone, proven_departures
+from controller.state import ControllerState, altered
+
+
+class QuarantineReason(IntEnum):
+    """Why a replica is in quarantine."""
+
+    NONE = 0
+    DEPARTS = 1  # from its peers, on a clause
+    FAILING = 2  # failed answers in a row
+    HUNG = 3  # running, never answering
+    ZONE = 4  # of a zone that is slow, without proof of its own
+    SLOW = 5  # by its own clock or its answers' times, and nothing else
+    ERRORS = 6  # fails a share of its requests, and nothing else
+    RELAPSED = 7  # well again, but not for long enough yet
+    LATE = 8  # on the way between gateway and server, and nothing else
+
+
+class Departures(NamedTuple):
+    """Who stands apart."""
+
+    wanted: NDArray[np.int64]  # [B, R], a ``QuarantineReason``
+    spread: Flags | None  # [B, R, S, C], alarms that speak against the whole kernel (None: there are none)
+    down: Flags  # [B, R], failing or hung right now
+
+
+def quarantine(case: Case) -> tuple[ControllerState, Departures]:
+    """Quarantine, release, and report which alarms stay with the kernel."""
+    condemned, severe, some = _recertified(case)
+    alarms, of_zone = attribute(proven_departures(stand_apart(severe, case), case) if some else None, case)
+    acts = case.setup.options.quarantine
+    late = culprits_on_the_way(late_on_the_way(case), case)
+    guilty = culprits_of(case), failing_with_their_zone(case), wrong_builds(severe, case), late
+    for culprits in guilty if acts else ():
+        if culprits is not None:
+            alarms = with_culprits(alarms, severe, culprits)
+            condemned |= culprits
+    progressed_at_s = case.estimate.state.progressed_at_s
+    timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
+    hung = _hung(case, timeouts)
+    wanted, down = _wanted(alarms, hung, case)
+    kept = hung
+    if of_zone is not None:
+        wanted[of_zone & (wanted == NONE)] = ZONE
+        kept = hung | of_zone
+    if alarms is not None:
+        _tell_kinds(wanted, alarms, late, case.setup.contract)
+    changes: dict[str, Any] = {}
+    if acts:
+        health = follow_health(_ill(down, condemned, severe, case), case)
+        followed = altered(case.estimate.state, **health) if health else case.estimate.state
+        relapsed = relapsing(followed, case.owner)
+        if relapsed is not None:
+            wanted[relapsed & (wanted == NONE)] = RELAPSED
+        changes = health | _admitted_and_released(wanted, condemned, severe, Kept(kept, relapsed), case)
+    state = altered(
+        case.estimate.state,
+        replica_condemned=condemned,
+        replica_detector=case.verdicts.replica_memory,
+        hang=timeouts,
+        **changes,
+    )
+    return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
+
+
+class Kept(NamedTuple):
+    """Who does not come back though it has served its time; bool [B, R]."""
+
+    away: Flags  # [B, R], hangs, or is of a slow zone
+    relapsed: Flags | None  # [B, R], has not been well for long enough yet (None: nobody)
+
+
+def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
+    """bool [B, R]: in quarantine, and ``down`` [B, R], in alarm or not yet re-certified [B, R, S, C], or went
+    there just now for something of its own.
+    """
+    state = case.estimate.state
+    ill = state.quarantined.copy()
+    if some_in(ill):
+        keep_ill(ill, down, condemned, severe, moves_traffic(case.setup.contract))
+        before_s = (state.now_s - case.estimate.since_s)[:, None]
+        own = (state.quarantine_reason != ZONE) & (state.quarantine_reason != RELAPSED)
+        ill |= state.quarantined & own & (state.quarantined_at_s >= before_s)
+    return ill
+
+
+def _tell_kinds(
+    wanted: NDArray[np.int64], alarms: Alarms, late: Flags | None, contract: CompiledContract
+) -> None:
+    """Tell in ``wanted`` who is slow and no more (by its clock or its answers' times), fails a share of its
+    requests and no more, or is ``late`` [B, R, S, C] on the way and no more.
+    """
+    kinds = (
+        (slow_clauses(contract), QuarantineReason.SLOW),
+        (failing_clauses(contract), QuarantineReason.ERRORS),
+    )
+    at = np.nonzero(wanted == DEPARTS)
+    if not at[0].size:
+        return
+    departs, told = alarms.departs[at].any(axis=1), wanted[at]
+    for places, reason in kinds:
+        if places.size:
+            told[~np.delete(departs, places, axis=1).any(axis=1)] = reason
+    if late is not None:
+        others = (alarms.departs[at] & ~late[at]).any(axis=(1, 2))
+        told[~others & late[at].any(axis=(1, 2))] = QuarantineReason.LATE
+    wanted[at] = told
+
+
+def _recertified(case: Case) -> tuple[Flags, Flags, bool]:
+    """(condemned, alarms that move traffic), bool [B, R, S, C], and whether there is any of these."""
+    before, verdicts = case.estimate.state.replica_condemned, case.verdicts.replicas
+    condemned, severe = before.copy(), np.empty_like(before)
+    rows = (*condemned.shape[:2], -1)
+    some = recertify(
+        condemned.reshape(rows),
+        severe.reshape(rows),
+        verdicts.alarm.reshape(rows),
+        verdicts.inside.reshape(rows),
+        verdicts.fresh.reshape(rows),
+        _by_slice(case.setup.contract),
+    )
+    return condemned, severe, bool(some)
+
+
+@lru_cache(maxsize=64)
+def _by_slice(contract: CompiledContract) -> Flags:
+    """bool [S * C]: ``moves_traffic``, slice after slice."""
+    return np.tile(moves_traffic(contract), len(contract.slices))
+
+
+def _hung(case: Case, timeouts: HangMemory) -> Flags:
+    """Bool [B, R]: holds requests, and counters that are read show no step for long; or see ``hang``."""
+    state, options = case.estimate.state, case.setup.options
+    hung = np.zeros(case.ready.shape, dtype=np.bool_)
+    progress = Progress(
+        case.ready,
+        np.ascontiguousarray(case.telemetry.running),
+        np.ascontiguousarray(case.telemetry.waiting),
+        state.scraped_at_s,
+        state.progressed_at_s,
+        state.counted_at_s,
+        state.stepped_at_s,
+        state.answered_rps,
+        state.quarantined,
+    )
+    limits = HungLimits(
+        case.setup.contract.stale_after_s,
+        options.hung_after_s,
+        options.hung_answers,
+        options.hung_least_s,
+    )
+    find_hung(hung, tuple(progress), state.now_s, case.owner, tuple(limits))
+    silent = all_silent(timeouts, case.setup.hang_timeouts)
+    if silent is None:
+        return hung
+    return hung | stands_still(silent, case.telemetry, _known(case))
+
+
+def _known(case: Case) -> Flags:
+    """Bool [B, R]: ready, and the newest scrape is not stale."""
+    state = case.estimate.state
+    fresh = state.now_s[:, None] - state.scraped_at_s <= case.setup.contract.stale_after_s
+    return np.asarray(case.ready & fresh)
+
+
+def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:
+    """(wanted, down): who should go and why, int64 [B, R], and who is failing or hung, bool [B, R]."""
+    wanted, down = np.zeros(hung.shape, dtype=np.int64), np.zeros(hung.shape, dtype=np.bool_)
+    departs = NO_FLAGS if alarms is None else alarms.departs
+    failures = telling_rows(case)
+    failing_after = case.setup.options.failing_after
+    ask_away(wanted, down, hung, departs, case.estimate.failing_now, failures, failing_after)
+    between = failing_between_answers(case)
+    if some_in(between):
+        wanted[between & (wanted == NONE)] = ERRORS
+    return wanted, down
+
+
+def _admitted_and_released(
+    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, kept: Kept, case: Case
+) -> dict[str, Any]:
+    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
+    state, setup = case.estimate.state, case.setup
+    most_rps = most_offered_rps(case)
+    needed = spare(wanted, most_rps, case)
+    asked, away = some_in(wanted), some_in(state.quarantined)
+    if not asked and not away:
+        return {"needed": needed, "most_offered_rps": most_rps}
+    bench = Bench(
+        quarantined=state.quarantined.copy(),
+        reason=state.quarantine_reason.copy(),
+        quarantined_at_s=state.quarantined_at_s.copy(),
+        times=state.quarantines.copy(),
+        readmitted_at_s=state.readmitted_at_s.copy(),
+    )
+    if asked:
+        admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
+        renew(bench, bench.quarantined & ~state.quarantined, case)
+    _release(bench, condemned, severe, kept, case)
+    recall(bench, needed, most_rps, case)
+    return {
+        "needed": needed,
+        "most_offered_rps": most_rps,
+        "quarantined": bench.quarantined,
+        "quarantine_reason": bench.reason,
+        "quarantined_at_s": bench.quarantined_at_s,
+        "quarantines": bench.times,
+        "readmitted_at_s": bench.readmitted_at_s,
+    }
+
+
+def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Kept, case: Case) -> None:
+    """Bring back who has served its time and is re-certified, but for the ``kept``; in place."""
+    state, setup = case.estimate.state, case.setup
+    relapsed = np.zeros_like(kept.away) if kept.relapsed is None else kept.relapsed
+    leaks = never_frees(case.telemetry, _known(case), case.ready & ~bench.quarantined)
+    recovery = Recovery(
+        ready=case.ready,
+        kept=kept.away | who_waits(bench, condemned, case) | leaks,
+        relapsed=relapsed,
+        stale=case.estimate.stale,
+        probed_at_s=state.probed_at_s,
+        condemned=condemned,
+        severe=severe,
+        moves=moves_traffic(setup.contract),
+    )
+    limits = ReturnLimits(
+        window_s=setup.contract.window_s,
+        after_s=setup.options.readmit_after_s,
+        every_s=setup.options.readmit_every_s,
+    )
+    release(bench, recovery, case.owner, state.now_s, limits)

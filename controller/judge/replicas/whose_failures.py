@@ -1,0 +1,122 @@
+"""Whose failures they are: those of a kernel may be of some of its replicas, those of several of their zone.
+
+A build that fails fails on all its replicas alike. When the pool of a kernel is beyond the limit of a clause
+on failures, its members beyond it are to go and not the kernel, if chance would hardly have gathered the
+failures there: of the attempts of all members, those that failed are drawn without replacement (the exact
+conditional test of one common rate, Fisher 1935), and every choice of so many members counts as one more
+trial, because the members were chosen by what they showed.
+
+Failures alone: a replica that is slow, or answers wrongly, is compared one by one (``departures``), because
+its latencies follow its load and its probes are few.
+
+A zone that loses its network, its storage or its credentials fails a share of the requests of whatever runs
+in it. Where replicas of two kernels in one zone are out because they fail, and of no other zone, further
+replicas there are likely to fail as well: their own estimate beyond the limit is enough, before it is proven.
+That counts for who serves little, of whom a proof would take minutes. Who shows no failure stays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from controller.cells import kernel_count, some_at, some_in
+from controller.detect.clauses import failing_clauses
+from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
+from controller.judge.replicas.departures import Case, Flags
+from controller.judge.replicas.departures_pass import Alarms
+from controller.judge.replicas.own_clock import LEAST_KERNELS, zones_of
+from controller.judge.replicas.quarantine_pass import ERRORS
+
+#: Looks at one memory of failures by which the chance of a departure is shared: one in ten seconds, because
+#: those in between see nearly the same.
+_LOOKS = 6.0
+
+
+def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
+    """bool [B, R, S, C]: who gathers the failures of pools ``beyond`` [B, K, S, C], of those ``counted``
+    [B, R].
+    """
+    contract, found = case.setup.contract, np.zeros(sums.shape[:-1], dtype=np.bool_)
+    chance = 1.0 - contract.alarm_confidence
+    for c in failing_clauses(contract):
+        for b, k, s in np.argwhere(beyond[..., c]):
+            members = np.flatnonzero((case.owner == k) & counted[b] & (sums[b, :, s, c, COUNT] > 0.0))
+            of_members = sums[b, members, s]
+            fails = excess_of_sums(of_members, contract)[:, c] > 0.0
+            if fails.any() and not fails.all() and gathered_by_chance(of_members[:, c], fails) < chance:
+                found[b, members[fails], s, c] = True
+    return found
+
+
+def proven_departures(alarms: Alarms, case: Case) -> Alarms:
+    """``alarms`` in which nobody departs on a clause on failures but who provably fails more than its peers.
+
+    An alarm says that a replica fails more than the contract allows, and that most peers are inside the limit
+    may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``.
+    """
+    contract, judged = case.setup.contract, case.verdicts.replicas.judged
+    chance, departs = (1.0 - contract.alarm_confidence) / _LOOKS, alarms.departs
+    failing = failing_clauses(contract)
+    if not some_at(departs, failing):
+        return alarms
+    departs = departs.copy()
+    for c in failing:
+        for b, k, s in np.argwhere(kernel_count(departs[..., c], case.owner, case.kernels) > 0):
+            members = np.flatnonzero((case.owner == k) & case.ready[b] & (judged[b, :, s, c, COUNT] > 0.0))
+            found = departs[b, members, s, c]
+            proven = found.any() and not found.all()
+            if not proven or gathered_by_chance(judged[b, members, s, c], found) >= chance:
+                departs[b, case.owner == k, s, c] = False
+    return alarms._replace(departs=departs)
+
+
+def gathered_by_chance(sums: Sums, fails: Flags) -> float:
+    """Bound on the chance that one common rate gathers so many failures in so many members, in 0..1.
+
+    sums: [R, 4] of the members; fails: bool [R], who is held against the others.
+    """
+    count, over = sums[:, COUNT], sums[:, OVER]
+    here, all_over = float(over[fails].sum()), float(over.sum())
+    inside, attempts = float(count[fails].sum()), float(count.sum())
+    drawn = np.arange(np.floor(here), min(all_over, inside) + 1.0)
+    ways = _choose(inside, drawn) + _choose(attempts - inside, np.maximum(all_over - drawn, 0.0))
+    tail = special.logsumexp(ways - _choose(attempts, np.array(all_over)))
+    choices = _choose(float(fails.size), np.array(float(fails.sum()))) + np.log(fails.size - 1.0)
+    return float(np.exp(min(tail + choices, 0.0)))
+
+
+def _choose(count: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of the ways to draw so many of ``count``; -inf where there are not so many."""
+    known = np.clip(drawn, 0.0, count)
+    ways = special.gammaln(count + 1.0) - special.gammaln(known + 1.0) - special.gammaln(count - known + 1.0)
+    return np.asarray(np.where(drawn <= count, ways, -np.inf))
+
+
+def failing_with_their_zone(case: Case) -> Flags | None:
+    """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: nobody."""
+    state, contract = case.estimate.state, case.setup.contract
+    out = state.quarantined & (state.quarantine_reason == ERRORS)
+    if not some_in(out):
+        return None
+    inside = struck_zones(out, case) & case.ready & ~state.quarantined
+    if not some_in(inside):
+        return None
+    found = np.zeros((*inside.shape, len(contract.slices), len(contract.clause_ids)), dtype=np.bool_)
+    for c in failing_clauses(contract):
+        found[..., c] = excess_of_sums(case.verdicts.replicas.judged, contract)[..., c] > 0.0
+    found &= inside[:, :, None, None]
+    return found if bool(found.any()) else None
+
+
+def struck_zones(struck: Flags, case: Case) -> Flags:
+    """bool [B, R]: replicas of two kernels in its zone are ``struck`` [B, R], and of no other zone any."""
+    zones = zones_of(case.setup.layout.zones, len(case.owner))
+    found = np.zeros(struck.shape, dtype=np.bool_)
+    for zone in range(int(zones.max(initial=-1)) + 1):
+        inside = zones == zone
+        several = (kernel_count(struck & inside, case.owner, case.kernels) > 0).sum(axis=1) >= LEAST_KERNELS
+        alone = ~(struck & ~inside).any(axis=1)
+        found |= (several & alone)[:, None] & inside
+    return found

@@ -1,0 +1,1 @@
+"""Which pods serve: the servers behind a backend, their slots, what leads to them, planned upgrades."""

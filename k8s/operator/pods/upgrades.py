@@ -1,0 +1,88 @@
+"""Servers that several backends of a pool lead to: whose each one is while a planned upgrade is on its way.
+
+Kernel and candidate share the pods of one Deployment, and their backends tell them apart by the value of one
+label. A server with the announced fingerprint is the candidate's, whatever its label still says; a server of
+unknown build is what its label says, because it was labelled when its build was known. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from k8s.operator.pods.endpoints import IN_ROTATION, BackendEndpoint, FoundEndpoints, own_labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """One planned upgrade. fingerprint: of servers of ``kernel`` once they are ``candidate``'s."""
+
+    kernel: str
+    candidate: str
+    fingerprint: str
+
+
+#: Kernel -> its servers.
+Servers = dict[str, tuple[BackendEndpoint, ...]]
+
+
+def settled(
+    found: Mapping[str, FoundEndpoints], announced: Sequence[Announced], stated: Mapping[str, str]
+) -> Servers:
+    """Each server with one kernel. stated: pod -> fingerprint that its answers state."""
+    servers = {kernel: one.endpoints for kernel, one in found.items()}
+    for one in announced:
+        if one.kernel in found and one.candidate in found:
+            value = found[one.candidate].selector.get(IN_ROTATION, "")
+            old, new = servers[one.kernel], servers[one.candidate]
+            servers[one.kernel], servers[one.candidate] = _handed_over(one, old, new, value, stated)
+    return _once(servers)
+
+
+def misplaced(found: Mapping[str, FoundEndpoints], one: Announced) -> str:
+    """What keeps servers of ``one`` from being told apart by their label, "" for nothing."""
+    old, new = (found[name].selector for name in (one.kernel, one.candidate))
+    values = old.get(IN_ROTATION), new.get(IN_ROTATION)
+    if own_labels(old) == own_labels(new) and None not in values and values[0] != values[1]:
+        return ""
+    return (
+        f"kernel {one.candidate}: expected the selector of kernel {one.kernel}'s backend with another "
+        f"{IN_ROTATION}, as the fingerprint of an upgrade in place is announced; got {new or 'none'} and "
+        f"{old or 'none'}; write the same labels into it with {IN_ROTATION}: candidate"
+    )
+
+
+def _handed_over(
+    one: Announced,
+    old: Sequence[BackendEndpoint],
+    new: Sequence[BackendEndpoint],
+    value: str,
+    stated: Mapping[str, str],
+) -> tuple[tuple[BackendEndpoint, ...], tuple[BackendEndpoint, ...]]:
+    """Servers of the kernel and of its candidate. value: of the label, in the candidate's backend."""
+    theirs = {each.key: each for each in new}
+    kept = []
+    for each in old:
+        build = each.fingerprint or stated.get(each.pod, "")
+        if build == one.fingerprint or (not build and each.label == value):
+            moved = replace(each, in_rotation=False, leaves=one.kernel if each.in_rotation else "")
+            known = theirs.get(each.key, moved)
+            theirs[each.key] = replace(known, fingerprint=build, label_in=value, leaves=moved.leaves)
+        else:
+            theirs.pop(each.key, None)
+            kept.append(each)
+    return tuple(kept), tuple(theirs.values())
+
+
+def _once(servers: Servers) -> Servers:
+    """A server that stands in the rotation of one kernel is no other one's; else it is the first one's."""
+    owner: dict[str, str] = {}
+    for rotating in (True, False):
+        for kernel, found in servers.items():
+            for each in found:
+                if each.in_rotation is rotating:
+                    owner.setdefault(each.key, kernel)
+    return {
+        kernel: tuple(each for each in found if owner[each.key] == kernel)
+        for kernel, found in servers.items()
+    }

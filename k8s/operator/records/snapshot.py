@@ -1,0 +1,195 @@
+"""What a new leader goes on from, a ConfigMap per policy: the controller's state and the last good documents.
+
+The state is versioned JSON of ``controller.state_json``, compressed; a hash over it tells a torn write. It
+knows places for servers alone, so who is in which place is kept beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from contracts.documents import KernelContract, KernelPool, RoutePolicy
+from contracts.errors import DocumentError, StateError
+from contracts.loading.files import canonical_sha256
+from contracts.loading.untrusted import MALFORMED, json_of
+from contracts.regular_files import TEXT_BYTES
+from contracts.telemetry import ReplicaState
+from controller.judge.replicas.quarantine import QuarantineReason
+from controller.judge.replicas.quarantine_pass import most_away
+from controller.options import ControllerSetup
+from controller.state import ControllerState, altered
+from controller.state_json import state_from_json, state_to_json
+from k8s.operator.admission import Documents
+from k8s.operator.objects import Manifest
+from k8s.operator.pods.replicas import PodReplica, Slots
+from k8s.resources.kinds import document_of, object_of
+
+#: A ConfigMap holds one MiB; base64 takes a third of it.
+MOST_BYTES = 700_000
+#: How hard gzip tries: a state is kept often and read seldom.
+_LEVEL = 3
+_STATE, _SHA256, _DOCUMENTS, _SLOTS = "state.json.gz", "state-sha256", "documents.json", "slots.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What was kept. documents None: none that are sound; state: JSON, "" for none."""
+
+    documents: Documents | None
+    state: str
+    problem: str = ""
+    """Why something was left out."""
+    slots: Slots = field(default_factory=dict)
+    """Who was in which place."""
+
+
+def config_name(policy: str) -> str:
+    """Of the ConfigMap of ``policy``."""
+    return f"selvage-state-{policy}"
+
+
+def snapshot_config(
+    policy: Manifest, documents: str, state: ControllerState, setup: ControllerSetup, slots: Slots
+) -> Manifest:
+    """The ConfigMap, which goes with its policy; ``documents``: ``documents_text`` of what is in force;
+    ``slots``: who is in which place.
+
+    ValueError where the state is too large for one.
+    """
+    text = state_to_json(state, setup)
+    packed = gzip.compress(text.encode(), _LEVEL, mtime=0)
+    if len(packed) > MOST_BYTES:
+        raise ValueError(f"expected a state of at most {MOST_BYTES} bytes, got {len(packed)}")
+    metadata = policy["metadata"]
+    owner = {
+        "apiVersion": policy["apiVersion"],
+        "kind": policy["kind"],
+        "name": metadata["name"],
+        "uid": metadata.get("uid", ""),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": config_name(metadata["name"]),
+            "labels": {"app.kubernetes.io/part-of": "selvage"},
+            "ownerReferences": [owner],
+        },
+        "data": {
+            _SHA256: canonical_sha256(text),
+            _DOCUMENTS: documents,
+            _SLOTS: json.dumps(slots, sort_keys=True),
+        },
+        "binaryData": {_STATE: base64.b64encode(packed).decode()},
+    }
+
+
+def read_snapshot(config: Manifest | None) -> Snapshot:
+    """What ``config`` holds; whatever cannot be read is left out and said."""
+    if config is None:
+        return Snapshot(documents=None, state="")
+    try:
+        data: dict[str, Any] = {**(config.get("data") or {}), **(config.get("binaryData") or {})}
+        documents, slots = _documents(data.get(_DOCUMENTS, "")), _slots(data.get(_SLOTS, "{}"))
+        text = _unpacked(base64.b64decode(data.get(_STATE, "")))
+    except (DocumentError, OSError, EOFError, zlib.error, *MALFORMED) as error:
+        return Snapshot(documents=None, state="", problem=f"the kept state is unreadable: {error}")
+    if canonical_sha256(text) != data.get(_SHA256):
+        problem = "the kept state is not what was written"
+        return Snapshot(documents=documents, state="", problem=problem, slots=slots)
+    if _SLOTS not in data:
+        problem = "the kept state is of an earlier version: it does not say which pod is in which place"
+        return Snapshot(documents=documents, state="", problem=problem)
+    return Snapshot(documents=documents, state=text, slots=slots)
+
+
+def kept_state(kept: Snapshot, setup: ControllerSetup) -> tuple[ControllerState | None, str]:
+    """The state for ``setup``; None and why where it is another fleet's, contract's or version's."""
+    if not kept.state:
+        return None, kept.problem
+    try:
+        return state_from_json(kept.state, setup), ""
+    except StateError as error:
+        return None, str(error)
+
+
+def held_out(
+    state: ControllerState, setup: ControllerSetup, pods: Sequence[PodReplica], now_s: float
+) -> ControllerState:
+    """``state`` of one fleet, of which nothing is known, with a quarantine from now on for each of ``pods``
+    whose label says that it was taken out: who did that is not asked, and it comes back by the usual proof.
+
+    No more than a contract lets be out, and never the last ready one of a kernel; none where the policy's
+    controller quarantines nobody.
+    """
+    layout, cap_ratio = setup.layout, setup.contract.ejection_cap_ratio
+    away = np.zeros_like(state.quarantined)
+    for kernel in layout.kernels if setup.options.quarantine else ():
+        own = [one for one in pods if one.replica.kernel == kernel]
+        held = _held([one for one in own if not one.leaves], cap_ratio)
+        away[0, [layout.replicas.index(one.slot) for one in held]] = True
+    return altered(
+        state,
+        quarantined=away,
+        quarantine_reason=np.where(away, int(QuarantineReason.DEPARTS), state.quarantine_reason),
+        quarantined_at_s=np.where(away, now_s, state.quarantined_at_s),
+        quarantines=state.quarantines + away,
+    )
+
+
+def _held(pods: Sequence[PodReplica], cap_ratio: float) -> list[PodReplica]:
+    """Who of one kernel's ``pods`` stays out: of the ready ones as many as the cap lets, and then whoever is
+    not ready, while somebody serves.
+    """
+    ready = [one for one in pods if one.replica.state == ReplicaState.READY]
+    most = max(0, int(most_away(np.array([len(ready)]), cap_ratio)[0]))
+    held = [one for one in ready if one.taken_out][:most]
+    starting = [one for one in pods if one.taken_out and one not in ready]
+    return held + starting if len(held) < len(ready) else held
+
+
+def _unpacked(packed: bytes) -> str:
+    """The state in ``packed``; ValueError for one beyond the limit, which is no state of ours."""
+    with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+        text = stream.read(TEXT_BYTES + 1)
+    if len(text) > TEXT_BYTES:
+        raise ValueError(f"expected a state of at most {TEXT_BYTES} bytes")
+    return text.decode()
+
+
+def documents_text(documents: Documents) -> str:
+    """The documents as a snapshot holds them."""
+    found = [object_of(one) for one in (documents.policy, documents.pool, documents.contract)]
+    return json.dumps(found, sort_keys=True, ensure_ascii=True)
+
+
+def _slots(text: str) -> Slots:
+    """ValueError where ``text`` is not a slot of its own for each server of each kernel."""
+    found = json_of(text)
+    for kernel, held in found.items():
+        names = list(held.values())
+        if not all(isinstance(one, str) for one in names) or len(set(names)) < len(names):
+            raise ValueError(f"expected one slot for each server of {kernel}")
+    return {str(kernel): dict(held) for kernel, held in found.items()}
+
+
+def _documents(text: str) -> Documents | None:
+    if not text:
+        return None
+    policy, pool, contract = (document_of(one) for one in json.loads(text))
+    if (
+        isinstance(policy, RoutePolicy)
+        and isinstance(pool, KernelPool)
+        and isinstance(contract, KernelContract)
+    ):
+        return Documents(policy=policy, pool=pool, contract=contract)
+    raise ValueError("expected a policy, a pool and a contract")

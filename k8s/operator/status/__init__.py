@@ -1,0 +1,1 @@
+"""What is said to people: conditions, events, outcomes, recent moves, failed turns."""

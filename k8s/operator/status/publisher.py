@@ -1,0 +1,135 @@
+"""Status and events: written where something changed, else seldom, and never because of an own write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from contracts.loading.files import canonical_sha256
+from k8s.operator.objects import Cluster, ClusterError, EventNote, Manifest
+from k8s.operator.status.conditions import ResourceCondition, as_json, transitions
+from k8s.operator.status.told import fields
+
+_LOG = logging.getLogger(__name__)
+
+#: Levels of log lines about conditions: ordinary ones, and those that somebody should look at.
+_LEVELS = (logging.INFO, logging.WARNING)
+#: Numbers that drift while nothing changes are written so seldom.
+REST_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What is to be said of one resource."""
+
+    about: Manifest
+    """As the server returned it last."""
+    conditions: tuple[ResourceCondition, ...]
+    body: dict[str, Any]
+    """Status besides conditions."""
+    key: Any = None
+    """What of ``body`` is a change that is told at once."""
+
+
+@dataclass(slots=True)
+class _Last:
+    status: dict[str, Any]
+    change: str
+    written_at_s: float
+
+
+class Publisher:
+    """Of one operator. ``tick_s``: least time between two writes of one status."""
+
+    def __init__(self, cluster: Cluster, tick_s: float = 1.0) -> None:
+        self._cluster, self._tick_s = cluster, tick_s
+        self._last: dict[str, _Last] = {}
+        self.writes = 0
+        """Statuses written."""
+        self.problem = ""
+        """What the server said against the last status, "" for nothing."""
+        self.events_problem = ""
+        """What the server said against the last Event, "" for nothing."""
+
+    def say(self, found: Publication, now_s: float) -> bool:
+        """Write the status of ``found`` where that is due; whether it was. The server's refusal is kept.
+
+        A status that was written is written, whatever comes of its Events: they are told once, or lost.
+        """
+        metadata = found.about["metadata"]
+        uid = str(metadata.get("uid", "")) or f"{found.about['kind']}/{metadata['name']}"
+        last = self._last.get(uid)
+        old = (found.about.get("status") or {}).get("conditions") or [] if last is None else _list(last)
+        generation = int(metadata.get("generation", 1))
+        conditions = as_json(found.conditions, old, generation, _rfc3339(now_s))
+        status = {"observedGeneration": generation, "conditions": conditions, **found.body}
+        change = canonical_sha256([generation, [_essence(one) for one in conditions], found.key])
+        if not self._due(last, status, change, now_s):
+            return False
+        try:
+            self._cluster.write_status(found.about, status)
+        except ClusterError as error:
+            self.problem = _said_once(self.problem, str(error), "status")
+            return False
+        self.problem = ""
+        self.writes += 1
+        self._last[uid] = _Last(status=status, change=change, written_at_s=now_s)
+        self._tell(found, old)
+        return True
+
+    def forget(self, uids: Sequence[str]) -> None:
+        """Keep what was said of these alone."""
+        kept = set(uids)
+        self._last = {uid: last for uid, last in self._last.items() if uid in kept}
+
+    def _due(self, last: _Last | None, status: dict[str, Any], change: str, now_s: float) -> bool:
+        if last is None:
+            return True
+        passed_s = now_s - last.written_at_s
+        if change != last.change:
+            return passed_s >= 0.9 * self._tick_s
+        return status != last.status and passed_s >= REST_S
+
+    def _tell(self, found: Publication, old: Sequence[dict[str, Any]]) -> None:
+        """Transitions as log lines and Events; after a refusal no more Events of this status are tried."""
+        refused = False
+        for one in transitions(found.conditions, old):
+            each = one.condition
+            reason = f"{each.type}{each.reason}" if each.status == "True" else f"Not{each.type}{each.reason}"
+            told = f"{each.type} is {each.status}: {each.message}"
+            kind, name = found.about["kind"], found.about["metadata"]["name"]
+            about = fields(kind=kind, name=name, condition=each.type, status=each.status, reason=each.reason)
+            _LOG.log(_LEVELS[each.bad], "%s %s: %s", kind, name, told[:1024], extra=about)
+            note = EventNote(about=found.about, reason=reason[:128], message=told[:1024], warning=each.bad)
+            refused = refused or not self._noted(note)
+
+    def _noted(self, event: EventNote) -> bool:
+        try:
+            self._cluster.note(event)
+        except ClusterError as error:
+            self.events_problem = _said_once(self.events_problem, str(error), "Events")
+            return False
+        self.events_problem = ""
+        return True
+
+
+def _said_once(before: str, problem: str, what: str) -> str:
+    """``problem``, as a log line too where it is another one than ``before``."""
+    if problem != before:
+        _LOG.warning("%s not written: %s", what, problem)
+    return problem
+
+
+def _list(last: _Last) -> list[dict[str, Any]]:
+    return list(last.status["conditions"])
+
+
+def _essence(found: dict[str, Any]) -> list[str]:
+    return [found["type"], found["status"], found["reason"], found["message"]]
+
+
+def _rfc3339(now_s: float) -> str:
+    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

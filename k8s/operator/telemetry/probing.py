@@ -1,0 +1,166 @@
+"""Golden probes of one pool's pods: the reference is asked beside the tick, then pods within the budget.
+
+``live.probe`` sends and judges; here is only who is asked. Until the reference has answered nothing is
+probed, and ``problem`` says why. A pod that is replaced is asked at its own address, and what its forerunner
+still answers is no sample of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contracts.telemetry import ProbeSamples, ReplicaState, SampleRates
+from controller.fleet import USUAL_RATES
+from k8s.operator.objects import ClusterError
+from k8s.operator.telemetry.sensing import Sensing
+from live.control.loop import told
+from live.control.source import nothing_probed
+from live.measure.endpoint import Endpoint
+from live.measure.prompts import Prompt, load_prompts
+from live.probe.prober import ProbePlan, Prober
+from live.run.options import ProbeOptions
+from live.run.probing import chosen_prompts, first_model, probe_plan
+
+#: A reference that could not be asked is asked again after so long.
+AGAIN_S = 10.0
+#: Characters of one token, about, for prompts without token ids: only for how often a pod will be probed.
+_TOKEN_CHARACTERS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How servers are talked to. model: name that they know, empty: their first."""
+
+    api_key: str = field(default="", repr=False)
+    ca_file: Path | None = None
+    model: str = ""
+
+    def endpoint(self, url: str, model: str = "") -> Endpoint:
+        """The server at ``url``."""
+        return Endpoint(url=url, model=model or self.model, api_key=self.api_key, ca_file=self.ca_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probing:
+    """What is asked of pods. references: folder that keeps what the reference answered, by pool."""
+
+    options: ProbeOptions
+    references: Path
+    access: Access
+
+    def slices(self, wanted: Iterable[str]) -> list[str]:
+        """Those of ``wanted`` that have golden prompts."""
+        known = {one.slice for one in load_prompts(self.options.prompts) if one.split == "probe"}
+        return [name for name in wanted if name in known]
+
+
+def probe_rates(probing: Probing | None, slices: Iterable[str], scrape_s: float) -> SampleRates:
+    """How often a pod is looked at; ``scrape_s``: between two scrapes."""
+    probed = [] if probing is None else probing.slices(slices)
+    if probing is None or not probed:
+        return SampleRates(probes_per_s=USUAL_RATES.probes_per_s, scrape_interval_s=scrape_s)
+    prompts = chosen_prompts(probing.options, probed)
+    tokens = sum(_tokens(one) for one in prompts) / len(prompts)
+    return SampleRates(probes_per_s=probing.options.tokens_per_s / tokens, scrape_interval_s=scrape_s)
+
+
+def _tokens(prompt: Prompt) -> int:
+    return len(prompt.token_ids) or max(2, len(prompt.text) // _TOKEN_CHARACTERS)
+
+
+class ClusterProber:
+    """``live.control.source.ProbeStep`` of one pool. ``close`` it at the end."""
+
+    def __init__(self, probing: Probing, sensing: Sensing) -> None:
+        self._probing, self._sensing = probing, sensing
+        self._layout = sensing.setup.layout
+        self._slices = probing.slices(self._layout.slices)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="reference")
+        self._asked: Future[tuple[str, ProbePlan]] | None = None
+        self._again_at_s = float("-inf")
+        self._prober: Prober | None = None
+        self.problem = "" if self._slices else self._unprobed()
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """Replica -> fingerprint that its newest answer stated."""
+        return {} if self._prober is None else self._prober.stated
+
+    @property
+    def sent_tokens(self) -> dict[str, int]:
+        """Prompt tokens that were sent, by replica."""
+        return {} if self._prober is None else self._prober.sent_tokens
+
+    def close(self) -> None:
+        """Ask no more; what is in flight is cut off."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._prober is not None:
+            self._prober.close(wait=False)
+
+    def step(self, now_s: float) -> ProbeSamples:
+        """Send what is due to the pods that are ready now; what ended since the last call."""
+        if self._prober is None:
+            self._prepare(now_s)
+        if self._prober is None:
+            return nothing_probed(self._layout)
+        ready = (one for one in self._sensing.discovery.replicas() if one.state == ReplicaState.READY)
+        self._prober.aim({one.name: one.url for one in ready})
+        return self._prober.step(now_s)
+
+    def _prepare(self, now_s: float) -> None:
+        """Ask the reference where that is due; begin to probe once it has answered."""
+        if self._asked is None:
+            if now_s >= self._again_at_s and self._slices:
+                self._ask(now_s)
+            return
+        if not self._asked.done():
+            return
+        asked, self._asked = self._asked, None
+        try:
+            model, plan = asked.result()
+        except Exception as error:  # whatever a server answers, the loop goes on
+            self.problem = f"nothing is probed: {told(error)}"
+            return
+        client = self._probing.access.endpoint("http://pods", model).client()
+        nowhere = dict.fromkeys(self._layout.replicas, "")
+        self._prober = Prober(self._layout, plan, nowhere, model, now_s, client)
+        self._threads.shutdown(wait=False)
+        self.problem = self._unprobed()
+
+    def _unprobed(self) -> str:
+        lacking = [name for name in self._layout.slices if name not in self._slices]
+        return f"no golden prompts of {', '.join(lacking)}: give them by --prompts" if lacking else ""
+
+    def _ask(self, now_s: float) -> None:
+        self._again_at_s = now_s + AGAIN_S
+        try:
+            trusted = self._trusted()
+        except ClusterError as error:
+            self.problem = f"nothing is probed: {error}"
+            return
+        if trusted is not None:
+            self._asked = self._threads.submit(self._plan, *trusted)
+
+    def _plan(self, kernel: str, url: str) -> tuple[str, ProbePlan]:
+        """The model's name and what is asked, against what ``kernel``'s server answered once."""
+        access, options = self._probing.access, self._probing.options
+        model = access.model or first_model(access.endpoint(url))
+        store = self._probing.references / self._sensing.documents.pool.metadata.name
+        return model, probe_plan(options, self._slices, access.endpoint(url, model), store, kernel)
+
+    def _trusted(self) -> tuple[str, str] | None:
+        """Kernel and address of who says what is right: the reference kernel where the pool has one that runs
+        on the cluster, else the known-good one; None while none of its pods is ready.
+        """
+        order = {"reference": 0, "known_good": 1}
+        kernels = [one for one in self._sensing.documents.pool.spec.kernels if one.role in order]
+        kernels = sorted((one for one in kernels if one.backend is not None), key=lambda one: order[one.role])
+        kernel = kernels[0]
+        assert kernel.backend is not None
+        url = self._probing.options.reference_url or self._sensing.discovery.ready_url(kernel.backend)
+        if not url:
+            self.problem = f"nothing is probed: no pod of {kernel.name}, which says what is right, is ready"
+        return (kernel.name, url) if url else None

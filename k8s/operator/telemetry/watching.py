@@ -1,0 +1,147 @@
+"""What one pool's controller reads: pods scraped and probed, and the gateway's counts where it tells them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+import httpx
+
+from contracts.errors import DocumentError, Problem
+from contracts.telemetry import FleetTelemetry
+from k8s.operator.admission import Documents
+from k8s.operator.fleet import route_shape
+from k8s.operator.pods.replicas import PodDiscovery
+from k8s.operator.telemetry.probing import ClusterProber, Probing
+from k8s.operator.telemetry.prometheus import PrometheusAccess
+from k8s.operator.telemetry.sensing import PoolReader, ReadFailure, Sensing
+from k8s.routes.rules import Backend, backend_places, rule_slices
+from live.control.setup import expected_fingerprints
+from live.control.source import FleetSource, SourceParts
+from live.gateway.prometheus import ClusterNames, GatewayMetrics
+from live.ports import LiveReplica
+
+#: How Envoy Gateway names clusters: by rule, and by backend where it makes one for each.
+ENVOY_GATEWAY = r"httproute/{namespace}/{route}/rule/(?P<slice>\d+)(/backend/(?P<kernel>\d+))?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """How an operator looks at servers. probing None: nothing is probed. gateways: addresses of proxies'
+    Prometheus metrics; clusters: how they name clusters, with ``{namespace}`` and ``{route}`` filled in.
+    prometheus: who may be asked for servers' metrics where a pool says so.
+    """
+
+    probing: Probing | None = None
+    gateways: tuple[str, ...] = ()
+    clusters: str = ENVOY_GATEWAY
+    prometheus: PrometheusAccess = field(default_factory=PrometheusAccess)
+
+    def __post_init__(self) -> None:
+        """DocumentError for an expression that tells no slice."""
+        try:
+            groups = re.compile(self.clusters).groupindex
+        except re.error as error:
+            raise self._refused(f"an error: {error}") from None
+        if "slice" not in groups:
+            raise self._refused("none")
+
+    def _refused(self, actual: str) -> DocumentError:
+        expected = "a regular expression with the groups slice and kernel"
+        hint = r"for example (?P<slice>\w+)_(?P<kernel>\w+)"
+        return DocumentError([Problem("--gateway-clusters", 0, "", expected, actual, hint)])
+
+    def names(self, sensing: Sensing, shed: Backend) -> ClusterNames:
+        """How the gateway names the clusters of a policy's route."""
+        layout, route = sensing.setup.layout, sensing.documents.policy.spec.route.name
+        shape = route_shape(sensing.documents, layout, shed)
+        filled = self.clusters.replace("{namespace}", re.escape(sensing.namespace))
+        kernels = {caught: [*layout.kernels, ""][at] for caught, at in backend_places(shape).items()}
+        return ClusterNames(
+            pattern=re.compile(filled.replace("{route}", re.escape(route))),
+            slices=rule_slices(shape),
+            kernels=kernels | {name: name for name in layout.kernels},
+        )
+
+
+class PoolSource:
+    """``k8s.operator.telemetry.sensing.PoolTelemetry`` of one pool. client: for the gateway's metrics."""
+
+    def __init__(
+        self, sensing: Sensing, watching: Watching, scrapes: PoolReader, client: httpx.Client, shed: Backend
+    ) -> None:
+        self._reader = scrapes
+        self._gateway: GatewayMetrics | None = None
+        if watching.gateways:
+            self._gateway = GatewayMetrics(watching.gateways, watching.names(sensing, shed), client)
+        self._discovery = sensing.discovery
+        self._prober = None if watching.probing is None else ClusterProber(watching.probing, sensing)
+        self._fleet = FleetSource(
+            SourceParts(
+                layout=sensing.setup.layout,
+                discovery=Stated(sensing.discovery, self._prober),
+                scraper=scrapes,
+                clock=sensing.clock,
+                statistics=self._gateway,
+                prober=self._prober,
+                fingerprints=fingerprints(sensing.documents),
+            )
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why something that should be seen is not, "" for nothing."""
+        parts = (self._reader, self._prober, self._gateway)
+        said = [part.problem for part in parts if part is not None]
+        failed = [] if self.failure is None else [self.failure.message]
+        return "; ".join(filter(None, (*failed, *said)))
+
+    @property
+    def failure(self) -> ReadFailure | None:
+        """Why nobody is read at all."""
+        return self._reader.failure
+
+    @property
+    def sent_tokens(self) -> dict[str, int]:
+        """Prompt tokens of probes, by replica."""
+        return {} if self._prober is None else self._prober.sent_tokens
+
+    def read(self) -> FleetTelemetry:
+        """All that arrived since the last call."""
+        if self._prober is not None:
+            self._discovery.note(self._prober.stated)
+        return self._fleet.read()
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        self._fleet.close()
+        for part in (self._prober, self._gateway):
+            if part is not None:
+                part.close()
+
+
+def fingerprints(documents: Documents) -> dict[str, str]:
+    """Kernel -> what its servers must state; a candidate that is an upgrade in place what was announced."""
+    announced = {one.candidate: one.fingerprint for one in documents.announced}
+    return announced | expected_fingerprints(documents.pool)
+
+
+class Stated:
+    """``Discovery`` with what pods' answers state of their build, where their annotation does not.
+
+    A replica that states what was announced as its kernel's upgrade is unknown there: it is about to be the
+    candidate's.
+    """
+
+    def __init__(self, inner: PodDiscovery, prober: ClusterProber | None) -> None:
+        self._inner, self._prober = inner, prober
+
+    def replicas(self) -> tuple[LiveReplica, ...]:
+        """With the builds that answers state."""
+        stated = {} if self._prober is None else self._prober.stated
+        return tuple(self._told(one, stated.get(one.name, "")) for one in self._inner.replicas())
+
+    def _told(self, one: LiveReplica, stated: str) -> LiveReplica:
+        found = one.fingerprint or stated
+        upgraded = any(a.kernel == one.kernel and a.fingerprint == found for a in self._inner.announced)
+        return replace(one, fingerprint="" if upgraded else found)

@@ -1,0 +1,191 @@
+"""Whether profiles of one server agree on the times of its steps, each within what it says of itself, and on
+what a replica carries with such steps.
+
+A coefficient, and a predicted step time, agree where every two intervals meet. Wide intervals always meet,
+so every prediction must be known to ``WANTED_SHARE`` too. Capacity has no interval: it is what plans are made
+of, and may differ by ``CAPACITY_SHARE`` at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from contracts.compiled.build import request_delay_s, served_step_s
+from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
+from contracts.documents.profile import ServingPath, StepHalfWidths, StepPrediction, StepTime
+from contracts.errors import MeasurementError
+from contracts.units import s_from_ms
+from live.measure.steps.model import OPERATING_POINTS, widest_prediction
+
+#: A predicted step time that is less sure than this share of it is not known well enough to plan by.
+WANTED_SHARE = 0.15
+#: Largest capacity over the smallest, less one, that agrees.
+CAPACITY_SHARE = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueAgreement:
+    """One coefficient or predicted step time in every profile, ms. apart: the largest difference of two, by
+    the sum of their half-widths; above 1 they contradict each other.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    half_widths: tuple[float, ...]
+    apart: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every two intervals meet."""
+        return self.apart <= 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityTerms:
+    """The request and the replica that capacity is asked of; objectives in ms, inf: there is none."""
+
+    prompt_tokens: float = 48.0
+    output_tokens: float = 24.0
+    max_sequences: int | None = None  # at once; None: as many as the profiles predict
+    ttft_ms: float = float("inf")
+    inter_token_ms: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityAgreement:
+    """What one replica carries by every profile, requests per second. served: with the serving path."""
+
+    carried_rps: tuple[float, ...]
+    max_sequences: int
+    served: bool
+
+    @property
+    def apart(self) -> float:
+        """The largest over the smallest, less one."""
+        return max(self.carried_rps) / min(self.carried_rps) - 1.0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether plans that rest on either are alike."""
+        return self.apart <= CAPACITY_SHARE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAgreement:
+    """All of it; half_width_shares: of the least sure predicted step time of every profile."""
+
+    coefficients: tuple[ValueAgreement, ...]
+    predictions: tuple[ValueAgreement, ...]
+    half_width_shares: tuple[float, ...]
+    capacity: CapacityAgreement
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all coefficients and predictions agree and are sure enough, and capacity does."""
+        sure = all(share <= WANTED_SHARE for share in self.half_width_shares)
+        steps = all(one.agrees for one in (*self.coefficients, *self.predictions))
+        return sure and steps and self.capacity.agrees
+
+
+def step_agreement(
+    models: Sequence[StepTime],
+    served: Sequence[ServingPath | None] = (),
+    terms: CapacityTerms | None = None,
+) -> StepAgreement:
+    """Compare ``models`` of one server; served: its serving path by each of them, where it was measured.
+
+    Raises MeasurementError for fewer than two, for one that states no uncertainty or predicts other steps
+    than the others, and for terms under which nothing is carried.
+    """
+    if len(models) < 2 or any(one.half_widths is None for one in models):
+        raise MeasurementError(
+            "two or more profiles that state the half-widths of their step times are needed"
+        )
+    predicted = _shared_predictions(models)
+    most = max(one.decode_sequences for one in models[0].predictions or ())
+    return StepAgreement(
+        coefficients=tuple(_coefficient(name, models) for name in StepHalfWidths.model_fields),
+        predictions=predicted,
+        half_width_shares=tuple(widest_prediction(one) for one in models),
+        capacity=_capacity(models, served, terms or CapacityTerms(), most),
+    )
+
+
+def _coefficient(name: str, models: Sequence[StepTime]) -> ValueAgreement:
+    values = tuple(float(getattr(one, name)) for one in models)
+    return _compared(name, values, tuple(float(getattr(one.half_widths, name)) for one in models))
+
+
+def _shared_predictions(models: Sequence[StepTime]) -> tuple[ValueAgreement, ...]:
+    """The operating points, which every profile must state alike."""
+    stated = [{_work(one): one for one in model.predictions or ()} for model in models]
+    if len(stated[0]) < len(OPERATING_POINTS) or any(each.keys() != stated[0].keys() for each in stated):
+        told = "; ".join(", ".join(map(_named, each)) or "none" for each in stated)
+        raise MeasurementError(
+            f"the profiles predict other steps ({told}): measure them with the same --step-sequences"
+        )
+    if any(one.predicted_ms <= 0.0 for each in stated for one in each.values()):
+        raise MeasurementError("a profile predicts steps that take no time: measure it again")
+    return tuple(
+        _compared(
+            _named(work),
+            tuple(each[work].predicted_ms for each in stated),
+            tuple(each[work].half_width_ms for each in stated),
+        )
+        for work in stated[0]
+    )
+
+
+def _work(one: StepPrediction) -> tuple[int, int, int]:
+    return one.prefill_tokens, one.decode_sequences, one.context_tokens
+
+
+def _named(work: tuple[int, int, int]) -> str:
+    prefill, sequences, context = work
+    told = f"{sequences} sequences over {context} tokens"
+    return f"{told}, {prefill} prefilled" if prefill else told
+
+
+def _compared(name: str, values: tuple[float, ...], widths: tuple[float, ...]) -> ValueAgreement:
+    pairs = combinations(zip(values, widths, strict=True), 2)
+    return ValueAgreement(
+        name=name,
+        values=values,
+        half_widths=widths,
+        apart=max(_apart(abs(a - b), wide + narrow) for (a, wide), (b, narrow) in pairs),
+    )
+
+
+def _apart(difference: float, together: float) -> float:
+    if difference == 0.0:
+        return 0.0
+    return difference / together if together > 0.0 else float("inf")
+
+
+def _capacity(
+    models: Sequence[StepTime], served: Sequence[ServingPath | None], terms: CapacityTerms, most: int
+) -> CapacityAgreement:
+    """Of one replica, as simulator and controller take it; with serving paths where every profile has one."""
+    held = terms.max_sequences or most
+    whole = len(served) == len(models) and None not in served
+    paths = served if whole else [None] * len(models)
+    found = tuple(_carried(one, path, terms, held) for one, path in zip(models, paths, strict=True))
+    return CapacityAgreement(carried_rps=found, max_sequences=held, served=whole)
+
+
+def _carried(step: StepTime, serving: ServingPath | None, terms: CapacityTerms, held: int) -> float:
+    demand = Demand(prompt_tokens=terms.prompt_tokens, output_tokens=terms.output_tokens)
+    model = EngineModel(
+        step_s=served_step_s(step, serving)[None],
+        request_s=(request_delay_s(serving),),
+        sequences=np.array([float(held)]),
+        kv_tokens=np.array([float("inf")]),
+        inter_token_s=s_from_ms(terms.inter_token_ms),
+        first_token_s=s_from_ms(terms.ttft_ms),
+        demand=demand,
+    )
+    return capacity_rps(model, model.step_s[0], demand, 0)

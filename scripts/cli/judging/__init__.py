@@ -1,0 +1,1 @@
+"""What commands that judge contracts share: inputs, checks, tables, JUnit."""

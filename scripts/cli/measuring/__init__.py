@@ -1,0 +1,1 @@
+"""What commands that measure servers share: requests, checks, runs, agreement, the KL table."""

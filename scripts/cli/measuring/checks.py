@@ -1,0 +1,71 @@
+"""What ``selvage profile`` refuses before it measures anything: places, doses, unusable servers.
+
+Measuring takes minutes to hours; what would end it half-way is found first.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contracts.documents.profile import HEALTHY
+from contracts.errors import DocumentError
+from scripts.cli.measuring.request import ProfileRequest, problem
+
+if TYPE_CHECKING:
+    from live.measure.backend import ServingBackend
+    from live.measure.kernels import Kernel
+    from live.measure.measured import MeasurePlan
+    from live.measure.prompts import Prompt
+
+
+def refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: list[Prompt]) -> None:
+    """DocumentError where a profile, or other prompts that profiles refer to, stand in the folder already."""
+    from live.measure.prompts import dump_prompts
+
+    there = [f"{kernel.name}.yaml" for kernel in kernels if (request.out / f"{kernel.name}.yaml").exists()]
+    if there and not request.force:
+        told_ = ", ".join(there)
+        raise DocumentError([problem(str(request.out), "a folder without them", told_, "add --force")])
+    refuse_other(request, request.out / "prompts.jsonl", dump_prompts(golden).encode())
+
+
+def refuse_other(request: ProfileRequest, path: Path, content: bytes) -> None:
+    """DocumentError where ``path`` holds anything but ``content``, unless ``--force`` was given."""
+    if not request.force and path.exists() and path.read_bytes() != content:
+        step = "name another --out, or add --force and measure every kernel in it again"
+        raise DocumentError([problem(str(path), "what this run writes, or nothing", "another file", step)])
+
+
+def refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> None:
+    """DocumentError for a ``--dose`` that no measured kernel has."""
+    known = {one.name for plan in plans for one in plan.doses}
+    known |= {one.name for plan in plans for one in plan.restarts}
+    unknown = sorted(set(request.doses) - known)
+    if unknown:
+        wanted = "a fault condition of a kernel that is measured under faults"
+        raise DocumentError([problem("--dose", wanted, unknown[0], "see docs/profiles.md, or add --faults")])
+
+
+def refuse_unusable_servers(
+    request: ProfileRequest, backend: ServingBackend, plans: list[MeasurePlan], golden: list[Prompt]
+) -> None:
+    """DocumentError or MeasurementError where a condition stands twice, or a running server, the measured one
+    or a condition's, cannot be reached, refuses the key, or does not score the longest prompt.
+    """
+    from live.measure.backends.openai_backend import OpenaiBackend
+
+    if not isinstance(backend, OpenaiBackend):
+        return
+    servers = [server for plan in plans for server in plan.servers]
+    names = [HEALTHY, *(server.name for server in servers)]
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        told = f"{twice} twice" if twice != HEALTHY else f"{twice}, which the measured server is"
+        raise DocumentError([problem("--condition", "a name for each server", told, "choose another name")])
+    urls = ", ".join([request.server.endpoint.base, *(server.endpoint.base for server in servers)])
+    print(f"Trying {urls} by one prompt.", file=sys.stderr, flush=True)
+    longest = max(golden, key=lambda prompt: prompt.positions)
+    for one in (backend, *(OpenaiBackend(server.endpoint) for server in servers)):
+        one.try_out(longest)

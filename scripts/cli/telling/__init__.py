@@ -1,0 +1,1 @@
+"""What commands that tell of a run share: decision logs, explanations, bundles, summaries."""

@@ -1,0 +1,81 @@
+"""Of an idle kernel in a zone that fails it is presumed that it fails as the others there do."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contracts.telemetry import Source
+from controller.judge.kernels.capped import presumed_failing
+from controller.judge.replicas.quarantine_pass import DEPARTS, ERRORS
+from tests.support.fleets.builders import make_contract, make_layout
+
+#: Kernels 0 and 1 serve, 2 and 3 are idle; of 2 half stands in the zone, of 3 nobody.
+LAYOUT = make_layout(kernels=4, slices=2, per_kernel=4)
+ZONES = (*"nsns" * 3, *"ssss")
+CONTRACT = make_contract(LAYOUT)
+CLAUSES = len(CONTRACT.clause_ids)
+FAILED = int(np.flatnonzero(CONTRACT.source == Source.FAILED)[0])
+LIMIT = float(CONTRACT.rate_limit[FAILED])
+ENOUGH = int(CONTRACT.min_samples)
+
+
+def said(
+    out: tuple[int, ...],
+    share: float = 0.2,
+    reason: int = ERRORS,
+    shown: tuple[int, ...] = (),
+    counted: int = 0,
+) -> list[tuple[int, int]]:
+    """(kernel, slice) that is presumed to fail; of 100 attempts of the replicas ``out`` the ``share`` failed,
+    of those ``shown`` none, and the gateway ``counted`` so many of kernel 2 on slice 1.
+    """
+    judged = np.zeros((1, 16, 2, CLAUSES, 4))
+    judged[0, list(out), 0, FAILED] = 100.0, *[100.0 * share] * 3
+    judged[0, list(shown), 0, FAILED, 0] = 100.0
+    away = np.isin(np.arange(16), out)[None]
+    known = np.zeros((1, 4, 2, CLAUSES, 4))
+    known[0, 2, 1, FAILED, 0] = counted
+    state: Any = SimpleNamespace(
+        quarantined=away, quarantine_reason=np.where(away, reason, 0), needed=np.zeros_like(away)
+    )
+    case: Any = SimpleNamespace(
+        setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=ZONES)),
+        ready=np.ones((1, 16), dtype=np.bool_),
+        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=judged)),
+        owner=LAYOUT.replica_kernel,
+        kernels=4,
+    )
+    found = presumed_failing(state, known, case)
+    if found is None:
+        return []
+    assert not np.delete(found.alarm, FAILED, axis=3).any()
+    assert (found.excess[found.alarm] > 0.0).all()
+    return [(int(k), int(s)) for _, k, s, _ in np.argwhere(found.alarm)]
+
+
+def test_an_idle_kernel_in_the_zone_fails_as_the_others_do() -> None:
+    """Everywhere that the gateway has counted nothing; of kernels that are out the rest stands elsewhere."""
+    assert said((0, 2, 4, 6)) == [(2, 0), (2, 1)]
+    assert said((0, 2, 4, 6), counted=ENOUGH) == [(2, 0)]
+
+
+def test_what_its_replicas_have_shown_goes_first() -> None:
+    """Both that stand in the zone have answered: there is nothing to presume."""
+    assert said((0, 2, 4, 6), shown=(8, 10)) == []
+
+
+@pytest.mark.parametrize("out", [(), (0, 2), (0, 4, 1), (1, 5, 0)])
+def test_no_zone_is_struck_by_one_kernel_or_by_failures_elsewhere(out: tuple[int, ...]) -> None:
+    """Nothing is presumed."""
+    assert said(out) == []
+
+
+def test_other_reasons_and_a_share_within_the_limit_say_nothing() -> None:
+    """Half of the kernel at just under twice the limit keeps it."""
+    assert said((0, 2, 4, 6), reason=DEPARTS) == []
+    assert said((0, 2, 4, 6), share=1.9 * LIMIT) == []
+    assert said((0, 2, 4, 6), share=2.1 * LIMIT) == [(2, 0), (2, 1)]

@@ -1,0 +1,157 @@
+"""A kernel is at fault for failures only while it fails more than the others do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from contracts.rng import stream
+from contracts.telemetry import FleetTelemetry, ProbeOutcome, Source
+from controller.judge.kernels.more_failures_pass import (
+    AT_FAULT,
+    MOST,
+    ODDS,
+    SAME,
+    Sides,
+    count_attempts,
+    follow_evidence,
+    odds_ratio,
+)
+from policies.registry import make_configuration
+from tests.support.fleets.builders import (
+    DEFAULT_CLAUSES,
+    Clause,
+    make_contract,
+    make_fleet,
+    make_layout,
+    with_traffic,
+)
+from tests.support.fleets.worlds import run, script
+
+LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
+
+
+def evidence(rates: list[list[float]], attempts: list[int], seed: int) -> list[Any]:
+    """``more`` [K, K + 1] after each tick, with ``rates`` [T][K] of failures in so many ``attempts`` [K]."""
+    rng, count = stream(seed, "more failures"), np.array([attempts], dtype=np.float64)
+    more = np.zeros((1, len(attempts), len(attempts) + 1))
+    kept = []
+    for rate in rates:
+        failed = rng.binomial(attempts, rate)[None].astype(np.float64)
+        follow_evidence(more, tuple(Sides(count, failed, np.ones(count.shape, dtype=np.bool_))))
+        kept.append(more[0].copy())
+    return kept
+
+
+@given(ended=st.integers(1, 400), other=st.integers(1, 400), share=st.floats(0.001, 1.0))
+def test_evidence_of_a_tick_is_fair_whatever_the_common_rate(ended: int, other: int, share: float) -> None:
+    """Under one common rate the e-value of a tick has mean 1, given how many failed in all: scipy's law."""
+    drawn = max(1, round(share * (ended + other)))
+    failed = np.arange(max(0, drawn - other), min(drawn, ended) + 1)
+    chance = stats.hypergeom.pmf(failed, ended + other, drawn, ended)
+    values = [odds_ratio(float(ended), float(f), float(other), float(drawn - f)) for f in failed]
+    capped = np.array(values) >= MOST * (1.0 - 1e-9)
+    assert float(np.sum(chance * values)) <= 1.0 + 1e-6
+    if not capped.any():
+        np.testing.assert_allclose(np.sum(chance * values), 1.0, rtol=1e-6)
+
+
+@given(
+    ended=st.integers(1, 60), failed=st.integers(0, 60), other=st.integers(1, 60), others=st.integers(0, 60)
+)
+def test_evidence_of_a_tick_is_fishers_likelihood_ratio(
+    ended: int, failed: int, other: int, others: int
+) -> None:
+    """Against scipy's noncentral hypergeometric law."""
+    failed, others = min(failed, ended), min(others, other)
+    told = odds_ratio(float(ended), float(failed), float(other), float(others))
+    law = (ended + other, failed + others, ended)
+    noncentral = stats.nchypergeom_fisher.pmf(failed, *law, ODDS)
+    expected = min(noncentral / stats.hypergeom.pmf(failed, *law), MOST)
+    np.testing.assert_allclose(told, expected, rtol=1e-6)
+
+
+def test_failures_that_all_share_are_nobodys_fault() -> None:
+    """A rate that changes from tick to tick and is everybody's, for 40 hours: as rare as declared."""
+    found, ticks, hours = 0, 3600, 40
+    for seed in range(hours):
+        rates = [[0.01 + 0.3 * (t % 97) / 97.0] * 3 for t in range(ticks)]
+        found += int((np.stack(evidence(rates, [24, 10, 2], seed)).max(axis=0) >= AT_FAULT).sum())
+    declared = hours * ticks * 3 * 3 / AT_FAULT
+    assert found <= declared + 3.0 * np.sqrt(declared)
+
+
+def test_who_fails_alone_is_at_fault_and_no_more_once_the_others_fail_as_well() -> None:
+    """A sixth of 24 attempts a second, beside ten of others and two probes: in 20 s; the way back in 90 s."""
+    for seed in range(20):
+        more = evidence([[0.17, 0.0, 0.0]] * 20 + [[0.17, 0.17, 0.17]] * 90, [24, 10, 2], seed)
+        assert more[19][0].max() >= AT_FAULT
+        assert more[-1][0].max() < SAME
+
+
+def test_probes_alone_tell_of_an_idle_kernel() -> None:
+    """Two probes a second of an idle kernel that fails a sixth, beside 34 attempts that end well: in 60 s."""
+    for seed in range(20):
+        more = evidence([[0.0, 0.0, 0.17]] * 60, [24, 10, 2], seed)
+        assert more[-1][2].max() >= AT_FAULT
+
+
+def failed_probes(seen: FleetTelemetry, replicas: list[int]) -> FleetTelemetry:
+    """``seen`` with every other probe of these replicas answered by an error."""
+    struck = np.isin(seen.probes.replica, replicas) & (int(seen.now_ms[0] / 1000.0) % 2 == 0)
+    outcome = np.where(struck, int(ProbeOutcome.FAILED), seen.probes.outcome).astype(np.int8)
+    values = np.where(struck[..., None], np.nan, seen.probes.values)
+    valid = seen.probes.valid & ~struck
+    return replace(seen, probes=replace(seen.probes, outcome=outcome, values=values, valid=valid))
+
+
+#: The clause on failures as a rate, and as the shipped contracts have it: as a mean.
+MEAN_FAILURES = tuple(
+    replace(clause, rate_limit=None, threshold=0.02) if clause.source == Source.FAILED else clause
+    for clause in DEFAULT_CLAUSES
+)
+
+
+@pytest.mark.parametrize("clauses", [DEFAULT_CLAUSES, MEAN_FAILURES], ids=["rate", "mean"])
+@pytest.mark.parametrize("name", ["hysteresis", "sequential"])
+@pytest.mark.parametrize("idle_fails", [False, True])
+def test_an_idle_kernel_is_known_by_its_probes(
+    name: str, idle_fails: bool, clauses: tuple[Clause, ...]
+) -> None:
+    """Home fails a third. The other kernel is clean: traffic goes there. Half of its probes fail: none."""
+    rng = stream(3, "idle")
+
+    def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        failed = rng.binomial(10, 0.3 * (now_s > 5.0), (1, 8, 2)).astype(np.int64)
+        busy = np.arange(8)[:, None] < 4
+        shown = with_traffic(seen, LAYOUT, answered=(10 - failed) * busy, failed=failed * busy)
+        return failed_probes(shown, [4, 5, 6, 7]) if idle_fails else shown
+
+    fleet = make_fleet(LAYOUT, capacity_rps=np.full(2, 100.0), contract=make_contract(LAYOUT, clauses))
+    result = run(make_configuration(name, fleet), script(LAYOUT, 150, edit))
+    assert (result.tables()[-1, :, 1] == (0.0 if idle_fails else 1.0)).all()
+    assert bool(result.decisions[-1].judgement.certified[0, 1].all()) is not idle_fails
+
+
+def test_attempts_are_those_of_requests_and_probes_of_whoever_serves() -> None:
+    """Of each kernel: all that ended, and what failed as far as it counts; who serves nobody is left out."""
+    rng = stream(7, "attempts")
+    answered, failed = rng.integers(0, 40, (2, 3, 4))
+    replica, outcome = rng.integers(0, 4, (3, 9)), rng.integers(0, 6, (3, 9)).astype(np.int8)
+    serving, shares = rng.random((3, 4)) < 0.7, rng.random((3, 2))
+    owner = np.array([0, 0, 1, 1])
+    ended, bad = np.zeros((2, 3, 2))
+    count_attempts(ended, bad, (answered, failed, replica, outcome), serving, shares, owner)
+    for b, k in np.ndindex(3, 2):
+        mine = serving[b] & (owner == k)
+        probed = [ProbeOutcome(int(o)) for r, o in zip(replica[b], outcome[b], strict=True) if mine[r]]
+        badly = sum(o in (ProbeOutcome.FAILED, ProbeOutcome.REFUSED) for o in probed)
+        requests = np.rint(failed[b, mine].sum() * shares[b, k])
+        assert bad[b, k] == requests + badly
+        assert ended[b, k] == answered[b, mine].sum() + requests + badly + probed.count(ProbeOutcome.ANSWERED)

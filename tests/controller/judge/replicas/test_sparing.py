@@ -1,0 +1,199 @@
+"""Replicas that fail a share of their requests go where the fleet can spare them, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contracts.rng import stream
+from contracts.telemetry import FleetTelemetry
+from controller.judge.replicas.quarantine import QuarantineReason
+from controller.judge.replicas.sparing import spare
+from controller.options import ControllerOptions
+from policies.registry import make_configuration
+from tests.support.fleets.builders import make_fleet, make_layout, with_traffic
+from tests.support.fleets.worlds import Edit, Run, drift, run, script
+
+LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
+QUICK = ControllerOptions(readmit_after_s=20.0, readmit_every_s=5.0)
+HALF = (0.3, 0.0, 0.3, 0.0, 0.0, 0.0, 0.0, 0.0)
+POLICIES = ["hysteresis", "sequential"]
+#: Requests per tick and slice that the script offers; two slices.
+OFFERED = 10
+
+
+def failing(shares: tuple[float, ...], from_at_s: float = 5.0, until_at_s: float = np.inf) -> Edit:
+    """Of 20 attempts per replica, slice and second, such a share fails."""
+    rng = stream(3, "failing")
+
+    def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        share = np.array(shares) if from_at_s < now_s <= until_at_s else np.zeros(len(shares))
+        failed = rng.binomial(20, share[:, None], (1, len(shares), 2)).astype(np.int64)
+        return with_traffic(seen, LAYOUT, answered=20 - failed, failed=failed)
+
+    return edit
+
+
+def offered(rate: int, from_at_s: float, until_at_s: float) -> Edit:
+    """So many requests on each slice and second."""
+
+    def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        more = from_at_s < now_s <= until_at_s
+        return replace(seen, offered=np.full_like(seen.offered, rate)) if more else seen
+
+    return edit
+
+
+def driven(name: str, capacity_rps: float, *edits: Edit, ticks: int = 90) -> Run:
+    """What one replica carries is ``capacity_rps``; eight of them, four at home."""
+    fleet = make_fleet(LAYOUT, capacity_rps=np.full(2, capacity_rps))
+    return run(make_configuration(name, fleet, QUICK), script(LAYOUT, ticks, *edits))
+
+
+def sheds(result: Run) -> float:
+    """Largest share of a slice that is shed at the end."""
+    return float(result.tables()[-1, :, -1].max())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_half_of_a_kernel_goes_and_the_kernel_stays(name: str) -> None:
+    """Room enough: the two replicas go, and no tick moves the slices or blames the build."""
+    result = driven(name, 100.0, failing(HALF))
+    assert np.flatnonzero(result.quarantined()[-1]).tolist() == [0, 2]
+    assert result.state.quarantine_reason[0, 0] == QuarantineReason.ERRORS
+    assert all(one.judgement.certified.all() for one in result.decisions)
+    assert (result.tables()[:, :, 0] == 1.0).all()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_fleet_that_cannot_spare_them_keeps_them_and_their_kernel(name: str) -> None:
+    """Eight replicas carry what is offered and seven hardly: nobody goes, nothing moves, nothing is shed."""
+    result = driven(name, 2.0 * OFFERED / 7.0, failing(HALF))
+    assert not result.quarantined().any()
+    assert np.flatnonzero(result.state.needed[0]).tolist() == [0, 2]
+    assert result.decisions[-1].judgement.certified.all()
+    assert sheds(result) == 0.0
+
+
+def test_they_come_back_when_the_others_are_short_and_go_again_after_it() -> None:
+    """A surge takes what the fleet had to spare; when it is over the replicas go again."""
+    result = driven("sequential", 6.0, failing(HALF), offered(24, 60.0, 120.0), ticks=260)
+    away = result.quarantined()[:, [0, 2]]
+    assert away[55].all()
+    assert not away[115].any()
+    assert away[-1].all()
+
+
+def test_nobody_is_spared_at_the_trough_of_a_load() -> None:
+    """A load that was more than the others carry a moment ago: the replicas stay, and go minutes later."""
+    result = driven("sequential", 6.0, failing(HALF), offered(24, 60.0, 120.0), ticks=260)
+    away = result.quarantined()[:, [0, 2]]
+    assert not away[125:138].all(axis=1).any()
+    assert away[-1].all()
+
+
+def test_who_has_recovered_is_needed_no_more() -> None:
+    """Failures end: the replicas that were kept are as all others."""
+    result = driven("sequential", 2.0 * OFFERED / 7.0, failing(HALF, until_at_s=60.0), ticks=240)
+    assert result.decisions[55].judgement.certified.all()
+    assert not result.state.needed.any()
+    assert not result.quarantined().any()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_build_that_fails_is_left(name: str) -> None:
+    """All replicas of a kernel fail a share: nobody is quarantined, and its slices leave it."""
+    result = driven(name, 100.0, failing((0.3,) * 4 + (0.0,) * 4))
+    assert not result.quarantined().any()
+    assert result.tables()[-1, :, 0].max() == 0.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from([0.0, 0.05, 0.2, 0.5]), min_size=8, max_size=8),
+    st.floats(0.5, 1.0),
+    st.sampled_from(POLICIES),
+)
+def test_nothing_is_shed_for_failures_alone(shares: list[float], load: float, name: str) -> None:
+    """Whoever fails how much: while all replicas together carry what is offered, all of it is served."""
+    result = driven(name, 2.0 * OFFERED / load / 8.0, failing(tuple(shares)))
+    assert sheds(result) <= 1e-9
+
+
+def test_a_crash_loop_is_kept_out_until_it_lives_longer() -> None:
+    """Down 10 s of every 40: out from the first death on, back when it stays up for ``CAUTION`` windows."""
+
+    def looping(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        down = now_s < 170.0 and now_s > 30.0 and (now_s - 30.0) % 40.0 <= 10.0
+        state: Any = seen.replica_state.copy()
+        state[:, 1] = 4 if down else state[:, 1]
+        return replace(seen, replica_state=state)
+
+    result = driven("sequential", 100.0, looping, ticks=320)
+    reason = np.array([one.quarantine_reason[0, 1] for one in result.decisions])
+    assert (reason[:30] == QuarantineReason.NONE).all()
+    for lives in (slice(42, 69), slice(82, 109), slice(122, 149)):
+        assert (reason[lives] == QuarantineReason.RELAPSED).all()
+    assert reason[-1] == QuarantineReason.NONE
+
+
+def test_a_drained_replica_has_not_died() -> None:
+    """A rolling restart ends lives on purpose: whoever comes back twice is trusted at once."""
+
+    def restarted(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        state: Any = seen.replica_state.copy()
+        state[:, 1] = 3 if 30.0 < now_s <= 40.0 or 70.0 < now_s <= 80.0 else state[:, 1]
+        return replace(seen, replica_state=state)
+
+    assert not driven("sequential", 100.0, restarted).quarantined().any()
+
+
+@pytest.mark.parametrize(
+    ("capacity_rps", "answers", "away"),
+    [(2.0 * OFFERED / 7.0, True, False), (2.0 * OFFERED / 7.0, False, True), (100.0, True, True)],
+    ids=["short and answers", "short and silent", "room enough"],
+)
+def test_who_answers_after_a_row_of_failures_is_away_only_if_it_can_be_spared(
+    capacity_rps: float, answers: bool, away: bool
+) -> None:
+    """The first second of a burst looks like a death; a second later what the replica holds is answered."""
+
+    def burst(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        row: Any = seen.consecutive_failed.copy()
+        failed, answered = seen.failed.copy(), seen.answered.copy()
+        if now_s == 30.0:
+            row[:, 0], failed[:, 0] = 7, 7
+        answered[:, 0] = 2 if now_s < 30.0 or (now_s > 30.0 and answers) else 0
+        return replace(seen, consecutive_failed=row, failed=failed, answered=answered)
+
+    result = driven("hysteresis", capacity_rps, burst, ticks=48)
+    assert result.quarantined()[29:31, 0].tolist() == [True, away]
+    assert result.quarantined()[-1, 0] == away
+    left = QuarantineReason.ERRORS if answers else QuarantineReason.FAILING
+    assert result.state.quarantine_reason[0, 0] == (left if away else QuarantineReason.NONE)
+
+
+def test_who_departed_first_comes_back_when_all_are_as_ill() -> None:
+    """One replica drifts before the others of the only kernel do: then its going protects nobody."""
+    layout = make_layout(kernels=1, slices=2, per_kernel=4)
+    fleet = make_fleet(layout, capacity_rps=np.array([2.0 * OFFERED / 3.5]))
+    drifts = drift(layout, [0], 5.0), drift(layout, [1, 2, 3], 25.0)
+    result = run(make_configuration("sequential", fleet, QUICK), script(layout, 90, *drifts))
+    assert result.quarantined()[24, 0]
+    assert result.state.condemned.any()
+    assert not result.quarantined()[-1].any()
+    assert float(result.tables()[-1, :, -1].max()) == 0.0
+
+
+def test_what_is_spared_is_nobody_elses_memory() -> None:
+    """Who is called back is noted in it, and the state before stays as it was."""
+    before = np.zeros((1, 8), dtype=np.bool_)
+    case: Any = SimpleNamespace(estimate=SimpleNamespace(state=SimpleNamespace(needed=before)))
+    spare(np.zeros((1, 8), dtype=np.int64), np.zeros(1), case)[:] = True
+    assert not before.any()

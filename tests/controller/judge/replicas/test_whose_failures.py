@@ -1,0 +1,141 @@
+"""Failures that some members gather are theirs; one common rate is the kernel's.
+
+Where replicas of two kernels in one zone are out for failures, the rest of the zone needs no proof.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import comb
+
+from contracts.rng import stream
+from contracts.telemetry import Source
+from controller.judge.replicas.quarantine import QuarantineReason
+from controller.judge.replicas.whose_failures import (
+    failing_members,
+    failing_with_their_zone,
+    gathered_by_chance,
+)
+from tests.support.fleets.builders import make_contract, make_layout
+
+LAYOUT = make_layout(kernels=1, slices=1, per_kernel=6)
+CONTRACT = make_contract(LAYOUT)
+FAILED = int(np.flatnonzero(CONTRACT.source == Source.FAILED)[0])
+CHANCE = 1.0 - CONTRACT.alarm_confidence
+DRAWS = 600
+
+
+def found(count: np.ndarray[Any, Any], over: np.ndarray[Any, Any]) -> list[int]:
+    """Members found of a kernel that is beyond its limit, after so many attempts and failures each."""
+    sums = np.zeros((1, count.size, 1, len(CONTRACT.clause_ids), 4))
+    sums[0, :, 0, FAILED] = np.stack([count, over, over, over], axis=-1)
+    beyond = np.zeros((1, 1, 1, len(CONTRACT.clause_ids)), dtype=np.bool_)
+    beyond[..., FAILED] = True
+    case: Any = SimpleNamespace(setup=SimpleNamespace(contract=CONTRACT), owner=LAYOUT.replica_kernel)
+    flags = failing_members(sums, np.ones((1, count.size), dtype=np.bool_), beyond, case)
+    return [int(r) for r in np.flatnonzero(flags.any(axis=(0, 2, 3)))]
+
+
+@pytest.mark.parametrize("rate", [0.03, 0.1, 0.3])
+def test_one_common_rate_is_seldom_divided(rate: float) -> None:
+    """Members were chosen by what they showed, and yet chance is kept: at most 1 in 100 draws, and noise."""
+    rng, count = stream(5, "common"), np.full(6, 150)
+    divided = sum(bool(found(count, rng.binomial(count, rate))) for _ in range(DRAWS))
+    assert divided <= DRAWS * CHANCE + 4.0 * np.sqrt(DRAWS * CHANCE)
+
+
+def test_members_that_fail_are_told_from_those_that_do_not() -> None:
+    """Three of six fail a sixth of 100 attempts: in 19 of 20 draws at least exactly they are found."""
+    rng, rates = stream(6, "two rates"), np.array([0.17, 0.0, 0.17, 0.0, 0.17, 0.0])
+    right = sum(found(np.full(6, 100), rng.binomial(100, rates)) == [0, 2, 4] for _ in range(200))
+    assert right >= 190
+
+
+def test_all_alike_and_nobody_shown_divide_nothing() -> None:
+    """Where everybody fails, or the others showed nothing, the failures are the kernel's."""
+    assert found(np.full(6, 200), np.full(6, 40)) == []
+    assert found(np.array([200, 200, 0, 0, 0, 0]), np.array([40, 40, 0, 0, 0, 0])) == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.floats(0.0, 1.0)), min_size=2, max_size=7), st.data())
+def test_the_bound_is_fishers_tail_times_the_choices(drawn: list[tuple[int, float]], data: Any) -> None:
+    """Against scipy's hypergeometric law."""
+    count = np.array([n for n, _ in drawn], dtype=np.float64)
+    over = np.floor(count * [share for _, share in drawn])
+    fails = np.zeros(count.size, dtype=np.bool_)
+    fails[: data.draw(st.integers(1, count.size - 1))] = True
+    sums = np.stack([count, over, over, over], axis=-1)
+    tail = stats.hypergeom.sf(over[fails].sum() - 1, count.sum(), over.sum(), count[fails].sum())
+    expected = min(tail * comb(fails.size, fails.sum()) * (fails.size - 1), 1.0)
+    np.testing.assert_allclose(gathered_by_chance(sums, fails), expected, rtol=1e-6, atol=1e-12)
+
+
+ZONED = make_layout(kernels=3, slices=1, per_kernel=2)
+ZONED_CONTRACT = make_contract(ZONED)
+CLAUSES = len(ZONED_CONTRACT.clause_ids)
+ZONED_FAILED = int(np.flatnonzero(ZONED_CONTRACT.source == Source.FAILED)[0])
+ZONES = ("a", "b") * 3
+REPLICAS = st.sets(st.integers(0, 5))
+
+
+def goes(
+    out: tuple[int, ...],
+    fails: tuple[int, ...],
+    zones: tuple[str, ...] = ZONES,
+    reason: QuarantineReason = QuarantineReason.ERRORS,
+) -> list[int]:
+    """Who goes with its zone; those that ``fails`` failed one of six requests, the others none of six."""
+    sums = np.zeros((1, 6, 1, CLAUSES, 4))
+    sums[0, :, 0, ZONED_FAILED, 0] = 6.0
+    sums[0, list(fails), 0, ZONED_FAILED] = 6.0, 1.0, 1.0, 1.0
+    away = np.isin(np.arange(6), out)[None]
+    state = SimpleNamespace(quarantined=away, quarantine_reason=np.where(away, int(reason), 0))
+    case: Any = SimpleNamespace(
+        estimate=SimpleNamespace(state=state),
+        setup=SimpleNamespace(contract=ZONED_CONTRACT, layout=SimpleNamespace(zones=zones)),
+        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
+        ready=np.ones((1, 6), dtype=np.bool_),
+        owner=ZONED.replica_kernel,
+        kernels=3,
+    )
+    flags = failing_with_their_zone(case)
+    return [] if flags is None else [int(r) for r in np.flatnonzero(flags.any(axis=(0, 2, 3)))]
+
+
+def test_one_failure_is_enough_in_a_zone_that_fails() -> None:
+    """Replicas 0 and 2 are of two kernels in zone a: 4 goes for one failed request of six, and 5 does not."""
+    assert goes((0, 2), fails=(4, 5)) == [4]
+
+
+def test_who_shows_no_failure_stays() -> None:
+    """A zone is no guilt by itself."""
+    assert goes((0, 2), fails=()) == []
+
+
+def test_one_kernel_is_no_zone_and_two_zones_are_no_zone() -> None:
+    """Replicas of one kernel speak of the kernel; where both zones fail, the zone is not what they share."""
+    assert goes((0,), fails=(2, 4)) == []
+    assert goes((0, 2, 3), fails=(4,)) == []
+
+
+def test_it_needs_declared_zones_and_failures() -> None:
+    """Without zones nothing is said, nor of replicas that are out because they are slow."""
+    assert goes((0, 2), fails=(4,), zones=()) == []
+    assert goes((0, 2), fails=(4,), reason=QuarantineReason.SLOW) == []
+
+
+@given(REPLICAS, REPLICAS)
+def test_only_failing_replicas_of_the_one_zone_go(out: set[int], fails: set[int]) -> None:
+    """Whoever is out and whoever fails."""
+    gone = set(goes(tuple(out), tuple(fails)))
+    assert gone <= fails - out
+    if gone:
+        assert len({ZONES[replica] for replica in gone | out}) == 1
+        assert len({replica // 2 for replica in out}) >= 2

@@ -1,0 +1,184 @@
+"""Whose each server is while an upgrade in place is announced: by build, then by label, one kernel's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.documents.pool import BackendRef
+from contracts.telemetry import ReplicaState
+from k8s.operator import objects
+from k8s.operator.pods.endpoints import IN, IN_ROTATION, OUT, UPGRADED, BackendEndpoint, FoundEndpoints
+from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
+from k8s.operator.pods.upgrades import Announced, misplaced, settled
+from k8s.operator.telemetry.probing import ClusterProber
+from k8s.operator.telemetry.watching import Stated
+
+UPGRADE = Announced(kernel="fp8", candidate="next", fingerprint="new")
+
+
+def server(pod: str, *, label: str, listed: bool, fingerprint: str = "") -> BackendEndpoint:
+    """One pod as a backend lists it."""
+    return BackendEndpoint(
+        key=pod,
+        pod=pod,
+        address="10.0.0.1",
+        port=8000,
+        state=ReplicaState.READY,
+        in_rotation=listed,
+        fingerprint=fingerprint,
+        label=label,
+    )
+
+
+def behind(value: str, *servers: BackendEndpoint) -> FoundEndpoints:
+    """A backend whose selector asks for ``value`` of the label."""
+    selector = {"app": "chat", IN_ROTATION: value}
+    found = tuple(replace(one, label_in=value) for one in servers)
+    return FoundEndpoints(endpoints=found, port=8000, selector=selector)
+
+
+def whose(found: dict[str, FoundEndpoints], stated: dict[str, str] | None = None) -> dict[str, set[str]]:
+    """Kernel -> its pods."""
+    servers = settled(found, [UPGRADE], stated or {})
+    return {kernel: {one.pod for one in listed} for kernel, listed in servers.items()}
+
+
+def test_an_announced_build_is_the_candidates_and_leaves_the_kernel() -> None:
+    """A pod in the kernel's rotation that states the announced build is the candidate's, on its way out."""
+    new = server("b", label=IN, listed=True, fingerprint="new")
+    found = {
+        "fp8": behind(IN, server("a", label=IN, listed=True, fingerprint="old"), new),
+        "next": behind(UPGRADED),
+    }
+    servers = settled(found, [UPGRADE], {})
+    assert [one.pod for one in servers["fp8"]] == ["a"]
+    (moved,) = servers["next"]
+    assert (moved.pod, moved.in_rotation, moved.label_in, moved.leaves) == ("b", False, UPGRADED, "fp8")
+
+
+def test_what_answers_state_counts_where_no_annotation_does() -> None:
+    """A build that answers state moves a pod; one that nobody knows, or another one, does not."""
+    pods = [server(name, label=IN, listed=True) for name in ("a", "b", "c")]
+    found = {"fp8": behind(IN, *pods), "next": behind(UPGRADED)}
+    assert whose(found, {"b": "new", "c": "strange"}) == {"fp8": {"a", "c"}, "next": {"b"}}
+
+
+def test_a_labelled_pod_of_unknown_build_is_what_its_label_says() -> None:
+    """After a change of the lead nobody knows builds; the label of the one before stands."""
+    pods = [server("b", label=UPGRADED, listed=True)]
+    found = {"fp8": behind(IN, *pods), "next": behind(UPGRADED, *pods)}
+    assert whose(found) == {"fp8": set(), "next": {"b"}}
+
+
+def test_another_build_in_the_candidates_rotation_is_the_candidates_to_answer_for() -> None:
+    """A pod that only the candidate's backend selects stays its own, whatever it states."""
+    found = {
+        "fp8": behind(IN),
+        "next": behind(UPGRADED, server("b", label=UPGRADED, listed=True, fingerprint="x")),
+    }
+    assert whose(found) == {"fp8": set(), "next": {"b"}}
+
+
+def test_selectors_that_tell_nobody_apart_are_said() -> None:
+    """The candidate's selector must be the kernel's with another value of the label."""
+    fine = {"fp8": behind(IN), "next": behind(UPGRADED)}
+    assert misplaced(fine, UPGRADE) == ""
+    other = replace(behind(UPGRADED), selector={"app": "other", IN_ROTATION: UPGRADED})
+    for found in ({"fp8": behind(IN), "next": behind(IN)}, {"fp8": behind(IN), "next": other}):
+        assert "another selvage.dev/in-rotation" in misplaced(found, UPGRADE)
+
+
+@dataclass
+class Cluster:
+    """Two Services that share the pods of one Deployment, as its labels and the controller have them."""
+
+    labels: dict[str, str]
+    places_version: int | None = 1
+
+    def service(self, name: str) -> dict[str, Any]:
+        """One by the label's value."""
+        value = UPGRADED if name == "chat-next" else IN
+        return {"metadata": {"name": name}, "spec": {"selector": {"app": "chat", IN_ROTATION: value}}}
+
+    def endpoint_slices(self, service: str) -> list[dict[str, Any]]:
+        """Of the pods that it selects."""
+        value = self.service(service)["spec"]["selector"][IN_ROTATION]
+        names = [name for name, label in self.labels.items() if label == value]
+        listed = [{"addresses": ["10.0.0.1"], "targetRef": {"name": name}} for name in names]
+        return [{"ports": [{"port": 8000}], "endpoints": listed}]
+
+    def pods(self, _: object) -> list[dict[str, Any]]:
+        """All."""
+        return [
+            {"metadata": {"name": name, "labels": {IN_ROTATION: label}}}
+            for name, label in self.labels.items()
+        ]
+
+
+def discovery(cluster: Cluster) -> PodDiscovery:
+    """Of both kernels, with the upgrade announced."""
+    backends = [
+        KernelBackend(kernel=name, backend=BackendRef(name=f"chat-{name}", port=8000), replicas=2)
+        for name in ("fp8", "next")
+    ]
+    return PodDiscovery(cast(objects.Cluster, cluster), backends, [UPGRADE])
+
+
+def places(found: PodDiscovery) -> dict[str, str]:
+    """Pod -> slot."""
+    found.refresh()
+    return {one.pod: one.slot for one in found.pods}
+
+
+def test_a_build_that_an_answer_stated_is_remembered_by_pod() -> None:
+    """An answer moves the pod, and it stays where it went although its new slot has answered nothing yet."""
+    cluster = Cluster(labels={"a": IN, "b": IN})
+    found = discovery(cluster)
+    assert places(found) == {"a": "fp8-0", "b": "fp8-1"}
+    found.note({"fp8-1": "new"})
+    assert places(found) == {"a": "fp8-0", "b": "next-0"}
+    found.note({})
+    cluster.labels["b"], cluster.places_version = UPGRADED, 2
+    assert places(found) == {"a": "fp8-0", "b": "next-0"}
+    assert [(one.in_rotation, one.leaves) for one in found.pods if one.pod == "b"] == [(True, "")]
+    found.note({"next-0": "strange"})
+    assert places(found) == {"a": "fp8-0", "b": "next-0"}  # the candidate answers for it
+
+
+def test_a_build_that_was_announced_is_no_wrong_one_on_its_way() -> None:
+    """In the tick in which an answer states it the build is unknown; an unannounced one is told."""
+    found = discovery(Cluster(labels={"a": IN, "b": IN}))
+    found.refresh()
+    prober = SimpleNamespace(stated={"fp8-0": "new", "fp8-1": "strange"})
+    told = {one.name: one.fingerprint for one in Stated(found, cast(ClusterProber, prober)).replicas()}
+    assert told == {"fp8-0": "", "fp8-1": "strange"}
+
+
+SERVERS = st.lists(
+    st.builds(
+        server,
+        pod=st.sampled_from(["a", "b", "c"]),
+        label=st.sampled_from([IN, UPGRADED, OUT, ""]),
+        listed=st.booleans(),
+        fingerprint=st.sampled_from(["", "old", "new"]),
+    ),
+    unique_by=lambda one: one.key,
+)
+
+
+@given(SERVERS, SERVERS, SERVERS, st.booleans())
+def test_every_server_is_one_kernels(
+    old: list[BackendEndpoint], new: list[BackendEndpoint], others: list[BackendEndpoint], announced: bool
+) -> None:
+    """No server is lost and none is two kernels'; no announced build stays with the kernel."""
+    found = {"fp8": behind(IN, *old), "next": behind(UPGRADED, *new), "bf16": behind(IN, *others)}
+    servers = settled(found, [UPGRADE] if announced else [], {})
+    listed = [one.key for each in servers.values() for one in each]
+    assert sorted(listed) == sorted({one.key for one in (*old, *new, *others)})
+    if announced:
+        assert all(one.fingerprint != "new" for one in servers["fp8"])

@@ -1,0 +1,117 @@
+"""Decision logs of many policies in bounded room: the oldest go, what is left is verified and replayed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from k8s.operator.records.journal import PolicyJournal
+from k8s.operator.records.log_space import LogSpace
+from live.control.chain import missing_records
+from live.control.journal import Beginning, DecisionLog, read_log, segments
+from live.control.loop import ControlPorts, LiveController
+from live.control.replay import replay
+from policies.registry import make_configuration
+from tests.support.fleets.builders import make_fleet, make_layout
+from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
+from tests.support.fleets.worlds import drift, script
+
+LAYOUT = make_layout(kernels=2, slices=1, per_kernel=2)
+SETUP = make_configuration("hysteresis", make_fleet(LAYOUT))
+SEGMENT_BYTES = 40_000
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files as small as one state and some turns."""
+    monkeypatch.setattr("k8s.operator.records.log_space.LEAST_SEGMENT_BYTES", SEGMENT_BYTES)
+
+
+def taken(folder: Path) -> int:
+    """Bytes under ``folder``."""
+    return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+
+
+def journal(space: LogSpace, name: str) -> PolicyJournal:
+    """As ``open_journal`` makes it, without a cluster."""
+    space.opened(space.folder / name)
+    beginning = Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1")
+    log = DecisionLog(space.folder / name, beginning, space.segment_bytes)
+    return PolicyJournal(policy=name, setup=SETUP, log=log, space=space)
+
+
+def turns(one: PolicyJournal, ticks: int) -> Iterator[None]:
+    """``ticks`` turns of a controller that is logged, one at each step."""
+    ports = ControlPorts(
+        source=ScriptedTelemetry(script(LAYOUT, ticks, drift(LAYOUT, [0, 1], 3.0))),
+        clock=ManualClock(),
+        actuator=RecordingActuator(range(0)),
+        watchers=(one,),
+    )
+    controller = LiveController(SETUP, ports)
+    for _ in range(ticks):
+        controller.step()
+        yield
+
+
+def test_the_logs_of_all_policies_stay_within_their_room(tmp_path: Path) -> None:
+    """Through hundreds of turns of three policies the folder outgrows its room by some lines at most."""
+    space = LogSpace(tmp_path, 12 * SEGMENT_BYTES)
+    journals = [journal(space, name) for name in ("a", "b", "c")]
+    most = 0
+    for _ in zip(*(turns(one, 400) for one in journals), strict=True):
+        most = max(most, taken(tmp_path))
+    assert 6 * SEGMENT_BYTES < most < 16 * SEGMENT_BYTES
+    assert all(len(segments(tmp_path / name)) >= 1 for name in ("a", "b", "c"))
+
+
+def test_what_is_left_is_verified_and_decided_again(tmp_path: Path) -> None:
+    """A log whose oldest files went begins with a whole state: its chain holds and it is decided again."""
+    space = LogSpace(tmp_path, 6 * SEGMENT_BYTES)
+    one = journal(space, "a")
+    for _ in turns(one, 400):
+        pass
+    one.close()
+    assert not (tmp_path / "a" / "decisions-000001.jsonl").exists()
+    rows = read_log(tmp_path / "a")
+    assert rows[0]["kind"] == "start"
+    found = replay(rows, SETUP)
+    assert found.ticks > 0
+    assert found.identical
+
+
+def test_a_policy_that_is_gone_leaves_its_room_to_others(tmp_path: Path) -> None:
+    """Logs that nobody writes to any more go before those of policies at work."""
+    space = LogSpace(tmp_path, 6 * SEGMENT_BYTES)
+    gone = journal(space, "gone")
+    for _ in turns(gone, 60):
+        pass
+    gone.close()
+    stays = journal(space, "stays")
+    for _ in turns(stays, 400):
+        pass
+    assert not segments(tmp_path / "gone")
+    assert taken(tmp_path) < 8 * SEGMENT_BYTES
+
+
+def test_without_any_room_nothing_is_written_and_it_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where others fill the folder turns are not logged, a warning says so, and the log goes on with room."""
+    space = LogSpace(tmp_path, 6 * SEGMENT_BYTES)
+    one = journal(space, "a")
+    (tmp_path / "a" / "other").write_bytes(b"x" * 7 * SEGMENT_BYTES)
+    before = taken(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for at, _ in enumerate(turns(one, 45), 1):
+            if at == 40:
+                assert taken(tmp_path) == before
+                (tmp_path / "a" / "other").unlink()
+    assert [line.levelname for line in caplog.records if "no turn is logged" in line.message] == ["WARNING"]
+    found = replay(read_log(tmp_path / "a"), SETUP)
+    assert found.identical
+    assert (found.ticks, found.starts) == (5, 2)
+    assert [one.turns for one in missing_records(read_log(tmp_path / "a"))] == [40]

@@ -1,0 +1,171 @@
+"""An API server that is stopped and started again on its data while an operator turns and watches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from kubernetes import client
+
+from k8s.api.watched import NamespaceWatch, _Gone
+from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.pods.places import PODS, SLICES
+from tests.support.cluster.cluster_worlds import Bench
+from tests.support.cluster.kube_api import Server
+from tests.support.cluster.kube_assets import assets
+from tests.support.cluster.made_cluster import definitions_installed
+from tests.support.servers.live_fleets import until
+
+pytestmark = [pytest.mark.needs("own_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+class Behind(NamespaceWatch):
+    """A watch that goes on once from a version of long ago, as after a long silence."""
+
+    old_version = ""
+    gone = 0
+
+    def _list(self, kind: str) -> str:
+        version = super()._list(kind)
+        if kind == SLICES and self.old_version:
+            version, self.old_version = self.old_version, ""
+        return version
+
+    def _window(self, kind: str, version: str) -> str:
+        try:
+            return super()._window(kind, version)
+        except _Gone:
+            self.gone += 1
+            raise
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """An API server of this module's own: others go on with theirs."""
+    programs = assets()
+    assert programs is not None
+    with Server(programs) as found:
+        with client.ApiClient(found.configuration) as api:
+            definitions_installed(api)
+        yield found
+
+
+@pytest.fixture
+def bench(server: Server) -> Iterator[Bench]:
+    """A namespace on it."""
+    found = client.Configuration()
+    found.__dict__.update(server.configuration.__dict__)
+    found.retries = False
+    with client.ApiClient(found) as api:
+        made = client.CoreV1Api(api).create_namespace({"metadata": {"generateName": "test-"}})
+        yield Bench(api=api, namespace=str(made.metadata.name))
+
+
+@contextmanager
+def turning(bench: Bench, operator: NamespaceOperator) -> Iterator[Callable[[], int]]:
+    """Turn all the time until the end of the block; how many turns there were."""
+    ended, turns = threading.Event(), [0]
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            while not ended.is_set():
+                bench.turns(operator, 1)
+                turns[0] += 1
+                ended.wait(0.05)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield lambda: turns[0]
+    finally:
+        ended.set()
+        thread.join()
+    assert raised == []
+
+
+def rules(bench: Bench) -> Any:
+    """Of the route."""
+    return bench.route()["spec"]["rules"]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
+def test_a_server_that_restarts_keeps_routes_and_the_operator_goes_on(
+    server: Server, bench: Bench, killed: bool
+) -> None:
+    """While the server is down the operator turns on and says so; then rules stand, and it still acts."""
+    bench.everything()
+    with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:
+        operator = bench.operator(bench.cluster(timeout_s=5.0, watched=watched))
+        with turning(bench, operator) as turned:
+            until(lambda: bench.conditions().get("Ready", ("", ""))[0] == "True")
+            before, state = rules(bench), operator.loops["chat"].controller.state
+            server.stop(killed)
+            try:
+                until(lambda: bool(operator.problem))
+                count = turned()
+                until(lambda: turned() > count + 5)
+            finally:
+                server.start()
+            assert rules(bench) == before
+            until(lambda: not operator.problem)
+            assert operator.loops["chat"].controller.state.ticks[0] > state.ticks[0]
+            bench.drift["fp8"] = 0.02
+            until(lambda: bench.weights("prose")["chat-bf16"] == 10_000)
+
+
+def test_a_watch_that_is_lost_lists_again_and_nothing_is_missed(server: Server, bench: Bench) -> None:
+    """Pods that come and go while every watch is down are seen; what a restart forgot is listed again."""
+    bench.everything()
+    core = client.CoreV1Api(bench.api)
+    old = core.list_namespaced_pod(bench.namespace).metadata.resource_version
+    with Behind(bench.api, bench.namespace, timeout_s=20.0) as watched:
+        assert isinstance(watched, Behind)
+        operator = bench.operator(bench.cluster(timeout_s=5.0, watched=watched))
+        with turning(bench, operator):
+            until(lambda: bench.conditions().get("Ready", ("", ""))[0] == "True")
+            server.stop(killed=True)
+            try:
+                _compacted(server)
+                watched.old_version = old
+            finally:
+                server.start()
+            bench.endpoints("fp8", ["chat-fp8-0"])
+            before = rules(bench)
+            until(lambda: watched.gone > 0)
+            until(lambda: watched.places is not None and len(_pods(operator, "fp8")) == 1)
+            bench.endpoints("fp8", ["chat-fp8-0", "chat-fp8-1"])
+            until(lambda: len(_pods(operator, "fp8")) == 2)
+            assert rules(bench) == before
+    assert watched.gone == 1
+
+
+def test_a_compacted_version_is_gone(server: Server, bench: Bench) -> None:
+    """The server itself says 410 for a version of before its start, which ends a watch."""
+    core = client.CoreV1Api(bench.api)
+    old = core.list_namespaced_pod(bench.namespace).metadata.resource_version
+    core.create_namespace({"metadata": {"generateName": "test-"}})
+    server.stop(killed=True)
+    _compacted(server)
+    server.start()
+    watched = Behind(bench.api, bench.namespace, timeout_s=20.0)
+    with pytest.raises(_Gone):
+        watched._window(PODS, old)
+
+
+def _pods(operator: NamespaceOperator, kernel: str) -> list[str]:
+    return [one.pod for one in operator.loops["chat"].discovery.pods if one.slot.startswith(kernel)]
+
+
+def _compacted(server: Server) -> None:
+    """Let etcd forget every version but the newest, as a cluster does every five minutes."""
+    with httpx.Client(base_url=server.etcd_url, timeout=30.0) as etcd:
+        found = etcd.post("/v3/kv/range", json={"key": "AA=="}).json()
+        wanted = {"revision": found["header"]["revision"], "physical": True}
+        assert etcd.post("/v3/kv/compaction", json=wanted).status_code == httpx.codes.OK

@@ -1,0 +1,85 @@
+"""Status and Events: a server that refuses the one does not make the other loop."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from k8s.operator.objects import Cluster, ClusterError, EventNote, Manifest
+from k8s.operator.status.conditions import condition
+from k8s.operator.status.publisher import Publication, Publisher
+
+POLICY: Manifest = {
+    "apiVersion": "selvage.dev/v1alpha1",
+    "kind": "RoutePolicy",
+    "metadata": {"name": "chat", "uid": "u", "generation": 1},
+}
+
+
+class Refusing:
+    """The part of ``Cluster`` that a publisher writes to."""
+
+    def __init__(self) -> None:
+        self.statuses: list[Manifest] = []
+        self.noted: list[EventNote] = []
+        self.tried = 0
+        self.events_refused = True
+        self.statuses_refused = False
+
+    def write_status(self, found: Manifest, status: Manifest) -> None:
+        """Keep it, unless statuses are refused."""
+        if self.statuses_refused:
+            raise ClusterError("status: the API server said 422 Unprocessable Entity")
+        self.statuses.append(status)
+
+    def note(self, event: EventNote) -> None:
+        """Refuse, as a Role without Events does."""
+        self.tried += 1
+        if self.events_refused:
+            raise ClusterError("Events: the API server said 403 Forbidden")
+        self.noted.append(event)
+
+
+def said(ready: bool, **body: Any) -> Publication:
+    """Two conditions of a policy."""
+    conditions = condition("Ready", ready, "Word", "why"), condition("Programmed", ready, "Word", "why")
+    return Publication(about=POLICY, conditions=conditions, body=body, key=body)
+
+
+def test_refused_events_make_no_loop_of_statuses(caplog: pytest.LogCaptureFixture) -> None:
+    """Where Events are refused a status is written once and counts, and its Events are not retried."""
+    cluster = Refusing()
+    publisher = Publisher(cast(Cluster, cluster))
+    assert publisher.say(said(True), 0.0)
+    for second in range(1, 30):
+        assert not publisher.say(said(True), float(second))
+    assert (len(cluster.statuses), publisher.writes, cluster.tried) == (1, 1, 1)
+    assert "403" in publisher.events_problem
+    assert publisher.problem == ""
+    assert [one.levelname for one in caplog.records if "403" in one.message] == ["WARNING"]
+
+
+def test_events_come_again_with_the_next_transition() -> None:
+    """What changes after the server takes Events again is told, and what changed before is not."""
+    cluster = Refusing()
+    publisher = Publisher(cast(Cluster, cluster))
+    publisher.say(said(True), 0.0)
+    cluster.events_refused = False
+    publisher.say(said(False), 2.0)
+    assert [one.reason for one in cluster.noted] == ["NotReadyWord", "NotProgrammedWord"]
+    assert publisher.events_problem == ""
+
+
+def test_a_refused_status_is_tried_again_and_tells_nothing() -> None:
+    """A status that was not written is due at the next turn, and nothing is told of it before."""
+    cluster = Refusing()
+    publisher = Publisher(cast(Cluster, cluster))
+    cluster.statuses_refused, cluster.events_refused = True, False
+    assert not publisher.say(said(True), 0.0)
+    assert "422" in publisher.problem
+    assert cluster.noted == []
+    cluster.statuses_refused = False
+    assert publisher.say(said(True), 1.0)
+    assert len(cluster.noted) == 2
+    assert publisher.problem == ""

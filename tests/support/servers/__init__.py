@@ -1,0 +1,1 @@
+"""Servers of tests: real, made up, hostile."""
