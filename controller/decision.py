@@ -8,12 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ProbeOutcome
+from controller.cells import some_in
 from controller.detect.detector import AlarmState
 from controller.judge.judge import Judgement
 from controller.perceive.estimate import Estimate
 from controller.ports import Observation, RoutingPlan
 from controller.shield.gate import Shielded
 from controller.state import ControllerState
+
+#: A plain integer: comparing with an enumeration takes longer.
+_UNREADABLE = int(ProbeOutcome.UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ class Decision:
 def unreadable_answers(telemetry: FleetTelemetry) -> NDArray[np.int64]:
     """int64 [B, R], answers to probes in this tick that could not be read: no evidence of anything."""
     probes, found = telemetry.probes, np.zeros(telemetry.replica_state.shape, dtype=np.int64)
-    fleet, slot = np.nonzero(probes.outcome == ProbeOutcome.UNREADABLE)
-    np.add.at(found, (fleet, probes.replica[fleet, slot]), 1)
+    unreadable = probes.outcome == _UNREADABLE
+    if some_in(unreadable):
+        fleet, slot = np.nonzero(unreadable)
+        np.add.at(found, (fleet, probes.replica[fleet, slot]), 1)
     return found

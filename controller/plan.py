@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.cells import some_in
 from controller.decision import Perception
 from controller.judge.judge import Judgement
 from controller.judge.replicas.quarantine import QuarantineReason
@@ -116,7 +117,7 @@ def _to_reset(
     if setup.hang_timeouts == 0 or after.quarantined is before.quarantined:
         return None
     now = newly_hung(before.quarantined, after.quarantined, after.quarantine_reason)
-    return now if bool(now.any()) else None
+    return now if some_in(now) else None
 
 
 def newly_hung(
@@ -131,7 +132,7 @@ def forbidden_cells(
 ) -> NDArray[np.bool_]:
     """bool [B, S, K]: a hard clause is known to be violated, and the contract does not serve there."""
     hard = judgement.hard_violated.transpose(0, 2, 1)
-    if setup.contract.shed_when_uncertified or not bool(hard.any()):
+    if setup.contract.shed_when_uncertified or not some_in(hard):
         return hard
     eligible = judgement.certified & ~judgement.hard_violated & (ready > 0)[:, :, None]
     chosen = np.zeros_like(hard)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
+from controller.cells import some_in
 from controller.detect.clauses import applies, needs_traffic, zero_tolerance_places
 from controller.detect.detector import (
     AlarmState,
@@ -85,7 +86,7 @@ class WindowDetector:
         if sums is None:
             return _shown(state, np.zeros(flags(state, "alarm").shape, dtype=np.bool_)), state
         state, fresh = _alarm_at_once(state, sums, contract, consume)
-        if bool(closed.any()):
+        if some_in(closed):
             state = self._close(state, sums, closed, contract, fresh, consume)
         return _shown(state, fresh), state
 

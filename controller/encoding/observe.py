@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,7 +43,7 @@ def observe(
         in_rotation=rotation.in_rotation,
         quarantined=state.quarantined,
         since_move_s=load.since_move_s,
-        role_known_good=np.arange(kernels) == setup.layout.known_good,
+        role_known_good=_known_good(kernels, setup.layout.known_good),
         home=setup.fleet.home,
         replica_kernel=setup.layout.replica_kernel,
         family_excess=family_excess(judgement.alarm, judgement.excess, setup.contract),
@@ -52,6 +54,12 @@ def observe(
         drifted=drifted_replicas(state.drift),
         certified_loss=setup.fleet.quality_loss,
     )
+
+
+@lru_cache(maxsize=64)
+def _known_good(kernels: int, place: int) -> NDArray[np.bool_]:
+    """bool [K]: the known-good kernel, at ``place``."""
+    return np.asarray(np.arange(kernels) == place)
 
 
 def _rotation(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Rotation:

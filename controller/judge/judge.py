@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
-from controller.cells import kernel_count, pool
+from controller.cells import kernel_count, pool, some_in
 from controller.detect.clauses import clock_clauses, from_traffic, moves_traffic, own_clock, probe_clauses
 from controller.detect.detector import AlarmState, DetectorState, PooledAlarms, hides_evidence
 from controller.detect.sums import OVER, Sums, excess_of_sums
@@ -141,7 +141,7 @@ def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSet
     in quarantine and needed ones as well: where the others keep a clause, its counts say nothing of the
     kernel.
     """
-    if not bool(estimate.closed.any()):
+    if not some_in(estimate.closed):
         return None
     (kernels, _, _), owner = setup.layout.shape, setup.layout.replica_kernel
     ends, contract = estimate.closed[:, None, None, None], setup.contract
@@ -164,7 +164,7 @@ def _without_the_departed(
     before = case.estimate.state
     out = speaks_for_nobody(state)
     gone = out & ~speaks_for_nobody(before)
-    if not bool(gone.any()):
+    if not some_in(gone):
         return pooled.alarms, pooled.memory
     left = kernel_count(gone, case.owner, case.kernels) > 0
     rest = pool(case.verdicts.replicas.judged, ~out, case.owner, case.kernels)
@@ -205,14 +205,17 @@ def _evidence_ratio(
     shared: bool [B, K, 1, C].
     """
     detector, contract = setup.detector, setup.contract
-    hidden = shared & (judged.judged[..., OVER] > 0.0)
     if hides_evidence(detector):
+        hidden = shared & (judged.judged[..., OVER] > 0.0)
         return detector.evidence_ratio_without(memory, hidden, contract)
     ratio = detector.evidence_ratio(memory, contract).copy()
-    some = np.flatnonzero(hidden.any(axis=(1, 2, 3)))
-    if some.size:  # of these fleets alone: to forget takes copies of all memory
-        kept = detector.forget({name: array[some] for name, array in memory.items()}, hidden[some])
-        ratio[some] = detector.evidence_ratio(kept, contract)
+    if not some_in(ratio):  # nothing is near, and to hide evidence brings nothing nearer
+        return ratio
+    hidden = shared & (judged.judged[..., OVER] > 0.0)
+    fleets = np.flatnonzero(hidden.any(axis=(1, 2, 3)))
+    if fleets.size:  # of these fleets alone: to forget takes copies of all memory
+        kept = detector.forget({name: array[fleets] for name, array in memory.items()}, hidden[fleets])
+        ratio[fleets] = detector.evidence_ratio(kept, contract)
     return ratio
 
 

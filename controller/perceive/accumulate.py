@@ -270,7 +270,7 @@ def _gauge(scrapes, source, b, r):
     return scrapes.step_time_ratio[b, r] if source == STEP_TIME else scrapes.kv_used_ratio[b, r]
 
 
-@compiled
+@compiled(inline="always")
 def _add_to_every_slice(sums, b, r, c, value, clauses):
     """One observation of clause ``c`` on every slice that it applies to."""
     for s in range(clauses.applies.shape[1]):

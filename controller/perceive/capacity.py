@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from contracts.compiled.steady_state import EngineModel
 from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
+from controller.cells import some_in
 from controller.options import CapacityOptions, ControllerSetup
 from controller.perceive.capacity_pass import CarriedCounts, Certified, Learned, learn
 from controller.perceive.queue_pass import count_waiting
@@ -76,7 +77,7 @@ def _requests(
     running, waiting = plain(telemetry.running), plain(telemetry.waiting)
     age_s = telemetry.now_ms[:, None] / MS_PER_S - clocks.scraped_at_s
     stale = age_s > setup.contract.stale_after_s
-    if not bool(stale.any()):
+    if not some_in(stale):
         return running, waiting
     return np.where(stale, np.nan, running), np.where(stale, np.nan, waiting)
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry, Source
 from contracts.units import CLOCK_SLACK_S, MS_PER_S
+from controller.cells import some_in
 from controller.detect.sums import Sums
 from controller.options import ControllerSetup
 from controller.perceive.accumulate import Sinks
@@ -91,7 +92,7 @@ def accumulate(
     rates = _follow(state, telemetry, clocks, now_s, passed_s, setup)
     sinks = sinks_for(state, setup, consume)
     overload = _overload(state, rates, now_s, setup)
-    if bool(rates.failing_now.any()):
+    if some_in(rates.failing_now):
         ended = plain(telemetry.gateway.failed), plain(telemetry.gateway.timed_out)
         excuse_failing(rates.failing_now, *ended, tuple(overload))
     held = held_step_times(state, telemetry, setup)

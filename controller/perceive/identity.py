@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import FleetTelemetry
+from controller.cells import some_in
 from controller.detect.clauses import identity_clauses
 from controller.detect.sums import Sums
 
@@ -31,12 +32,12 @@ def follow_statements(
     """After one telemetry; ``fresh``: bool [B, R], a new scrape arrived. Silence changes nothing."""
     wrong = telemetry.fingerprint_match == 0.0
     doubted = right_in_a_row < ENOUGH
-    if not (bool(wrong.any()) or bool(doubted.any())):
+    if not (some_in(wrong) or some_in(doubted)):
         return Statements(right_in_a_row, None)
     right = fresh & (telemetry.fingerprint_match == 1.0)
     rows = np.where(fresh & wrong, 0, np.minimum(right_in_a_row + right, ENOUGH))
     restated = doubted & (rows >= ENOUGH)
-    return Statements(rows, restated if bool(restated.any()) else None)
+    return Statements(rows, restated if some_in(restated) else None)
 
 
 def forget_wrong(window: Sums, restated: Flags | None, contract: CompiledContract) -> None:

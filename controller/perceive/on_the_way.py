@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import LATENCY_FAMILIES, FleetTelemetry
 from contracts.units import MS_PER_S
+from controller.cells import some_in
 from controller.perceive.on_the_way_pass import Shown, follow
 from controller.state import ControllerState
 
@@ -51,7 +52,7 @@ def as_clients_saw(
 
     Between two of ``edges_ms`` [E] answers are taken as evenly spread, and rounded to be in time.
     """
-    if not bool(late_s.any()):
+    if not some_in(late_s):
         return telemetry
     seen, edges = telemetry.latency_le.copy(), np.array([0.0, *edges_ms])
     for b, r in np.argwhere(late_s > 0.0):

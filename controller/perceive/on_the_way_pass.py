@@ -45,7 +45,7 @@ def follow(way_s, block, late_s, shown):
             late_s[b, r] = least_s
 
 
-@compiled
+@compiled(inline="always")
 def _add(block, shown, b, r):
     """One scrape to the block under way; what is unknown makes it unknown, and ends it."""
     outside = shown.outside[b, r]
@@ -56,7 +56,7 @@ def _add(block, shown, b, r):
     block[b, r, _LASTED] += shown.span_s[b, r]
 
 
-@compiled
+@compiled(inline="always")
 def _close(way_s, block, b, r):
     """Time on the way by a block, the newest last; NaN where nothing ended in it. A new one begins.
 

@@ -55,7 +55,7 @@ def held_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: Co
     """
     ratio = observed_step_times(state, telemetry, setup)
     if not state.usual:
-        return StepTimes(ratio, np.zeros_like(state.quarantined), state.usual)
+        return StepTimes(ratio, np.zeros(state.quarantined.shape, dtype=np.bool_), state.usual)
     teaches = _teaches(state, telemetry)
     if not ratio.size:
         return StepTimes(ratio, teaches, state.usual)
@@ -90,7 +90,7 @@ def usual_of_kernels(state: ControllerState, owner: NDArray[np.int64]) -> Floats
     A kernel that has not told is taken to be as slow as the middle one of those that have, and never faster
     than certified: one machine that is slow for some is slow for others. 0 where nobody has told.
     """
-    found = np.zeros_like(state.replica_rps)
+    found = np.zeros(state.replica_rps.shape)
     if state.usual:
         of_kernels(found, state.usual["speed"], owner)
     return found

@@ -60,7 +60,8 @@ def comfortable_rps(
     filled, kept = (
         min(ratio, limits.max_load_ratio) for ratio in (limits.comfortable_load_ratio, limits.kept_load_ratio)
     )
-    return np.asarray(np.clip(carried_rps, capacity_rps * filled, capacity_rps * kept))
+    # Twice as fast as ``clip``, for few kernels.
+    return np.asarray(np.minimum(np.maximum(carried_rps, capacity_rps * filled), capacity_rps * kept))
 
 
 @compiled(forceinline=True)

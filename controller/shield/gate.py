@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.jit import borrowed, compiled
+from controller.cells import some_in
 from controller.fleet import FleetSetup, Stage
 from controller.options import ShieldLimits
 from controller.shield.comfort import load_limits
@@ -113,7 +114,7 @@ def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
     facts = _facts(proposal, view, fleet, limits)
     done, todo = _once(facts, np.ones(proposal.shape[0], dtype=np.bool_))
     for _ in range(_MOST_ROUNDS):
-        if not todo.any():
+        if not some_in(todo):
             break
         again, _ = _once(facts._replace(proposed=done.table), todo)
         todo = (again.table != done.table).any(axis=(1, 2))

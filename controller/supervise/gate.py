@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.cells import some_in
 from controller.judge.judge import Judgement
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
@@ -61,7 +62,7 @@ def supervise(
     else:
         chosen = _choose(proposal, own, before, after, estimate, seen, setup)
     stale, degraded = _silence(estimate, setup)
-    if not bool(stale.any()):
+    if not some_in(stale):
         return chosen
     baseline = np.zeros_like(own)
     baseline[:, :, setup.layout.known_good] = 1.0
@@ -157,7 +158,7 @@ def _choose(
 
 def _or_home(shadow: Proposal, sent_home: NDArray[np.bool_], setup: ControllerSetup) -> Proposal:
     """The baseline's proposal; after harm every slice goes home, and the shield closes cells in alarm."""
-    if not bool(sent_home.any()):
+    if not some_in(sent_home):
         return shadow
     table = np.where(sent_home[:, None, None], home_table(setup.fleet, len(sent_home)), shadow.table)
     return Proposal(table=table, ejected=shadow.ejected, capacity_rows=shadow.for_capacity())
@@ -165,7 +166,7 @@ def _or_home(shadow: Proposal, sent_home: NDArray[np.bool_], setup: ControllerSe
 
 def _driving(proposal: Proposal, shadow: Proposal, demoted: NDArray[np.bool_]) -> Proposal:
     """The policy's proposal, or where it is demoted the baseline's."""
-    if not bool(demoted.any()):
+    if not some_in(demoted):
         return proposal
     return Proposal(
         table=np.where(demoted[:, None, None], shadow.table, proposal.table),

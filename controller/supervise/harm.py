@@ -10,12 +10,15 @@ nobody was moved, nobody was harmed.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.scoring.switch_law import SWITCH_DISTANCE, half_l1
 from contracts.telemetry import Source
+from controller.cells import some_in
 from controller.fleet import FleetSetup
 from controller.options import ControllerSetup
 from controller.ports import Observation, PolicyState
@@ -33,6 +36,7 @@ _USUAL_LIMIT = 0.05
 _LEAST_RPS = 1e-9
 
 
+@lru_cache(maxsize=64)
 def tolerated_late(contract: CompiledContract) -> NDArray[np.float64]:
     """float64 [S]: share of a slice's answers that may come late by the strictest clause on latencies."""
     timed = contract.source == Source.LATENCY
@@ -64,7 +68,7 @@ def count_harm(
 
     after: with the table that was in force in the block, and what was learned of capacity.
     """
-    if setup.meta is None or not bool(block.closed.any()):
+    if setup.meta is None or not some_in(block.closed):
         return memory
     home = home_table(setup.fleet, len(seen.now_s))
     away = (half_l1(after.table, home) > SWITCH_DISTANCE).any(axis=1) & block.closed

@@ -41,7 +41,7 @@ def chance_of(before, since):
     return min(chance, 1.0)
 
 
-@compiled
+@compiled(inline="always")
 def count_requests(memory, counted, law, b):
     """Add what ended since the last telemetry to the running block, by slice and kernel.
 
@@ -66,9 +66,9 @@ def count_requests(memory, counted, law, b):
 
 @compiled
 def block_ends(memory, counted, law, lasted_s, b):
-    """Whether a block that has ``lasted_s`` shows enough to be one, or has lasted long enough."""
-    if lasted_s < law.block_s:
-        return False
+    """Whether a block that has ``lasted_s``, ``block_s`` at least, shows enough to be one, or has lasted long
+    enough.
+    """
     if lasted_s >= law.most_block_s or memory.ended[b].sum() >= LEAST_REQUESTS:
         return True
     queued = False

@@ -44,7 +44,11 @@ def find_open(open_cells, certified, violated, ready):
 
 @compiled
 def watch(memory, counted, standing, law, found):
-    """One tick: take in ``counted`` and the table in force, and put into ``found`` what must not go on."""
+    """One tick: take in ``counted`` and the table in force, and put into ``found`` what must not go on.
+
+    To hand these records over takes as long as the work on a quiet fleet, so what every tick does is inlined,
+    and what few ticks do is asked for before it is called.
+    """
     memory, counted = borrowed((MovesMemory(*memory), Counted(*counted)))
     standing, found = borrowed((Standing(*standing), Found(*found)))
     law = borrowed(Law(*law))
@@ -53,11 +57,13 @@ def watch(memory, counted, standing, law, found):
     for b in range(len(standing.now_s)):
         now_s = standing.now_s[b]
         count_requests(memory, counted, law, b)
-        _follow(memory, standing, law, b)
+        if not (memory.started[b] and _stands(memory, standing, b)):
+            _follow(memory, standing, law, b)
         if np.isnan(memory.block_began_at_s[b]):
             memory.block_began_at_s[b] = now_s
         lasted_s = now_s - memory.block_began_at_s[b]
-        if block_ends(memory, counted, law, lasted_s + CLOCK_SLACK_S, b):
+        long_s = lasted_s + CLOCK_SLACK_S
+        if long_s >= law.block_s and block_ends(memory, counted, law, long_s, b):
             found.closed[b], found.lasted_s[b] = True, lasted_s
             close_block(memory, counted, standing, law, seen, b)
             for s in range(slices):
@@ -68,18 +74,17 @@ def watch(memory, counted, standing, law, found):
             memory.ended[b], memory.bad[b] = 0.0, 0.0
             memory.block_began_at_s[b] = now_s
         for s in range(slices):
-            _hold(memory, standing, found, row, b, s)
+            if standing.known[b] and now_s < memory.held_until_at_s[b, s]:
+                _hold(memory, standing, found, row, b, s)
 
 
 @compiled
 def _follow(memory, standing, law, b):
-    """Note which rows of the table in force moved, and whose late answers that explains."""
+    """Note which rows of a table that is not the one seen last moved, and whose late answers it explains."""
     now_s, table, followed = standing.now_s[b], standing.table[b], memory.followed[b]
     if not memory.started[b]:
         memory.started[b] = True
         followed[:], memory.settled[b] = table, table
-        return
-    if _stands(memory, standing, b):
         return
     some = False
     for s in range(table.shape[0]):
@@ -100,7 +105,7 @@ def _follow(memory, standing, law, b):
             followed[s] = table[s]
 
 
-@compiled
+@compiled(inline="always")
 def _stands(memory, standing, b):
     """Whether the table in force is, bit for bit, the one seen last; without views, as nearly always."""
     alike = True
@@ -285,7 +290,7 @@ def _hold(memory, standing, found, row, b, s):
     """
     held, proposed, kernels = memory.settled[b, s], found.table[b, s], memory.ended.shape[2]
     further, served = not memory.stopped[b, s], 1.0 - held[kernels]
-    if standing.now_s[b] >= memory.held_until_at_s[b, s] or not standing.known[b] or served <= LEAST_MOVE:
+    if served <= LEAST_MOVE:
         return
     row[:] = held * ((1.0 - proposed[kernels]) / served)
     row[kernels] = proposed[kernels]

@@ -85,7 +85,7 @@ def settle(settled, asked):
             settled.planned_at_s[b] = asked.now_s[b]
 
 
-@compiled
+@compiled(inline="always")
 def _compare(settled, asked, b):
     """Whether the same is wanted as before; fills in of which rows, and whether it is for capacity alone.
 

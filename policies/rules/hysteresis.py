@@ -111,7 +111,7 @@ def _return_slowly(slices, home, now_s, pace):
             _step(slices, home, now_s[b], pace, b, s)
 
 
-@compiled
+@compiled(inline="always")
 def _step(slices, home, now_s, pace, b, s):
     """One step of the state machine of a slice. Where nobody complied there is nowhere to come back from."""
     here, level, share = home.kernel[s], home.level[b, s], slices.home_share[b, s]

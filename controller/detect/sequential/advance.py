@@ -101,7 +101,7 @@ def _accumulate(fleet, batch, b, wanted, worth, peers, levels, plan):
     accumulate_probes(cells, probes, plan)
     if levels.owner.shape[0]:
         weigh_by_peers(worth, sums, news, fleet.latest, levels.owner, plan)
-        count_peers(peers, sums, fleet.latest, levels.owner, levels.traffic)
+        count_peers(peers, sums, news, fleet.latest, levels.owner, levels.traffic)
     accumulate_scrapes(cells, sums, news, worth, plan)
     if fleet.prior_evidence.shape[3] and _follow_drift(fleet, batch.drifted[b]):
         accumulate_prior_evidence(

@@ -99,7 +99,8 @@ def _raise_on(raised, one, u, s, peers, some, levels, plan):
     for c in levels.at_once:
         raised[s, c] |= one.cells[s, c, SINCE_SUM] > 0.0
     for c in levels.standing:
-        raised[s, c] |= stands(one, s, c, levels, plan)
+        if one.standing_s[s, c] >= levels.standing_after_s[c]:  # seldom: to hand over records takes long
+            raised[s, c] |= stands(one, s, c, levels, plan)
     for c in range(raised.shape[1]):
         was_raised |= raised[s, c]
     return was_raised

@@ -68,15 +68,15 @@ def weigh_by_peers(worth, sums, news, latest, owner, plan):
 
 
 @compiled
-def count_peers(received, sums, latest, owner, traffic):
+def count_peers(received, sums, news, latest, owner, traffic):
     """Into ``received`` int64 [U]: how many other replicas of its kernel have served anybody lately.
 
     By clauses of ``traffic`` bool [C] on any slice, in this tick or not yet faded from ``latest``.
     """
-    sums, latest = borrowed(sums), borrowed(latest)
+    sums, news, latest = borrowed(sums), borrowed(news), borrowed(latest)
     received[:] = 0
     for q in range(owner.shape[0]):
-        if not _serves(sums[q], latest[q], traffic):
+        if not _serves(sums[q], news[q], latest[q], traffic):
             continue
         for u in range(owner.shape[0]):
             if u != q and owner[u] == owner[q]:
@@ -84,11 +84,12 @@ def count_peers(received, sums, latest, owner, traffic):
 
 
 @compiled
-def _serves(sums, latest, traffic):
-    """One replica has served anybody lately."""
+def _serves(sums, news, latest, traffic):
+    """One replica has served anybody lately; sums are read where anything came, elsewhere they are 0."""
     for s in range(sums.shape[0]):
+        came = news[s]
         for c in range(sums.shape[1]):
-            if traffic[c] and (latest[s, c, COUNT] > LEAST_RECEIVED or sums[s, c, COUNT] > 0.0):
+            if traffic[c] and (latest[s, c, COUNT] > LEAST_RECEIVED or (came and sums[s, c, COUNT] > 0.0)):
                 return True
     return False
 

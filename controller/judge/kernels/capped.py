@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.cells import kernel_count, pool
+from controller.cells import kernel_count, pool, some_in
 from controller.detect.clauses import applies, failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
@@ -44,7 +44,7 @@ def broken_in_rotation(state: ControllerState, counted: Sums, case: Case) -> Cap
 
     Who is needed says nothing: to leave its kernel would lose the same capacity.
     """
-    if not (bool(state.replica_condemned.any()) or bool(case.estimate.late_s.any())):
+    if not (bool(state.replica_condemned.any()) or some_in(case.estimate.late_s)):
         return None
     serving = case.ready & ~speaks_for_nobody(state)
     excess = np.maximum(_by_failures(state, serving, case), _by_lateness(serving, case))[:, :, None]
@@ -92,11 +92,11 @@ def _by_lateness(serving: Flags, case: Case) -> NDArray[np.float64]:
 def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Capped | None:
     """Of ``state`` after quarantine; counted: [B, K, S, C, 4], what the gateway knows; None: nobody."""
     out = state.quarantined & (state.quarantine_reason == ERRORS)
-    if not bool(out.any()):
+    if not some_in(out):
         return None
     zone = struck_zones(out, case)
     rotation = case.ready & ~speaks_for_nobody(state)
-    if not bool((zone & rotation).any()):
+    if not some_in(zone & rotation):
         return None
     contract = case.setup.contract
     excess = np.zeros((*counted.shape[:2], 1, counted.shape[3]))

@@ -13,6 +13,9 @@ loss: who computes slowly answers late at worst, and how many are late the claus
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,26 +63,35 @@ def answer_loss(
 
 def lost_of(excess: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
     """float64 [N], loss of N answers whose clauses in alarm lie ``excess`` [N, C] beyond their limits."""
-    phi = np.clip(excess, 0.0, MOST_EXCESS)
+    phi, kinds = np.clip(excess, 0.0, MOST_EXCESS), _kinds(contract)
     each = phi * contract.weight / contract.fallback_threshold
-    share = _share(phi, contract)
-    failing, late = failing_clauses(contract), _lateness(contract)
+    share = _share(phi, kinds)
+    failing = failing_clauses(contract)
     each[:, failing] = np.minimum(each[:, failing], share[:, failing])
-    slow = clock_clauses(contract)
-    late_ratio = share[:, late].max(axis=1, initial=0.0)
-    unknown = (phi[:, slow] > 0.0).any(axis=1) & (late_ratio == 0.0)
-    timed = np.concatenate([late, slow])
-    by_late = np.minimum(each[:, timed].sum(axis=1), _LATE * np.where(unknown, WHOLE, late_ratio))
-    return np.asarray(np.delete(each, timed, axis=1).sum(axis=1) + by_late)
+    late_ratio = share[:, kinds.late].max(axis=1, initial=0.0)
+    unknown = (phi[:, clock_clauses(contract)] > 0.0).any(axis=1) & (late_ratio == 0.0)
+    by_late = np.minimum(each[:, kinds.timed].sum(axis=1), _LATE * np.where(unknown, WHOLE, late_ratio))
+    return np.asarray(np.delete(each, kinds.timed, axis=1).sum(axis=1) + by_late)
 
 
-def _share(phi: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [N, C], share of the observations beyond a limit; of failures, of the attempts."""
+class _Kinds(NamedTuple):
+    """The clauses of a contract by what their excess is a share of."""
+
+    limit: NDArray[np.float64]  # [C], of a share or a mean
+    unit: NDArray[np.float64]  # [C], what excess is counted in: the limit, or 1 where that is 0
+    late: NDArray[np.int64]  # [n], places of those on latency that limit a share
+    timed: NDArray[np.int64]  # [n], of these, then of those on own clocks
+
+
+@lru_cache(maxsize=64)
+def _kinds(contract: CompiledContract) -> _Kinds:
     limit = np.where(contract.is_rate, contract.rate_limit, contract.threshold)
-    broken = np.minimum(limit + phi * np.where(limit > 0.0, limit, 1.0), WHOLE)
+    late = np.flatnonzero((contract.source == Source.LATENCY) & contract.is_rate)
+    timed = np.concatenate([late, clock_clauses(contract)])
+    return _Kinds(limit, np.where(limit > 0.0, limit, 1.0), late, timed)
+
+
+def _share(phi: NDArray[np.float64], kinds: _Kinds) -> NDArray[np.float64]:
+    """float64 [N, C], share of the observations beyond a limit; of failures, of the attempts."""
+    broken = np.minimum(kinds.limit + phi * kinds.unit, WHOLE)
     return np.asarray(np.where(phi > 0.0, broken, 0.0))
-
-
-def _lateness(contract: CompiledContract) -> NDArray[np.int64]:
-    """Places of the clauses on latency that limit a share."""
-    return np.flatnonzero((contract.source == Source.LATENCY) & contract.is_rate)

@@ -22,13 +22,15 @@ nothing is known of the others everything is as if they were healthy: to try one
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
-from controller.cells import kernel_count, some_within
+from controller.cells import kernel_count, some_in, some_within
 from controller.detect.clauses import applies, failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, excess_of_sums
 from controller.fleet import Stage
@@ -63,8 +65,10 @@ def follow_failures(state: ControllerState, case: Case) -> Blame:
     ended, failed = _attempts(state, case)
     since_s = case.estimate.since_s[:, None, None]
     window_s = case.setup.contract.window_s
-    attempts = state.attempts * np.exp(-since_s / window_s) + np.stack([ended, failed], axis=-1)
-    if not bool(state.more_failures.any()) and not bool(failed.any()):
+    attempts = state.attempts * np.exp(-since_s / window_s)
+    attempts[..., 0] += ended
+    attempts[..., 1] += failed
+    if not some_in(state.more_failures) and not some_in(failed):
         return Blame(state.more_failures, attempts, _unknown(attempts, case))
     able = able_kernels(state, case)
     more = state.more_failures * np.exp(-since_s / (_MEMORY_WINDOWS * window_s))
@@ -117,18 +121,32 @@ def without_shared(
     """
     alarm, excess = found
     contract = case.setup.contract
-    places = np.asarray(contract.source == Source.FAILED)
+    places = _on_failures(contract)
     shared = np.asarray(places & ~blame.at_fault[:, :, None, None])
     shared = shared if slowness is None else shared | slowness
-    proven = blame.at_fault & (blame.more_failures.max(axis=2) >= SAME)
-    idle = proven & (state.table[:, :, :-1].sum(axis=1) == 0.0)
-    if bool(idle.any()):
+    idle = _idle_at_fault(state, blame)
+    if idle is not None:
         by_probes = _by_probes(blame, case)
         more = idle[:, :, None, None] & places & (by_probes > 0.0) & applies(contract)
         alarm, excess = alarm | more, np.where(more, np.maximum(excess, by_probes), excess)
     if not bool((alarm & shared).any()):
         return alarm, excess, shared
     return alarm & ~shared, np.where(shared, 0.0, excess), shared
+
+
+def _idle_at_fault(state: ControllerState, blame: Blame) -> Flags | None:
+    """bool [B, K], at fault by evidence, and without weight; None: nobody."""
+    if not some_in(blame.more_failures):
+        return None
+    proven = blame.at_fault & (blame.more_failures.max(axis=2) >= SAME)
+    idle = np.asarray(proven & (state.table[:, :, :-1].sum(axis=1) == 0.0))
+    return idle if some_in(idle) else None
+
+
+@lru_cache(maxsize=64)
+def _on_failures(contract: CompiledContract) -> Flags:
+    """bool [C]: clauses on failed attempts."""
+    return np.asarray(contract.source == Source.FAILED)
 
 
 def _by_probes(blame: Blame, case: Case) -> Floats:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import ProbeOutcome
-from controller.cells import kernel_count
+from controller.cells import kernel_count, some_in
 from controller.fleet import Stage
 from controller.judge.kernels.judge_pass import Failing, note_down
 from controller.judge.replicas.departures import Case, Flags
@@ -28,7 +28,7 @@ from controller.state import ControllerState
 
 _ANSWERED = int(ProbeOutcome.ANSWERED)
 #: Neither answered nor unanswered: nobody knows, or an answer that nobody can read.
-_UNKNOWN = int(ProbeOutcome.NONE), int(ProbeOutcome.UNREADABLE)
+_NONE, _UNREADABLE = int(ProbeOutcome.NONE), int(ProbeOutcome.UNREADABLE)
 
 #: Early returns in vain that still double what has to be answered.
 DOUBLED_RETURNS = 3
@@ -46,7 +46,7 @@ def follow_outages(state: ControllerState, down: Flags, case: Case) -> Outages:
     """What this tick says of ``state`` after quarantine; ``down``: bool [B, R], failing or hung right now."""
     before = Outages(state.down_until_at_s, state.answers_in_a_row, state.early_returns)
     out = before.down_until_at_s > state.now_s[:, None]
-    if not (bool(down.any()) or bool(out.any()) or bool(before.answers_in_a_row.any())):
+    if not (some_in(down) or some_in(out) or some_in(before.answers_in_a_row)):
         return before
     failing = Failing(
         replica_state=np.ascontiguousarray(case.telemetry.replica_state),
@@ -97,7 +97,7 @@ def _in_a_row(so_far: NDArray[np.int64], failing: Failing, case: Case) -> NDArra
     """
     serving, probes = case.ready & ~failing.quarantined, case.telemetry.probes
     answers, unanswered = np.zeros((2, *serving.shape), dtype=np.int64)
-    fleet, slot = np.nonzero(~np.isin(probes.outcome, _UNKNOWN))
+    fleet, slot = np.nonzero((probes.outcome != _NONE) & (probes.outcome != _UNREADABLE))
     answered = probes.outcome[fleet, slot] == _ANSWERED
     at = fleet, probes.replica[fleet, slot]
     np.add.at(answers, at, answered)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.cells import kernel_count
+from controller.cells import kernel_count, some_in
 from controller.detect.clauses import slow_clauses
 from controller.judge.kernels.more_failures import able_kernels
 from controller.judge.replicas.departures import Case, Flags
@@ -35,14 +35,14 @@ def slow_as_others(state: ControllerState, case: Case) -> Flags | None:
     if not places.size or case.setup.fleet.engine is None or case.kernels == 1:
         return None
     slow = (state.healthy_rps >= SLOW_FACTOR * state.replica_rps) & (state.replica_rps > 0.0)
-    if not bool(slow.any()):
+    if not some_in(slow):
         return None
     slowness = _slowness(state)
     others = able_kernels(state, case)[:, None, :] & ~np.eye(case.kernels, dtype=np.bool_)
     counts = np.where(_known(state, case), slowness, 0.0)[:, None, :]
     fastest = np.where(others, counts, np.inf).min(axis=2)
     shared = slow & np.isfinite(fastest) & (fastest >= FASTER_RATIO * slowness)
-    if not bool(shared.any()):
+    if not some_in(shared):
         return None
     found = np.zeros((*shared.shape, 1, len(case.setup.contract.clause_ids)), dtype=np.bool_)
     found[..., places] = shared[:, :, None, None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.compiled.contract import CompiledContract
-from controller.cells import kernel_count, pool
+from controller.cells import kernel_count, pool, some_in
 from controller.detect.clauses import applies, from_traffic, moves_traffic, replica_places
 from controller.detect.detector import AlarmState, PooledAlarms
 from controller.detect.sums import COUNT, Sums, beyond_limit, excess_of_sums
@@ -32,7 +32,7 @@ def culprits_of(case: Case) -> Flags | None:
 def _by_closed_windows(case: Case) -> Flags | None:
     """Judged by the windows that close now."""
     state, closed, contract = case.estimate.state, case.estimate.closed, case.setup.contract
-    if not bool(closed.any()):
+    if not some_in(closed):
         return None
     counted = case.ready & ~speaks_for_nobody(state)
     pooled = pool(state.window, counted, case.owner, case.kernels)

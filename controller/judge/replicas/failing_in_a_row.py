@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.cells import some_in
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.quarantine_pass import ERRORS, FAILING, Bench
 
@@ -35,7 +36,7 @@ _PRIOR = 0.5
 def telling_rows(case: Case) -> NDArray[np.int64]:
     """int64 [B, R], failures in a row of each replica; 0 where the others or its own before explain them."""
     rows = np.ascontiguousarray(case.telemetry.consecutive_failed)
-    if not bool((rows >= case.setup.options.failing_after).any()):
+    if not some_in(rows >= case.setup.options.failing_after):
         return rows
     return np.where(_by_others(rows, case) | _by_itself(rows, case), 0, rows)
 
@@ -44,7 +45,7 @@ def failing_between_answers(case: Case) -> Flags:
     """bool [B, R]: fails in a row, more than the others explain and no more than it fails anyway."""
     rows = case.telemetry.consecutive_failed
     found = np.asarray(case.estimate.failing_now & (rows >= case.setup.options.failing_after))
-    if bool(found.any()):
+    if some_in(found):
         found &= _by_itself(rows, case) & ~_by_others(rows, case)
     return found
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry, ProbeOutcome
 from contracts.units import MS_PER_S
+from controller.cells import some_in
 
 #: Memory: probes in a row without an answer in time, and when the first of them was sent.
 HangMemory = dict[str, NDArray[np.generic]]
@@ -26,9 +27,9 @@ Flags = NDArray[np.bool_]
 #: Share of its KV blocks that a replica without a request may hold; a healthy one holds none.
 LEAKED_RATIO = 0.5
 # Plain integers: comparing with an enumeration takes longer.
-_TIMED_OUT, _UNREADABLE = int(ProbeOutcome.TIMED_OUT), int(ProbeOutcome.UNREADABLE)
+_TIMED_OUT = int(ProbeOutcome.TIMED_OUT)
 #: In time, whether or not it could be read: who answers does not hang.
-_IN_TIME = int(ProbeOutcome.ANSWERED), _UNREADABLE
+_ANSWERED, _UNREADABLE = int(ProbeOutcome.ANSWERED), int(ProbeOutcome.UNREADABLE)
 
 
 def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
@@ -52,7 +53,7 @@ def note_timeouts(
         return memory
     probes = telemetry.probes
     late = probes.outcome == _TIMED_OUT
-    if not (bool(late.any()) or bool(memory["timeouts"].any())):
+    if not (some_in(late) or some_in(memory["timeouts"])):
         return memory
     count = np.array(memory["timeouts"], dtype=np.int64)
     since_at_s = np.array(memory["since_at_s"], dtype=np.float64)
@@ -61,7 +62,7 @@ def note_timeouts(
     np.add.at(count, at, 1)
     np.minimum.at(since_at_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)
     moved = _stepped(telemetry, fresh, since_at_s) | (progressed_at_s > since_at_s)
-    fleet, slot = np.nonzero(np.isin(probes.outcome, _IN_TIME))
+    fleet, slot = np.nonzero((probes.outcome == _ANSWERED) | (probes.outcome == _UNREADABLE))
     moved[fleet, probes.replica[fleet, slot]] = True
     count[moved], since_at_s[moved] = 0, np.inf
     return {"timeouts": count, "since_at_s": since_at_s}
@@ -72,7 +73,7 @@ def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
     if not memory:
         return None
     silent = np.asarray(memory["timeouts"], dtype=np.int64) >= timeouts
-    return silent if bool(silent.any()) else None
+    return silent if some_in(silent) else None
 
 
 def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flags:

@@ -11,12 +11,14 @@ all of them go. Then the rest is the kernel. Where more do it is the kernel that
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
-from controller.cells import kernel_count
+from controller.cells import kernel_count, some_at
 from controller.detect.as_certified import Subjects
 from controller.detect.clauses import applies, identity_clauses
 from controller.detect.detector import AlarmState, DetectorState
@@ -33,10 +35,13 @@ def wrong_builds(severe: Flags, case: Case) -> Flags | None:
 
     severe: alarms that move traffic.
     """
-    found = severe & _identity(case.setup.contract)
+    contract = case.setup.contract
+    if not some_at(severe, identity_clauses(contract)):
+        return None
+    found = severe & _identity(contract)
     if not bool(found.any()):
         return None
-    away, cap_ratio = case.estimate.state.quarantined, case.setup.contract.ejection_cap_ratio
+    away, cap_ratio = case.estimate.state.quarantined, contract.ejection_cap_ratio
     gone = case.ready & (away | found.any(axis=(2, 3)))
     present, out = (kernel_count(flags, case.owner, case.kernels) for flags in (case.ready, gone))
     return np.asarray(found & (out <= most_away(present, cap_ratio))[:, case.owner, None, None])
@@ -59,7 +64,7 @@ def kernels_restated(
     ``state`` after quarantine.
     """
     places = identity_clauses(case.setup.contract)
-    if not (bool(judged.alarm[..., places].any()) or bool(state.condemned[..., places].any())):
+    if not (some_at(judged.alarm, places) or some_at(state.condemned, places)):
         return judged, memory
     ill = (judged.alarm | state.condemned) & _identity(case.setup.contract)
     here = case.ready & ~state.quarantined
@@ -71,6 +76,7 @@ def kernels_restated(
     return _without(judged, memory, back, case.setup)
 
 
+@lru_cache(maxsize=64)
 def _identity(contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [S, C]: clauses on which build a server is, where they apply."""
     return np.asarray((contract.source == Source.FINGERPRINT) & applies(contract))

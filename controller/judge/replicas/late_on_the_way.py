@@ -14,13 +14,16 @@ its kernel, so one whose kernel has too few breaks nothing, however long its way
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import Source
 from contracts.units import MS_PER_S
-from controller.cells import kernel_count, some_within
+from controller.cells import kernel_count, some_in, some_within
 from controller.detect.clauses import moves_traffic, replica_places
 from controller.detect.detector import floats
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
@@ -56,42 +59,64 @@ def late_on_the_way(case: Case) -> Late | None:
     """Who is, and on which clauses; None: nobody. A way as long as the objective leaves no answer in time."""
     contract, state = case.setup.contract, case.estimate.state
     late_s = case.estimate.late_s * case.ready
-    if not bool(late_s.any()):
+    if not some_in(late_s):
         return None
-    judged = (contract.source == Source.LATENCY) & contract.is_rate & moves_traffic(contract)
-    judged &= np.isin(contract.column, FROM_REQUEST)
-    objective_s = np.where(judged, contract.threshold / MS_PER_S, np.inf)
-    way_s = late_s[:, :, None, None]
-    beyond = excess_of_sums(case.verdicts.replicas.judged, contract) > 0.0
-    found = beyond & (way_s >= LEAST_RATIO * objective_s)
-    found |= (way_s >= objective_s) & replica_places(contract)
-    found &= _counted(case)[:, :, None]
+    found = _breaking(late_s, case)
     if not bool(found.any()):
         return None
     zone = struck_zones(some_within(found, 2), case)
     unknown = np.isnan(state.way_s).any(axis=2) & zone & case.ready & ~state.quarantined
     unknown &= of_weighted(case)
-    if bool(unknown.any()):
+    if some_in(unknown):
         found |= unknown[:, :, None, None] & found.any(axis=1, keepdims=True)
     passed_s = state.now_s[:, None] - state.overloaded_at_s
     return Late(clauses=found, zone=zone, overloaded=passed_s < contract.window_s)
 
 
-def _counted(case: Case) -> Flags:
-    """bool [B, R, C]: a replica would break the clause if all late answers of its kernel were its own, by
-    what the gateway counted of late; True where nobody counted, or what is late there is excused.
+def _breaking(late_s: NDArray[np.float64], case: Case) -> Flags:
+    """bool [B, R, S, C]: the way of ``late_s`` [B, R], with what the replica shows, breaks the clause."""
+    contract, judged = case.setup.contract, case.verdicts.replicas.judged
+    found = np.zeros(judged.shape[:-1], dtype=np.bool_)
+    fleet, replica = at = np.nonzero(late_s > 0.0)  # few: of the others nothing is looked at
+    mine, way_s, objective_s = judged[at], late_s[at][:, None, None], _objective_s(contract)
+    broken = (excess_of_sums(mine, contract) > 0.0) & (way_s >= LEAST_RATIO * objective_s)
+    broken |= (way_s >= objective_s) & replica_places(contract)
+    counted = _counted(mine[..., COUNT].max(axis=1), fleet, replica, case)
+    found[at] = broken & counted[:, None]
+    return found
+
+
+@lru_cache(maxsize=64)
+def _objective_s(contract: CompiledContract) -> NDArray[np.float64]:
+    """float64 [C]: of clauses on answers' times that move traffic; inf of all others."""
+    judged = (contract.source == Source.LATENCY) & contract.is_rate & moves_traffic(contract)
+    judged &= np.isin(contract.column, FROM_REQUEST)
+    return np.where(judged, contract.threshold / MS_PER_S, np.inf)
+
+
+@lru_cache(maxsize=64)
+def _alike(contract: CompiledContract) -> Flags:
+    """bool [C, C]: both on the same time of answers."""
+    latency = contract.source == Source.LATENCY
+    return np.asarray(latency & latency[:, None] & (contract.column == contract.column[:, None]))
+
+
+def _counted(
+    own: NDArray[np.float64], fleet: NDArray[np.int64], replica: NDArray[np.int64], case: Case
+) -> Flags:
+    """bool [N, C]: the ``replica`` [N] of the ``fleet`` [N], which was judged by ``own`` [N, C] observations,
+    would break the clause if all late answers of its kernel were its own, by what the gateway counted of
+    late; True where nobody counted, or what is late there is excused.
     """
     contract, known = case.setup.contract, late_of_kernels(case)
     if known is None:
-        return np.ones((*case.ready.shape, len(contract.clause_ids)), dtype=np.bool_)
+        return np.ones(own.shape, dtype=np.bool_)
     overload, counted = case.estimate.overload, known.sum(axis=2)  # [B, K, C, 4]
-    count, latency = counted[..., COUNT], contract.source == Source.LATENCY
-    alike = latency & latency[:, None] & (contract.column == contract.column[:, None])
+    count = counted[..., COUNT]
     late_ratio = counted[..., OVER] / np.maximum(count, 1.0)
     excused = (overload.now_s[:, None] - overload.overloaded_at_s < overload.window_s)[:, :, None]
-    most = np.where((count > 0.0) & ~excused, late_ratio * (count @ alike), np.inf)[:, case.owner]
-    own = case.verdicts.replicas.judged[..., COUNT].max(axis=2)
-    return np.asarray(most > contract.rate_limit * own)
+    most = np.where((count > 0.0) & ~excused, late_ratio * (count @ _alike(contract)), np.inf)
+    return np.asarray(most[fleet, case.owner[replica]] > contract.rate_limit * own)
 
 
 def late_of_kernels(case: Case) -> Sums | None:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.cells import kernel_count, some_within
+from controller.cells import kernel_count, some_at, some_in, some_within
 from controller.detect.clauses import clock_clauses
 from controller.detect.sums import COUNT, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
@@ -58,7 +58,7 @@ def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags |
     None: there is nothing to attribute.
     """
     places = clock_clauses(case.setup.contract)
-    if alarms is None or not places.size or not bool(alarms.severe[..., places].any()):
+    if alarms is None or not places.size or not some_at(alarms.severe, places):
         return alarms, None
     clocks = _clocks(alarms.severe[..., places], places, case)
     zones = zones_of(case.setup.layout.zones, len(case.owner))
@@ -129,4 +129,4 @@ def _drained(clocks: OwnClocks, faulty: Flags, zones: NDArray[np.int64], case: C
         inside = (zones == zone) & faulty
         proven = _kernels_of(clocks.proven & inside, case) >= LEAST_KERNELS
         drained |= inside & proven[:, None] & case.ready & ~clocks.proven & weighted
-    return drained if bool(drained.any()) else None
+    return drained if some_in(drained) else None

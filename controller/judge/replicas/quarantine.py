@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
+from controller.cells import some_in
 from controller.detect.clauses import failing_clauses, moves_traffic, slow_clauses
 from controller.judge.replicas.culprits import culprits_of
 from controller.judge.replicas.departures import (
@@ -40,6 +41,11 @@ from controller.judge.replicas.identity import wrong_builds
 from controller.judge.replicas.late_on_the_way import culprits_on_the_way, late_on_the_way
 from controller.judge.replicas.own_clock import attribute
 from controller.judge.replicas.quarantine_pass import (
+    DEPARTS,
+    ERRORS,
+    NONE,
+    RELAPSED,
+    ZONE,
     Bench,
     HungLimits,
     Progress,
@@ -96,16 +102,17 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     wanted, down = _wanted(alarms, hung, case)
     kept = hung
     if of_zone is not None:
-        wanted[of_zone & (wanted == QuarantineReason.NONE)] = QuarantineReason.ZONE
+        wanted[of_zone & (wanted == NONE)] = ZONE
         kept = hung | of_zone
     if alarms is not None:
         _tell_kinds(wanted, alarms, late, case.setup.contract)
     changes: dict[str, Any] = {}
     if acts:
         health = follow_health(_ill(down, condemned, severe, case), case)
-        relapsed = relapsing(altered(case.estimate.state, **health), case.owner)
+        followed = altered(case.estimate.state, **health) if health else case.estimate.state
+        relapsed = relapsing(followed, case.owner)
         if relapsed is not None:
-            wanted[relapsed & (wanted == QuarantineReason.NONE)] = QuarantineReason.RELAPSED
+            wanted[relapsed & (wanted == NONE)] = RELAPSED
         changes = health | _admitted_and_released(wanted, condemned, severe, Kept(kept, relapsed), case)
     state = altered(
         case.estimate.state,
@@ -130,10 +137,10 @@ def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
     """
     state = case.estimate.state
     ill = state.quarantined.copy()
-    if bool(ill.any()):
+    if some_in(ill):
         keep_ill(ill, down, condemned, severe, moves_traffic(case.setup.contract))
         before_s = (state.now_s - case.estimate.since_s)[:, None]
-        own = ~np.isin(state.quarantine_reason, (QuarantineReason.ZONE, QuarantineReason.RELAPSED))
+        own = (state.quarantine_reason != ZONE) & (state.quarantine_reason != RELAPSED)
         ill |= state.quarantined & own & (state.quarantined_at_s >= before_s)
     return ill
 
@@ -148,7 +155,7 @@ def _tell_kinds(
         (slow_clauses(contract), QuarantineReason.SLOW),
         (failing_clauses(contract), QuarantineReason.ERRORS),
     )
-    at = np.nonzero(wanted == QuarantineReason.DEPARTS)
+    at = np.nonzero(wanted == DEPARTS)
     if not at[0].size:
         return
     departs, told = alarms.departs[at].any(axis=1), wanted[at]
@@ -225,7 +232,9 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
     failures = telling_rows(case)
     failing_after = case.setup.options.failing_after
     ask_away(wanted, down, hung, departs, case.estimate.failing_now, failures, failing_after)
-    wanted[failing_between_answers(case) & (wanted == QuarantineReason.NONE)] = QuarantineReason.ERRORS
+    between = failing_between_answers(case)
+    if some_in(between):
+        wanted[between & (wanted == NONE)] = ERRORS
     return wanted, down
 
 
@@ -236,7 +245,7 @@ def _admitted_and_released(
     state, setup = case.estimate.state, case.setup
     most_rps = most_offered_rps(case)
     needed = spare(wanted, most_rps, case)
-    asked, away = bool(wanted.any()), bool(state.quarantined.any())
+    asked, away = some_in(wanted), some_in(state.quarantined)
     if not asked and not away:
         return {"needed": needed, "most_offered_rps": most_rps}
     bench = Bench(

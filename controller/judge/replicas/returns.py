@@ -25,13 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import ReplicaState
-from controller.cells import kernel_count
+from controller.cells import kernel_count, some_in
 from controller.detect.clauses import moves_traffic
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.own_clock import healthy_clocks, zones_of
 from controller.judge.replicas.quarantine_pass import MOST_BACKOFF, SLOW, ZONE, Bench
 from controller.state import ControllerState
 
+# Plain integers: comparing with an enumeration takes longer.
+_DRAINING, _ABSENT = int(ReplicaState.DRAINING), int(ReplicaState.ABSENT)
 #: Present time of being well over the last one from which a replica is trusted again.
 TRUST = 1.5
 #: A time of health longer than this is a long one, and no measure of the next.
@@ -51,9 +53,10 @@ def follow_health(ill: Flags, case: Case) -> dict[str, Any]:
     """
     state = case.estimate.state
     was_well, well, now_s = state.well_since_at_s < NOT_WELL_S, case.ready & ~ill, state.now_s[:, None]
-    if not bool((was_well != well).any()):
+    if not some_in(was_well != well):
         return {}
-    planned = np.isin(case.telemetry.replica_state, (int(ReplicaState.DRAINING), int(ReplicaState.ABSENT)))
+    replica_state = case.telemetry.replica_state
+    planned = (replica_state == _DRAINING) | (replica_state == _ABSENT)
     time_s = now_s - state.well_since_at_s
     fell_ill = was_well & ~well & ~planned
     least_s = CAUTION * case.setup.contract.window_s / TRUST
@@ -68,7 +71,7 @@ def relapsing(state: ControllerState, owner: NDArray[np.int64]) -> Flags | None:
     """bool [B, R]: well, but not yet for long enough after an illness, unlike some other of its kernel
     (``owner`` [R]); None: nobody ever had one.
     """
-    if not bool(state.was_well_s.any()):
+    if not some_in(state.was_well_s):
         return None
     well_s = state.now_s[:, None] - state.well_since_at_s
     waits = (well_s >= 0.0) & (well_s < TRUST * state.was_well_s)
@@ -86,7 +89,7 @@ def who_waits(bench: Bench, condemned: Flags, case: Case) -> Flags:
     condemned: bool [B, R, S, C].
     """
     away = _slow(bench)
-    if not bool(away.any()):
+    if not some_in(away):
         return away
     now_s, options = case.estimate.state.now_s[:, None], case.setup.options
     least_s = PATIENCE * options.readmit_after_s * np.minimum(bench.times, MOST_BACKOFF)

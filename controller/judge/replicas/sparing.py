@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.telemetry import Source
+from controller.cells import some_in
 from controller.detect.clauses import failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, OVER, excess_of_sums
 from controller.fleet import Stage
@@ -64,7 +65,7 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     They are taken back from ``wanted`` [B, R], where who was needed and may go now is noted.
     """
     before = case.estimate.state.needed
-    if not (bool(wanted.any()) or bool(before.any())):
+    if not (some_in(wanted) or some_in(before)):
         return before.copy()  # ``recall`` writes to it
     asks = _who_asks(wanted, case)
     needed = np.zeros_like(asks)
@@ -115,12 +116,15 @@ def _as_ill_as_its_kernel(bench: Bench, case: Case) -> Flags:
     whatever slice, and the kernel serves all the same.
     """
     departed = bench.quarantined & (bench.reason == DEPARTS)
-    if not bool(departed.any()):
+    if not some_in(departed):
         return np.asarray(departed)
     state, moves = case.estimate.state, moves_traffic(case.setup.contract)
-    own = np.asarray((state.replica_condemned & moves).any(axis=2))
-    shared = np.asarray((state.condemned & moves).any(axis=2))[:, case.owner]
-    return np.asarray(departed & of_weighted(case) & own.any(axis=2) & ~(own & ~shared).any(axis=2))
+    fleet, replica = np.nonzero(departed)  # few: of the others nothing is looked at
+    own = np.asarray((state.replica_condemned[fleet, replica] & moves).any(axis=1))  # [N, C]
+    shared = np.asarray((state.condemned[fleet, case.owner[replica]] & moves).any(axis=1))
+    as_ill = own.any(axis=1) & ~(own & ~shared).any(axis=1)
+    departed[fleet, replica] = of_weighted(case)[fleet, replica] & as_ill
+    return np.asarray(departed)
 
 
 def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
@@ -131,13 +135,15 @@ def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
     """
     state = case.estimate.state
     asked = (wanted == ERRORS) | (state.needed & (wanted == NONE))
-    if bool(asked.any()):
+    if some_in(asked):
         asked &= ~failing_between_answers(case)
         contract = case.setup.contract
         excess = excess_of_sums(case.verdicts.replicas.judged[asked], contract)
         fails = (excess[..., failing_clauses(contract)] > 0.0).any(axis=(1, 2))
         wanted[asked] = np.where(fails, ERRORS, NONE)
-    return np.asarray((_sparable(wanted) | np.isin(wanted, _SLOW)) & case.ready & ~state.quarantined)
+    return np.asarray(
+        (_sparable(wanted) | (wanted == SLOW) | (wanted == ZONE)) & case.ready & ~state.quarantined
+    )
 
 
 def _sparable(reason: NDArray[np.int64]) -> Flags:

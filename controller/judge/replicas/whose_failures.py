@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from controller.cells import kernel_count
+from controller.cells import kernel_count, some_at, some_in
 from controller.detect.clauses import failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
@@ -59,7 +59,7 @@ def proven_departures(alarms: Alarms, case: Case) -> Alarms:
     contract, judged = case.setup.contract, case.verdicts.replicas.judged
     chance, departs = (1.0 - contract.alarm_confidence) / _LOOKS, alarms.departs
     failing = failing_clauses(contract)
-    if not bool(departs[..., failing].any()):
+    if not some_at(departs, failing):
         return alarms
     departs = departs.copy()
     for c in failing:
@@ -98,10 +98,10 @@ def failing_with_their_zone(case: Case) -> Flags | None:
     """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: nobody."""
     state, contract = case.estimate.state, case.setup.contract
     out = state.quarantined & (state.quarantine_reason == ERRORS)
-    if not bool(out.any()):
+    if not some_in(out):
         return None
     inside = struck_zones(out, case) & case.ready & ~state.quarantined
-    if not bool(inside.any()):
+    if not some_in(inside):
         return None
     found = np.zeros((*inside.shape, len(contract.slices), len(contract.clause_ids)), dtype=np.bool_)
     for c in failing_clauses(contract):

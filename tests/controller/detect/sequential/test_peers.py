@@ -61,8 +61,8 @@ def test_as_many_peers_count_as_served_anybody_lately() -> None:
     latest[0, 1, 0, COUNT], sums[1, 0, 0, COUNT] = 3.0, 1.0
     latest[2, :, 1, COUNT], sums[2, :, 1, COUNT] = 9.0, 9.0
     latest[3, :, 0, COUNT], latest[4, 1, 0, COUNT] = LEAST_RECEIVED, 1.0
-    received = np.full(6, 7)
-    count_peers(received, sums, latest, owner, traffic)
+    received, news = np.full(6, 7), sums[..., COUNT].any(axis=2)
+    count_peers(received, sums, news, latest, owner, traffic)
     assert received.tolist() == [1, 1, 2, 2, 0, 1]
 
 
