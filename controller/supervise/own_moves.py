@@ -36,7 +36,8 @@ from controller.ports import Observation, PolicyState, Proposal
 from controller.state import ControllerState
 from controller.supervise.gate import Supervised
 from controller.supervise.harm import tolerated_late
-from controller.supervise.own_moves_pass import find_open, watch
+from controller.supervise.own_moves_blocks import find_open
+from controller.supervise.own_moves_pass import watch
 from controller.supervise.own_moves_records import Block, Counted, Found, Law, MovesMemory, OwnMove, Standing
 
 #: Plain integers: comparing with an enumeration takes longer.

@@ -143,3 +143,13 @@ def _remember(past, seen, most):
     if past[1, 0] >= most:
         past[0, 0], past[0, 1] = past[1, 0], past[1, 1]
         past[1, 0], past[1, 1] = 0.0, 0.0
+
+
+@compiled
+def find_open(open_cells, certified, violated, ready):
+    """Fill in ``Standing.open_cells`` from what is known of cells [B, K, S] and of kernels [B, K]."""
+    for b in range(open_cells.shape[0]):
+        for s in range(open_cells.shape[1]):
+            for k in range(open_cells.shape[2]):
+                alive = ready[b, k] > 0
+                open_cells[b, s, k] = alive and certified[b, k, s] and not violated[b, k, s]

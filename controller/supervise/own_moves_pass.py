@@ -33,16 +33,6 @@ FORGIVE_S = 3600.0
 
 
 @compiled
-def find_open(open_cells, certified, violated, ready):
-    """Fill in ``Standing.open_cells`` from what is known of cells [B, K, S] and of kernels [B, K]."""
-    for b in range(open_cells.shape[0]):
-        for s in range(open_cells.shape[1]):
-            for k in range(open_cells.shape[2]):
-                alive = ready[b, k] > 0
-                open_cells[b, s, k] = alive and certified[b, k, s] and not violated[b, k, s]
-
-
-@compiled
 def watch(memory, counted, standing, law, found):
     """One tick: take in ``counted`` and the table in force, and put into ``found`` what must not go on.
 
