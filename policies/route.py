@@ -216,8 +216,24 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> Certificate |
     if found.subject_sha256 != builtin_sha256(baseline):
         expected = f"subject_sha256 {builtin_sha256(baseline)}, of {baseline} as it is set today"
         raise _refused(str(place), "subject_sha256", expected, found.subject_sha256, next_step)
+    _refuse_failing(found, baseline, place)
     refuse_unless_passing(found, meta, str(place), file)
     return found
+
+
+def _refuse_failing(found: Certificate, baseline: str, place: Path) -> None:
+    """DocumentError where the baseline itself broke clauses: no training of the policy mends that."""
+    failed = [one.id for one in found.clauses if not one.passed]
+    if found.passed and not failed:
+        return
+    expected = f"a passing certificate of {baseline}, which takes over where the policy breaks a clause"
+    hint = (
+        f"{baseline} does not keep this meta-contract on this fleet: write it with another baseline "
+        f"(`selvage policy suite --baseline {KnownGoodPolicy().policy_id}` needs no certificate), and "
+        "certify the policy under that one"
+    )
+    actual = f"failed: {', '.join(failed) or 'the suite as a whole'}"
+    raise _refused(str(place), "passed", expected, actual, hint)
 
 
 def _check_artefact(document: RoutePolicy, file: str) -> None:

@@ -18,6 +18,7 @@ from contracts.loading.shipped import LIBRARY, SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import load_artefact
 from policies.certify.artifact_files import Artefact, drives_as, named_meta, refuse_other_meta
+from policies.route import refuse_uncertified_baseline
 from policies.supervised import load_meta
 from scripts.cli.options import name_of_document
 from scripts.output import ready_folder, write_whole
@@ -50,6 +51,8 @@ def route(
     loaded = load_artefact(artefact, allow_uncertified=mode == "observe")
     file = resolve_uri(scenario, "selvage policy route")
     kept = _kept_by(loaded, meta, mode)
+    if mode == "enforce":
+        refuse_uncertified_baseline(load_as(MetaContract, kept), kept)
     spec = _pinned(_spec(loaded, file, mode, name), (loaded.file, kept), out)
     made = RoutePolicy(metadata=Metadata(name=name), spec=spec)
     ready_folder(out.parent)

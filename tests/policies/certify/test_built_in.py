@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
 from contracts.documents import MetaContract
+from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
 from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
@@ -21,3 +28,19 @@ def test_the_shipped_baseline_is_certified_as_it_is_set_today() -> None:
     """Its certificate ships, keeps every clause of the shipped meta-contract and is of today's settings."""
     place = resolve_uri(SHIPPED_META, "tests")
     refuse_uncertified_baseline(load_as(MetaContract, place), place)
+
+
+def test_a_baseline_that_failed_is_named_with_the_way_out(tmp_path: Path) -> None:
+    """What takes over broke a clause: the clause, and a baseline that needs no certificate, are said."""
+    shipped = resolve_uri(SHIPPED_META, "tests")
+    place = Path(shutil.copy(shipped, tmp_path))
+    name = "hysteresis-certificate.json"
+    (tmp_path / "policies").mkdir()
+    found = json.loads((shipped.parent / "policies" / name).read_text())
+    found["passed"] = found["clauses"][0]["passed"] = False
+    (tmp_path / "policies" / name).write_text(json.dumps(found))
+    with pytest.raises(DocumentError) as caught:
+        refuse_uncertified_baseline(load_as(MetaContract, place), place)
+    told = str(caught.value)
+    assert f"failed: {found['clauses'][0]['id']}" in told
+    assert "--baseline fixed_known_good" in told

@@ -28,6 +28,13 @@ def run(*words: str | Path) -> Result:
     return result
 
 
+def refused(words: list[str]) -> str:
+    """What ``selvage words`` says where it refuses."""
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2, result.output
+    return result.output
+
+
 def route_document(manifest: Path, scenario: Path, mode: str, *more: str | Path) -> Path:
     """The RoutePolicy that ``selvage policy route`` writes for the own pool."""
     place = scenario.with_name(f"{mode}.yaml")
@@ -77,3 +84,6 @@ def test_an_own_policy_is_certified_and_drives_an_own_route(
     run("contract", "validate", manifest, meta, tmp_path / "enforce.yaml")
     by_name = run("simulate", scenario, "--policy", f"learned:artefact={manifest}", "--json")
     assert json.loads(by_name.stdout)["episodes"]
+    held.unlink()
+    route = ["policy", "route", str(manifest), str(scenario), "--mode", "enforce", "--out", str(driving)]
+    assert "hysteresis-certificate.json" in refused(route)
