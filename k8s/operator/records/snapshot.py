@@ -100,8 +100,8 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     """What ``config`` holds; whatever cannot be read is left out and said."""
     if config is None:
         return Snapshot(documents=None, state="")
-    data: dict[str, Any] = {**(config.get("data") or {}), **(config.get("binaryData") or {})}
-    read = _Reading()
+    read, nothing = _Reading(), dict[str, Any]()
+    data = read.part("fields", lambda: _fields(config), nothing)
     documents = read.part("documents", lambda: _documents(data.get(_DOCUMENTS, "")), None)
     slots: Slots = read.part("places", lambda: _slots(data.get(_SLOTS, "{}")), _NOBODY)
     text = read.part("state", lambda: _unpacked(base64.b64decode(data.get(_STATE, ""))), "")
@@ -113,6 +113,10 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     whole = not (read.failed("state") or read.failed("places"))
     problem = "; ".join(read.problems.values())
     return Snapshot(documents=documents, state=text if whole else "", problem=problem, slots=slots)
+
+
+def _fields(config: Manifest) -> dict[str, Any]:
+    return {**(config.get("data") or {}), **(config.get("binaryData") or {})}
 
 
 @dataclass(frozen=True, slots=True)
