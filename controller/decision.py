@@ -49,9 +49,7 @@ class Decision:
     degraded: NDArray[np.bool_]  # [B], it has been silent for too long: known good
 
     quarantined: NDArray[np.bool_]  # [B, R]
-    quarantine_reason: NDArray[
-        np.int64
-    ]  # [B, R], a ``controller.judge.replicas.quarantine.QuarantineReason``
+    quarantine_reason: NDArray[np.int64]  # [B, R], a ``judge.replicas.quarantine.QuarantineReason``
     replica_alarm: NDArray[np.bool_]  # [B, R, S, C]
     judged: NDArray[np.float64]  # [B, K, S, C, 4], sums behind the verdicts on kernels
     replica_judged: NDArray[np.float64]  # [B, R, S, C, 4], sums behind the verdicts on replicas

@@ -56,9 +56,7 @@ class ControllerState:
 
     right_in_a_row: NDArray[np.int64]  # [B, R], scrapes that state the right build: ``perceive.identity``
     quarantined: NDArray[np.bool_]  # [B, R]
-    quarantine_reason: NDArray[
-        np.int64
-    ]  # [B, R], a ``controller.judge.replicas.quarantine.QuarantineReason``
+    quarantine_reason: NDArray[np.int64]  # [B, R], a ``judge.replicas.quarantine.QuarantineReason``
     quarantined_at_s: NDArray[np.float64]  # [B, R]
     quarantines: NDArray[np.int64]  # [B, R], times so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
