@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from policies.registry import make_configuration
 from tests.live.observe.test_traffic import LAYOUT
 from tests.support.fleets.builders import make_fleet, make_layout, no_probes
 from tests.support.fleets.worlds import script
+from tests.support.servers.listening import answered_by
 from tests.support.servers.prometheus_text import metrics_text
 from tests.support.servers.scraped_server import METRICS
 
@@ -184,15 +185,8 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answered_by(Handler) as url:
+        yield url
 
 
 def says(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:

@@ -6,12 +6,11 @@ import http.client
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from tests.support.cluster.granted import RUNNER, rights
 from tests.support.cluster.kube_api import free_port
 from tests.support.guarded import guarded
 from tests.support.servers.drilled_server import ENGINE_ENVIRONMENT, START_S, engine_command
+from tests.support.servers.listening import answered_by
 
 PATIENCE_S = 60.0
 TOKEN = "a-token-of-the-tests-alone"
@@ -289,12 +289,5 @@ def gateway(world: DrillWorld) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answered_by(Handler) as url:
+        yield url

@@ -6,6 +6,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -81,3 +82,18 @@ def listening(
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@dataclass(slots=True)
+class _Nothing:
+    """Known to handlers that need nothing told."""
+
+    url: str = ""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def answered_by(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The URL at which ``handler`` answers."""
+    with listening(_Nothing(), handler) as known:
+        yield known.url
