@@ -93,7 +93,7 @@ def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Cas
     """
     alive = note_answers_after(bench, case)
     sparable, soon = _sparable(bench.reason), alive | (bench.reason == RELAPSED)
-    away = bench.quarantined & (sparable | _as_ill_as_its_kernel(bench, case)) & case.ready
+    away = bench.quarantined & (sparable | _as_unhealthy_as_its_kernel(bench, case)) & case.ready
     for b in np.flatnonzero(away.any(axis=1)):
         each_rps, offered_rps, rest_rps = _loads(case, b, bench.quarantined[b])
         for r in np.flatnonzero(away[b]):
@@ -111,7 +111,7 @@ def _is_last(bench: Bench, case: Case, b: int, r: int) -> bool:
     return bench.reason[b, r] == RELAPSED and not peers.any()
 
 
-def _as_ill_as_its_kernel(bench: Bench, case: Case) -> Flags:
+def _as_unhealthy_as_its_kernel(bench: Bench, case: Case) -> Flags:
     """bool [B, R]: went because it departed, on clauses that by now its whole kernel is condemned for, on
     whatever slice, and the kernel serves all the same.
     """
@@ -122,8 +122,8 @@ def _as_ill_as_its_kernel(bench: Bench, case: Case) -> Flags:
     fleet, replica = np.nonzero(departed)  # few: of the others nothing is looked at
     own = np.asarray((state.replica_condemned[fleet, replica] & moves).any(axis=1))  # [N, C]
     shared = np.asarray((state.condemned[fleet, case.owner[replica]] & moves).any(axis=1))
-    as_ill = own.any(axis=1) & ~(own & ~shared).any(axis=1)
-    departed[fleet, replica] = of_weighted(case)[fleet, replica] & as_ill
+    as_unhealthy = own.any(axis=1) & ~(own & ~shared).any(axis=1)
+    departed[fleet, replica] = of_weighted(case)[fleet, replica] & as_unhealthy
     return np.asarray(departed)
 
 
