@@ -65,7 +65,6 @@ ALLOWED = {
     "_ill": "as ill",
     "fell_ill": "as ill",
     "keep_ill": "as ill",
-    "_as_ill_as_its_kernel": "as ill",
     "ill_s": "as ill, in tests",
     "ill_from": "as ill, in tests",
     "ill_until": "as ill, in tests",
