@@ -153,7 +153,13 @@ def test_a_stopped_seed_is_the_last_one(
         "--out",
         str(tmp_path / "out"),
     ]
-    done = CliRunner().invoke(app, words)
+    before = signal.signal(
+        number, signal.default_int_handler
+    )  # where tests began in the background it is ignored
+    try:
+        done = CliRunner().invoke(app, words)
+    finally:
+        signal.signal(number, before)
     assert (began, done.exit_code) == ([0], 128 + number), done.output
     assert done.stderr.splitlines()[-1].startswith("interrupted: nothing was finished")
     assert "Traceback" not in done.output
