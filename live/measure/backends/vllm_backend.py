@@ -33,7 +33,7 @@ from live.measure.prompts import Prompt
 
 _STAGED = {
     HOME / "faults" / "vllm_worker.py": "selvage_vllm_worker.py",
-    HOME / "live" / "measure" / "vllm_driver.py": "selvage_vllm_driver.py",
+    Path(__file__).with_name("vllm_driver.py"): "selvage_vllm_driver.py",
 }
 _MODEL_LEN = 1024
 #: Scores travel in files; few prompts at a time stay in the page cache and never reach the disk.
