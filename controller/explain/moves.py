@@ -139,7 +139,7 @@ def _against(
     kernel, s = place
     name, judgement = setup.layout.kernels[kernel], decision.judgement
     condemned = after.condemned[fleet, kernel, s] | judgement.alarm[fleet, kernel, s]
-    severe = condemned & (moves_traffic(setup.contract) | setup.contract.hard)
+    severe = condemned & moves_traffic(setup.contract)
     found = [f"{setup.contract.clause_ids[c]} on {name}" for c in np.flatnonzero(severe)]
     if judgement.down[fleet, kernel]:
         found.append(f"{name} fails or hangs as a whole")

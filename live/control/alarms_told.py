@@ -34,7 +34,7 @@ class AlarmTeller:
         self._passive: Mapping[tuple[str, str], PassiveAlarm] = {}
         self._clauses: dict[Place, ClauseEvidence] = {}
         self._alarm = b""
-        moves = moves_traffic(setup.contract) | setup.contract.hard
+        moves = moves_traffic(setup.contract)
         self._informing = {
             name for name, moving in zip(setup.contract.clause_ids, moves, strict=True) if not moving
         }
@@ -45,17 +45,11 @@ class AlarmTeller:
 
     def _of_passive(self) -> list[str]:
         before, self._passive = self._passive, self._watch.in_force()
-        over = [asdict(before[place]) | {"began": False} for place in before.keys() - self._passive.keys()]
-        begun = [asdict(self._passive[place]) for place in self._passive.keys() - before.keys()]
-        changed = sorted((*begun, *over), key=lambda one: (one["replica"], one["signal"]))
-        return [passive_line(one) for one in changed]
+        return [passive_line(one) for one in _changed(before, self._passive)]
 
     def _of_scrapes(self) -> list[str]:
         before, self._notes = self._notes, {} if self._scrapes is None else self._scrapes.in_force()
-        over = [asdict(before[place]) | {"began": False} for place in before.keys() - self._notes.keys()]
-        begun = [asdict(self._notes[place]) for place in self._notes.keys() - before.keys()]
-        changed = sorted((*begun, *over), key=lambda one: (one["replica"], one["what"]))
-        return [scrapes_line(one) for one in changed]
+        return [scrapes_line(one) for one in _changed(before, self._notes)]
 
     def _of_clauses(self, turn: Turn) -> list[str]:
         if turn.decision is None:
@@ -76,6 +70,16 @@ class AlarmTeller:
             f"alarm {one.clause_id} on {one.kernel}/{one.slice}: {one.estimate:.4g} against {one.limit:.4g} "
             f"from {one.observations:.0f} observations{informs}"
         )
+
+
+def _changed(
+    before: Mapping[tuple[str, str], PassiveAlarm | ScrapeNote],
+    now: Mapping[tuple[str, str], PassiveAlarm | ScrapeNote],
+) -> list[dict[str, Any]]:
+    """What began or is over (``began`` False), by replica and name."""
+    over = {place: asdict(one) | {"began": False} for place, one in before.items() if place not in now}
+    begun = {place: asdict(one) for place, one in now.items() if place not in before}
+    return [row for _, row in sorted({**over, **begun}.items())]
 
 
 def scrapes_line(note: Mapping[str, Any]) -> str:

@@ -171,10 +171,10 @@ class PassiveJournal:
         for change in self.watch.changes():
             self.log.alarmed(change, turn.at_s)
             self.watch.drop(1)
-        for note in self.scrapes.changes() if self.scrapes else ():
-            assert self.scrapes is not None
-            self.log.noted(note, turn.at_s)
-            self.scrapes.drop(1)
+        if self.scrapes is not None:
+            for note in self.scrapes.changes():
+                self.log.noted(note, turn.at_s)
+                self.scrapes.drop(1)
 
 
 def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:

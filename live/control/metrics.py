@@ -156,7 +156,7 @@ class ControllerMetrics:
         told = np.where(known | decision.judgement.alarm[0], decision.judgement.alarm[0], np.nan)
         applies = contract.applies.T[None]
         changed = applies & ~np.equal(told, self._clauses) & ~(np.isnan(told) & np.isnan(self._clauses))
-        moving = moves_traffic(contract) | contract.hard
+        moving = moves_traffic(contract)
         for k, s, c in np.argwhere(changed):
             names = layout.kernels[k], layout.slices[s], contract.clause_ids[c], str(bool(moving[c])).lower()
             self._clause.labels(*names).set(told[k, s, c])
