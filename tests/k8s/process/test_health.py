@@ -46,12 +46,12 @@ def test_probes_are_answered_while_something_is_compiled() -> None:
         assert asking.get("/metrics").status_code == 404
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has one family of addresses")
 def test_probes_are_answered_on_either_family() -> None:
-    """A pod of a cluster with IPv6 alone is asked at an address of that."""
-    assert any_address() == "::"
+    """A pod of a cluster with IPv6 alone is asked at an address of that; a host may have IPv4 alone."""
+    both = socket.has_dualstack_ipv6()
+    assert any_address() == ("::" if both else "0.0.0.0")
     with health_served(ReplicaHealth(), 0) as port:
-        for host in ("127.0.0.1", "[::1]"):
+        for host in ("127.0.0.1", *(["[::1]"] if both else [])):
             assert httpx.get(f"http://{host}:{port}/healthz").status_code == 200
 
 
