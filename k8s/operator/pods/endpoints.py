@@ -30,8 +30,6 @@ from k8s.operator.pods.pod_facts import (
     serves,
 )
 
-#: What is known of pods is used beside what is found behind backends.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendEndpoint:

@@ -100,8 +100,8 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     """What ``config`` holds; whatever cannot be read is left out and said."""
     if config is None:
         return Snapshot(documents=None, state="")
-    read, nothing = _Reading(), dict[str, Any]()
-    data = read.part("fields", lambda: _fields(config), nothing)
+    read = _Reading()
+    data: dict[str, Any] = read.part("fields", lambda: _fields(config), {})
     documents = read.part("documents", lambda: _documents(data.get(_DOCUMENTS, "")), None)
     slots: Slots = read.part("places", lambda: _slots(data.get(_SLOTS, "{}")), _NOBODY)
     text = read.part("state", lambda: _unpacked(base64.b64decode(data.get(_STATE, ""))), "")
