@@ -22,6 +22,7 @@ SHIPPED_MODEL = Path(__file__).resolve().parents[2] / "contracts" / "library" / 
 _HEADER_LIMIT_BYTES = 32 * 2**20
 _MOST_AXES, _MOST_NUMBERS = 16, 2**48
 _WIDTH_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_NARROW_BYTES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5}
 
 
 def find_checkpoint(model: str) -> Path:
@@ -56,9 +57,11 @@ def weights_bytes(folder: Path, kernel: Kernel) -> int:
         return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     options = {option.name: option.value for option in kernel.options}
     width = _WIDTH_BYTES[str(options.get("dtype", "bfloat16"))]
-    narrow = 1 if str(options.get("quantization", "")).startswith("fp8") else width
+    quantised = str(options.get("quantization", "")).partition("_")[0]
+    narrow = _NARROW_BYTES.get(quantised, width)
     return sum(
-        numbers * (narrow if name.endswith("_proj.weight") else width) for name, numbers in _sizes(folder)
+        int(numbers * (narrow if name.endswith("_proj.weight") else width))
+        for name, numbers in _sizes(folder)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from contracts.documents.profile import Condition, KernelProfile, MeasuredMetric
 
@@ -10,10 +10,10 @@ _PAGE = """\
 # Measured drift
 
 What each kernel does to the next-token distributions of the reference model, and what each fault adds.
-Every number on this page comes from the profiles in `contracts/library/profiles`; this page is the output of
+Every number on this page comes from the profiles in `{folder}`; this page is the output of
 
 ```sh
-selvage profile table contracts/library/profiles --page
+selvage profile table {folder} --page
 ```
 
 and the profiles are the output of the command in their `provenance` (one per kernel):
@@ -66,19 +66,30 @@ def drift_table(profiles: Sequence[KernelProfile], *, conditions: bool = False) 
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def drift_page(profiles: Sequence[KernelProfile]) -> str:
-    """The whole page: healthy kernels, every fault, notes, commands."""
+def drift_page(profiles: Sequence[KernelProfile], folder: str) -> str:
+    """The whole page of the profiles in ``folder``: healthy kernels, every fault, notes, commands."""
     ordered = sorted(profiles, key=lambda one: (_drift(one.spec.conditions[0]), one.spec.kernel))
     faulty = [one for one in ordered if len(one.spec.conditions) > 1]
     versions = {(v.name, v.version) for one in ordered for v in one.spec.provenance.versions}
     return _PAGE.format(
+        folder=folder,
         commands="\n".join(one.spec.provenance.command for one in ordered),
         hardware=", ".join(sorted({one.spec.provenance.hardware for one in ordered})),
         versions=", ".join(f"{name} {version}" for name, version in sorted(versions)),
         healthy=drift_table(profiles),
         faults="\n\n".join(f"### {one.spec.kernel}\n\n{condition_table(one)}" for one in faulty),
-        notes="\n".join(f"- {one.spec.kernel}: {note}" for one in ordered for note in one.spec.notes),
+        notes="\n".join(_noted(ordered)),
     )
+
+
+def _noted(profiles: Sequence[KernelProfile]) -> Iterator[str]:
+    """Every note once, with the kernels that it was made of."""
+    kernels: dict[str, list[str]] = {}
+    for profile in profiles:
+        for note in profile.spec.notes:
+            kernels.setdefault(note, []).append(profile.spec.kernel)
+    for note, names in kernels.items():
+        yield f"- {'every kernel' if len(names) == len(profiles) > 1 else ', '.join(names)}: {note}"
 
 
 def condition_table(profile: KernelProfile) -> str:

@@ -57,6 +57,7 @@ class Kernel:
     scheme: checkpoint made by ``backends.quantize``, or empty for the weights as they are. float_bits:
     width of the linear weights in use when they are plain floats, 0 when they are packed integers that
     the weight faults cannot edit. attention: attention implementation of the torch back end.
+    sequences: prompts of one length that the torch back end scores at a time.
     """
 
     name: str
@@ -67,10 +68,12 @@ class Kernel:
     float_bits: int = 0
     compiled: bool = False
     attention: str = "sdpa"
+    sequences: int = 1
     tags: tuple[str, ...] = field(default=())
 
 
-def _options(**values: str | int | bool) -> tuple[EngineOption, ...]:
+def engine_options(**values: str | int | bool) -> tuple[EngineOption, ...]:
+    """One option per argument, in order."""
     return tuple(EngineOption(name=name, value=value) for name, value in values.items())
 
 
@@ -85,95 +88,83 @@ _KV_E5M2 = RestartFault(
     name="regression-kv-e5m2",
     kind="kernel_regression",
     description="The same build restarted with its KV cache in fp8 e5m2.",
-    options=_options(kv_cache_dtype="fp8_e5m2"),
+    options=engine_options(kv_cache_dtype="fp8_e5m2"),
 )
 _KV_E4M3 = RestartFault(
     name="regression-kv-e4m3",
     kind="kernel_regression",
     description="The same build restarted with its KV cache in fp8 e4m3.",
-    options=_options(kv_cache_dtype="fp8"),
+    options=engine_options(kv_cache_dtype="fp8"),
 )
 
 VLLM_KERNELS: tuple[Kernel, ...] = (
     Kernel(
         name="fp32",
         description="32-bit floats throughout",
-        options=_options(dtype="float32"),
+        options=engine_options(dtype="float32"),
         float_bits=32,
     ),
     Kernel(
         name="fp16",
         description="IEEE half precision weights and activations",
-        options=_options(dtype="float16"),
+        options=engine_options(dtype="float16"),
         float_bits=16,
     ),
     Kernel(
         name="bf16",
         description="bfloat16 weights and activations",
-        options=_options(dtype="bfloat16"),
+        options=engine_options(dtype="bfloat16"),
         float_bits=16,
         restart_faults=(_KV_E4M3, _KV_E5M2),
     ),
     Kernel(
         name="bf16-compiled",
         description="bfloat16 through torch.compile instead of eager layers",
-        options=_options(dtype="bfloat16"),
+        options=engine_options(dtype="bfloat16"),
         compiled=True,
     ),
     Kernel(
         name="w8a8",
         description="int8 weights per channel, int8 activations per token, bfloat16 elsewhere",
         scheme="w8a8",
-        options=_options(dtype="bfloat16"),
+        options=engine_options(dtype="bfloat16"),
         restart_faults=(_NO_VNNI,),
     ),
     Kernel(
         name="fp8",
         description="fp8 e4m3 weights per channel and activations, bfloat16 elsewhere",
-        options=_options(dtype="bfloat16", quantization="fp8_per_channel"),
+        options=engine_options(dtype="bfloat16", quantization="fp8_per_channel"),
     ),
     Kernel(
         name="bf16-kv-e4m3",
         description="bfloat16 with the KV cache in fp8 e4m3",
-        options=_options(dtype="bfloat16", kv_cache_dtype="fp8"),
+        options=engine_options(dtype="bfloat16", kv_cache_dtype="fp8"),
         float_bits=16,
     ),
     Kernel(
         name="bf16-kv-e5m2",
         description="bfloat16 with the KV cache in fp8 e5m2",
-        options=_options(dtype="bfloat16", kv_cache_dtype="fp8_e5m2"),
+        options=engine_options(dtype="bfloat16", kv_cache_dtype="fp8_e5m2"),
         float_bits=16,
     ),
     Kernel(
         name="awq4",
         description="4-bit asymmetric weights in groups of 64, AWQ format, rounded to nearest",
         scheme="awq4",
-        options=_options(dtype="bfloat16"),
+        options=engine_options(dtype="bfloat16"),
     ),
     Kernel(
         name="gptq4",
         description="4-bit symmetric weights in groups of 64, GPTQ format, rounded to nearest",
         scheme="gptq4",
-        options=_options(dtype="bfloat16"),
+        options=engine_options(dtype="bfloat16"),
     ),
     Kernel(
         name="w4a16",
         description="4-bit symmetric weights in groups of 64, compressed-tensors format",
         scheme="w4a16",
-        options=_options(dtype="bfloat16"),
+        options=engine_options(dtype="bfloat16"),
     ),
-)
-
-TORCH_KERNELS: tuple[Kernel, ...] = tuple(
-    Kernel(
-        name=f"torch-{short}-{attention}",
-        description=f"Hugging Face transformers in {dtype} with {attention} attention",
-        options=_options(dtype=dtype),
-        float_bits=bits,
-        attention=attention,
-    )
-    for short, dtype, bits in (("fp32", "float32", 32), ("fp16", "float16", 16), ("bf16", "bfloat16", 16))
-    for attention in ("sdpa", "eager")
 )
 
 #: Kernels that are measured under every weight fault when none is named.

@@ -189,7 +189,7 @@ def table(
         summary = [_summary(one, path) for one, path in zip(profiles, paths, strict=True)]
         typer.echo(json_text({"profiles": summary}))
         return
-    typer.echo(drift_page(profiles) if page else drift_table(profiles), nl=not page)
+    typer.echo(drift_page(profiles, folder.as_posix()) if page else drift_table(profiles), nl=not page)
 
 
 def _summary(document: KernelProfile, path: Path) -> dict[str, object]:

@@ -10,30 +10,41 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from contracts.documents.profile import Fingerprint, StepPoint
 from contracts.errors import MeasurementError
 from contracts.units import MS_PER_S
-from live.measure import checkpoint, kernels
+from live.measure import checkpoint
 from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.reference import require_torch
+from live.measure.torch_kernels import GPU_KERNELS, TORCH_KERNELS
+
+#: Attention back ends of torch's scaled_dot_product_attention that a kernel asks for by name.
+_ATTENTION = {
+    "flash": "FLASH_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+    "math": "MATH",
+}
+#: Switches of torch.backends.cuda.matmul that change how wide numbers are multiplied.
+_PRODUCTS = {"tf32": "allow_tf32", "fp16_accumulation": "allow_fp16_accumulation"}
 
 
 class TorchBackend:
     """Loads the checkpoint at ``model`` in one dtype and attention implementation at a time."""
 
     name = "torch"
-    kernels = kernels.TORCH_KERNELS
 
     def __init__(self, model: Path, device: str = "") -> None:
         self._torch, self._transformers = require_torch()
         self._model = model
         self._device = device or ("cuda" if self._torch.cuda.is_available() else "cpu")
+        self.kernels = TORCH_KERNELS if self._device == "cpu" else (*TORCH_KERNELS, *GPU_KERNELS)
 
     @contextmanager
     def start(
@@ -46,32 +57,71 @@ class TorchBackend:
         """Load ``kernel`` in this process; its memory is freed with the context."""
         if environment or options:
             raise MeasurementError("the torch back end has no restart faults")
-        dtype = str({option.name: option.value for option in kernel.options}["dtype"])
+        given = {option.name: str(option.value) for option in kernel.options}
+        with ExitStack() as numerics:
+            if kernel.attention in _ATTENTION:
+                numerics.enter_context(self._attention(kernel.attention))
+            if "products" in given:
+                numerics.enter_context(self._products(given["products"]))
+            network = self._network(kernel, given)
+            self._try(kernel, network)
+            facts = self._facts(kernel, network, given)
+            yield TorchSession(network, self._torch, self._device, facts, kernel)
+
+    def _attention(self, name: str) -> Any:
+        chosen = self._torch.nn.attention
+        return chosen.sdpa_kernel(getattr(chosen.SDPBackend, _ATTENTION[name]))
+
+    @contextmanager
+    def _products(self, name: str) -> Iterator[None]:
+        matmul, switch = self._torch.backends.cuda.matmul, _PRODUCTS[name]
+        before = getattr(matmul, switch)
+        setattr(matmul, switch, True)
+        try:
+            yield
+        finally:
+            setattr(matmul, switch, before)
+
+    def _network(self, kernel: Kernel, given: dict[str, str]) -> Any:
         network = self._transformers.AutoModelForCausalLM.from_pretrained(
-            str(self._model), dtype=getattr(self._torch, dtype), attn_implementation=kernel.attention
+            str(self._model),
+            dtype=getattr(self._torch, given["dtype"]),
+            attn_implementation="sdpa" if kernel.attention in _ATTENTION else kernel.attention,
         )
         network.eval().to(self._device)
-        facts = self._facts(kernel, network, dtype)
-        yield TorchSession(network, self._torch, self._device, facts)
+        if "quantization" in given:
+            from live.measure.backends.narrow_linear import narrow_layers
 
-    def _facts(self, kernel: Kernel, network: Any, dtype: str) -> EngineFacts:
-        torch, config = self._torch, network.config
-        on_gpu = self._device.startswith("cuda")
+            narrow_layers(network, given["quantization"])
+        return network
+
+    def _try(self, kernel: Kernel, network: Any) -> None:
+        """One small step, so that what this device lacks is said before anything is measured."""
+        ids = self._torch.zeros((1, 2), dtype=self._torch.long, device=self._device)
+        try:
+            with self._torch.inference_mode():
+                network(input_ids=ids, use_cache=False)
+        except RuntimeError as error:
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            raise MeasurementError(
+                f"{kernel.name} on {self._device}: torch cannot run it ({said}); choose others by --kernel"
+            ) from None
+
+    def _facts(self, kernel: Kernel, network: Any, given: dict[str, str]) -> EngineFacts:
+        torch, config, dtype = self._torch, network.config, given["dtype"]
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         size = torch.empty(0, dtype=getattr(torch, dtype)).element_size()
-        known = torch.cpu.get_capabilities()
         return EngineFacts(
             fingerprint=Fingerprint(
                 engine="transformers",
                 engine_version=str(self._transformers.__version__),
                 dtype=dtype,
+                quantization=given.get("quantization", "none"),
                 attention_backend=kernel.attention,
-                compile_mode="eager",
-                hardware=str(torch.cuda.get_device_name()) if on_gpu else "cpu",
-                isa=""
-                if on_gpu
-                else ",".join(sorted(n for n, there in known.items() if there is True))[:400],
+                compile_mode="inductor" if kernel.compiled else "eager",
+                hardware="cpu" if self._device == "cpu" else str(torch.cuda.get_device_name()),
+                isa=",".join([*self._isa(), *([given["products"]] if "products" in given else [])])[:400],
                 system_fingerprint=f"torch-{torch.__version__}",
             ),
             weights_bytes=checkpoint.weights_bytes(self._model, kernel),
@@ -79,12 +129,22 @@ class TorchBackend:
             vocabulary=int(config.vocab_size),
         )
 
+    def _isa(self) -> list[str]:
+        """Instruction sets of the processor, or the compute capability of the GPU."""
+        if self._device != "cpu":
+            major, minor = self._torch.cuda.get_device_capability()
+            return [f"sm_{major}{minor}"]
+        known = self._torch.cpu.get_capabilities()
+        return sorted(name for name, there in known.items() if there is True)
+
 
 class TorchSession:
     """One loaded network."""
 
-    def __init__(self, network: Any, torch: Any, device: str, facts: EngineFacts) -> None:
+    def __init__(self, network: Any, torch: Any, device: str, facts: EngineFacts, kernel: Kernel) -> None:
         self._network = network
+        self._forward = torch.compile(network, dynamic=True) if kernel.compiled else network
+        self._sequences = kernel.sequences
         self._torch = torch
         self._device = device
         self._saved: dict[str, Any] = {}
@@ -92,14 +152,17 @@ class TorchSession:
         self.facts = facts
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
-        """Full-vocabulary log-probabilities, float32, from logits in the kernel's own dtype."""
+        """Full-vocabulary log-probabilities, float32, from logits in the kernel's own dtype.
+
+        Prompts run alone, or with the next ones of their length where the kernel takes several at a time.
+        """
         torch = self._torch
-        for prompt in prompts:
+        for rows in _alike(prompts, self._sequences):
             with torch.inference_mode():
-                ids = torch.tensor([prompt.token_ids], device=self._device)
-                logits = self._network(input_ids=ids, use_cache=False).logits[0, :-1].float()
+                ids = torch.tensor([prompt.token_ids for prompt in rows], device=self._device)
+                logits = self._forward(input_ids=ids, use_cache=False).logits[:, :-1].float()
                 log_probs = torch.log_softmax(logits, dim=-1)
-            yield FullScores(log_probs=log_probs.cpu().numpy())
+            yield from (FullScores(log_probs=one) for one in log_probs.cpu().numpy())
 
     def time_steps(self, plan: StepPlan) -> list[StepPoint]:
         """Median over rounds of prefills and cached decode steps (CPU time only on a CPU)."""
@@ -114,16 +177,19 @@ class TorchSession:
         return step_points(found, plan)
 
     def canary(self) -> str:
-        """Hash of fixed inputs through every linear layer, and of every parameter."""
+        """Hash of fixed inputs through every linear layer, and of every parameter and packed weight."""
         torch, digest = self._torch, hashlib.sha256()
         generator = torch.Generator().manual_seed(1)
         with torch.inference_mode():
-            for name, layer in self._linears(".*"):
-                rows = torch.randn(8, layer.in_features, generator=generator).to(layer.weight)
+            for name, layer in self._network.named_modules():
+                if not hasattr(layer, "in_features"):
+                    continue
+                rows = torch.randn(8, layer.in_features, generator=generator)
+                rows = rows.to(self._device, getattr(layer, "dtype", layer.weight.dtype))
                 digest.update(name.encode())
                 digest.update(self._bytes(layer(rows)))
-            for parameter in self._network.parameters():
-                digest.update(self._bytes(parameter.detach()))
+            for values in (*self._network.parameters(), *self._network.buffers()):
+                digest.update(self._bytes(values.detach()))
         return digest.hexdigest()
 
     def inject(self, dose: FaultDose) -> None:
@@ -207,7 +273,7 @@ class TorchSession:
         for step in range(decode_steps + 1):
             started = self._now(clock)
             with torch.inference_mode():
-                output = self._network(input_ids=ids, past_key_values=cache, use_cache=True)
+                output = self._forward(input_ids=ids, past_key_values=cache, use_cache=True)
             self._stall(started, clock)
             spent_ms = (self._now(clock) - started) * MS_PER_S
             cache, ids = output.past_key_values, output.logits[:, -1:].argmax(-1)
@@ -222,3 +288,10 @@ class TorchSession:
         if self._device != "cpu":
             self._torch.cuda.synchronize()
         return time.process_time() if clock == "cpu" else time.perf_counter()
+
+
+def _alike(prompts: Sequence[Prompt], most: int) -> Iterator[list[Prompt]]:
+    """The prompts in order, at most ``most`` neighbours of one length at a time."""
+    for _, same in groupby(prompts, key=lambda prompt: len(prompt.token_ids)):
+        rows = list(same)
+        yield from (rows[start : start + most] for start in range(0, len(rows), most))

@@ -220,6 +220,7 @@ def _backend(request: ProfileRequest, folder: Path, work: Path) -> ServingBacken
 
 def _chosen(request: ProfileRequest, backend: ServingBackend) -> list[Kernel]:
     from live.measure.kernels import kernel_named
+    from live.measure.torch_kernels import GPU_KERNELS
 
     if not request.kernels:
         return list(backend.kernels)
@@ -227,9 +228,9 @@ def _chosen(request: ProfileRequest, backend: ServingBackend) -> list[Kernel]:
         return [kernel_named(name, backend.kernels) for name in request.kernels]
     except KeyError as error:
         names = ", ".join(kernel.name for kernel in backend.kernels)
-        raise DocumentError(
-            [problem("--kernel", f"one of {names}", str(error.args[0]), "choose a kernel")]
-        ) from None
+        on_gpu = {kernel.name for kernel in GPU_KERNELS}.intersection(request.kernels)
+        step = "run it where torch sees an NVIDIA GPU" if on_gpu else "choose a kernel"
+        raise DocumentError([problem("--kernel", f"one of {names}", str(error.args[0]), step)]) from None
 
 
 def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contracts.errors import MeasurementError
 from live.measure.backend import StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
-from live.measure.kernels import TORCH_KERNELS, kernel_named, slow_doses, weight_doses
+from live.measure.kernels import kernel_named, slow_doses, weight_doses
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
+from live.measure.torch_kernels import GPU_KERNELS, TORCH_KERNELS
 from tests.support.score_rows import full_rows
 
 pytestmark = [pytest.mark.needs("torch", "transformers"), pytest.mark.timeout(180)]
@@ -64,3 +66,56 @@ def test_step_times_follow_the_plan_and_slow_down() -> None:
         session.inject(replace(slow_doses()[-1], arguments=(1.0, 30.0)))
         assert min(point.measured_ms for point in session.time_steps(plan)) >= 30.0
         session.undo()
+
+
+@pytest.mark.parametrize("name", ["torch-bf16-flash", "torch-bf16-math", "torch-fp8-row", "torch-w8a8"])
+def test_kernels_of_a_gpu_that_a_processor_has_too_drift_and_are_undone(name: str) -> None:
+    """Asked-for attention and narrow layers score every prompt; packed weights change the canary's hash."""
+    from live.measure.backends.torch_backend import TorchBackend
+
+    backend, prompts = TorchBackend(SHIPPED_MODEL, device="cpu"), some_prompts()
+    with backend.start(kernel_named("torch-bf16-sdpa", TORCH_KERNELS)) as session:
+        plain, canary = [full_rows(s) for s in session.score(prompts)], session.canary()
+    kernel = kernel_named(name, GPU_KERNELS)
+    with backend.start(kernel) as session:
+        rows = [full_rows(s) for s in session.score(prompts)]
+        assert all(np.isfinite(one).all() for one in rows)
+        assert (session.canary() == canary) == (session.facts.fingerprint.quantization == "none")
+    worst = max(float(np.abs(one - other).max()) for one, other in zip(rows, plain, strict=True))
+    assert worst < (3.0 if kernel.float_bits == 0 else 0.5)
+
+
+def test_prompts_of_one_length_are_scored_together_in_their_order() -> None:
+    """Three at a time, the lengths mixed: rows of every prompt in order, those of scoring one by one."""
+    from live.measure.backends.torch_backend import TorchBackend
+
+    found = load_prompts(SHIPPED_PROMPTS)
+    long = next(p for p in found if p.slice == "long_context")
+    prompts = [*some_prompts(), long, *some_prompts()[:1]]
+    backend = TorchBackend(SHIPPED_MODEL, device="cpu")
+    kernel = kernel_named("torch-fp32-sdpa", TORCH_KERNELS)
+    with backend.start(kernel) as session:
+        alone = [full_rows(s) for s in session.score(prompts)]
+    with backend.start(replace(kernel, sequences=3)) as session:
+        together = [full_rows(s) for s in session.score(prompts)]
+    assert [len(one) for one in together] == [prompt.positions for prompt in prompts]
+    assert all(np.allclose(a, b, atol=1e-3) for a, b in zip(alone, together, strict=True))
+
+
+def test_a_kernel_that_the_device_lacks_is_refused_before_anything_is_measured() -> None:
+    """cuDNN's attention on a processor: refused with the kernel's name; switches of products are put back."""
+    import torch
+
+    from live.measure.backends.torch_backend import TorchBackend
+
+    backend = TorchBackend(SHIPPED_MODEL, device="cpu")
+    with (
+        pytest.raises(MeasurementError, match="torch-bf16-cudnn on cpu"),
+        backend.start(kernel_named("torch-bf16-cudnn", GPU_KERNELS)),
+    ):
+        pass
+    before = torch.backends.cuda.matmul.allow_tf32
+    with backend.start(kernel_named("torch-tf32", GPU_KERNELS)) as session:
+        assert torch.backends.cuda.matmul.allow_tf32
+        assert "tf32" in session.facts.fingerprint.isa
+    assert torch.backends.cuda.matmul.allow_tf32 == before
