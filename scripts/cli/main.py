@@ -105,12 +105,12 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command for the first of ``args``."""
         if args and args[0] in COMMANDS:
-            from scripts.cli.options import refuse_no_numbers  # no command's module for ``--help``
+            from scripts.cli.options import read_values  # no command's module for ``--help``
 
             modules = ALONE.get((args[0], args[1] if len(args) > 1 else ""), COMMANDS[args[0]][0])
             command = typer.main.get_command(collect(modules))
             command.name = args[0]
-            refuse_no_numbers(command)
+            read_values(command)
             return args[0], command, args[1:]
         return super().resolve_command(ctx, args)
 
@@ -142,6 +142,8 @@ class LazyGroup(TyperGroup):
 def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str, int]:
     """Message and exit code of a deliberate error, a file or a missing module; empty for a bug."""
     if isinstance(error, OSError):
+        if error.errno == errno.ENOENT and error.filename is None and _is_nowhere():
+            return "the working directory was deleted; go to another one (cd)", EXIT_BAD_INPUT
         named = error.filename is not None and error.strerror is not None
         return printable(f"{error.filename}: {error.strerror}") if named else "", EXIT_BAD_INPUT
     if isinstance(error, SelvageError):
@@ -154,6 +156,15 @@ def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str,
     return (
         "" if not name or name in TOP_LEVEL else f"{name} is not installed; run: {command}"
     ), EXIT_BAD_INPUT
+
+
+def _is_nowhere() -> bool:
+    """The working directory is none any more."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 app = typer.Typer(
