@@ -208,7 +208,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ended = [
         one for one in every if isinstance(one, pytest.TestReport)
     ]  # a module that failed to load is none
-    reported = Counter(part for one in ended for name, part in one.user_properties if name == MISSING)
+    reported = Counter(str(part) for one in ended for name, part in one.user_properties if name == MISSING)
     if not reported:
         return
     terminalreporter.section("missing parts")

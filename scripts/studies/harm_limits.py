@@ -27,8 +27,9 @@ from contracts.rng import stream
 from contracts.scoring.intervals import Bound, capped_limits, simultaneous_limits
 from contracts.units import CONFIDENCE
 from scripts.output import fill, table
+from scripts.train.certificates import PAGE
 
-PAGE, MARK, LEAST_MARK = "meta-contract.md", "harm-limits", "harm-limits-without-assumption"
+MARK, LEAST_MARK = "harm-limits", "harm-limits-without-assumption"
 #: Of M-harm as it ships, and as many as a certificate has.
 THRESHOLD, SEEDS, SCENARIOS = 0.005, 20, 14
 #: Certificates drawn of each population, each with a limit per scenario.

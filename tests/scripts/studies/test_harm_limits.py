@@ -14,7 +14,6 @@ from contracts.loading.uris import resolve_uri
 from scripts.studies.harm_limits import (
     LEAST_MARK,
     MARK,
-    PAGE,
     POPULATIONS,
     SEEDS,
     THRESHOLD,
@@ -25,6 +24,7 @@ from scripts.studies.harm_limits import (
     seeds_without_assumption,
     tried,
 )
+from scripts.train.certificates import PAGE
 
 CERTIFICATES = 120
 ROOT = Path(__file__).resolve().parents[3]
