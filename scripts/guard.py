@@ -31,6 +31,7 @@ from types import FrameType
 from typing import TextIO
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BUG, EXIT_PIPE = 1, 2, 70, 128 + signal.SIGPIPE
+EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: What the tables and pages use beyond ASCII.
@@ -69,7 +70,7 @@ class _Signals:
     """Handler of the signals that end a run: the first as an exception, the second at once."""
 
     def __init__(self) -> None:
-        self._seen = False
+        self.number = 0  # of the first; 0 before it
 
     def install(self) -> None:
         """Take the signals that nobody told us to ignore (``nohup`` ignores HUP)."""
@@ -79,17 +80,18 @@ class _Signals:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
         """The signal's handler."""
-        if self._seen:
+        if self.number:
             for child in multiprocessing.active_children():
                 child.kill()
             os._exit(128 + number)
-        self._seen = True
+        self.number = number
         raise Interrupted(number)
 
 
 def guarded(run: Callable[[], None]) -> int:
     """Exit code of ``run``, which may raise anything; see the module."""
-    _Signals().install()
+    signals = _Signals()
+    signals.install()
     _open_closed()
     try:
         run()
@@ -100,6 +102,8 @@ def guarded(run: Callable[[], None]) -> int:
         code = exit_code_of(error)
     except BaseException as error:  # the net: what it is, is in the report
         code = _caught(error)
+    if code == EXIT_INTERRUPTED and signals.number:  # Typer has this one for whatever interrupts its parsing
+        code = 128 + signals.number
     return _flushed(code)
 
 

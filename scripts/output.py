@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,23 +32,54 @@ def ready_folder(folder: Path) -> None:
 
 
 def ready_file(path: Path) -> None:
-    """Make the folder of ``path`` and check that a file can be put there; DocumentError before any work."""
-    ready_folder(path.parent)
+    """Make the folder of ``path`` and check that a file can be put there; DocumentError before any work.
+
+    A device or a pipe is ready as it is.
+    """
+    if _is_stream(path):
+        return
+    try:
+        ready_folder(_behind_links(path).parent)
+    except OSError as error:
+        raise _refused(path, "a writable file", error) from None
     if path.is_dir():
         raise _refused(path, "a writable file", IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` as ``write_pinned`` does; DocumentError where the file cannot be written."""
+    """Write ``text`` to ``path`` as ``write_pinned`` does; DocumentError where the file cannot be written.
+
+    A link stays, and what it points to is written; so is a device or a pipe (``/dev/stdout``), in place.
+    """
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` as ``write_whole`` does."""
     try:
-        write_pinned(path, content)
+        if _is_stream(path):
+            path.write_bytes(content)
+        else:
+            write_pinned(_behind_links(path), content)
     except OSError as error:
         raise _refused(path, "a writable file", error) from None
+
+
+def _is_stream(path: Path) -> bool:
+    """Something is there that a rename would destroy: a device, a pipe, a socket."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _behind_links(path: Path) -> Path:
+    """Where ``path`` leads; OSError where links lead round and round."""
+    found = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if found.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return found
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:

@@ -203,8 +203,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List each missing part once, with its reason and its command."""
-    ended = [one for key in ("skipped", "failed", "error") for one in terminalreporter.stats.get(key, [])]
-    reported = Counter(part for one in ended for name, part in one.user_properties if name == MISSING)
+    stats = terminalreporter.stats
+    every = [one for key in ("skipped", "failed", "error") for one in stats.get(key, [])]
+    ended = [
+        one for one in every if isinstance(one, pytest.TestReport)
+    ]  # a module that failed to load is none
+    reported = Counter(str(part) for one in ended for name, part in one.user_properties if name == MISSING)
     if not reported:
         return
     terminalreporter.section("missing parts")

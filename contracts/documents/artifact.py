@@ -74,10 +74,12 @@ class CertifiedClause(Strict):
         "exact_binomial",
         "order_statistic",
         "count",
+        "capped_hall",
         "simultaneous_t",
     ]
     """How ``ci_high``, the upper end of a two-sided 95 % interval, comes about; ``count``: a law, counted;
-    ``simultaneous_t``: one-sided, true of all scenarios at once."""
+    ``capped_hall``: one-sided, true of all scenarios at once, a gain counted up to the threshold;
+    ``simultaneous_t``: so with every gain in full, of certificates from before."""
     threshold: NonNegative
     value: NonNegative | None = None
     """Absent: there was nothing to judge, which is no pass."""

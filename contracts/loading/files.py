@@ -6,10 +6,12 @@ keys, no spaces; it refuses what ``plain`` would write as null, because a hash m
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,8 +75,10 @@ def written(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """A stream whose content is at ``path`` after the context, and nowhere where an error ended it.
 
     durable: it is on the disk before the name points to it, so that a power cut leaves the old file or the
-    new one. Raises OSError where the file cannot be written.
+    new one. Raises OSError where the file cannot be written, and where a device or a pipe is in its place,
+    which the rename would destroy.
     """
+    _refuse_streams(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -85,6 +89,16 @@ def written(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     finally:
         _forget(temporary)
+
+
+def _refuse_streams(path: Path) -> None:
+    """OSError where something is at ``path`` that is no file, folder or link to be replaced."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # nothing is there, or what is there is said when it is written
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "a device or a pipe", str(path))
 
 
 def _forget(path: Path) -> None:

@@ -33,7 +33,7 @@ def resolve_uri(uri: str, document_file: Path | str) -> Path:
     MissingArtefactError for an ``oci://`` URI that was not fetched.
     """
     if not uri.isprintable():
-        raise _refused(document_file, "a URI without control characters", ascii(uri)[:80], "remove them")
+        raise _unprintable(document_file, "a URI", uri)
     if uri.startswith(PACKAGE_PREFIX):
         return _shipped(uri, document_file)
     if uri.startswith(OCI_PREFIX):
@@ -81,8 +81,16 @@ def _local(parts: SplitResult, uri: str, document_file: Path | str) -> Path:
     if parts.netloc not in ("", "localhost"):
         raise _refused(document_file, "a file of this host", uri, "write file:///path")
     if not path.isprintable():
-        raise _refused(document_file, "a path without control characters", ascii(path)[:80], "remove them")
+        raise _unprintable(document_file, "a path", path)
     return Path(path)
+
+
+def _unprintable(document_file: Path | str, what: str, text: str) -> DocumentError:
+    """Control characters, or bytes of a name that are not what the system says names are written in."""
+    foreign = any("\ud800" <= one <= "\udfff" for one in text)
+    expected = f"{what} in UTF-8" if foreign else f"{what} without control characters"
+    hint = "rename it, or set LC_ALL=C.UTF-8 or PYTHONUTF8=1" if foreign else "remove them"
+    return _refused(document_file, expected, ascii(text)[:80], hint)
 
 
 def _shipped(uri: str, document_file: Path | str) -> Path:

@@ -2,9 +2,9 @@
 
 A clause passes when the upper limit of a two-sided 95 % interval lies within its threshold. Counts over an
 exposure have exact Poisson limits, shares of episodes exact binomial ones, means a bootstrap clustered by
-seed, harm paired differences in every scenario with simultaneous limits, a percentile of decisions the order
-statistic that bounds it. A clause with threshold 0 is a law: it is
-counted, and one event fails it.
+seed, harm paired differences in every scenario with simultaneous limits that gains do not widen
+(``contracts.scoring.intervals.capped_limits``; the cap is the clause's threshold), a percentile of decisions
+the order statistic that bounds it. A clause with threshold 0 is a law: it is counted, and one event fails it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,18 @@ from contracts.documents import MetaContract
 from contracts.documents.artifact import CertifiedClause
 from contracts.documents.meta import MetaClause
 from contracts.scoring.incident_measures import IncidentMeasures
-from contracts.scoring.intervals import clustered_mean, poisson_rate, simultaneous_limits
+from contracts.scoring.intervals import (
+    Bound,
+    capped_limits,
+    clustered_mean,
+    poisson_rate,
+    simultaneous_limits,
+)
 from contracts.units import CONFIDENCE, SECONDS_PER_MONTH
 
 _TAIL = (1.0 - CONFIDENCE) / 2.0
+#: How harm is judged, and how certificates from before it counted gains in full, which made it too wide.
+HARM, FORMER_HARM = "capped_hall", "simultaneous_t"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +92,30 @@ class _Judged:
     worst: str | None = None  # scenario with the highest limit, where each is judged by itself
 
 
-def judge_clauses(meta: MetaContract, evidence: CertificationEvidence) -> tuple[CertifiedClause, ...]:
-    """Every clause that is checked offline, in the order of the document."""
+def judge_clauses(
+    meta: MetaContract, evidence: CertificationEvidence, said: Sequence[CertifiedClause] = ()
+) -> tuple[CertifiedClause, ...]:
+    """Every clause that is checked offline, in the order of the document.
+
+    said: a certificate's, to be judged again by the methods that it names.
+    """
+    former = {clause.id for clause in said if clause.method == FORMER_HARM}
     return tuple(
-        _certified(clause, _METHODS[clause.metric](evidence.of(clause.judged_on or ""), evidence))
+        _certified(clause, _judged(clause, evidence, FORMER_HARM if clause.id in former else HARM))
         for clause in meta.spec.clauses
         if clause.checked != "online"
     )
+
+
+def _judged(clause: MetaClause, evidence: CertificationEvidence, harm: str) -> _Judged:
+    """``clause`` on its episodes; harm: the method for clauses of it."""
+    episodes, loss = evidence.of(clause.judged_on or ""), _LOSSES.get(clause.metric)
+    if loss is None:
+        return _METHODS[clause.metric](episodes, evidence)
+    losses = _losses(episodes, evidence, loss)
+    if harm == FORMER_HARM:
+        return _harm(losses, harm, simultaneous_limits(losses.values, upper=True))
+    return _harm(losses, harm, capped_limits(losses.values, clause.threshold))
 
 
 def _certified(clause: MetaClause, judged: _Judged) -> CertifiedClause:
@@ -199,35 +224,35 @@ def _decision(_: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> 
     return _Judged(method="order_statistic", value=value, ci_high=high, n=n)
 
 
-def _lost(episodes: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> _Judged:
-    """Useful tokens per offered one that are missing beside a fleet in which nobody moves."""
-    return _harm(episodes, evidence, lambda still, mine: still.useful_ratio - mine.useful_ratio)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Losses:
+    """values: more harm than where nobody moves, NaN where that is not known."""
+
+    scenarios: tuple[str, ...]
+    values: NDArray[np.float64]  # [seeds, scenarios]
 
 
-def _failed(episodes: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> _Judged:
-    """Failed or exposed requests per offered one more than where nobody moves."""
-    return _harm(
-        episodes, evidence, lambda still, mine: mine.failed_or_exposed_ratio - still.failed_or_exposed_ratio
-    )
-
-
-def _harm(
+def _losses(
     episodes: Sequence[EpisodeEvidence],
     evidence: CertificationEvidence,
     loss: Callable[[ServiceShares, ServiceShares], float],
-) -> _Judged:
-    """The worst scenario's mean, paired by seed, with limits that hold over all scenarios at once.
-
-    Where nothing is worse the value is 0: a gain in one scenario pays for no loss in another.
-    """
-    method, scenarios = "simultaneous_t", list(dict.fromkeys(e.scenario for e in episodes))
+) -> _Losses:
+    """``loss`` of every episode beside a fleet in which nobody moves, paired by seed."""
+    scenarios = tuple(dict.fromkeys(e.scenario for e in episodes))
     seeds = sorted({e.seed for e in episodes})
     matrix = np.full((len(seeds), len(scenarios)), np.nan)
     for e in episodes:
         still = evidence.still.get((e.scenario, e.seed))
         if still is not None:
             matrix[seeds.index(e.seed), scenarios.index(e.scenario)] = loss(still, e.service)
-    bounds = simultaneous_limits(matrix, upper=True)
+    return _Losses(scenarios=scenarios, values=matrix)
+
+
+def _harm(losses: _Losses, method: str, bounds: Sequence[Bound]) -> _Judged:
+    """The worst scenario's mean, with ``bounds`` of all scenarios that hold at once.
+
+    Where nothing is worse the value is 0: a gain in one scenario pays for no loss in another.
+    """
     if not bounds or not all(math.isfinite(bound.limit) for bound in bounds):
         return _Judged(method=method, value=None, ci_high=None, n=0)
     worst = max(range(len(bounds)), key=lambda place: bounds[place].limit)
@@ -236,9 +261,15 @@ def _harm(
         value=max(0.0, *(bound.mean for bound in bounds)),
         ci_high=max(0.0, bounds[worst].limit),
         n=sum(bound.n for bound in bounds),
-        worst=scenarios[worst],
+        worst=losses.scenarios[worst],
     )
 
+
+#: Useful tokens per offered one that are missing, and failed or exposed requests per offered one more.
+_LOSSES: dict[str, Callable[[ServiceShares, ServiceShares], float]] = {
+    "useful_loss_ratio": lambda still, mine: still.useful_ratio - mine.useful_ratio,
+    "failed_excess_ratio": lambda still, mine: mine.failed_or_exposed_ratio - still.failed_or_exposed_ratio,
+}
 
 _METHODS: dict[str, Callable[[Sequence[EpisodeEvidence], CertificationEvidence], _Judged]] = {
     "switch_rate_per_slice_hour": _moves,
@@ -250,6 +281,4 @@ _METHODS: dict[str, Callable[[Sequence[EpisodeEvidence], CertificationEvidence],
     "empty_pool_ticks": _empty,
     "decision_ms_p99": _decision,
     "demoted_episode_ratio": _demoted,
-    "useful_loss_ratio": _lost,
-    "failed_excess_ratio": _failed,
 }

@@ -60,7 +60,7 @@ def refuse_other_episodes(certificate: Certificate, meta: MetaContract, file: Pa
     found = hashlib.sha256(content).hexdigest()
     if found != certificate.evidence_sha256:
         raise _refused(file, f"sha256 {certificate.evidence_sha256}", f"sha256 {found}")
-    again = judge_clauses(meta, parse_evidence(content, file))
+    again = judge_clauses(meta, parse_evidence(content, file), certificate.clauses)
     for expected, said in zip(again, certificate.clauses, strict=False):
         if not _same(expected, said):
             raise _refused(file, f"{said.id} as these episodes give it, {expected}", f"{said}")

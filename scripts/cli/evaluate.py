@@ -99,7 +99,8 @@ def evaluate_command(asked: EvaluateOptions) -> None:
     try:
         outcome = _evaluated(asked)
     except DocumentError as error:
-        _tell_error(asked, error)
+        if asked.junit is not None and asked.junit.parent.is_dir():
+            _write(asked.junit, junit_error(asked.contract, error))
         raise
     raise typer.Exit(outcome.exit_code)
 
@@ -133,14 +134,6 @@ def _evaluated(asked: EvaluateOptions) -> GateOutcome:
         tables.show_attributions(console, causes)
         tables.show_assumptions(console, assumed)
     return result.outcome
-
-
-def _tell_error(asked: EvaluateOptions, error: DocumentError) -> None:
-    """The outcome Error in the formats that were asked for; the message itself goes to stderr."""
-    if asked.as_json:
-        typer.echo(tables.error_json(error))
-    if asked.junit is not None and asked.junit.parent.is_dir():
-        _write(asked.junit, junit_error(asked.contract, error))
 
 
 def _causes(terms: KernelContract, judged: ContractInputs, result: Evaluation) -> tuple[Attribution, ...]:

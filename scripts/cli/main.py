@@ -12,13 +12,15 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from contracts.errors import MissingPartError, SelvageError, printable
+from contracts.errors import MissingPartError, Problem, SelvageError, printable
 from scripts import cli
 from scripts.guard import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_PIPE, exit_code_of, guarded, write_what_can_be
 
@@ -55,6 +57,12 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
 #: Commands that import their own module alone and not those of the commands beside them: a gate of
 #: continuous integration waits for every import.
 ALONE = {("contract", "evaluate"): ("evaluate",)}
+
+
+#: What Typer raises for words that fit no command; from some version on it brings a click of its own.
+_USAGE: Any = typer.BadParameter.__base__
+#: Of the context of a run: its errors are wanted as JSON too.
+_AS_JSON = "selvage.as_json"
 
 
 def collect(modules: tuple[str, ...]) -> typer.Typer:
@@ -104,23 +112,28 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command for the first of ``args``."""
+        ctx.meta[_AS_JSON] = "--json" in args
         if args and args[0] in COMMANDS:
-            from scripts.cli.options import refuse_no_numbers  # no command's module for ``--help``
+            from scripts.cli.options import read_values  # no command's module for ``--help``
 
             modules = ALONE.get((args[0], args[1] if len(args) > 1 else ""), COMMANDS[args[0]][0])
             command = typer.main.get_command(collect(modules))
             command.name = args[0]
-            refuse_no_numbers(command)
+            read_values(command)
             return args[0], command, args[1:]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn deliberate errors into a message and an exit code.
 
-        What is left goes to ``scripts.guard``, past Typer, which has exit code 1 for it.
+        Beside ``--json`` standard output gets an object as well (``error_json``). What is left goes to
+        ``scripts.guard``, past Typer, which has exit code 1 for it.
         """
         try:
             return super().invoke(ctx)
+        except _USAGE as error:
+            _tell_json(ctx, error.format_message(), EXIT_BAD_INPUT)
+            raise
         except KeyboardInterrupt as error:
             notes = "; ".join(getattr(error, "__notes__", ()))
             typer.echo(f"interrupted: {notes}" if notes else "interrupted", err=True)
@@ -135,13 +148,35 @@ class LazyGroup(TyperGroup):
                 raise
             if os.environ.get("SELVAGE_DEBUG"):
                 traceback.print_exc()
+            _tell_json(ctx, message, code, getattr(error, "problems", ()))
             typer.echo(f"error: {message}", err=True)
             raise typer.Exit(code) from None
+
+
+def _tell_json(ctx: Any, message: str, code: int, problems: Sequence[Problem] = ()) -> None:
+    """``error_json`` on standard output, where ``--json`` was asked for."""
+    if ctx.meta.get(_AS_JSON):
+        typer.echo(error_json(message, code, problems))
+
+
+def error_json(message: str, code: int, problems: Sequence[Problem] = ()) -> str:
+    """What a command prints beside ``--json`` where it has no result, with sorted keys.
+
+    outcome: Failed where something was judged, Error otherwise. error: what standard error says. problems:
+    each reason by itself, where a document was refused.
+    """
+    from contracts.loading.files import json_text  # only who failed needs it
+
+    outcome = "Failed" if code == EXIT_FAILED else "Error"
+    told = [asdict(problem) for problem in problems]
+    return json_text({"outcome": outcome, "exit_code": code, "error": message, "problems": told}, indent=2)
 
 
 def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str, int]:
     """Message and exit code of a deliberate error, a file or a missing module; empty for a bug."""
     if isinstance(error, OSError):
+        if error.errno == errno.ENOENT and error.filename is None and _is_nowhere():
+            return "the working directory was deleted; go to another one (cd)", EXIT_BAD_INPUT
         named = error.filename is not None and error.strerror is not None
         return printable(f"{error.filename}: {error.strerror}") if named else "", EXIT_BAD_INPUT
     if isinstance(error, SelvageError):
@@ -154,6 +189,15 @@ def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str,
     return (
         "" if not name or name in TOP_LEVEL else f"{name} is not installed; run: {command}"
     ), EXIT_BAD_INPUT
+
+
+def _is_nowhere() -> bool:
+    """The working directory is none any more."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 app = typer.Typer(

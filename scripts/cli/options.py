@@ -7,9 +7,11 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
@@ -52,24 +54,35 @@ def name_of_document(value: str) -> str:
     return value
 
 
-def refuse_no_numbers(command: Any) -> None:
-    """Make ``command`` and all below it refuse NaN and infinities, which no range of an option keeps out."""
+def read_values(command: Any) -> None:
+    """Make ``command`` and all below it refuse NaN and infinities, which no range of an option keeps out, and
+    read ``~`` before a place as the home: of ``--out=~/x`` no shell does.
+    """
     for one in getattr(command, "commands", {}).values():
-        refuse_no_numbers(one)
+        read_values(one)
     for parameter in command.params:
-        parameter.callback = _finite(parameter.callback)
+        parameter.callback = _read(parameter.callback)
 
 
-def _finite(then: Callable[..., Any] | None) -> Callable[..., Any]:
+def _read(then: Callable[..., Any] | None) -> Callable[..., Any]:
     """Callback of an option: BadParameter for what is no finite number, then what it called so far."""
 
-    def checked(ctx: Any, param: Any, value: Any) -> Any:
-        for each in value if isinstance(value, list | tuple) else (value,):
+    def read(ctx: Any, param: Any, value: Any) -> Any:
+        several = isinstance(value, list | tuple)
+        for each in value if several else (value,):
             if isinstance(each, float) and not math.isfinite(each):
                 raise typer.BadParameter(f"a finite number is needed, got {each}", ctx=ctx, param=param)
-        return value if then is None else then(ctx, param, value)
+        found = type(value)(_at_home(each) for each in value) if several else _at_home(value)
+        return found if then is None else then(ctx, param, found)
 
-    return checked
+    return read
+
+
+def _at_home(value: Any) -> Any:
+    """``value`` with the home in place of a leading ``~/``, where it is a path or a text."""
+    if not isinstance(value, str | Path) or not str(value).startswith("~/"):
+        return value
+    return type(value)(os.path.expanduser(value))
 
 
 def _parameters(record: type[Any]) -> list[inspect.Parameter]:

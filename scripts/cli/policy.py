@@ -19,6 +19,7 @@ from contracts.errors import DocumentError, Problem
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import read_text
 from contracts.loading.shipped import SHIPPED_META
+from contracts.loading.uris import resolve_uri
 from contracts.regular_files import ONNX_BYTES, read_regular
 from policies.artefacts import builtin_sha256, load_artefact, manifest_subject, network_subject
 from policies.certify.admission import (
@@ -156,27 +157,34 @@ def run_certification(plan: CertificationPlan, kept: KeptResults) -> Certificati
 
 
 def show(
-    file: Annotated[Path, typer.Argument(help="Certificate (JSON), or the manifest of an artefact (YAML).")],
+    document: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Certificate (JSON), or the manifest of an artefact (YAML); package:... for shipped ones.",
+        ),
+    ],
     meta: Annotated[
         str, typer.Option(help="MetaContract that it must keep; the manifest's own, or the shipped one.")
     ] = "",
 ) -> None:
     """Print what FILE certifies and say whether the meta-contract, as it reads today, accepts it."""
+    file = resolve_uri(document, _SHOW)
     if file.suffix == ".json":
-        document, place = load_meta(meta or SHIPPED_META, _SHOW)
+        terms, place = load_meta(meta or SHIPPED_META, _SHOW)
         found = load_certificate(read_text(file), str(file))
         print_certificate(found)
         _print_bound(found, file)
-        _verdict(lambda: _refuse_unless_of_today(found, document, file, place))
+        _verdict(lambda: _refuse_unless_of_today(found, terms, file, place))
         return
     artefact = load_artefact(str(file), allow_uncertified=True)
     subject = manifest_subject(artefact.manifest)
-    document, place = load_meta(meta, _SHOW) if meta else named_meta(artefact.manifest, artefact.file)
+    terms, place = load_meta(meta, _SHOW) if meta else named_meta(artefact.manifest, artefact.file)
     print_manifest(artefact.manifest)
     if artefact.manifest.spec.certificate is not None:
         print_certificate(artefact.manifest.spec.certificate)
         _print_bound(artefact.manifest.spec.certificate, file)
-    _verdict(lambda: _refuse_unless_driving(artefact.manifest, document, subject, file, place))
+    _verdict(lambda: _refuse_unless_driving(artefact.manifest, terms, subject, file, place))
 
 
 def _print_bound(found: Certificate, file: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.loading.shipped import SHIPPED_ARTEFACT
 from tests.scripts.test_guard import heed_hangup, is_running
 from tests.support.fleets.e5_world import write_suite
 from tests.support.paths import ROOT
@@ -38,8 +39,9 @@ LONG = {
     "tune": ("tune", "hysteresis", "--steps", "100000000"),
     "certify": ("policy", "certify", "hysteresis"),
     "train": ("train", "--seeds", "0-1"),
+    "evaluate": ("policy", "evaluate", SHIPPED_ARTEFACT),
 }
-CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
 
 
 def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> None:
@@ -71,7 +73,7 @@ def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", list(CODES))
 def test_no_worker_outlives_an_experiment(number: signal.Signals, tmp_path: Path) -> None:
-    """TERM, HUP and KILL of ``e5 --jobs 2`` leave no process behind."""
+    """Ctrl-C, TERM, HUP and KILL of ``e5 --jobs 2`` leave no process behind."""
     suite = write_suite(tmp_path, 7200.0)
     end_with_workers(["e5", "--suite", str(suite), "--out", str(tmp_path / "out")], number, tmp_path)
 
@@ -97,8 +99,9 @@ def test_no_worker_of_ray_outlives_an_experiment(tmp_path: Path) -> None:
         ("certify", signal.SIGKILL),
         ("certify", signal.SIGHUP),
         ("train", signal.SIGKILL),
+        ("evaluate", signal.SIGINT),
     ],
 )
 def test_no_worker_outlives_a_search(command: str, number: signal.Signals, tmp_path: Path) -> None:
-    """Nor do TERM, HUP and KILL of searches, certifications and training."""
+    """Nor do Ctrl-C, TERM, HUP and KILL of searches, certifications, training and evaluation."""
     end_with_workers([*LONG[command], "--out", str(tmp_path / "out")], number, tmp_path)

@@ -56,6 +56,11 @@ def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[
         ("raise OSError(28, 'No space left on device')", 2),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); [0 for _ in iter(int, 1)]", 143),
         ("import os, signal; os.kill(os.getpid(), signal.SIGHUP); [0 for _ in iter(int, 1)]", 129),
+        (
+            "import os, signal\n    try: os.kill(os.getpid(), signal.SIGTERM); [0 for _ in iter(int, 1)]"
+            "\n    except KeyboardInterrupt: sys.exit(130)",  # as Typer does while it reads the words
+            143,
+        ),
     ],
 )
 def test_every_end_has_a_code_of_its_own(body: str, code: int, tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ Tables that commands write into pages: between their marks, and nowhere else.
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
 
 from contracts.errors import DocumentError
-from scripts.output import fill, filled, ready_folder, table, write_json, write_whole
+from contracts.loading.files import write_pinned
+from scripts.output import fill, filled, ready_file, ready_folder, table, write_json, write_whole
 
 
 def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -31,6 +33,44 @@ def test_an_unwritable_place_is_refused_and_left_as_it_was(tmp_path: Path) -> No
             write_whole(path, "text")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    """``latest.json`` goes on pointing to the run that it names, there or not yet; a loop is bad input."""
+    (tmp_path / "runs").mkdir()
+    for name in ("there", "new"):
+        (tmp_path / name).symlink_to(tmp_path / "runs" / f"{name}.json")
+    (tmp_path / "runs" / "there.json").write_text("old")
+    for name in ("there", "new"):
+        ready_file(tmp_path / name)
+        write_whole(tmp_path / name, "text")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "runs" / f"{name}.json").read_text() == "text"
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for put in (ready_file, lambda path: write_whole(path, "text")):
+        with pytest.raises(DocumentError, match="a writable file"):
+            put(tmp_path / "loop")
+    assert (tmp_path / "loop").is_symlink()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_device_or_a_pipe_is_written_and_not_replaced(tmp_path: Path, linked: bool) -> None:
+    """``--out /dev/stdout`` prints; a rename would put a file there, and for ``/dev/null`` too."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    place = tmp_path / "link" if linked else pipe
+    if linked:
+        place.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        ready_file(place)
+        write_whole(place, "text")
+        assert os.read(reader, 100) == b"text"
+        with pytest.raises(OSError, match="a device or a pipe"):
+            write_pinned(place, b"text")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

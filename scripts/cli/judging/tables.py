@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from contracts.assess.assumptions import Assumption
 from contracts.assess.attribution import Attribution
 from contracts.assess.evaluate import ClauseVerdict, Evaluation
-from contracts.assess.gate import GateOutcome, open_promises, unseen_slices
+from contracts.assess.gate import open_promises, unseen_slices
 from contracts.assess.limits import ConfidenceLimits
 from contracts.assess.verdicts import ContractVerdict
-from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.plugins import loaded_sha256
 from scripts.output import TABLE_WIDTH
@@ -51,13 +50,6 @@ def evaluation_json(
         "assumptions": [asdict(each) for each in assumptions],
     }
     return json_text(record, indent=2)
-
-
-def error_json(error: DocumentError) -> str:
-    """Where nothing could be judged: the outcome and the problems, sorted keys."""
-    outcome = GateOutcome.ERROR
-    problems = [asdict(problem) for problem in error.problems]
-    return json_text({"outcome": outcome, "exit_code": outcome.exit_code, "problems": problems}, indent=2)
 
 
 def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> str:

@@ -6,20 +6,22 @@ The front of an experiment: how fast faults end against how often anybody switch
 from __future__ import annotations
 
 import io
+import logging
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from contracts.scoring.timeline import Timeline
 from scripts.e5.configurations import Configuration
 from scripts.e5.scores.results import Episodes, front, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INK = "#010203"
 #: Okabe and Ito, told apart with any colour vision; brown in place of their yellow, which pales on white.
@@ -59,17 +61,24 @@ def colour_of(policy: str, policies: Sequence[str]) -> str:
     return PALETTE[names.index(policy) % len(PALETTE)] if policy in names else PALETTE[-1]
 
 
-def _style(salt: str) -> AbstractContextManager[None]:
-    """Settings for one plot; ``salt`` keeps the ids of the plots on a page apart."""
+@contextmanager
+def _figure(salt: str, height_in: float) -> Iterator[Figure]:
+    """A figure in the report's style; ``salt`` keeps the ids of the plots on a page apart.
+
+    Only who draws loads matplotlib, which wants a home to write to, and says so where there is none.
+    """
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     settings: Any = STYLE | {"svg.hashsalt": salt}
-    context: AbstractContextManager[None] = mpl.rc_context(settings)
-    return context
+    with mpl.rc_context(settings):
+        yield Figure(figsize=(7.2, height_in), layout="constrained")
 
 
 def timeline_svg(line: Timeline, title: str) -> str:
     """Three stacked panels: routing weights, health per kernel, served quality; onset and recovery marked."""
-    with _style(f"timeline {line.policy}"):
-        figure = Figure(figsize=(7.2, 5.4), layout="constrained")
+    with _figure(f"timeline {line.policy}", 5.4) as figure:
         weights, health, quality = figure.subplots(3, 1, sharex=True, height_ratios=[2, 1.3, 1.3])
         names = [*line.kernels, "shed"]
         colours = [PALETTE[(1 + i) % len(PALETTE)] for i in range(len(line.kernels))] + [INK]
@@ -93,8 +102,7 @@ def timeline_svg(line: Timeline, title: str) -> str:
 
 def front_svg(points: Sequence[FrontPoint], policies: Sequence[str]) -> str:
     """MTTR against false switches with 95 % limits; settings of a policy are joined, the front is ringed."""
-    with _style("front"):
-        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    with _figure("front", 4.6) as figure:
         axis = figure.subplots()
         for policy in dict.fromkeys(point.policy for point in points):
             mine = sorted((p for p in points if p.policy == policy), key=lambda p: p.false_switches[1])
@@ -147,8 +155,7 @@ def slices_svg(
     values: NDArray[np.float64], policies: Sequence[str], slices: Sequence[str], title: str
 ) -> str:
     """One measure per slice and policy; ``values`` is [policies, slices, (low, mean, high)]."""
-    with _style(title):
-        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    with _figure(title, 3.6) as figure:
         axis = figure.subplots()
         width = 0.8 / max(1, len(policies))
         for index, policy in enumerate(policies):

@@ -46,3 +46,11 @@ def test_pinned_files_must_match(world: Path) -> None:
         read_pinned(FileRef(uri="bf16.npz", sha256="0" * 64), world / "bf16.yaml")
     with pytest.raises(DocumentError, match="readable file"):
         read_pinned(FileRef(uri="gone.npz", sha256="0" * 64), world / "bf16.yaml")
+
+
+def test_a_name_in_another_encoding_is_told_as_one(tmp_path: Path) -> None:
+    """Bytes of a name that are no UTF-8 are no control characters, which nobody would find in it."""
+    with pytest.raises(DocumentError, match=r"a URI in UTF-8, got 'caf\\udce9\.yaml'; rename it"):
+        resolve_uri("caf\udce9.yaml", tmp_path / "doc.yaml")
+    with pytest.raises(DocumentError, match="a URI without control characters"):
+        resolve_uri("caf\x07.yaml", tmp_path / "doc.yaml")

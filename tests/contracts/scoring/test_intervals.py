@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.rng import stream
 from contracts.scoring.intervals import (
+    capped_limits,
     clustered_mean,
     paired_difference,
     paired_ratio,
@@ -107,3 +108,44 @@ def test_a_limit_needs_two_observations() -> None:
     assert (one.mean, one.n, none.n) == (1.0, 1, 0)
     assert math.isnan(one.limit)
     assert math.isnan(none.mean)
+
+
+def test_without_skew_or_gain_the_limit_of_harm_is_student_s() -> None:
+    """Losses that lie evenly about their mean have the limit that Student's t gives them."""
+    losses = np.array([[0.1], [0.2], [0.3], [0.4]])
+    (ours,), (student,) = capped_limits(losses, 0.05), simultaneous_limits(losses, upper=True)
+    assert (ours.mean, ours.n) == (student.mean, student.n)
+    assert ours.limit == pytest.approx(student.limit)
+
+
+@given(
+    gains=st.lists(st.floats(0.0, 1.0), min_size=20, max_size=60),
+    columns=st.integers(1, 25),
+    cap=st.floats(0.001, 0.1),
+)
+def test_gains_alone_never_exceed_their_cap(gains: list[float], columns: int, cap: float) -> None:
+    """Twenty seeds that lose nothing have a limit within the cap, however large and rare their gains are."""
+    matrix = np.repeat(-np.array(gains)[:, None], columns, axis=1)
+    for found in capped_limits(matrix, cap):
+        assert found.mean - 1e-12 <= found.limit <= cap
+
+
+@given(losses=st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=40), cap=st.floats(0.0, 0.1))
+def test_the_limit_of_harm_is_above_the_mean_of_all_gains(losses: list[float], cap: float) -> None:
+    """Capping gains raises the mean, and a limit lies above it; one seed of a column has none."""
+    (found,) = capped_limits(np.array(losses)[:, None], cap)
+    assert found.mean == pytest.approx(np.mean(losses))
+    assert found.limit >= found.mean - 1e-9
+    (alone, none) = capped_limits(np.array([[1.0, math.nan], [math.nan, math.nan]]), cap)
+    assert (alone.n, none.n) == (1, 0)
+    assert math.isnan(alone.limit)
+
+
+def test_hall_s_cubic_is_undone() -> None:
+    """The corrected quantile goes through Hall's cubic back to Student's, of three losses 0, 0 and 0.3."""
+    losses = np.array([[0.0], [0.0], [0.3]])
+    (found,) = capped_limits(losses, 0.05)
+    reached = (found.mean - found.limit) / float(losses.std(ddof=1))
+    skewness = math.sqrt(3.0)
+    cubic = reached + skewness * reached**2 / 3.0 + skewness**2 * reached**3 / 27.0 + skewness / 18.0
+    assert cubic == pytest.approx(-2.91999 / math.sqrt(3), abs=1e-4)

@@ -10,10 +10,19 @@ import pytest
 
 from contracts.documents.artifact import Certificate
 from contracts.errors import DocumentError
-from policies.certify.certificate import CertificationEvidence
-from policies.certify.evidence import evidence_file, evidence_text, refuse_other_episodes, text_sha256
-from tests.policies.certify.test_certificate import META, certificate
-from tests.support.documents.certification_evidence import episode, sound_evidence
+from contracts.loading.shipped import LIBRARY
+from contracts.loading.uris import resolve_uri
+from policies.certify.admission import refuse_unless_certified
+from policies.certify.certificate import CertificationEvidence, judge_clauses
+from policies.certify.evidence import (
+    evidence_file,
+    evidence_text,
+    parse_evidence,
+    refuse_other_episodes,
+    text_sha256,
+)
+from tests.policies.certify.test_certificate import META, SUBJECT, certificate, manifest
+from tests.support.documents.certification_evidence import NOBODY, episode, sound_evidence
 
 
 def kept(folder: Path, evidence: CertificationEvidence, **changes: Any) -> tuple[Certificate, Path]:
@@ -59,3 +68,31 @@ def test_what_are_no_episodes_is_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text, encoding="utf-8")
     with pytest.raises(DocumentError, match="c-episodes"):
         refuse_other_episodes(certificate(evidence_sha256=text_sha256(text)), META, file)
+
+
+def test_a_certificate_is_judged_again_by_the_method_that_it_names(tmp_path: Path) -> None:
+    """One from before gains were capped is proved by its episodes as well, and by its own limit alone."""
+    evidence = sound_evidence()
+    gained = replace(evidence.incidents[0], service=replace(NOBODY, useful_ratio=0.9801))
+    evidence = replace(evidence, incidents=(gained, *evidence.incidents[1:]))
+    held, file = kept(tmp_path, evidence)
+    former = tuple(
+        c.model_copy(update={"method": "simultaneous_t"}) if c.id.startswith("M-harm") else c
+        for c in held.clauses
+    )
+    again = judge_clauses(META, evidence, former)
+    before, now = ({c.id: c for c in clauses}["M-harm"] for clauses in (again, held.clauses))
+    assert (before.method, now.method) == ("simultaneous_t", "capped_hall")
+    assert before.ci_high != now.ci_high
+    refuse_other_episodes(held.model_copy(update={"clauses": again}), META, file)
+    refuse_unless_certified(manifest(held.model_copy(update={"clauses": again})), META, SUBJECT)
+    with pytest.raises(DocumentError, match="M-harm as these episodes give it"):
+        refuse_other_episodes(held.model_copy(update={"clauses": former}), META, file)
+
+
+@pytest.mark.parametrize("name", ["hysteresis-certificate.json", "routing.yaml"])
+def test_what_ships_passes_by_either_method(name: str) -> None:
+    """The shipped certificates were judged by Student's t; with gains capped their episodes pass too."""
+    file = resolve_uri(f"{LIBRARY}policies/{name}", "tests")
+    place = evidence_file(file)
+    assert all(c.passed for c in judge_clauses(META, parse_evidence(place.read_bytes(), place)))

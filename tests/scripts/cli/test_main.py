@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,10 +15,12 @@ from typer.testing import CliRunner
 
 from contracts.assess.register import PromotionRefusedError
 from contracts.errors import DocumentError, LostWorkerError, MeasurementError, MissingPartError, Problem
+from contracts.loading.shipped import E5_BASE, SHIPPED_ARTEFACT
 from contracts.metrics import UnknownMetricError
 from scripts.cli import bench as cmd_bench
 from scripts.cli import main as selvage
 from scripts.guard import on_interrupt
+from tests.support.paths import ROOT
 
 PROBLEM = Problem(
     file="a.yaml", line=3, path="spec.x", expected="a number", actual="b", next_step="write one"
@@ -168,3 +171,38 @@ def test_benchmark_prints_a_flat_object(monkeypatch: pytest.MonkeyPatch) -> None
     assert figures["x"] == 2.0
     assert {"seed", "python", "machine_cores", "version_numpy"} <= set(figures)
     assert not any(isinstance(value, (dict, list)) for value in figures.values())
+
+
+def test_a_home_that_cannot_be_written_changes_nothing() -> None:
+    """Nothing is said about it, and no library keeps or sends anything from there."""
+    code = "from scripts.cli.main import main; main()"
+    settings = {**os.environ, "HOME": "/proc/nowhere", "PYTHONPATH": str(ROOT)}
+    settings.pop("ORT_DISABLE_TELEMETRY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "policy", "show", SHIPPED_ARTEFACT],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=settings,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "accepted" in done.stdout
+
+
+def test_a_working_directory_that_was_deleted_is_said(tmp_path: Path) -> None:
+    """What needs one is refused by name, and no bug is reported."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    words = ["-m", "scripts.cli.main", "simulate", E5_BASE, "--policy", "hysteresis"]
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir ../gone; exec "$@"', "sh", sys.executable, *words],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: the working directory was deleted; go to another one (cd)\n"

@@ -75,3 +75,13 @@ def test_a_name_that_no_document_may_have_is_refused_before_any_work(
     assert done.exit_code == 2
     assert "a name of small letters" in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_a_tilde_is_the_home_where_no_shell_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--out=~/x`` and a quoted ``'~/x'`` are in the home, as text and as path; there is no folder ``~``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    words = ["contract", "init", "--slice", "sql:ttft_ms=2000", "--slice", "default", "--out=~/made.yaml"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert CliRunner().invoke(app, ["contract", "validate", "~/made.yaml"]).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["made.yaml"]
