@@ -56,7 +56,7 @@ def admit(
     """
     limits = httpx.Timeout(_ANSWER_S, read=_WARM_UP_S)
     with httpx.Client(
-        base_url=known.url, timeout=limits, headers=authorisation(), transport=transport
+        base_url=known.url, timeout=limits, headers=authorisation(), transport=transport, trust_env=False
     ) as client:
         _await_health(client, known, stop)
         context_tokens = _identify(client, known)

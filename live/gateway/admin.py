@@ -39,7 +39,8 @@ class EnvoyAdmin:
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url
-        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport)
+        # It is of this machine: no proxy of the environment reaches it.
+        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=False)
 
     def close(self) -> None:
         """Close the connection."""
