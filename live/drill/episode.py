@@ -20,11 +20,9 @@ from contracts.telemetry import ReplicaState
 from contracts.units import MS_PER_S
 from faults.catalogue import CATALOGUE
 from faults.drill.plan import TICK_S, DrillPlan, Strike
-from live.drill.promises import broken_to_clients, late
+from live.drill.promises import SHED, broken_to_clients, late
 from live.load import LoadRecord
 from live.ports import HostCounters, LiveReplica
-
-_SHED = 429
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +203,7 @@ class _Rows:
         if r >= 0:
             self.by["dispatched"][came, r, s] += 1
         if not request.complete:
-            self.counts["shed" if request.status == _SHED else "failed"][ended, s] += 1
+            self.counts["shed" if request.status == SHED else "failed"][ended, s] += 1
             return
         name = layout.slices[s]
         slow = late(request, next(one for one in self.frame.contract.slices if one.name == name))

@@ -22,7 +22,8 @@ from live.load import LoadRecord
 SLOWING_KINDS = ("slow", "kv_pressure", "latency")
 #: What the dose of a fault is, by the metric of the clauses that limit it.
 _LIMITED_BY = {"slow": "step_time_ratio", "kv_pressure": "kv_used_ratio"}
-_SHED = 429
+#: The status of a request that was shed.
+SHED = 429
 
 
 def broken_by_dose(
@@ -46,7 +47,7 @@ def broken_to_clients(
     struck: its requests of every slice. The fault strikes the replica and a drill's requests are alike, so
     each slice's SLO is held against all of them, as the simulator's truth does for slices without traffic.
     """
-    asked = [one for one in struck if one.status != _SHED]
+    asked = [one for one in struck if one.status != SHED]
     rows = [next(one for one in contract.slices if one.name == name) for name in slices]
     missed = [sum(not one.complete or late(one, row) for one in asked) for row in rows]
     return np.array(missed, dtype=np.int64) > SLO_MISSED_LIMIT_RATIO * len(asked)
