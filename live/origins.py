@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 
 LOOPBACK = "127.0.0.1"
+#: For clients that keep to the environment's proxies: no proxy reaches a server of this machine.
+DIRECT: Mapping[str, None] = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
 _PORTS = {"http": 80, "https": 443}
 
 

@@ -9,6 +9,8 @@ SERVING_POOL = f"{LIBRARY}serving-pool.yaml"
 SERVING_GENERATION = f"{LIBRARY}serving-generation.yaml"
 SHIPPED_META = f"{LIBRARY}meta-contract.yaml"
 SHIPPED_ARTEFACT = f"{LIBRARY}policies/routing.yaml"
+#: The same weights for fleets of as many slices as the pools of live drills have, certified on such a fleet.
+LIVE_ARTEFACT = f"{LIBRARY}live-fleet/policies/routing.yaml"
 SHIPPED_RECIPE = f"{LIBRARY}recipes/routing.yaml"
 SHIPPED_SUITE = f"{LIBRARY}suites/e5.yaml"
 #: Loads and declarations that are not as told.

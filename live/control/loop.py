@@ -1,7 +1,8 @@
 """The controller over live ports: one turn per tick, and nothing that a port does ends it.
 
-A source that fails, telemetry that is silent, a gateway that refuses and a log that cannot be written all
-leave the last table in force. Who discovers servers, who writes routes, what world this is: unknown here.
+A source or a policy that fails, telemetry that is silent, a gateway that refuses and a log that cannot be
+written all leave the last table in force. Who discovers servers, who writes routes, what world this is:
+unknown here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Turn:
     before: ControllerState
     after: ControllerState  # as it is remembered
     telemetry: FleetTelemetry | None = None  # None: the source failed, and nothing was decided
-    decision: Decision | None = None
+    decision: Decision | None = None  # None with telemetry: deciding failed, and the last table stands
     executed: bool = False  # False: nobody carries plans out, or the gateway did not take this one
     in_force: bool = False  # what the state assumes; an observer's plans count as if they were
     spent_ms: float = 0.0  # CPU time of deciding
@@ -153,8 +154,10 @@ class LiveController:
     def _turn(self, begun: Turn, telemetry: FleetTelemetry, decided: Decided | None) -> Turn:
         """``begun`` with what came of it."""
         before = begun.before
-        if decided is None:
-            decided = decide_alone(before, telemetry, self.setup, self.ports.cpu)
+        try:
+            decided = decided or decide_alone(before, telemetry, self.setup, self.ports.cpu)
+        except Exception as error:  # a policy may be anybody's; who ends here moves nobody any more
+            return replace(begun, error=f"deciding: {told(error)}")
         decision = decided.decision
         healing, stuck = self._returning(before, decision)
         taken, problem = self._applied(decision, telemetry)

@@ -21,6 +21,7 @@ from controller.ports import Clock
 from live.bounded import dated_s
 from live.observe.metrics import EngineReading
 from live.observe.record import TelemetryRecorder
+from live.observe.trust import FleetTrust
 from live.ports import Discovery, GatewaySample, GatewayStatistics
 
 #: Nothing that the gateway reported.
@@ -58,6 +59,8 @@ class SourceParts:
     """Are told of every scrape that ended, by replica."""
     fingerprints: Mapping[str, str] | None = None
     """Kernel -> what its replicas must state; None or missing: not judged."""
+    trust: FleetTrust | None = None
+    """That of listeners which ask whose counters a scrape tells; None: there are none."""
 
 
 class FleetSource:
@@ -65,7 +68,7 @@ class FleetSource:
 
     def __init__(self, parts: SourceParts) -> None:
         self._parts = parts
-        self._recorder = TelemetryRecorder(parts.layout, dict(parts.fingerprints or {}))
+        self._recorder = TelemetryRecorder(parts.layout, dict(parts.fingerprints or {}), parts.trust)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="scrapes")
         self._scrape: Future[dict[str, EngineReading]] | None = None
 

@@ -20,10 +20,9 @@ from contracts.telemetry import ReplicaState
 from contracts.units import MS_PER_S
 from faults.catalogue import CATALOGUE
 from faults.drill.plan import TICK_S, DrillPlan, Strike
+from live.drill.promises import SHED, broken_to_clients, late
 from live.load import LoadRecord
 from live.ports import HostCounters, LiveReplica
-
-_SHED = 429
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +36,8 @@ class Damage:
     tv_ratio: float  # most that an answered token can differ, a total variation
     from_at_s: float
     to_at_s: float = np.inf
+    by_clients: NDArray[np.bool_] | None = None
+    """[S] on which it also breaks the contract where its answers are late; None: not judged by them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +94,8 @@ def episode_of(
     frame: Frame, seconds: list[Second], requests: list[LoadRecord], began_at_s: float
 ) -> EpisodeRecord:
     """Everything until now; ``began_at_s`` is the drill's start on the clock of ``requests``."""
-    layout, ticks = frame.layout, len(seconds)
-    shape = (ticks, len(layout.slices))
+    frame, layout = replace(frame, damages=_judged(frame, requests, began_at_s)), frame.layout
+    shape = ticks, _ = len(seconds), len(layout.slices)
     counts: dict[str, NDArray[Any]] = {
         name: np.zeros(shape, dtype=np.int64)
         for name in ("offered", "answered", "failed", "shed", "slo_missed", "exposed", "exposed_in_flight")
@@ -130,6 +131,20 @@ def episode_of(
         **tokens,
         **by,
     )
+
+
+def _judged(frame: Frame, requests: list[LoadRecord], began_at_s: float) -> list[Damage]:
+    """What is broken, with the slices on which the clients of a slowed replica saw a promise broken."""
+    found = []
+    for one in frame.damages:
+        name, broken = frame.layout.replicas[one.replica], one.slices
+        if one.by_clients is not None:
+            mine = [asked for asked in requests if asked.replica == name]
+            struck = [r for r in mine if one.from_at_s <= r.started_at_s - began_at_s < one.to_at_s]
+            seen = broken_to_clients(frame.contract, frame.layout.slices, struck)
+            broken = broken | (seen & one.by_clients)
+        found.append(replace(one, slices=broken))
+    return found
 
 
 def _in_force(frame: Frame, seconds: list[Second]) -> dict[str, Any]:
@@ -188,19 +203,20 @@ class _Rows:
         if r >= 0:
             self.by["dispatched"][came, r, s] += 1
         if not request.complete:
-            self.counts["shed" if request.status == _SHED else "failed"][ended, s] += 1
+            self.counts["shed" if request.status == SHED else "failed"][ended, s] += 1
             return
-        late = self._late(request, s)
+        name = layout.slices[s]
+        slow = late(request, next(one for one in self.frame.contract.slices if one.name == name))
         self.counts["answered"][ended, s] += 1
-        self.counts["slo_missed"][ended, s] += late
+        self.counts["slo_missed"][ended, s] += slow
         self.tokens["answered_tokens"][ended, s] += length
         if r >= 0:
             self.by["answered_by"][ended, r, s] += 1
-        self._judge(request.replica, s, came_at_s, (ended, length, late))
+        self._judge(request.replica, s, came_at_s, (ended, length, slow))
 
     def _judge(self, replica: str, s: int, came_at_s: float, answer: tuple[int, float, bool]) -> None:
         """What the answer is worth: less where a fault was in force on its replica when it came."""
-        ended, length, late = answer
+        ended, length, slow = answer
         names = self.frame.layout.replicas
         hurt = [
             one
@@ -211,15 +227,7 @@ class _Rows:
         exposed = any(one.silent for one in hurt) and bool(hard_slices(self.frame)[s])
         self.tokens["excess_tv_tokens"][ended, s] += length * loss
         self.counts["exposed"][ended, s] += exposed
-        self.tokens["useful_tokens"][ended, s] += 0.0 if late or exposed else length * (1.0 - loss)
-
-    def _late(self, request: LoadRecord, s: int) -> bool:
-        slo = next(one.slo for one in self.frame.contract.slices if one.name == self.frame.layout.slices[s])
-        latest, first = slo.latency_ms, slo.ttft_ms
-        return bool(
-            (latest is not None and request.duration_ms > latest)
-            or (request.streamed and first is not None and request.first_ms > first)
-        )
+        self.tokens["useful_tokens"][ended, s] += 0.0 if slow or exposed else length * (1.0 - loss)
 
     def _tick(self, at_s: float) -> int:
         return min(max(int(at_s / TICK_S), 0), self.ticks - 1)

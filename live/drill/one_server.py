@@ -80,7 +80,7 @@ def _await(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
         if child.poll() is not None:
             raise LiveError(f"the server ended at once; see {log}")
         with suppress(httpx.HTTPError):
-            if httpx.get(f"{url}/health", timeout=2.0).status_code == httpx.codes.OK:
+            if httpx.get(f"{url}/health", timeout=2.0, trust_env=False).status_code == httpx.codes.OK:
                 return
         time.sleep(_POLL_S)
     raise LiveError(f"the server did not answer within {_START_S:g} s; see {log}")
@@ -106,7 +106,7 @@ def users(url: str, prompts: Sequence[Prompt], seed: int, count: int = 3) -> Ite
 
 
 def _user(url: str, prompts: Sequence[Prompt], rng: np.random.Generator, ended: threading.Event) -> None:
-    with httpx.Client(timeout=5.0) as client:
+    with httpx.Client(timeout=5.0, trust_env=False) as client:
         while not ended.is_set():
             with suppress(httpx.HTTPError, MeasurementError):
                 _request(client, url, prompts[int(rng.integers(len(prompts)))], rng)

@@ -74,7 +74,8 @@ def warm_up(state: FleetState, prompt_tokens: int, answer_tokens: int) -> None:
     for server in state.servers:
         for more in ({}, {"prompt_logprobs": 20, "max_tokens": 1}):
             with suppress(httpx.HTTPError):  # what does not answer now shows in the drill
-                httpx.post(f"{server.url}/v1/completions", json={**body, **more}, timeout=_WARM_S)
+                asked = {**body, **more}
+                httpx.post(f"{server.url}/v1/completions", json=asked, timeout=_WARM_S, trust_env=False)
 
 
 def await_serving(folder: FleetFolder, name: str, timeout_s: float) -> bool:

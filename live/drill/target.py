@@ -28,6 +28,7 @@ from live.drill.episode import Damage, Frame, Second, episode_of, second_of
 from live.drill.fleet import DrillFleet
 from live.drill.healer import Healer
 from live.drill.mending import Mending
+from live.drill.promises import SLOWING_KINDS, broken_by_dose
 from live.drill.proofs import Proofs, kl_limits, tv_bound
 from live.errors import LiveError
 from live.fleet.plan import FleetPlan
@@ -38,7 +39,9 @@ from live.ports import LiveReplica
 LEASE_S = 20.0
 _RESTART_S = 180.0
 _RUNTIME_KINDS = ("crash", "raise", "hang")
-_HARMLESS_KINDS = ("telemetry_loss", "trace_fields_missing", "latency", "slow", "kv_pressure", "load_surge")
+#: What telemetry lacks hurts no answer; a surge strikes no replica.
+_HARMLESS_KINDS = ("telemetry_loss", "trace_fields_missing", "load_surge")
+_VISIBLE_KINDS = (*_RUNTIME_KINDS, *SLOWING_KINDS, "http_errors", "cut_json", "cut_stream")
 
 
 class LiveTarget:
@@ -215,16 +218,17 @@ class LiveTarget:
     def _damage(self, strike: Strike, name: str) -> None:
         """Note what the truth is from now on."""
         kind, layout = strike.fault.kind, self._frame.layout
-        broken = np.full(len(layout.slices), kind not in _HARMLESS_KINDS, dtype=np.bool_)
         only = strike.fault.trigger.slice if strike.fault.trigger else None
-        if only is not None:
-            broken &= np.array([one == only for one in layout.slices])
+        struck = np.array([only is None or one == only for one in layout.slices])
+        slowed = kind in SLOWING_KINDS
+        promised = broken_by_dose(self._frame.contract, layout.slices, strike.fault)
         self._frame.damages.append(
             Damage(
                 strike=strike,
                 replica=layout.replicas.index(name),
-                slices=broken,
-                silent=kind not in (*_RUNTIME_KINDS, "http_errors", "cut_json", "cut_stream"),
+                slices=promised if slowed else struck & (kind not in _HARMLESS_KINDS),
+                silent=kind not in _VISIBLE_KINDS,
+                by_clients=struck if slowed else None,
                 tv_ratio=0.0,
                 from_at_s=len(self._seconds) * TICK_S,
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from contracts.loading.untrusted import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from live.bounded import whole_answer
 from live.errors import LiveError
 from live.measure.endpoint import listed_models
@@ -56,7 +56,7 @@ def admit(
     """
     limits = httpx.Timeout(_ANSWER_S, read=_WARM_UP_S)
     with httpx.Client(
-        base_url=known.url, timeout=limits, headers=authorisation(), transport=transport
+        base_url=known.url, timeout=limits, headers=authorisation(), transport=transport, trust_env=False
     ) as client:
         _await_health(client, known, stop)
         context_tokens = _identify(client, known)
@@ -110,7 +110,7 @@ def _answer(client: httpx.Client, method: str, path: str, body: object = None) -
     try:
         response = whole_answer(client, method, path, _WARM_UP_S, json=body)
         response.raise_for_status()
-        answer: Any = response.json()
+        answer: Any = json_of(response.content)
     except (httpx.HTTPError, *MALFORMED) as error:
         raise LiveError(f"{client.base_url}{path}: {type(error).__name__}: {str(error)[:200]}") from None
     if not isinstance(answer, dict):

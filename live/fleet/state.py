@@ -161,7 +161,8 @@ class FleetDiscovery:
     """``live.ports.Discovery`` over a state file: what was written last, as far as it can be read.
 
     A file that is gone or cannot be read changes no server: they stand as last seen, for as long as their
-    supervisor lives. ``outdated``: why they are only as last seen, "" where they are as now.
+    supervisor lives. ``outdated``: why they are only as last seen, "" where they are as now. Another fleet
+    that came up in the folder since is not the one that was seen: its gateway has other ports.
     """
 
     def __init__(self, folder: FleetFolder) -> None:
@@ -172,7 +173,8 @@ class FleetDiscovery:
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every replica in the order of the fleet; absent ones after the supervisor's death.
 
-        Raises LiveError for a file that cannot be read, where none ever could.
+        Raises LiveError for a file that cannot be read, where none ever could, and for that of another fleet
+        that runs there now.
         """
         try:
             state, problem = read_state(self._folder), f"{self._folder.state}: the file is gone"
@@ -180,10 +182,18 @@ class FleetDiscovery:
             if self._last is None:
                 raise
             state, problem = None, str(error)
+        if state is not None and self._last is not None and state.supervisor != self._last.supervisor:
+            self._refuse_another(state)
         self.outdated = problem if state is None and self._last is not None else ""
         self._last = state or self._last
         alive = is_up(self._last)
         return tuple(_replica(server, alive) for server in (self._last.servers if self._last else ()))
+
+    def _refuse_another(self, state: FleetState) -> None:
+        """Whoever drives by what was seen would change the files of a gateway that it does not know."""
+        if is_up(state):
+            told = "another fleet runs there since; end this controller and start it anew"
+            raise LiveError(f"{self._folder.path}: {told}")
 
 
 def _replica(server: ServerState, alive: bool) -> LiveReplica:

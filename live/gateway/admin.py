@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from contracts.loading.untrusted import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from live.bounded import whole_answer
 from live.errors import LiveError
 from live.gateway.clusters import slice_cluster
@@ -39,7 +39,8 @@ class EnvoyAdmin:
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url
-        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport)
+        # It is of this machine: no proxy of the environment reaches it.
+        self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=False)
 
     def close(self) -> None:
         """Close the connection."""
@@ -103,7 +104,7 @@ class EnvoyAdmin:
     def _json(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
         response = self._response("GET", path, parameters)
         try:
-            answer: dict[str, Any] = response.json()
+            answer: dict[str, Any] = json_of(response.content)
         except (ValueError, RecursionError):
             raise LiveError(f"{self.url}{path}: expected JSON, got {response.text[:100]!r}") from None
         return answer

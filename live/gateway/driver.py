@@ -154,7 +154,10 @@ class GatewayDriver:
                 write_pinned(one.path, one.content)
             self._acknowledged(changed, before, started_at_s + self._timeout_s)
         except (ActuationError, LiveError, OSError) as error:
-            self._put_back(changed, old)
+            try:
+                self._put_back(changed, old)
+            except ActuationError as left:
+                raise ActuationError(f"{error}; {left}") from None
             raise ActuationError(f"{error}; the last table stays in force") from None
         return time.monotonic() - started_at_s
 
@@ -176,9 +179,16 @@ class GatewayDriver:
                 time.sleep(_POLL_S)
 
     def _put_back(self, changed: list[WatchedFile], old: list[bytes]) -> None:
+        """Every file as it was, also where one cannot be written; ActuationError names those that are not."""
+        left = []
         for one, content in zip(changed, old, strict=True):
-            if one.path.read_bytes() != content:
-                write_pinned(one.path, content)
+            try:
+                if one.path.read_bytes() != content:
+                    write_pinned(one.path, content)
+            except OSError as error:
+                left.append(f"{one.path} ({error.strerror or error})")
+        if left:
+            raise ActuationError(f"the last table is not put back in {', '.join(left)}")
 
     def _await_drained(self, deadline_at_s: float) -> None:
         name = "listener_manager.total_listeners_draining"

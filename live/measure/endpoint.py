@@ -19,6 +19,7 @@ import httpx
 
 from contracts.errors import DocumentError, MeasurementError, Problem
 from live.bounded import whole_answer
+from live.origins import DIRECT
 
 _CONNECT_S = 10.0
 #: Of an answer: whole rows of a vocabulary are the largest.
@@ -101,8 +102,8 @@ class Endpoint:
         return self.url.rstrip("/").removesuffix("/v1")
 
     def client(self) -> httpx.Client:
-        """A client with the key, the certificates and the environment's proxies; DocumentError for a proxy or
-        certificates that are none.
+        """A client with the key, the certificates and, but for servers of this machine, the environment's
+        proxies; DocumentError for a proxy or certificates that are none.
         """
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         timeout, certificates = httpx.Timeout(self.timeout_s, connect=_CONNECT_S), _certificates(self.ca_file)
@@ -113,6 +114,7 @@ class Endpoint:
                 transport=self.transport,
                 headers=headers,
                 verify=certificates,
+                mounts=DIRECT,
             )
         except (ImportError, ValueError) as error:  # httpx reads the proxies here
             told = str(error).partition(". ")[0]

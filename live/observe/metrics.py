@@ -143,6 +143,11 @@ class EngineReading:
         return self._named(COUNTERS, COUNTERS_AT)
 
     @property
+    def counted(self) -> NDArray[np.float64]:
+        """All counters but those of histograms, float64 [N] in one order; NaN: not exported."""
+        return self.numbers[COUNTERS_AT:HISTOGRAMS_AT]
+
+    @property
     def signals(self) -> dict[str, float]:
         """Of ``SIGNALS``."""
         return self._named(SIGNALS, SIGNALS_AT)

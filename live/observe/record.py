@@ -17,22 +17,27 @@ from contracts.telemetry import (
 )
 from contracts.units import MS_PER_S
 from live.observe.increments import Increments, count, nothing_known
-from live.observe.metrics import COUNTERS_AT, GAUGES, GAUGES_AT, HISTOGRAMS_AT, EngineReading
+from live.observe.metrics import GAUGES, GAUGES_AT, EngineReading
 from live.observe.traffic import GatewayTraffic, TrafficCounter
-from live.observe.trust import CounterTrust
+from live.observe.trust import FleetTrust
 from live.ports import GatewaySample, LiveReplica
 
 
 class TelemetryRecorder:
     """Makes one ``FleetTelemetry`` (a batch of one fleet) per tick; remembers the scrapes before."""
 
-    def __init__(self, layout: FleetLayout, fingerprints: Mapping[str, str]) -> None:
-        """``fingerprints``: kernel -> what its replicas must state; "" or missing: not judged."""
+    def __init__(
+        self, layout: FleetLayout, fingerprints: Mapping[str, str], trust: FleetTrust | None = None
+    ) -> None:
+        """``fingerprints``: kernel -> what its replicas must state; "" or missing: not judged.
+
+        trust: of others that listen to the same scrapes; None: nobody else does.
+        """
         self._layout = layout
         self._expected = [fingerprints.get(layout.kernels[k], "") for k in layout.replica_kernel]
         self._traffic = TrafficCounter(layout)
         self._last: list[EngineReading | None] = [None] * len(layout.replicas)
-        self._trust = [CounterTrust() for _ in layout.replicas]
+        self._trust = trust or FleetTrust()
         #: float64 [GAUGES, 1, R] as last read; 0 before the first scrape, as nobody looks then.
         self._gauges = np.zeros((len(GAUGES), 1, len(layout.replicas)))
         self._scraped_at_ms = np.full((1, len(layout.replicas)), np.nan)
@@ -81,7 +86,7 @@ class TelemetryRecorder:
             now, before = readings.get(name), self._last[r]
             if now is None:
                 continue
-            believed = self._trust[r].take(now.started_at_s, now.numbers[COUNTERS_AT:HISTOGRAMS_AT])
+            believed = self._trust.believes(name, now)
             if before is not None and believed:
                 count(before, now, found.engine[r], found.latency_le[r], self._layout.edges_ms)
             self._last[r] = now

@@ -14,13 +14,11 @@ import numpy as np
 
 from live.observe.metrics import (
     COUNTERS,
-    COUNTERS_AT,
     GAUGES,
-    HISTOGRAMS_AT,
     STARTED,
     EngineReading,
 )
-from live.observe.trust import SETTLING, CounterTrust
+from live.observe.trust import SETTLING, FleetTrust
 from live.ports import Unanswered
 
 #: Failed scrapes, or probes, in a row that are worth a word.
@@ -47,20 +45,21 @@ class ScrapeNote:
 class _Replica:
     """What was seen of one. left: kind -> scrapes until it is over, unless it is seen again."""
 
-    trust: CounterTrust = field(default_factory=CounterTrust)
     left: dict[str, int] = field(default_factory=dict)
 
 
 class ScrapeWatch:
     """Listens to scrapes. failed, unprobed: replica -> why its last scrapes failed, why its last probes told
-    nothing, of those where the last one did.
+    nothing, of those where the last one did. trust: of others that listen to the same scrapes.
     """
 
     def __init__(
         self,
         failed: Callable[[], Mapping[str, Unanswered]] = dict,
         unprobed: Callable[[], Mapping[str, Unanswered]] = dict,
+        trust: FleetTrust | None = None,
     ) -> None:
+        self._trust = trust or FleetTrust()
         self._told = (
             ("unread", "no scrape of /metrics ended well", failed),
             ("unprobed", "probes say nothing", unprobed),
@@ -83,10 +82,10 @@ class ScrapeWatch:
 
     def _read(self, name: str, reading: EngineReading) -> None:
         one = self._replicas.setdefault(name, _Replica())
-        one.trust.take(reading.started_at_s, reading.numbers[COUNTERS_AT:HISTOGRAMS_AT])
+        self._trust.believes(name, reading)
         found = dict(_odd(reading))
-        if one.trust.why:
-            found["mixed"] = one.trust.why
+        if why := self._trust.why(name):
+            found["mixed"] = why
         for kind, told in found.items():
             one.left[kind] = SETTLING
             self._begin(name, kind, told)

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+    from live.observe.metrics import EngineReading
 
 #: Scrapes without a fall after which rises are believed; two engines in turn at random fall once in four, and
 #: keep from it so long in 3 of 1,000 cases.
@@ -69,3 +73,27 @@ class CounterTrust:
                 "that are reset"
             )
         return ""
+
+
+@dataclass(slots=True)
+class FleetTrust:
+    """The trust in every replica's counters, for whoever listens to the same scrapes: each is taken once,
+    by whoever sees it first.
+    """
+
+    _of: dict[str, CounterTrust] = field(default_factory=dict)
+    _taken: dict[str, tuple[EngineReading, bool]] = field(default_factory=dict)
+
+    def believes(self, replica: str, reading: EngineReading) -> bool:
+        """Whether what rose between the scrape before and ``reading`` was counted there."""
+        taken = self._taken.get(replica)
+        if taken is None or taken[0] is not reading:
+            one = self._of.setdefault(replica, CounterTrust())
+            taken = reading, one.take(reading.started_at_s, reading.counted)
+            self._taken[replica] = taken
+        return taken[1]
+
+    def why(self, replica: str) -> str:
+        """What is wrong with its counters, "" for nothing."""
+        one = self._of.get(replica)
+        return "" if one is None else one.why

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from contracts.errors import MeasurementError
-from contracts.loading.untrusted import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from live.bounded import whole_answer, within
 from live.load import SLICE_HEADER
 from live.measure.backends.openai_backend import ROUNDING, TOKEN_PREFIX, TOP_K
@@ -54,7 +54,7 @@ class Line:
         )
         refuse_status(answer)
         try:
-            found = answer.json()
+            found = json_of(answer.content)
         except (ValueError, RecursionError):
             raise MeasurementError("the answer is no JSON") from None
         if not isinstance(found, dict):

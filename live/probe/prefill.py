@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.errors import BrokenAnswerError, MeasurementError
-from contracts.loading.untrusted import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.telemetry import ProbeOutcome
 from live.bounded import dated_s, whole_answer
 from live.load import SLICE_HEADER
@@ -121,7 +121,7 @@ def _content(answer: httpx.Response) -> Any:
     """What the answer holds, None where that is no JSON; MeasurementError unless it is a good one."""
     refuse_status(answer)
     try:
-        return answer.json()
+        return json_of(answer.content)
     except ValueError:
         return None
 

@@ -29,6 +29,7 @@ from live.observe.metrics import EngineReading, gauge
 from live.observe.passive import PassiveWatch
 from live.observe.scrape_notes import ScrapeWatch
 from live.observe.scraper import Scraper
+from live.observe.trust import FleetTrust
 from live.probe.prober import ProbePlan, Prober
 from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right
 from live.run.generating import generation_columns, generation_plans
@@ -68,6 +69,7 @@ class _Watches:
     passive: PassiveWatch
     crowding: Crowding
     scrapes: ScrapeWatch
+    trust: FleetTrust
 
     def receive(self, readings: Mapping[str, EngineReading]) -> None:
         """Scrapes that ended, by replica."""
@@ -230,13 +232,14 @@ def _prober(
 
 
 def _watches(world: World, options: RunOptions, plan: ProbePlan, prober: Prober) -> _Watches:
-    scraper = Scraper(client=access(options, world.replicas[0].url).client())
+    scraper, trust = Scraper(client=access(options, world.replicas[0].url).client()), FleetTrust()
     return _Watches(
         scraper=scraper,
         prober=prober,
         passive=PassiveWatch(),
         crowding=Crowding(plan.tokens_per_s),
-        scrapes=ScrapeWatch(lambda: scraper.failed, lambda: prober.told_nothing),
+        scrapes=ScrapeWatch(lambda: scraper.failed, lambda: prober.told_nothing, trust),
+        trust=trust,
     )
 
 
@@ -257,6 +260,7 @@ def _source(
             prober=probes,
             listeners=(watches.receive,),
             fingerprints=expected_fingerprints(world.pool),
+            trust=watches.trust,
         )
     )
 

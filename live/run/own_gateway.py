@@ -89,9 +89,10 @@ def ensure_gateway(
         settings = with_ports(settings, free_ports(2))
         plan = _plan(pool, replicas)
         write_gateway(settings, gateway_files(folder), home_table(plan, upstreams), upstreams)
-    state = _started(folder, settings)
-    found = OwnGateway(gateway=state, servers=servers, slices=slices)
-    write_json(folder / _STATE, asdict(found), indent=1)
+    with _starting(folder, settings) as child:
+        state = replace(_serving(child, settings, folder), process=process_id(child.pid))
+        found = OwnGateway(gateway=state, servers=servers, slices=slices)
+        write_json(folder / _STATE, asdict(found), indent=1)
     return found, True
 
 
@@ -228,28 +229,42 @@ def _await_free(settings: GatewaySettings) -> None:
             return
 
 
-def _started(folder: Path, settings: GatewaySettings) -> GatewayState:
-    """Envoy as a process of its own session, once it serves."""
-    binary, files, log = find_envoy(), gateway_files(folder), folder / "envoy.log"
+@contextmanager
+def _starting(folder: Path, settings: GatewaySettings) -> Iterator[subprocess.Popen[bytes]]:
+    """Envoy as a process of its own session, which goes on after the block; ended where the block fails: of
+    an Envoy that nobody noted down no later start would know.
+    """
+    binary, files = find_envoy(), gateway_files(folder)
     validate(binary, files)
-    with log.open("ab") as stream:
+    with _log(folder).open("ab") as stream:
         command = envoy_command(binary, settings, files)
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )
+    try:
+        yield child
+    except BaseException:  # a Ctrl-C among it
+        child.kill()
+        child.wait()
+        raise
+    _LEFT_RUNNING.append(child)
+
+
+def _serving(child: subprocess.Popen[bytes], settings: GatewaySettings, folder: Path) -> GatewayState:
+    """What is known of the Envoy ``child`` once it serves."""
     with closing(EnvoyAdmin(f"http://127.0.0.1:{settings.admin_port}")) as admin:
         deadline_at_s = time.monotonic() + _UP_S
         while not admin.is_live():
             if child.poll() is not None or time.monotonic() > deadline_at_s:
-                child.kill()
-                child.wait()
-                raise LiveError(f"Envoy does not come up; see {log}")
+                raise LiveError(f"Envoy does not come up; see {_log(folder)}")
             time.sleep(_POLL_S)
-        state = GatewayState(
+        return GatewayState(
             url=f"http://{settings.listen_address}:{settings.listen_port}",
             admin_url=admin.url,
             settings=settings,
-            version=envoy_version(binary),
+            version=envoy_version(find_envoy()),
         )
-    _LEFT_RUNNING.append(child)
-    return replace(state, process=process_id(child.pid))
+
+
+def _log(folder: Path) -> Path:
+    return folder / "envoy.log"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from contracts.loading.untrusted import MALFORMED
+from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.telemetry import ReplicaState
 from live.bounded import whole_answer
 from live.observe.scraper import AT_ONCE
@@ -93,7 +93,7 @@ class UrlDiscovery:
         try:
             where = f"{url}/v1/completions"
             answer = whole_answer(self._client, "POST", where, self._timeout_s, json=body)
-            stated = answer.json().get("system_fingerprint")
+            stated = json_of(answer.content).get("system_fingerprint")
         except (httpx.HTTPError, *MALFORMED):
             return ""
         return stated if isinstance(stated, str) else ""

@@ -5,7 +5,7 @@ Exit codes: 0 passed, 1 failed, 2 bad input, 3 inconclusive, 4 invalid (it was n
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,6 +72,10 @@ def run(asked: DrillRunOptions) -> None:
     if asked.out is not None:
         ready_folder(asked.out)
     seed = read.drill.spec.seed if asked.seed is None else asked.seed
+    if asked.target == "local":
+        from scripts.drill.healer import on_servers
+
+        asked = replace(asked, policy=on_servers(asked.policy, len(read.pool.spec.home)))
     refuse_unfit_meta(asked.policy, asked.meta)
     inputs = input_hashes(read, asked.policy, asked.meta)
     outcome, requests = _outcome(asked, read, seed)

@@ -19,13 +19,14 @@ from contracts.documents.envelope import FileRef
 from contracts.loading.files import sha256_of, write_pinned
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.oci import OCI_PREFIX
-from contracts.loading.shipped import LIBRARY, SHIPPED_ARTEFACT
+from contracts.loading.shipped import LIBRARY, LIVE_ARTEFACT, SHIPPED_ARTEFACT
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
 from faults.drill.runner import Say
 from live.control.journal import CONTROL
 from live.drill.healer import MoveReasons
 from live.errors import LiveError
 from live.fleet.state import FleetFolder
+from policies.artefacts import load_artefact
 from policies.certify.admission import LEARNED, TRAINED
 from policies.spec import parse_spec
 from policies.supervised import meta_sha256, own_meta
@@ -101,6 +102,20 @@ def driving_document(pool: str, policy: str, meta: str, contract: Path) -> Route
     names = {"pool": pool, "contract": load_as(KernelContract, contract).metadata.name}
     own = names | policy_fields(policy) | meta_fields(meta or own_meta(policy))
     return shipped.model_copy(update={"spec": shipped.spec.model_copy(update=own)})
+
+
+def on_servers(policy: str, slices: int) -> str:
+    """The configuration ``policy`` as it drives running servers of so many slices.
+
+    The file of a network reads one number of slices: ``learned`` alone is the shipped network as it was
+    written and certified for the pools of live drills, where these have as many.
+    """
+    if policy != LEARNED:
+        return policy
+    from policies.learned.runner import ScoreRunner  # only who runs a learned policy needs onnxruntime
+
+    reads = ScoreRunner(load_artefact(LIVE_ARTEFACT, allow_uncertified=True).content, LIVE_ARTEFACT).slices
+    return f"{LEARNED}:artefact={LIVE_ARTEFACT}" if reads == slices else policy
 
 
 def policy_fields(policy: str) -> dict[str, object]:

@@ -9,7 +9,9 @@ from contracts.compiled.contract import FleetLayout
 from contracts.documents import FaultDrill, KernelContract, KernelPool
 from contracts.errors import DocumentError, Problem
 from faults.drill.plan import DrillPlan
+from policies.certify.admission import TRAINED
 from policies.kinds import POLICIES
+from policies.spec import parse_spec
 from scripts.e5.configurations import BASELINE_CONFIGURATION, INFORMED, Configuration, parse_configuration
 
 #: How long a fault is in force: E5 counts a recovery that lasts a minute.
@@ -86,16 +88,20 @@ def held(drill: FaultDrill, hold_s: float) -> FaultDrill:
     return drill.model_copy(update={"spec": spec.model_copy(update=own)})
 
 
-def configurations_of(names: Iterable[str], command: str, meta: str) -> tuple[Configuration, ...]:
+def configurations_of(
+    names: Iterable[str], command: str, meta: str, *, artefacts: bool = False
+) -> tuple[Configuration, ...]:
     """Policies by their names, each once, kept by ``meta`` ("": by their own): a RoutePolicy, which drives
-    servers, names one without settings.
+    servers, names one without settings. artefacts: a trained one may name its artefact.
     """
-    return tuple(_configuration(one, command, meta) for one in dict.fromkeys(names))
+    return tuple(_configuration(one, command, meta, artefacts) for one in dict.fromkeys(names))
 
 
-def _configuration(text: str, command: str, meta: str) -> Configuration:
+def _configuration(text: str, command: str, meta: str, artefacts: bool) -> Configuration:
     found = parse_configuration(text, meta)
-    if found.name not in POLICIES or found.name == INFORMED:
+    own = artefacts and found.policy in TRAINED and text.startswith(f"{found.policy}:artefact=")
+    plain = found.name in POLICIES and found.name != INFORMED
+    if not plain and not (own and set(parse_spec(found.spec)[1]) == {"artefact"} and "@" not in text):
         expected = f"a policy by its name, without settings; not {INFORMED}, whom nobody tells of live faults"
         step = f"e.g. --policies {BASELINE_CONFIGURATION},sequential"
         raise refused(command, "--policies", expected, text, step)

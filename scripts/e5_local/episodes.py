@@ -64,7 +64,7 @@ class EpisodeFleet:
 def driver_of(episode: DrillEpisode) -> DrilledPolicy:
     """Who heals in ``episode``; without a controller nobody."""
     own = episode.configuration
-    healer = NOBODY if own.name == BASELINE_CONFIGURATION else own.name
+    healer = NOBODY if own.name == BASELINE_CONFIGURATION else own.spec
     return DrilledPolicy(policy=healer, seed=episode.seed, name=own.name, meta=own.meta)
 
 

@@ -54,8 +54,9 @@ def who_fits(suite: LocalSuite, options: LocalOptions) -> LocalSuite:
         return suite
     drivers = {one.configuration.name: driver_of(one) for one in suite.episodes}
     unfit = unfit_policies(suite.drills.values(), drivers.values())
-    for policy, problems in unfit.items():
-        _say(f"without {policy}: {'; '.join(problem.actual for problem in problems)}")
+    for name, driver in drivers.items():
+        if driver.policy in unfit:
+            _say(f"without {name}: {'; '.join(problem.actual for problem in unfit[driver.policy])}")
     fits = tuple(one for one in suite.configurations if drivers[one.name].policy not in unfit)
     return replace(suite, configurations=fits) if fits else suite
 

@@ -13,7 +13,9 @@ from faults.drill.plan import plan_drill
 from live.fleet.state import FleetFolder
 from policies.supervised import meta_sha256
 from scripts.drill.documents import ReadDrill, read_drill
+from scripts.drill.healer import on_servers
 from scripts.drill.local import LocalDrill, local_drill
+from scripts.e5.configurations import Configuration
 from scripts.e5.suite import group_of
 from scripts.e5_drills.plan import HOLD_S, DrillSuite, Entry, configurations_of, held, refused
 
@@ -60,16 +62,24 @@ def plan_local(options: LocalOptions) -> LocalSuite:
         told = ", ".join(f"{pool} of {name}" for pool, name in pools.items())
         expected = "drills of one pool, as one fleet runs them all"
         raise refused(COMMAND, "--drills", expected, told, "run each by itself")
+    fleet = next(iter(found.values())).fleet
     return LocalSuite(
         target="local",
         entries=entries,
-        configurations=configurations_of(options.policies or CONFIGURATIONS, COMMAND, options.meta),
+        configurations=_configurations(options, len(fleet.slices)),
         seeds=tuple(range(1, options.seeds + 1)),
-        layout=next(iter(found.values())).fleet.layout(),
+        layout=fleet.layout(),
         beside_s=_BESIDE_S,
         meta_sha256=meta_sha256(options.meta),
         drills=found,
     )
+
+
+def _configurations(options: LocalOptions, slices: int) -> tuple[Configuration, ...]:
+    """Who runs, by the names that were asked for, as each drives a fleet of so many slices."""
+    names = options.policies or CONFIGURATIONS
+    found = configurations_of(names, COMMAND, options.meta, artefacts=True)
+    return tuple(replace(one, spec=on_servers(one.spec, slices)) for one in found)
 
 
 def _drill(name: str, options: LocalOptions) -> tuple[str, LocalDrill]:

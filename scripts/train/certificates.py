@@ -1,4 +1,4 @@
-"""What certificates record: drawn from their suites again, and told on the page of the meta-contract.
+"""What certificates record: drawn from their suites again, and told on the pages that speak of them.
 
 ``python -m scripts.train.certificates docs`` writes what the shipped ones say anew after a certification.
 """
@@ -12,20 +12,25 @@ from pathlib import Path
 from contracts.documents.artifact import Certificate, CertifiedClause, PolicyArtifact
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as
-from contracts.loading.shipped import LIBRARY, SHIPPED_ARTEFACT
+from contracts.loading.shipped import LIVE_ARTEFACT, SHIPPED_ARTEFACT
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from scripts.output import fill, table
 from scripts.train.certify import CertificationRequest, covers, inputs_sha256, plan_certification
 
 PAGE, MARK = "meta-contract.md", "certificates"
-BASELINE = f"{LIBRARY}policies/hysteresis-certificate.json"
+#: Those of the fleet of live drills.
+LIVE_PAGE, LIVE_MARK = "training.md", "live-certificates"
+_BASELINE = "hysteresis-certificate.json"
 
 
-def certificate_table() -> list[str]:
-    """Each clause of the shipped meta-contract on the baseline and on the learned policy."""
-    baseline = Certificate.model_validate_json(read_regular(resolve_uri(BASELINE, PAGE), TEXT_BYTES))
-    learned = load_as(PolicyArtifact, resolve_uri(SHIPPED_ARTEFACT, PAGE)).spec.certificate
+def certificate_table(artefact: str = SHIPPED_ARTEFACT) -> list[str]:
+    """Each clause of a shipped meta-contract on the baseline and on the learned policy, whose manifest is
+    ``artefact``.
+    """
+    place = resolve_uri(artefact, PAGE)
+    baseline = Certificate.model_validate_json(read_regular(place.with_name(_BASELINE), TEXT_BYTES))
+    learned = load_as(PolicyArtifact, place).spec.certificate
     assert learned is not None  # the shipped artefact drives
     head = ("clause", "`hysteresis`", "95 % limit", "`learned`", "95 % limit", "within")
     by_id = {clause.id: clause for clause in learned.clauses}
@@ -47,7 +52,9 @@ def _figure(value: float) -> str:
 
 
 if __name__ == "__main__":
-    fill(Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / PAGE, {MARK: certificate_table()})
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    fill(folder / PAGE, {MARK: certificate_table()})
+    fill(folder / LIVE_PAGE, {LIVE_MARK: certificate_table(LIVE_ARTEFACT)})
 
 
 #: Measured facts are fitted: another machine's last digits are not another fleet.

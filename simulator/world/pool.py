@@ -43,8 +43,9 @@ class MeasuredPool:
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """Slices in the contract's order."""
-        return tuple(part.name for part in self.contract.spec.slices)
+        """Slices that have a home, as in every world: the pool serves no others. In the contract's order."""
+        homes = {home.slice for home in self.spec.home}
+        return tuple(part.name for part in self.contract.spec.slices if part.name in homes)
 
     def home_of(self, slice_name: str) -> int:
         """Index of the kernel that serves the slice when all is well."""
@@ -61,7 +62,7 @@ def load_pool(spec: ScenarioSpec, file: str) -> MeasuredPool:
     judged = as_measured(contract, columns)
     by = _measured_by(columns, judged)
     loaded = MeasuredPool(spec=pool, file=pool_file, contract=judged.contract, kernels=kernels, by=by)
-    _check_names(loaded)
+    _check_names(loaded, {part.slice for part in spec.workload.slice_mix})
     _check_samples(loaded)
     return loaded
 
@@ -143,13 +144,15 @@ def _known_good(pool: MeasuredPool) -> int:
     raise refuse(pool.file, "spec.kernels", "one kernel of role known_good", "none", "name the fallback")
 
 
-def _check_names(pool: MeasuredPool) -> None:
+def _check_names(pool: MeasuredPool, asked: set[str]) -> None:
+    """DocumentError for kernels of one name, and for a slice that is ``asked`` for without a home."""
     names = [kernel.entry.name for kernel in pool.kernels]
     if len(set(names)) != len(names):
         raise refuse(pool.file, "spec.kernels", "unique kernel names", ", ".join(names), "rename one")
     homes = {home.slice: home.kernel for home in pool.spec.home}
-    for name in pool.slices:
-        if homes.get(name) not in names:
+    for part in pool.contract.spec.slices:
+        name = part.name
+        if (name in asked or name in homes) and homes.get(name) not in names:
             actual = homes.get(name) or "nothing"
             raise refuse(
                 pool.file, f"spec.home[{name}]", "a kernel of the pool", actual, "name its home kernel"

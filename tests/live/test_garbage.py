@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from dataclasses import dataclass, field
 
 import httpx
@@ -55,6 +56,18 @@ class _Handler(Answering):
         self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + self.server.known.rest)
 
     do_POST = do_GET
+
+
+def test_more_values_than_any_answer_has_are_not_unpacked() -> None:
+    """Fifteen megabytes of empty lists, within what is read, would take a third of a gigabyte."""
+    crowded = b"\r\n[" + b"[]," * 5_000_000 + b"[]]"
+    with listening(Told(crowded), _Handler) as bad, httpx.Client() as client:
+        tracemalloc.start()
+        asked = probe(client, bad.url, "m", PROMPT, REFERENCE, LIMIT_S)
+        _, most_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert asked.outcome in (ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED)
+    assert most_bytes < 8 * len(crowded)
 
 
 @pytest.mark.parametrize("how", GARBAGE)

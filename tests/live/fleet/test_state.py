@@ -116,6 +116,24 @@ def test_servers_stand_as_last_seen_where_the_file_cannot_be_read(tmp_path: Path
     assert {one.state for one in discovery.replicas()} == {ReplicaState.ABSENT}
 
 
+def test_a_fleet_that_came_up_since_is_not_the_one_that_was_seen(tmp_path: Path) -> None:
+    """Its gateway has other ports: who drove the one before touches nothing of it, and is told what to do."""
+    folder, this = FleetFolder(path=tmp_path), process_id(os.getpid())
+    other = process_id(os.getppid())
+    assert this is not None
+    assert other is not None
+    write_state(folder, fleet(this))
+    discovery = FleetDiscovery(folder)
+    known = discovery.replicas()
+    write_state(folder, fleet(other))
+    for _ in range(2):
+        with pytest.raises(LiveError, match="another fleet runs there since; end this controller"):
+            discovery.replicas()
+    assert FleetDiscovery(folder).replicas() == known  # whoever begins now knows it
+    write_state(folder, fleet(this))
+    assert discovery.replicas() == known
+
+
 def test_the_state_file_is_plain_json(tmp_path: Path) -> None:
     """Other programs can read it: names of phases are words."""
     folder = FleetFolder(path=tmp_path)

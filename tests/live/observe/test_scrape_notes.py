@@ -21,7 +21,7 @@ from live.observe.passive import ANSWERS, PAST, PassiveWatch
 from live.observe.record import TelemetryRecorder
 from live.observe.scrape_notes import UNREAD, ScrapeNote, ScrapeWatch
 from live.observe.scraper import Scraper
-from live.observe.trust import SETTLING, CounterTrust
+from live.observe.trust import SETTLING, CounterTrust, FleetTrust
 from policies.registry import make_configuration
 from tests.live.observe.test_traffic import LAYOUT
 from tests.support.fleets.builders import make_fleet, make_layout, no_probes
@@ -109,6 +109,28 @@ def test_two_engines_at_random_are_hardly_ever_believed() -> None:
             trust.take(None, np.array([at + 1e6 * engine])) for at, engine in enumerate(turns.tolist())
         )
     assert believed <= 12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_trust_tells_all_listeners_what_one_each_would(seed: int) -> None:
+    """Whoever sees a scrape first, and however often: counts and notes are those of a trust of its own."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    texts = [balanced(int(at) if rng.random() < 0.8 else 0, bool(rng.random() < 0.3)) for at in range(60)]
+    trust = FleetTrust()
+    watch, alone = ScrapeWatch(trust=trust), ScrapeWatch()
+    recorder = TelemetryRecorder(LAYOUT, {}, trust)
+    found = []
+    for at, told in enumerate(texts):
+        readings = {"a-0": parse_reading(told, float(at))}
+        if at % 2:
+            watch.receive(readings)
+        seen = recorder.record(float(at), (), readings, NO_ROWS, no_probes(1, 0, 0))
+        if not at % 2:
+            watch.receive(readings)
+        alone.receive(readings)
+        found.append((float(seen.engine.finished[0, 0]), int(seen.latency_le[0, 0, 0, -1])))
+    assert repr(found) == repr(counted(texts))  # NaN is no NaN's equal
+    assert watch.changes() == alone.changes()
 
 
 def test_what_is_over_is_said_once() -> None:

@@ -22,6 +22,7 @@ from live.fleet.plan import load_pool
 from live.fleet.processes import process_id, runs
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.ports import LiveReplica
+from live.run import own_gateway
 from live.run.own_gateway import end_gateway, ensure_gateway, read_gateway, serving_gateway
 from scripts.cli.main import app
 from tests.support.fleets.builders import make_layout
@@ -103,6 +104,29 @@ def drive_home(place: Path, replicas: tuple[LiveReplica, ...]) -> None:
             front.driver, Known(replicas), RoutingFrame(layout=layout, default_slice="prose")
         )
         assert actuator.apply(plan), actuator.last_error
+
+
+@pytest.mark.parametrize("error", [OSError(28, "no space left"), KeyboardInterrupt()], ids=["disk", "ctrl-c"])
+def test_one_that_is_not_noted_down_does_not_run_on(
+    tmp_path: Path,
+    servers: tuple[LiveReplica, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+) -> None:
+    """A disk that fills, or Ctrl-C, while it comes up: no Envoy is left that no later start knows of."""
+    begun: list[int] = []
+
+    def fails(path: Path, value: dict[str, dict[str, dict[str, int]]], *, indent: int) -> str:
+        begun.append(value["gateway"]["process"]["pid"])
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(own_gateway, "write_json", fails)
+        with pytest.raises(type(error)):
+            ensure(tmp_path, servers)
+    with pytest.raises(ProcessLookupError):
+        os.kill(begun[0], 0)
+    assert ensure(tmp_path, servers)[2]
 
 
 def test_it_outlives_its_controller_and_keeps_the_last_table(

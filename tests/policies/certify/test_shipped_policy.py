@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.loading.loader import document_sha256
-from contracts.loading.shipped import SHIPPED_ARTEFACT, SHIPPED_RECIPE
+from contracts.loading.shipped import LIVE_ARTEFACT, SHIPPED_ARTEFACT, SHIPPED_RECIPE
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import load_artefact
+from policies.certify.artifact_files import named_meta
+from policies.certify.evidence import evidence_file, refuse_other_episodes
+from policies.learned.resized import resized
 from policies.registry import make_configuration
+from policies.route import refuse_uncertified_baseline
 from policies.train.recipe import load_recipe
+from scripts.train.certificates import refuse_other_worlds
 from simulator.env.base import load_base
 
 
@@ -24,6 +29,22 @@ def test_the_shipped_policy_is_certified_and_says_how_it_was_made() -> None:
     shipped = [run for run in training.runs if run.shipped]
     assert len(shipped) == 1
     assert shipped[0].score == max(run.score for run in training.runs)
+
+
+def test_the_fleet_of_live_drills_has_the_same_weights_under_a_certificate_of_its_own() -> None:
+    """Only the sizes of its graph are others; the certificate passes as the one who takes over does, speaks
+    of what its suites draw, and follows from the episodes beside it.
+    """
+    shipped, mine = load_artefact(SHIPPED_ARTEFACT), load_artefact(LIVE_ARTEFACT)
+    assert resized(shipped.content, 2, 4) == mine.content
+    meta, place = named_meta(mine.manifest, mine.file)
+    assert meta.spec.baseline == "hysteresis"
+    baseline = refuse_uncertified_baseline(meta, place)
+    for held, file in ((mine.manifest.spec.certificate, mine.file), (baseline, None)):
+        assert held is not None
+        where = file or mine.file.with_name("hysteresis-certificate.json")
+        refuse_other_worlds(held, place, where)
+        refuse_other_episodes(held, meta, evidence_file(where))
 
 
 def test_the_shipped_policy_fits_the_fleet_of_e5() -> None:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from contracts.errors import DocumentError
+from contracts.loading.shipped import LIVE_ARTEFACT
 from contracts.scoring.episode import EpisodeRecord
 from faults.drill.outcome import DrillVerdict, judge
 from faults.drill.runner import Say, run_drill
@@ -19,7 +20,7 @@ from policies.route import CoverageGaps
 from policies.supervised import meta_sha256
 from scripts.cli.main import app
 from scripts.drill import local
-from scripts.drill.local import DrilledPolicy, LocalDrill, LocalRun, refuse_unfit
+from scripts.drill.local import DrilledPolicy, LocalDrill, LocalRun, refuse_unfit, unfit_policies
 from scripts.e5_drills.plan import DrillEpisode
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, summary
@@ -68,6 +69,29 @@ def test_a_policy_that_no_live_fleet_takes_is_refused(tmp_path: Path, policy: st
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), policies=(policy,))
     with pytest.raises(DocumentError, match=policy.partition(":")[0].partition("@")[0]):
         plan_local(options)
+
+
+def test_the_shipped_network_drives_the_fleet_of_drills_under_its_own_certificate(tmp_path: Path) -> None:
+    """By its name alone it is the file that reads the fleet's slices; nobody would drive in its place."""
+    options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), drills=("silent",))
+    plan = plan_local(replace(options, policies=("sequential", "learned")))
+    drivers = [driver_of(one) for one in plan.episodes]
+    assert [one.name for one in drivers] == ["sequential", "learned"]
+    assert drivers[1].policy == f"learned:artefact={LIVE_ARTEFACT}"
+    assert unfit_policies(plan.drills.values(), drivers) == {}
+    assert who_fits(plan_local(options), options).configurations == plan_local(options).configurations
+
+
+def test_a_trained_policy_of_one_s_own_is_named_by_its_artefact(tmp_path: Path) -> None:
+    """It keeps its file's name in results; other settings of it are refused, as those of every policy are."""
+    options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), drills=("silent",))
+    own = f"learned:artefact={LIVE_ARTEFACT}"
+    (episode,) = plan_local(replace(options, policies=(own,))).episodes
+    assert episode.configuration.name == "learned:artefact=routing.yaml"
+    assert driver_of(episode).policy == own
+    for bad in ("learned:onnx=a.onnx", f"{own},budget=3", f"{own}@0.99"):
+        with pytest.raises(DocumentError, match="a policy by its name"):
+            plan_local(replace(options, policies=(bad,)))
 
 
 def test_every_policy_but_the_baseline_is_kept_by_the_meta_contract_that_is_named(

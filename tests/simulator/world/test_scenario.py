@@ -79,6 +79,15 @@ def test_ladder_climbs_measured_doses_of_one_fault(tmp_path: Path) -> None:
     assert [change.at_s for change in scenario.fault_changes] == [10.0, 13.0, 16.0]
 
 
+def test_a_slice_without_a_home_is_not_served_unless_somebody_asks_for_it(tmp_path: Path) -> None:
+    """A pool may serve part of the contract's slices, as in every world; its traffic names no others."""
+    pool = pool_spec() | {"home": [{"slice": "code", "kernel": "bf16"}]}
+    workload = scenario_document()["spec"]["workload"] | {"slice_mix": [{"slice": "code", "share": 1.0}]}
+    scenario = load_scenario(write_world(tmp_path, scenario_document(pool=pool, workload=workload)))
+    assert scenario.layout.slices == scenario.contract.slices == ("code",)
+    assert "add it to the slices with a home" in refused(tmp_path, pool=pool)
+
+
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
