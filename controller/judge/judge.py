@@ -88,7 +88,8 @@ def judge_kernels(
     """
     contract, moves = case.setup.contract, moves_traffic(case.setup.contract)
     judged, memory = kernels_restated(*_pooled(case, state, consume), state, case)
-    seen = _joined(_with_spread(judged, apart, case), broken_in_rotation(state, judged.judged, case))
+    capped = broken_in_rotation(state, judged.judged, apart.late, case)
+    seen = _joined(_with_spread(judged, apart, case), capped)
     blame = follow_failures(state, case)
     alarm, excess, shared = without_shared(seen, state, blame, slow_as_others(state, case), case)
     alarm, excess = _joined((alarm, excess), presumed_failing(state, judged.judged, case))

@@ -174,6 +174,39 @@ def test_a_state_given_away_leads_to_the_same_decisions(configuration: str) -> N
         np.testing.assert_array_equal(given.replica_detector[name], array, err_msg=name)
 
 
+def late_on_the_way(now_s: float) -> FleetTelemetry:
+    """Nine seconds outside of the engines of kernel 0, which serves slice 0; answers are late until 30 s."""
+    seen = quiet_telemetry(LAYOUT, now_s)
+    mine = LAYOUT.replica_kernel == 0
+    late = mine[None, :, None, None, None] & (now_s <= 30.0)
+    answered = np.zeros((1, 9, 2), dtype=np.int64)
+    answered[:, mine, 0] = 20
+    in_time = np.repeat(answered[..., None, None], seen.latency_le.shape[2], axis=3)
+    latency_le = np.repeat(in_time, seen.latency_le.shape[3], axis=4)
+    latency_le[..., :-1] *= ~late
+    seen = with_steps(seen, np.zeros((1, 9), dtype=np.bool_))
+    seen.engine.finished[:] = 20.0 * mine
+    seen = with_traffic(seen, LAYOUT, answered=answered, latency_le=latency_le)
+    return replace(seen, outside=np.where(mine, 9.0 * 21.0, 0.0)[None])
+
+
+def test_a_state_given_away_says_the_same_of_lateness_on_the_way_where_a_window_closes() -> None:
+    """What the gateway counted of late answers is asked for once: the detector of the kernels then takes the
+    window that closes into its memory, in place, and asked again it would be in it twice and the one before
+    not at all.
+    """
+    setup = make_configuration("hysteresis", FLEET, UNEXCUSED)
+    pure, given, blamed = initial_state(setup, 1), initial_state(setup, 1), 0
+    for now in range(1, 61):
+        seen = late_on_the_way(float(now))
+        (pure, told), (given, other) = tick(pure, seen, setup), tick(given, seen, setup, consume=True)
+        left, right = told.judgement, other.judgement
+        np.testing.assert_array_equal(left.alarm, right.alarm, err_msg=f"{now} s")
+        np.testing.assert_array_equal(left.excess, right.excess, err_msg=f"{now} s")
+        blamed += int(left.alarm.any())
+    assert blamed
+
+
 def test_news_of_a_tick_are_its_units() -> None:
     """Sums of one tick are what it adds to the window, lie where ``news`` says, and nowhere else."""
     setup = make_configuration("sequential", FLEET, UNEXCUSED)

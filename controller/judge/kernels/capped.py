@@ -26,7 +26,7 @@ from controller.cells import kernel_count, pool, some_in
 from controller.detect.clauses import applies, failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
-from controller.judge.replicas.late_on_the_way import late_on_the_way
+from controller.judge.replicas.late_on_the_way import Late
 from controller.judge.replicas.quarantine_pass import ERRORS
 from controller.judge.replicas.whose_failures import struck_zones
 from controller.state import ControllerState, speaks_for_nobody
@@ -39,15 +39,17 @@ class Capped(NamedTuple):
     excess: NDArray[np.float64]  # [B, K, S, C]
 
 
-def broken_in_rotation(state: ControllerState, counted: Sums, case: Case) -> Capped | None:
+def broken_in_rotation(state: ControllerState, counted: Sums, late: Late | None, case: Case) -> Capped | None:
     """Of ``state`` after quarantine; counted: [B, K, S, C, 4], what the gateway knows; None: nowhere.
 
-    Who is needed says nothing: to leave its kernel would lose the same capacity.
+    Who is needed says nothing: to leave its kernel would lose the same capacity. ``late`` is as quarantine
+    found it: it stands on what the kernels' detector knew before this tick, and of a state that is given away
+    that is written over by now.
     """
-    if not (bool(state.replica_condemned.any()) or some_in(case.estimate.late_s)):
+    if late is None and not bool(state.replica_condemned.any()):
         return None
     serving = case.ready & ~speaks_for_nobody(state)
-    excess = np.maximum(_by_failures(state, serving, case), _by_lateness(serving, case))[:, :, None]
+    excess = np.maximum(_by_failures(state, serving, case), _by_lateness(serving, late, case))[:, :, None]
     if not bool((excess > 0.0).any()):
         return None
     contract, broken = case.setup.contract, np.zeros(counted.shape[:-1], dtype=np.bool_)
@@ -73,12 +75,12 @@ def _by_failures(state: ControllerState, serving: Flags, case: Case) -> NDArray[
     return found
 
 
-def _by_lateness(serving: Flags, case: Case) -> NDArray[np.float64]:
+def _by_lateness(serving: Flags, late: Late | None, case: Case) -> NDArray[np.float64]:
     """float64 [B, K, C], how far the share of those in rotation that are late on the way is beyond a limit.
 
     Of a kernel that is or lately was overloaded nothing: its servers' fronts may be what is late.
     """
-    contract, late = case.setup.contract, late_on_the_way(case)
+    contract = case.setup.contract
     if late is None:
         return np.zeros((len(serving), case.kernels, len(contract.clause_ids)))
     here = np.asarray(late.clauses.any(axis=2) & serving[:, :, None])

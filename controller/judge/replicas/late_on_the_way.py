@@ -122,7 +122,8 @@ def _counted(
 def late_of_kernels(case: Case) -> Sums | None:
     """What the gateway counted lately of each kernel, [B, K, S, C, 4]; None: the detector keeps no sums.
 
-    Detectors that judge windows alone: of the one before and the running one.
+    Detectors that judge windows alone: of the one before and the running one, as long as the kernels are not
+    judged. They take the running one into their memory where it closes, in place where it is given away.
     """
     if case.verdicts.kernels is not None:
         return case.verdicts.kernels.alarms.judged

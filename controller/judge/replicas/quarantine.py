@@ -38,7 +38,7 @@ from controller.judge.replicas.departures_pass import Alarms, ask_away
 from controller.judge.replicas.failing_in_a_row import failing_between_answers, telling_rows
 from controller.judge.replicas.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
 from controller.judge.replicas.identity import wrong_builds
-from controller.judge.replicas.late_on_the_way import culprits_on_the_way, late_on_the_way
+from controller.judge.replicas.late_on_the_way import Late, culprits_on_the_way, late_on_the_way
 from controller.judge.replicas.own_clock import attribute
 from controller.judge.replicas.quarantine_pass import (
     DEPARTS,
@@ -83,6 +83,7 @@ class Departures(NamedTuple):
     wanted: NDArray[np.int64]  # [B, R], a ``QuarantineReason``
     spread: Flags | None  # [B, R, S, C], alarms that speak against the whole kernel (None: there are none)
     down: Flags  # [B, R], failing or hung right now
+    late: Late | None  # on the way (None: nobody)
 
 
 def quarantine(case: Case) -> tuple[ControllerState, Departures]:
@@ -90,7 +91,8 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     condemned, severe, some = _recertified(case)
     alarms, of_zone = attribute(proven_departures(stand_apart(severe, case), case) if some else None, case)
     acts = case.setup.options.quarantine
-    late = culprits_on_the_way(late_on_the_way(case), case)
+    on_the_way = late_on_the_way(case)
+    late = culprits_on_the_way(on_the_way, case)
     guilty = culprits_of(case), failing_with_their_zone(case), wrong_builds(severe, case), late
     for culprits in guilty if acts else ():
         if culprits is not None:
@@ -121,7 +123,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         hang=timeouts,
         **changes,
     )
-    return state, Departures(wanted=wanted, spread=spread_of(alarms, state, case.setup), down=down)
+    return state, Departures(wanted, spread_of(alarms, state, case.setup), down, on_the_way)
 
 
 class Kept(NamedTuple):

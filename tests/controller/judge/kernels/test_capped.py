@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.telemetry import Source
 from controller.judge.kernels.capped import broken_in_rotation
+from controller.judge.replicas.late_on_the_way import late_on_the_way
 from controller.perceive.on_the_way_pass import BLOCKS
 from tests.support.fleets.builders import make_contract, make_layout
 
@@ -92,7 +93,7 @@ def case_of(
 
 def blamed(state: Any, known: Any, case: Any, clause: int) -> list[tuple[int, int]]:
     """(kernel, slice) that is in alarm, on no clause but this one."""
-    found = broken_in_rotation(state, known, case)
+    found = broken_in_rotation(state, known, late_on_the_way(case), case)
     if found is None:
         return []
     assert not np.delete(found.alarm, clause, axis=3).any()
