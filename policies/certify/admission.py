@@ -61,7 +61,8 @@ def builtin_sha256(facts: Mapping[str, object]) -> str:
 
 _CERTIFY = (
     "selvage policy certify writes one (of a fleet of your own by --meta, which selvage policy suite writes),"
-    " and selvage policy export --certificate puts it into the artefact"
+    " and selvage policy export --certificate puts it into the artefact; without one selvage policy evaluate"
+    " runs it, and selvage policy route --mode observe lets it watch"
 )
 
 

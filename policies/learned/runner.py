@@ -132,7 +132,7 @@ def learned_policy(
             "SCENARIO` writes its network for a fleet of your own, `selvage policy suite SCENARIO` what "
             "certifies it there"
         )
-        expected = f"at most {runner.choices - 1} kernels and {runner.slices} slices"
+        expected = f"at most {runner.choices - 1} kernels and exactly {runner.slices} slices"
         raise _refused(file, expected, actual, hint)
     chooser = Chooser.of(layout.encoder, kernels, fleet.home, fleet.contract)
     return LearnedPolicy(policy_id=policy_id, chooser=chooser, runner=runner)

@@ -17,11 +17,20 @@ from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.shipped import LIBRARY, SHIPPED_META
 from contracts.loading.uris import resolve_uri
 from policies.artefacts import load_artefact
-from policies.certify.artifact_files import Artefact, drives_as, named_meta, refuse_other_meta
+from policies.certify.admission import LEARNED
+from policies.certify.artifact_files import (
+    Artefact,
+    drives_as,
+    load_learned,
+    load_plain,
+    named_meta,
+    refuse_other_meta,
+)
 from policies.route import refuse_uncertified_baseline
 from policies.supervised import load_meta
 from scripts.cli.options import name_of_document
 from scripts.output import ready_folder, write_whole
+from simulator.world.scenario import load_scenario
 
 
 def register(app: typer.Typer) -> None:
@@ -54,6 +63,7 @@ def route(
     if mode == "enforce":
         refuse_uncertified_baseline(load_as(MetaContract, kept), kept)
     spec = _pinned(_spec(loaded, file, mode, name), (loaded.file, kept), out)
+    _refuse_other_fleet(loaded, file)
     made = RoutePolicy(metadata=Metadata(name=name), spec=spec)
     ready_folder(out.parent)
     write_whole(out, dump_text(made))
@@ -70,6 +80,12 @@ def _kept_by(artefact: Artefact, meta: str, mode: str) -> Path:
     if mode == "enforce":
         refuse_other_meta(artefact.manifest, artefact.file, asked, meta)
     return place
+
+
+def _refuse_other_fleet(artefact: Artefact, file: Path) -> None:
+    """DocumentError where the network reads other slices or fewer kernels than the scenario ``file`` has."""
+    load = load_learned if drives_as(artefact.manifest) == LEARNED else load_plain
+    load(str(artefact.file), load_scenario(file).setup, None)
 
 
 def _spec(artefact: Artefact, file: Path, mode: Literal["observe", "enforce"], name: str) -> RoutePolicySpec:

@@ -92,7 +92,7 @@ def test_the_policy_at_rest_goes_by_another_name_than_all_who_act(tmp_path: Path
         ({"route_policy": ""}, "there are: chat"),
         ({"drills": ("three-bits",)}, "pool live-pool-half"),
         ({"drills": ("absent.yaml",)}, "absent.yaml"),
-        ({"policies": ("learned",)}, "at most 8 kernels and 5 slices"),
+        ({"policies": ("learned",)}, "at most 8 kernels and exactly 5 slices"),
         ({"policies": ("informed",)}, "informed"),
         ({"meta": "own-meta.yaml"}, "that the operator has too"),
         ({"meta": "/nowhere/own-meta.yaml"}, "/nowhere/own-meta.yaml"),
