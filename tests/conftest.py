@@ -182,9 +182,10 @@ def wanted_parts(item: pytest.Item) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what must not run beside anything else."""
+    """Mark what must not run beside others: not what only ``waits``, unless all share a cluster."""
     for item in items:
-        if ALONE.intersection(wanted_parts(item)):
+        waits = item.get_closest_marker("waits") is not None and not full_cluster()
+        if ALONE.intersection(wanted_parts(item)) and not waits:
             item.add_marker("alone")
 
 
@@ -204,7 +205,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List each missing part once, with its reason and its command."""
     ended = [one for key in ("skipped", "failed", "error") for one in terminalreporter.stats.get(key, [])]
-    reported = Counter(part for one in ended for name, part in one.user_properties if name == MISSING)
+    said = [one.user_properties for one in ended if hasattr(one, "user_properties")]  # no import that failed
+    reported = Counter(part for properties in said for name, part in properties if name == MISSING)
     if not reported:
         return
     terminalreporter.section("missing parts")
