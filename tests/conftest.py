@@ -182,9 +182,10 @@ def wanted_parts(item: pytest.Item) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what must not run beside anything else."""
+    """Mark what must not run beside others: not what only ``waits``, unless all share a cluster."""
     for item in items:
-        if ALONE.intersection(wanted_parts(item)):
+        waits = item.get_closest_marker("waits") is not None and not full_cluster()
+        if ALONE.intersection(wanted_parts(item)) and not waits:
             item.add_marker("alone")
 
 
@@ -204,11 +205,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List each missing part once, with its reason and its command."""
     stats = terminalreporter.stats
-    every = [one for key in ("skipped", "failed", "error") for one in stats.get(key, [])]
-    ended = [
-        one for one in every if isinstance(one, pytest.TestReport)
-    ]  # a module that failed to load is none
-    reported = Counter(str(part) for one in ended for name, part in one.user_properties if name == MISSING)
+    ended = [one for key in ("skipped", "failed", "error") for one in stats.get(key, [])]
+    tests = [one for one in ended if isinstance(one, pytest.TestReport)]  # no import that failed
+    reported = Counter(str(part) for one in tests for name, part in one.user_properties if name == MISSING)
     if not reported:
         return
     terminalreporter.section("missing parts")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
-from tests import parts
+from tests import conftest, parts
 from tests.conftest import ALONE, PARTS
 
 
@@ -22,3 +24,42 @@ def test_the_two_runs_leave_nothing_out() -> None:
     assert parts.SHARED[:2] == ("-m", "not alone")
     assert parts.OWN == ("-m", "alone")
     assert set(PARTS) >= ALONE
+
+
+class Item:
+    """A test with some markers, as far as they are looked at."""
+
+    def __init__(self, *marks: pytest.MarkDecorator) -> None:
+        self.marks = {one.name: one.mark for one in marks}
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        """Those called ``name``."""
+        return [mark for key, mark in self.marks.items() if key == name]
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        """The one called ``name``."""
+        return self.marks.get(name)
+
+    def add_marker(self, name: str) -> None:
+        """One more."""
+        self.marks[name] = getattr(pytest.mark, name).mark
+
+
+@pytest.mark.parametrize(
+    ("marks", "full", "alone"),
+    [
+        ((), False, False),
+        ((pytest.mark.needs("chromium"),), False, False),
+        ((pytest.mark.needs("kube_api"),), False, True),
+        ((pytest.mark.needs("kube_api"), pytest.mark.waits), False, False),
+        ((pytest.mark.needs("kube_api"), pytest.mark.waits), True, True),
+    ],
+)
+def test_what_starts_servers_runs_alone_unless_it_only_waits(
+    monkeypatch: pytest.MonkeyPatch, marks: tuple[pytest.MarkDecorator, ...], full: bool, alone: bool
+) -> None:
+    """And on a cluster that all tests share, so does what waits."""
+    monkeypatch.setattr(conftest, "full_cluster", lambda: full)
+    item = Item(*marks)
+    conftest.pytest_collection_modifyitems([cast(pytest.Item, item)])
+    assert ("alone" in item.marks) is alone

@@ -80,6 +80,7 @@ def serve_drills(settings: DrillSettings) -> None:
             run_on_the_beat(turn_both, TICK_S, stop)
         finally:
             drills.leave()
+            leadership.leave()
             _LOG.info("the drill runner ends", extra=about)
 
 

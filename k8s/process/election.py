@@ -65,6 +65,22 @@ class Leadership:
         """Whether the lease was renewed so lately that nobody else can have it."""
         return self._steady_s() - self._renewed_s < RENEW_S
 
+    def leave(self) -> None:
+        """Give the lease up, so that the next one need not wait for its end; for who acts no more.
+
+        Where the server does not answer it ends by itself.
+        """
+        if not self.leads():
+            return
+        self._renewed_s, self._led = float("-inf"), False
+        try:
+            found = self._read()
+            if found.spec is not None and found.spec.holder_identity == self._identity:
+                found.spec.holder_identity = ""
+                self._replace(found)
+        except (client.ApiException, HTTPError, OSError):
+            pass
+
     def _tell(self, leads: bool) -> None:
         """Say it where the lead was won or lost."""
         if leads is not self._led:
@@ -75,9 +91,7 @@ class Leadership:
     def _acquired(self) -> bool:
         """Write the lease where it is free or ours; the client's errors where somebody was quicker."""
         try:
-            found = self._leases.read_namespaced_lease(
-                self._name, self._namespace, _request_timeout=self._timeout_s
-            )
+            found = self._read()
         except client.ApiException as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -87,10 +101,19 @@ class Leadership:
         if self._held_by_other(found.spec):
             return False
         found.spec = self._record(found.spec)
-        self._leases.replace_namespaced_lease(  # by the version that was read
+        self._replace(found)
+        return True
+
+    def _read(self) -> client.V1Lease:
+        return self._leases.read_namespaced_lease(
+            self._name, self._namespace, _request_timeout=self._timeout_s
+        )
+
+    def _replace(self, found: client.V1Lease) -> None:
+        """By the version that was read."""
+        self._leases.replace_namespaced_lease(
             self._name, self._namespace, found, _request_timeout=self._timeout_s
         )
-        return True
 
     def _held_by_other(self, spec: client.V1LeaseSpec | None) -> bool:
         """Whether somebody else's record was seen to change less than a lease ago."""

@@ -236,6 +236,7 @@ def serve(settings: OperatorSettings) -> bool:
             )
         finally:
             loop.end()
+            loop.leadership.leave()
             _LOG.info("the operator ends; routes stay as they are", extra=about)
     return not loop.failed
 

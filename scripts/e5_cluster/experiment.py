@@ -83,7 +83,9 @@ def run_on(api: client.ApiClient, options: ClusterOptions, *, as_json: bool = Fa
 
 @contextmanager
 def alone(api: client.ApiClient, namespace: str, route_policy: str) -> Iterator[Waiting]:
-    """Hold the Lease of experiments on ``route_policy``; ExperimentError where another run has it."""
+    """Hold the Lease of experiments on ``route_policy`` until the block ends; ExperimentError where another
+    run has it.
+    """
     name, identity = f"selvage-e5-{route_policy}", f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
     leadership = Leadership(api, namespace, identity, lease=name)
     deadline_at_s = time.monotonic() + _PATIENCE_S
@@ -102,7 +104,10 @@ def alone(api: client.ApiClient, namespace: str, route_policy: str) -> Iterator[
         elif time.monotonic() - last_at_s[0] > _BLIND_S:
             raise ExperimentError(f"Lease {name} was not ours for {_BLIND_S:g} s; run again")
 
-    yield Waiting(still_ours=still_ours)
+    try:
+        yield Waiting(still_ours=still_ours)
+    finally:
+        leadership.leave()
 
 
 def _take_back(cluster: ExperimentCluster, route_policy: str, waiting: Waiting) -> bool:

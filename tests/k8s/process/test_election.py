@@ -202,6 +202,32 @@ def test_a_jump_of_the_system_clock_moves_no_lease(bench: Bench, monkeypatch: py
         assert all(one == [True, False] for one in led(both, clock, 4))
 
 
+def test_who_leaves_hands_over_at_once_and_takes_nothing_from_the_next(bench: Bench) -> None:
+    """The next one leads as soon as it asks; who left leads no more, and gives up no lease of another's."""
+    clock = [1000.0]
+    both = [Candidate(bench, name, clock) for name in ("first", "second")]
+    assert led(both, clock, 4)[-1] == [True, False]
+    both[0].leadership.leave()
+    assert not both[0].leadership.leads()
+    assert led(both[1:], clock, RETRY_S)[-1] == [True]
+    both[0].leadership.leave()
+    assert led(both, clock, 2 * LEASE_S)[-1] == [False, True]
+
+
+def test_who_leaves_after_its_time_gives_up_no_lease_of_another(bench: Bench) -> None:
+    """Who hung until another one led ends without a write; nor does it fail where no server answers."""
+    clock = [1000.0]
+    both = [Candidate(bench, name, clock) for name in ("first", "second")]
+    led(both, clock, 4)
+    assert led(both[1:], clock, LEASE_S + 2 * RETRY_S)[-1] == [True]
+    written = list(both[0].writes)
+    both[0].leadership.leave()
+    assert both[0].writes == written
+    both[1].cut = True
+    both[1].leadership.leave()
+    assert not both[1].leadership.leads()
+
+
 def test_a_lease_that_somebody_gave_back_is_taken_at_once(bench: Bench) -> None:
     """A record without a holder is free; who holds it already goes on after a restart."""
     clock = [1000.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -82,8 +83,10 @@ def test_ladder_climbs_measured_doses_of_one_fault(tmp_path: Path) -> None:
 def test_a_slice_without_a_home_is_not_served_unless_somebody_asks_for_it(tmp_path: Path) -> None:
     """A pool may serve part of the contract's slices, as in every world; its traffic names no others."""
     pool = pool_spec() | {"home": [{"slice": "code", "kernel": "bf16"}]}
-    workload = scenario_document()["spec"]["workload"] | {"slice_mix": [{"slice": "code", "share": 1.0}]}
-    scenario = load_scenario(write_world(tmp_path, scenario_document(pool=pool, workload=workload)))
+    document = scenario_document(pool=pool)
+    spec = cast(dict[str, dict[str, object]], document["spec"])
+    spec["workload"]["slice_mix"] = [{"slice": "code", "share": 1.0}]
+    scenario = load_scenario(write_world(tmp_path, document))
     assert scenario.layout.slices == scenario.contract.slices == ("code",)
     assert "add it to the slices with a home" in refused(tmp_path, pool=pool)
 

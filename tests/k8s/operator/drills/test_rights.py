@@ -17,6 +17,7 @@ from tests.support.cluster.kube_api import install_definitions
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.waits,
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]

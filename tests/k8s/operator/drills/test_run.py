@@ -13,6 +13,7 @@ from tests.support.cluster.drilled_pods import DrillWorld, drill_spec
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
+    pytest.mark.waits,
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]

@@ -15,7 +15,7 @@ from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from tests.support.cluster.cluster_worlds import Bench, pod, sample
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
-pytestmark = pytest.mark.needs("kube_api")
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.waits]
 
 
 def ready(bench: Bench) -> None:
