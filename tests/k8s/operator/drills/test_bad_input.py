@@ -16,7 +16,6 @@ from tests.support.cluster.drilled_pods import DrillWorld, drill_spec, drill_wor
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.waits,
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]

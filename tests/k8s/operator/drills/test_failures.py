@@ -21,7 +21,6 @@ from tests.support.paths import ROOT
 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
-    pytest.mark.waits,
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
