@@ -122,6 +122,7 @@ def test_a_pod_that_is_gone_took_its_fault_with_it(world: DrillWorld) -> None:
     world.apply(time_to_live_s=300.0)
     drills = world.drills()
     world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
+    (work,) = drills._works.values()
     drills._works.clear()  # the runner is gone
     world.delete_pod("chat-fp8-0")
     world.make_pod("fp8", 0)  # another pod, and behind its address a server with that fault in force
@@ -130,3 +131,5 @@ def test_a_pod_that_is_gone_took_its_fault_with_it(world: DrillWorld) -> None:
     assert finalizers(world) == []
     assert "gone with it" in str(world.bench.read("FaultDrill", "late")["status"])
     assert world.in_force("chat-fp8-0") == ["late"]
+    work.stop("the test ends")  # a thread that asks a server while the interpreter ends would abort it
+    assert work.join(PATIENCE_S)
