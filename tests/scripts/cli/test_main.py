@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from contracts.assess.register import PromotionRefusedError
 from contracts.errors import DocumentError, LostWorkerError, MeasurementError, MissingPartError, Problem
-from contracts.loading.shipped import E5_BASE, SHIPPED_ARTEFACT
+from contracts.loading.shipped import SHIPPED_ARTEFACT
 from contracts.metrics import UnknownMetricError
 from scripts.cli import bench as cmd_bench
 from scripts.cli import main as selvage
