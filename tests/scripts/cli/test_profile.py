@@ -43,6 +43,22 @@ def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
     assert "torch-bf16-sdpa" in table.stdout
 
 
+@pytest.mark.needs("torch", "transformers")
+@pytest.mark.timeout(180)
+def test_a_kernel_of_a_gpu_is_refused_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the step that helps, and before anything is written."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    words = ["profile", "--backend", "torch", "--kernel", "torch-fp8-row", "--out", str(tmp_path / "out")]
+    result = RUN.invoke(app, words)
+    assert result.exit_code == 2
+    assert "run it where torch sees an NVIDIA GPU" in result.output
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
