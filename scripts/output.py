@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import DocumentError, Problem
-from contracts.loading.files import json_text, write_pinned
+from contracts.loading.files import is_stream, json_text, write_pinned
 
 #: Least width of a printed table where no terminal says its own.
 TABLE_WIDTH = 118
@@ -36,7 +35,7 @@ def ready_file(path: Path) -> None:
 
     A device or a pipe is ready as it is.
     """
-    if _is_stream(path):
+    if is_stream(path):
         return
     try:
         ready_folder(_behind_links(path).parent)
@@ -57,21 +56,12 @@ def write_whole(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` as ``write_whole`` does."""
     try:
-        if _is_stream(path):
+        if is_stream(path):
             path.write_bytes(content)
         else:
             write_pinned(_behind_links(path), content)
     except OSError as error:
         raise _refused(path, "a writable file", error) from None
-
-
-def _is_stream(path: Path) -> bool:
-    """Something is there that a rename would destroy: a device, a pipe, a socket."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _behind_links(path: Path) -> Path:

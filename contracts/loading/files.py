@@ -78,7 +78,8 @@ def written(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     new one. Raises OSError where the file cannot be written, and where a device or a pipe is in its place,
     which the rename would destroy.
     """
-    _refuse_streams(path)
+    if is_stream(path):
+        raise OSError(errno.EINVAL, "a device or a pipe", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -91,14 +92,13 @@ def written(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         _forget(temporary)
 
 
-def _refuse_streams(path: Path) -> None:
-    """OSError where something is at ``path`` that is no file, folder or link to be replaced."""
+def is_stream(path: Path) -> bool:
+    """Whether something is at ``path`` that a rename would destroy: a device, a pipe, a socket."""
     try:
         mode = path.stat().st_mode
-    except OSError:
-        return  # nothing is there, or what is there is said when it is written
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "a device or a pipe", str(path))
+    except (OSError, ValueError):
+        return False  # nothing is there, or what is there is said when it is written
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _forget(path: Path) -> None:
