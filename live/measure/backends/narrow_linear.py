@@ -34,7 +34,7 @@ class NarrowLinear(torch.nn.Module):
 
     def rounded(self) -> Any:
         """The weights that it stands for, float32 [out_features, in_features]."""
-        raise NotImplementedError
+        return self.weight.float() * self.scale
 
     def products(self, rows: Any) -> Any:
         """Products of rows [n, in_features] with the weights, in any float dtype."""
@@ -57,10 +57,6 @@ class Fp8Linear(NarrowLinear):
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
 
-    def rounded(self) -> Any:
-        """The weights that it stands for."""
-        return self.weight.float() * self.scale
-
     def products(self, rows: Any) -> Any:
         """``torch._scaled_mm`` of rows that are rounded as they come."""
         narrow, scale = self._narrow(rows)
@@ -82,10 +78,6 @@ class Int8Linear(NarrowLinear):
         weight, scale = _int8(layer.weight.detach())
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
-
-    def rounded(self) -> Any:
-        """The weights that it stands for."""
-        return self.weight.float() * self.scale
 
     def products(self, rows: Any) -> Any:
         """``torch._int_mm``; too few rows are filled up with zeros."""
