@@ -95,16 +95,17 @@ class Int4Linear(NarrowLinear):
         groups = layer.weight.detach().float().unflatten(1, (-1, GROUP))
         scale = _scale(groups, _INT4_LARGEST, 2).to(torch.bfloat16)
         whole = (groups / scale.float()).round().clamp(-_INT4_ZERO, _INT4_LARGEST)
-        self._rounded = (whole * scale.float()).flatten(1)
         codes = (whole.flatten(1) + _INT4_ZERO).to(torch.uint8)
-        pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).contiguous()
-        self.register_buffer("weight", torch._convert_weight_to_int4pack(pairs, _INNER_TILES))
+        self._pairs = (codes[:, ::2] << 4 | codes[:, 1::2]).contiguous()
+        self.register_buffer("weight", torch._convert_weight_to_int4pack(self._pairs, _INNER_TILES))
         both = torch.stack([scale[..., 0], torch.zeros_like(scale[..., 0])], dim=-1)
         self.register_buffer("scale", both.transpose(0, 1).contiguous())
 
     def rounded(self) -> Any:
         """The weights that it stands for."""
-        return self._rounded
+        codes = torch.stack([self._pairs >> 4, self._pairs & 15], dim=-1).flatten(1)
+        groups = (codes.float() - _INT4_ZERO).unflatten(1, (-1, GROUP))
+        return (groups * self.scale[..., :1].transpose(0, 1).float()).flatten(1)
 
     def products(self, rows: Any) -> Any:
         """``torch._weight_int4pack_mm``."""

@@ -50,3 +50,17 @@ def test_a_layer_that_multiplies_by_other_weights_is_refused(monkeypatch: pytest
     monkeypatch.setattr(narrow_linear.Int8Linear, "rounded", lambda layer: swapped(layer).flip(0))
     with pytest.raises(MeasurementError, match=r"model\.layers\.0"):
         narrow_linear.narrow_layers(whole, "int8_per_channel")
+
+
+def test_packed_weights_stand_for_the_rounded_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4-bit codes, unpacked again, are within half a step of their group's scale; no wide copy is kept."""
+    import torch
+
+    from live.measure.backends.narrow_linear import Int4Linear
+    from live.measure.backends.quantize import GROUP
+
+    monkeypatch.setattr(torch, "_convert_weight_to_int4pack", lambda pairs, tiles: pairs)
+    wide = torch.nn.Linear(2 * GROUP, 32, bias=False).requires_grad_(False)
+    groups, found = wide.weight.unflatten(1, (-1, GROUP)), Int4Linear(wide).rounded()
+    step = groups.abs().amax(2, keepdim=True) / 7.0
+    assert bool(((found.unflatten(1, (-1, GROUP)) - groups).abs() <= 0.54 * step).all())
