@@ -31,7 +31,11 @@ Found = dict[str, NDArray[np.float64]]
 
 def world(number: int, *, wider: bool = False) -> tuple[CompiledScenario, Spec]:
     """World ``number``, at its share of what its homes truly carry."""
-    spec, load = draw_wider(number) if wider else draw_spec(number)
+    return at_load(number, *(draw_wider(number) if wider else draw_spec(number)))
+
+
+def at_load(number: int, spec: Spec, load: float) -> tuple[CompiledScenario, Spec]:
+    """World ``number`` of ``spec`` at ``load`` times what its homes truly carry."""
     calm = _compiled(number, spec)
     rate_rps = round(load * _carried_rps(calm, spec), 2)
     spec["workload"]["rate_rps"] = float(np.clip(rate_rps, 0.2, MOST_RPS))
