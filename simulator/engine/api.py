@@ -216,7 +216,8 @@ class FleetEngine:
         """State of every replica at its fleet's current time."""
         shape = self._memory.replicas.shape
         counts, measured = np.empty((GAUGE_ROWS, *shape), np.int64), np.empty((*shape, MEASURED_COLUMNS))
-        control.read_gauges(self._memory.fleets, self._memory.replicas, counts, measured)
+        memory = self._memory
+        control.read_gauges(memory.fleets, memory.replicas, memory.requests, counts, measured)
         return Gauges(counts=counts, measured=measured)
 
     def requests(self, fleet: int) -> NDArray[np.void]:

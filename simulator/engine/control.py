@@ -7,7 +7,7 @@ import numpy as np
 from contracts.jit import borrowed, compiled
 from simulator.engine.batch import blocks_used, end_request
 from simulator.engine.counters import ATTEMPTS_FAILED
-from simulator.engine.exported import KV_USED, forget_counts, read_exported
+from simulator.engine.exported import HEAD_WAIT_S, KV_USED, forget_counts, head_wait_s, read_exported
 from simulator.engine.free_records import retry_later
 from simulator.engine.gauges import (
     ALIVE,
@@ -146,8 +146,8 @@ def move_arrivals(fleets: Array, old: Array, new: Array) -> None:
 
 
 @compiled(nogil=True)
-def read_gauges(fleets: Array, replicas: Array, out: Array, measured: Array) -> None:
-    """Fill ``Gauges.counts`` and ``Gauges.measured``."""
+def read_gauges(fleets: Array, replicas: Array, requests: Array, out: Array, measured: Array) -> None:
+    """Fill ``Gauges.counts`` and ``Gauges.measured``; requests: [B, N], the records that the queues name."""
     measured = borrowed(measured)
     for b in range(replicas.shape[0]):
         now_s = fleets[b].now_s
@@ -160,6 +160,7 @@ def read_gauges(fleets: Array, replicas: Array, out: Array, measured: Array) -> 
             out[ALIVE, b, r] = 1 if now_s >= replica.alive_at_s else 0
             done = steps_done(replica, now_s)
             read_exported(replica, done, measured[b, r])
+            measured[b, r, HEAD_WAIT_S] = head_wait_s(replica, requests[b], now_s)
             replica.decoded += done
             used = blocks_used(replica) + replica.prefill_blocks + replica.all_blocks - replica.blocks
             replica.decoded -= done

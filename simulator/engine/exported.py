@@ -17,7 +17,9 @@ QUEUE_S, ADMITTED, FINISHED, PREEMPTIONS = range(6, 10)
 STEP_S, PREFILL_S = 10, 11
 #: Nor this: an answer takes so long from the server to its client.
 RETURN_S = 12
-MEASURED_COLUMNS = 13
+#: Nor this: the head of the queue has waited so long; 0 without a queue.
+HEAD_WAIT_S = 13
+MEASURED_COLUMNS = 14
 
 
 @compiled(nogil=True)
@@ -67,3 +69,13 @@ def read_exported(replica: Record, done: int, out: Array) -> None:
     out[RETURN_S] = replica.http_latency_s
     context_tokens = replica.context_tokens + replica.running * done
     out[STEP_S] = replica.base_s + replica.decode_s * replica.running + replica.context_s * context_tokens
+
+
+@compiled(nogil=True)
+def head_wait_s(replica: Record, requests: Array, now_s: float) -> float:
+    """How long the head of the queue has waited there, since its last token if it was preempted."""
+    if replica.waiting == 0:
+        return 0.0
+    head = requests[replica.wait_head]
+    since_s = head.routed_at_s if head.first_token_at_s < 0.0 else head.last_token_at_s
+    return max(now_s - since_s, 0.0)

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.exported import ITERATIONS, KV_USED, PREFILL_S, RETURN_S, STEP_S
+from simulator.engine.exported import (
+    HEAD_WAIT_S,
+    ITERATIONS,
+    KV_USED,
+    PREFILL_S,
+    RETURN_S,
+    STEP_S,
+)
 
 #: Rows of ``Gauges.counts``.
 RUNNING, WAITING, OUTSTANDING, CONSECUTIVE_FAILED, ALIVE = range(5)
@@ -47,6 +54,11 @@ class Gauges:
     def return_s(self) -> NDArray[np.float64]:
         """What an answer takes from the server to its client; contiguous."""
         return np.ascontiguousarray(self.measured[..., RETURN_S])
+
+    @property
+    def head_wait_s(self) -> NDArray[np.float64]:
+        """How long the head of the queue has waited, 0 without one; contiguous."""
+        return np.ascontiguousarray(self.measured[..., HEAD_WAIT_S])
 
     @property
     def running(self) -> NDArray[np.int64]:

@@ -8,9 +8,9 @@ Only with ``repeat_noise`` above 0 (hosts that are not bit-exact) is each value 
 
 A probe counts for the tick in which the replica computes it. A dead or starting one refuses it, a hung one
 lets it run out of time (``PROBE_LIMIT_S``), and so does a long way back; a front that answers a share of its
-requests with an error does so to probes as well. Its latency is half of the engine
-step that runs then, on average, one with its prompt in it, and the way; nothing is said of a queue before
-it. Quarantined replicas are probed like the others.
+requests with an error does so to probes as well. Its latency is what the head of the queue has waited, since
+engines serve first who came first, half of the engine step that runs then, on average, one with its prompt in
+it, and the way. Quarantined replicas are probed like the others.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class States(NamedTuple):
     delivered: NDArray[np.bool_]  # [B, R] results arrive
     step_s: NDArray[np.float64]  # [B, R] of the engine; NaN where nobody knows
     prefill_s: NDArray[np.float64]  # [B, R] of each token of a prompt
+    queue_s: NDArray[np.float64]  # [B, R] that the head of the queue has waited
     return_s: NDArray[np.float64]  # [B, R] of the way back
 
 
@@ -203,6 +204,7 @@ class SimulatedProbes:
             delivered=delivered,
             step_s=unknown if gauges is None else gauges.step_s,
             prefill_s=unknown if gauges is None else gauges.prefill_s,
+            queue_s=unknown if gauges is None else gauges.head_wait_s,
             return_s=unknown if gauges is None else gauges.return_s,
         )
 
@@ -234,7 +236,7 @@ def _collect(packed_slots, packed_states, packed_measured, packed_results):
             outcome, took_s = states.outcome[b, p], 0.0
             if outcome == ANSWERED:
                 took_s = 1.5 * states.step_s[b, r] + measured.tokens_of[n] * states.prefill_s[b, r]
-                took_s += states.return_s[b, r]
+                took_s += states.queue_s[b, r] + states.return_s[b, r]
             if outcome == TIMED_OUT or took_s > PROBE_LIMIT_S:
                 outcome, took_s = TIMED_OUT, PROBE_LIMIT_S
             early = outcome == TIMED_OUT and at_s - took_s < states.since_at_s[b, r]
@@ -294,6 +296,6 @@ def warm() -> None:
             ended,
             numbers.copy(),
         )
-        states = States(whole, ended.copy(), numbers, flags, numbers, numbers, numbers)
+        states = States(whole, ended.copy(), numbers, flags, numbers, numbers, numbers, numbers)
         _collect(slots, tuple(states), measured, tuple(results))
         _add_tokens(slots, ended, measured, np.zeros(one))

@@ -86,6 +86,27 @@ def test_kv_blocks_are_conserved(seed: int) -> None:
 
 @few
 @given(seed=SEEDS)
+def test_the_head_of_a_queue_waits_longest(seed: int) -> None:
+    """As long as the oldest request that was routed and never started, where none is preempted; else 0."""
+    spec = make_spec(max_batch=2)
+    engine = run_engine(spec, make_arrivals(spec, 120, 60.0, seed), [], 0.0)
+    queues = 0
+    for now_s in np.linspace(0.5, 4.0, 8):
+        engine.advance(float(now_s))
+        seen, gauges = engine.requests(0), engine.gauges()
+        waits = (seen["status"] == RequestStatus.IN_FLIGHT) & np.isnan(seen["started_at_s"])
+        assert seen["preemptions"].sum() == 0
+        for replica in range(spec.replicas):
+            queued_at_s = seen["routed_at_s"][waits & (seen["replica"] == replica)]
+            expected_s = now_s - queued_at_s.min() if queued_at_s.size else 0.0
+            assert gauges.waiting[0, replica] == queued_at_s.size
+            assert gauges.head_wait_s[0, replica] == pytest.approx(expected_s, abs=1e-9)
+            queues += queued_at_s.size
+    assert queues > 0
+
+
+@few
+@given(seed=SEEDS)
 def test_causes_precede_effects(seed: int) -> None:
     """arrived <= routed <= started <= first token <= finished <= now, wherever these happened."""
     spec, acts = troubled(seed)

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import ProbeOutcome
+from simulator.engine.exported import HEAD_WAIT_S, MEASURED_COLUMNS, STEP_S
+from simulator.engine.gauges import GAUGE_ROWS, Gauges
 from simulator.telemetry.probes import PROBE_LIMIT_S, SimulatedProbes
 from simulator.world.compiled_scenario import CompiledScenario
 from tests.support.fleets.synthetic import contract_document
@@ -134,3 +136,24 @@ def test_a_front_that_fails_a_share_fails_as_many_probes(world: CompiledScenario
         np.testing.assert_array_equal(seen.values[~mine], before.values[~mine])
         assert not (seen.valid & (seen.outcome != ProbeOutcome.ANSWERED)).any()
     assert abs(failed - 0.33 * ended) <= 4.0 * np.sqrt(0.33 * 0.67 * ended)
+
+
+def test_a_probe_waits_behind_the_queue(world: CompiledScenario) -> None:
+    """It takes as much longer as the head of the queue has waited; behind one of two seconds it gets no
+    answer in time.
+    """
+    shape = (1, len(world.layout.replicas))
+    measured = np.zeros((*shape, MEASURED_COLUMNS))
+    measured[..., STEP_S] = 0.01
+    measured[0, 1, HEAD_WAIT_S], measured[0, 2, HEAD_WAIT_S] = 0.7, 2.5
+    probes = SimulatedProbes(world, [5])
+    probes.open(0, np.zeros(shape, dtype=np.int64), answered(shape))
+    gauges = Gauges(counts=np.zeros((GAUGE_ROWS, *shape), dtype=np.int64), measured=measured)
+    seen = probes.close(np.ones(shape, dtype=np.bool_), gauges)
+    due = probes.due[0]
+    of = [due & (seen.replica[0] == replica) for replica in range(3)]
+    assert all(one.any() for one in of)
+    np.testing.assert_allclose(seen.latency_ms[0, of[0]], 15.0)
+    np.testing.assert_allclose(seen.latency_ms[0, of[1]], 715.0)
+    assert (seen.outcome[0, of[2]] == ProbeOutcome.TIMED_OUT).all()
+    assert not seen.valid[0, of[2]].any()
