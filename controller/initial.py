@@ -96,6 +96,7 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "quarantine_reason": np.zeros((batch, replicas), dtype=np.int64),
         "quarantined_at_s": np.full((batch, replicas), -np.inf),
         "quarantines": np.zeros((batch, replicas), dtype=np.int64),
+        "fails_more": np.zeros((batch, replicas, 3)),
         "needed": np.zeros((batch, replicas), dtype=np.bool_),
         "well_since_at_s": np.full((batch, replicas), np.inf),
         "was_well_s": np.zeros((batch, replicas)),

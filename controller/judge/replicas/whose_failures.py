@@ -26,6 +26,7 @@ from controller.detect.clauses import failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.departures_pass import Alarms
+from controller.judge.replicas.failing_more import FAILS_MORE
 from controller.judge.replicas.own_clock import LEAST_KERNELS, zones_of
 from controller.judge.replicas.quarantine_pass import ERRORS
 
@@ -50,11 +51,12 @@ def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Fl
     return found
 
 
-def proven_departures(alarms: Alarms, case: Case) -> Alarms:
+def proven_departures(alarms: Alarms, fails_more: NDArray[np.float64], case: Case) -> Alarms:
     """``alarms`` in which nobody departs on a clause on failures but who provably fails more than its peers.
 
     An alarm says that a replica fails more than the contract allows, and that most peers are inside the limit
-    may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``.
+    may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``. What
+    a window is too short to show, evidence that lasts may (``fails_more`` [B, R], ``judge.failing_more``).
     """
     contract, judged = case.setup.contract, case.verdicts.replicas.judged
     chance, departs = (1.0 - contract.alarm_confidence) / _LOOKS, alarms.departs
@@ -68,7 +70,7 @@ def proven_departures(alarms: Alarms, case: Case) -> Alarms:
             found = departs[b, members, s, c]
             proven = found.any() and not found.all()
             if not proven or gathered_by_chance(judged[b, members, s, c], found) >= chance:
-                departs[b, case.owner == k, s, c] = False
+                departs[b, case.owner == k, s, c] &= fails_more[b, case.owner == k] >= FAILS_MORE
     return alarms._replace(departs=departs)
 
 
