@@ -6,9 +6,9 @@ departs from its peers (``controller.judge.replicas.departures``), when it or it
 when it holds requests and its engine makes no step (``controller.judge.replicas.hang`` for the quick way).
 
 Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
-in quarantine, and at least one stays in rotation. A replica that the cap keeps in rotation condemns its
-kernel on the clauses it breaks: its traffic would otherwise go on being served badly. Of clauses on traffic
-the gateway's own counts say so.
+in quarantine, and at least one stays in rotation. Who hangs has nothing that a cap could keep: it goes while
+another of its kernel answers. A replica that the cap keeps in rotation condemns its kernel on the clauses it
+breaks, of those on traffic by the gateway's counts: its traffic would go on being served badly.
 
 Who is slow and no more comes back by turns with the others of its zone (``returns``).
 """
@@ -36,6 +36,7 @@ from controller.judge.replicas.departures import (
 )
 from controller.judge.replicas.departures_pass import Alarms, ask_away
 from controller.judge.replicas.failing_in_a_row import failing_between_answers, telling_rows
+from controller.judge.replicas.failing_more import EVIDENCE, follow_replicas
 from controller.judge.replicas.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
 from controller.judge.replicas.identity import wrong_builds
 from controller.judge.replicas.late_on_the_way import Late, culprits_on_the_way, late_on_the_way
@@ -89,7 +90,9 @@ class Departures(NamedTuple):
 def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     """Quarantine, release, and report which alarms stay with the kernel."""
     condemned, severe, some = _recertified(case)
-    alarms, of_zone = attribute(proven_departures(stand_apart(severe, case), case) if some else None, case)
+    fails_more = follow_replicas(case)
+    apart = proven_departures(stand_apart(severe, case), fails_more[..., EVIDENCE], case) if some else None
+    alarms, of_zone = attribute(apart, case)
     acts = case.setup.options.quarantine
     on_the_way = late_on_the_way(case)
     late = culprits_on_the_way(on_the_way, case)
@@ -121,6 +124,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         replica_condemned=condemned,
         replica_detector=case.verdicts.replica_memory,
         hang=timeouts,
+        fails_more=fails_more,
         **changes,
     )
     return state, Departures(wanted, spread_of(alarms, state, case.setup), down, on_the_way)

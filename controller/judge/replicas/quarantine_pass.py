@@ -139,29 +139,65 @@ _most_away = compiled(most_away)
 def admit(bench, wanted, ready, owner, cap_ratio, now_s):
     """Into quarantine up to the cap: hung, failing, departing, slow, of a slow zone, late on the way, failing
     a share of its requests, not well for long enough; in replica order. The last make room for all others.
+
+    The cap keeps capacity, and who hangs has none: where another of its kernel answers, it goes whatever the
+    cap says, and is counted neither as present nor as away.
     """
     bench = borrowed(bench)
-    quarantined = bench.quarantined
     for b in range(wanted.shape[0]):
         for k in range(bench.readmitted_at_s.shape[1]):
-            present, away = 0, 0
-            for r in range(len(owner)):
-                if owner[r] == k and ready[b, r]:
-                    present += 1
-                    away += quarantined[b, r]
-            allowance = int(_most_away(present, cap_ratio)) - away
-            for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, RELAPSED):
+            if _another_answers(bench.quarantined, wanted, ready, owner, b, k):
                 for r in range(len(owner)):
-                    asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
-                    if not asks or quarantined[b, r]:
-                        continue
-                    if allowance <= 0 and asked != RELAPSED:
-                        allowance += _make_room(bench, ready, owner, b, k, now_s)
-                    if allowance > 0:
-                        quarantined[b, r], bench.reason[b, r] = True, asked
-                        bench.quarantined_at_s[b, r] = now_s[b]
-                        bench.times[b, r] += 1
-                        allowance -= 1
+                    if owner[r] == k and ready[b, r] and wanted[b, r] == HUNG and not bench.quarantined[b, r]:
+                        _take_out(bench, HUNG, b, r, now_s)
+                allowance = _allowance(bench, ready, owner, b, k, cap_ratio, False)
+            else:
+                allowance = _allowance(bench, ready, owner, b, k, cap_ratio, True)
+            _admit_up_to(allowance, bench, wanted, ready, owner, b, k, now_s)
+
+
+@compiled
+def _allowance(bench, ready, owner, b, k, cap_ratio, hung_count):
+    """How many more of kernel ``k`` may go."""
+    present, away = 0, 0
+    for r in range(len(owner)):
+        hangs = bench.quarantined[b, r] and bench.reason[b, r] == HUNG
+        if owner[r] == k and ready[b, r] and (hung_count or not hangs):
+            present += 1
+            away += bench.quarantined[b, r]
+    return int(_most_away(present, cap_ratio)) - away
+
+
+@compiled
+def _admit_up_to(allowance, bench, wanted, ready, owner, b, k, now_s):
+    """So many of kernel ``k``, for the gravest reasons first."""
+    for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, RELAPSED):
+        for r in range(len(owner)):
+            asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
+            if not asks or bench.quarantined[b, r]:
+                continue
+            if allowance <= 0 and asked != RELAPSED:
+                allowance += _make_room(bench, ready, owner, b, k, now_s)
+            if allowance > 0:
+                _take_out(bench, asked, b, r, now_s)
+                allowance -= 1
+
+
+@compiled
+def _another_answers(quarantined, wanted, ready, owner, b, k):
+    """A replica of kernel ``k`` is in rotation that neither hangs nor fails in a row."""
+    found = False
+    for r in range(len(owner)):
+        serves = owner[r] == k and ready[b, r] and not quarantined[b, r]
+        found |= serves and wanted[b, r] != HUNG and wanted[b, r] != FAILING
+    return found
+
+
+@compiled
+def _take_out(bench, reason, b, r, now_s):
+    bench.quarantined[b, r], bench.reason[b, r] = True, reason
+    bench.quarantined_at_s[b, r] = now_s[b]
+    bench.times[b, r] += 1
 
 
 @compiled

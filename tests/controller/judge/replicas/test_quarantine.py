@@ -15,7 +15,7 @@ from controller.options import ControllerOptions
 from policies.registry import make_configuration
 from policies.synthetic_fleet import all_at_once
 from tests.controller.judge.replicas.test_hang import standing
-from tests.support.fleets.builders import make_fleet, make_layout, with_traffic
+from tests.support.fleets.builders import make_fleet, make_layout, with_steps, with_traffic
 from tests.support.fleets.worlds import drift, run, script
 
 LAYOUT = make_layout(kernels=2, slices=2, per_kernel=3)
@@ -86,6 +86,21 @@ def test_hung_replica_is_quarantined_and_a_merely_silent_one_is_not() -> None:
     result = run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 30, stuck))
     assert result.quarantined()[-1].tolist() == [True, False, False, False, False, False]
     assert result.decisions[-1].quarantine_reason[0, 0] == QuarantineReason.HUNG
+
+
+@pytest.mark.parametrize("stuck, out", [([0, 1, 2], 3), ([0, 1, 2, 3], 2)])
+def test_who_hangs_goes_whatever_the_cap_says_while_another_answers(stuck: list[int], out: int) -> None:
+    """Three of four carry nothing that a cap of a half could keep; of four that hang it keeps two."""
+    layout = make_layout(kernels=2, slices=1, per_kernel=4)
+
+    def hang(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
+        answered = seen.answered.copy()
+        answered[:, stuck] = 0
+        return replace(with_steps(seen, np.isin(np.arange(8), stuck)[None]), answered=answered)
+
+    result = run(make_configuration("fixed", make_fleet(layout), QUICK), script(layout, 30, hang))
+    assert result.quarantined()[-1, :4].sum() == out
+    assert not result.quarantined()[:, 4:].any()
 
 
 def test_a_replica_that_hung_while_it_was_idle_is_found() -> None:
