@@ -12,6 +12,12 @@ changes from tick to tick. The e-value of a tick is its likelihood ratio at ``OD
 first side; evidence is the sum over starts of their products (``detect.streams.eprocess``). Under one common
 rate it takes on average at least ``AT_FAULT`` ticks with failures to be at fault by chance.
 
+*Bursts.* Attempts of a tick are no independent trials where a hung server fails at once all that it held. So
+a tick's e-value is clipped, which is the robust form of the test where some ticks may bring anything (Huber
+1965), and attempts of both sides that all end well take evidence back: somebody who fails steadily has few
+such ticks, and after a burst nearly all are. The more both attempt the more a burst can bring, and the more
+clean attempts say.
+
 *Going back.* Evidence falls as fast as it rose. A kernel that was left and turns out to be no worse than
 where its traffic went is at fault no more, and its clause on failures is certified again: traffic goes home,
 and not on to the next kernel.

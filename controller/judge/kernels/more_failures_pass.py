@@ -23,6 +23,11 @@ AT_FAULT = 1e6
 SAME = 1e3
 #: Evidence is kept up to here, so that it falls as soon as failures are the same.
 MOST = 20.0 * AT_FAULT
+#: Failures come in bursts as well: what a hung server held fails at once, a queue is late as a whole. So the
+#: evidence of one tick is taken up to here: three ticks put nobody at fault, whatever they bring.
+MOST_OF_A_TICK = 99.0
+#: One tick in so many is such a burst, where nothing fails but in bursts; the clean ones pay for it.
+BURST_TICKS = 500.0
 #: Ways are counted relative to the first, and rescaled beyond this.
 _LARGE = 1e100
 
@@ -75,7 +80,7 @@ def follow_evidence(more, sides):
     ended, failed, able = sides.ended, sides.failed, sides.able
     fleets, kernels = ended.shape
     for b in range(fleets):
-        if not failed[b].any():
+        if not failed[b].any() and not more[b].any():
             continue
         for k in range(kernels):
             all_ended, all_failed = 0.0, 0.0
@@ -89,9 +94,17 @@ def follow_evidence(more, sides):
 
 @compiled
 def _add(more, b, k, j, ended, failed, other_ended, other_failed):
-    if ended > 0.0 and other_ended > 0.0 and failed + other_failed > 0.0:
-        e_value = odds_ratio(ended, failed, other_ended, other_failed)
-        more[b, k, j] = min((more[b, k, j] + 1.0) * e_value, MOST)
+    """The sum over starts of products of clipped e-values (Huber 1965). Without failures a tick takes back
+    what bursts add on average: so much that evidence does not grow by them.
+    """
+    if ended == 0.0 or other_ended == 0.0 or failed + other_failed + more[b, k, j] == 0.0:
+        return
+    most = min(odds_ratio(ended, ended, other_ended, 0.0), MOST_OF_A_TICK)
+    if failed + other_failed == 0.0:
+        more[b, k, j] *= (BURST_TICKS - most) / (BURST_TICKS - 1.0)
+        return
+    e_value = min(odds_ratio(ended, failed, other_ended, other_failed), most)
+    more[b, k, j] = min((more[b, k, j] + 1.0) * e_value, MOST)
 
 
 @compiled
