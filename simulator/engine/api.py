@@ -214,9 +214,8 @@ class FleetEngine:
 
     def gauges(self) -> Gauges:
         """State of every replica at its fleet's current time."""
-        shape = self._memory.replicas.shape
+        memory, shape = self._memory, self._memory.replicas.shape
         counts, measured = np.empty((GAUGE_ROWS, *shape), np.int64), np.empty((*shape, MEASURED_COLUMNS))
-        memory = self._memory
         control.read_gauges(memory.fleets, memory.replicas, memory.requests, counts, measured)
         return Gauges(counts=counts, measured=measured)
 

@@ -8,9 +8,8 @@ Only with ``repeat_noise`` above 0 (hosts that are not bit-exact) is each value 
 
 A probe counts for the tick in which the replica computes it. A dead or starting one refuses it, a hung one
 lets it run out of time (``PROBE_LIMIT_S``), and so does a long way back; a front that answers a share of its
-requests with an error does so to probes as well. Its latency is what the head of the queue has waited, since
-engines serve first who came first, half of the engine step that runs then, on average, one with its prompt in
-it, and the way. Quarantined replicas are probed like the others.
+requests with an error does so to probes as well. Its latency is what the head of the queue has waited, half
+of the step that runs then, on average, one with its prompt, and the way. Quarantined ones are probed as well.
 """
 
 from __future__ import annotations

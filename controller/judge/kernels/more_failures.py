@@ -40,14 +40,8 @@ from controller.cells import kernel_count, some_in, some_within
 from controller.detect.clauses import applies, failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, excess_of_sums
 from controller.fleet import Stage
-from controller.judge.kernels.more_failures_pass import (
-    AT_FAULT,
-    SAME,
-    Sides,
-    Tried,
-    count_attempts,
-    follow_evidence,
-)
+from controller.judge.kernels.more_failures_pass import AT_FAULT, SAME, Sides, follow_evidence
+from controller.judge.replicas.attempts_pass import Tried, count_attempts
 from controller.judge.replicas.departures import Case, Flags
 from controller.perceive.excuse_pass import counting_shares
 from controller.state import ControllerState, speaks_for_nobody

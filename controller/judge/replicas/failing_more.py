@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 from controller.cells import some_in
-from controller.judge.kernels.more_failures_pass import Tried, count_attempts, odds_ratio
+from controller.judge.replicas.attempts_pass import Tried, count_attempts, odds_ratio
 from controller.judge.replicas.departures import Case, Flags
 from controller.perceive.excuse_pass import counting_shares
 

@@ -33,7 +33,7 @@ MOST_TIMES, MOST_LATER_S, MOST_SHORT_POINTS = 1.5, 15.0, 0.5
 WARNED_OF = ("trace_fields_missing",)
 
 
-class Recovery(NamedTuple):
+class IncidentTimes(NamedTuple):
     """One incident, under one policy and the reference."""
 
     mttr_s: float
@@ -54,27 +54,27 @@ def choose(number: int) -> tuple[CompiledScenario, Spec] | None:
 
 def recoveries(
     scenario: CompiledScenario, policies: tuple[str, ...], seeds: tuple[int, ...]
-) -> Iterator[tuple[str, list[Recovery]]]:
+) -> Iterator[tuple[str, list[IncidentTimes]]]:
     """Of every policy the incidents from which the reference recovers."""
     reference = _episodes(parse_configuration(INFORMED), scenario, seeds)
     for one in map(parse_configuration, policies):
         pairs = zip(_episodes(one, scenario, seeds), reference, strict=True)
-        yield one.name, [found for mine, best in pairs for found in _recovery(mine, best)]
+        yield one.name, [found for mine, best in pairs for found in _times(mine, best)]
 
 
-def _recovery(mine: EpisodeRecord, best: EpisodeRecord) -> Iterator[Recovery]:
+def _times(mine: EpisodeRecord, best: EpisodeRecord) -> Iterator[IncidentTimes]:
     """That of one episode beside the reference's, if it has one to tell of."""
     own, reference = measure_incident(mine), measure_incident(best)
     if own is not None and reference is not None and reference.recovered and not reference.infeasible:
         short = measure_service(best).useful_ratio - measure_service(mine).useful_ratio
-        yield Recovery(own.mttr_s, own.recovered, reference.mttr_s, 100.0 * short)
+        yield IncidentTimes(own.mttr_s, own.recovered, reference.mttr_s, 100.0 * short)
 
 
 def _episodes(one: Configuration, scenario: CompiledScenario, seeds: tuple[int, ...]) -> list[EpisodeRecord]:
     return run_episodes(scenario, one.driver(scenario), list(seeds), batch=len(seeds))
 
 
-def mark(found: dict[str, list[Recovery]]) -> str:
+def mark(found: dict[str, list[IncidentTimes]]) -> str:
     """LEFT, SLOW, COST, or nothing."""
     every = [one for each in found.values() for one in each]
     slow = (max(MOST_TIMES * one.informed_s, one.informed_s + MOST_LATER_S) < one.mttr_s for one in every)
@@ -83,7 +83,7 @@ def mark(found: dict[str, list[Recovery]]) -> str:
     return time + ("COST " if any(one.short_points > MOST_SHORT_POINTS for one in every) else "")
 
 
-def told(number: int, spec: Spec, found: dict[str, list[Recovery]]) -> str:
+def told(number: int, spec: Spec, found: dict[str, list[IncidentTimes]]) -> str:
     """The line of world ``number``."""
     fault = spec["faults"][0]
     about = f"{fault['kind']} {fault.get('dose', fault.get('condition', ''))} {fault['target']}"
@@ -95,11 +95,11 @@ def told(number: int, spec: Spec, found: dict[str, list[Recovery]]) -> str:
     return f"{number}: {mark(found)}{'; '.join(times)}; informed {informed}; {about}; {rest}"
 
 
-def _shown(one: Recovery) -> str:
+def _shown(one: IncidentTimes) -> str:
     return f"{one.mttr_s:.0f} s ({one.short_points:.2f})"
 
 
-def summary(found: dict[str, list[Recovery]]) -> Iterator[str]:
+def summary(found: dict[str, list[IncidentTimes]]) -> Iterator[str]:
     """A line for each policy over all incidents."""
     for name, each in found.items():
         if not each:
@@ -118,7 +118,7 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Paired seeds of each world.")] = 2,
 ) -> None:
     """Print a line for every world with an incident, and one for every policy over all of them."""
-    whole: dict[str, list[Recovery]] = {}
+    whole: dict[str, list[IncidentTimes]] = {}
     for number in range(first, last):
         chosen = choose(number)
         if chosen is None:

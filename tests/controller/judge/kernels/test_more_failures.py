@@ -17,13 +17,11 @@ from controller.judge.kernels.more_failures_pass import (
     AT_FAULT,
     BURST_TICKS,
     MOST,
-    ODDS,
     SAME,
     Sides,
-    count_attempts,
     follow_evidence,
-    odds_ratio,
 )
+from controller.judge.replicas.attempts_pass import ODDS, count_attempts, odds_ratio
 from policies.registry import make_configuration
 from tests.support.fleets.builders import (
     DEFAULT_CLAUSES,

@@ -1,10 +1,10 @@
-"""Recovery in random worlds beside the informed reference's."""
+"""IncidentTimes in random worlds beside the informed reference's."""
 
 from __future__ import annotations
 
 import pytest
 
-from scripts.studies.worlds.recovery import Recovery, choose, mark, recoveries, summary, told
+from scripts.studies.worlds.recovery import IncidentTimes, choose, mark, recoveries, summary, told
 
 
 @pytest.mark.parametrize("number", [3, 20])
@@ -22,10 +22,10 @@ def test_what_was_never_left_is(number: int) -> None:
 
 def test_marks_and_means() -> None:
     """What is left stands before what is slow, and what it costs beside both."""
-    left, slow = Recovery(300.0, False, 20.0, 0.1), Recovery(60.0, True, 20.0, 0.7)
+    left, slow = IncidentTimes(300.0, False, 20.0, 0.1), IncidentTimes(60.0, True, 20.0, 0.7)
     assert mark({"sequential": [left]}) == "LEFT "
     assert mark({"sequential": [slow]}) == "SLOW COST "
-    assert mark({"sequential": [Recovery(34.0, True, 20.0, 0.0)]}) == ""
+    assert mark({"sequential": [IncidentTimes(34.0, True, 20.0, 0.0)]}) == ""
     lines = list(summary({"sequential": [left, slow], "learned": []}))
     assert lines == ["sequential: MTTR 180.0 s, informed 20.0 s, short by 0.40 points, 1 of 2 incidents left"]
 
