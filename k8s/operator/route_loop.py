@@ -90,13 +90,8 @@ class RouteLoop:
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
         state, problem = kept_state(kept, self.setup)
         # Who begins without a state has no evidence of another pod either.
-        self.discovery = PodDiscovery(
-            parts.cluster,
-            kernel_backends(documents.pool),
-            documents.announced,
-            kept.slots,
-            None if state is None else kept.uids,
-        )
+        uids, backends = None if state is None else kept.uids, kernel_backends(documents.pool)
+        self.discovery = PodDiscovery(parts.cluster, backends, documents.announced, kept.slots, uids)
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(
