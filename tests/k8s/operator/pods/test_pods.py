@@ -72,8 +72,8 @@ class Cast:
     def discovery(self, replicas: int, earlier: PodDiscovery | None = None) -> PodDiscovery:
         """Of a kernel with so many places; ``earlier``: who discovered before."""
         kernel = KernelBackend(kernel="fp8", backend=SERVICE, replicas=replicas)
-        kept = {} if earlier is None else {"slots": earlier.slots, "uids": earlier.uids}
-        return PodDiscovery(cast(Cluster, self.watched), (kernel,), **kept)
+        slots, uids = (None, None) if earlier is None else (earlier.slots, earlier.uids)
+        return PodDiscovery(cast(Cluster, self.watched), (kernel,), slots=slots, uids=uids)
 
     def _list(self) -> None:
         for family in self._families:
