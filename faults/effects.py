@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from contracts.telemetry import Source
 from faults.catalogue import CATALOGUE, Channel
 
 
@@ -88,6 +89,13 @@ def apply(nominal: ReplicaEffect, active: Sequence[ActiveFault]) -> ReplicaEffec
         if fault.intensity > 0.0:
             effect = _EFFECTS[CATALOGUE[fault.kind].channel](effect, fault)
     return effect
+
+
+def slowing(effect: ReplicaEffect) -> dict[Source, float]:
+    """By source of clauses, what those over it limit of a replica that is slowed or short of KV blocks: the
+    truth of every world holds the same clauses against the same part of the state.
+    """
+    return {Source.KV_USED: effect.kv_held_ratio, Source.STEP_TIME: effect.step_time_factor}
 
 
 def scaled(neutral: float, dose: float, intensity: float) -> float:

@@ -21,6 +21,10 @@ from controller.supervise.meta import NO_REASON, OPERATOR
 SAME = 1e-12
 
 
+#: ``because`` of a move that nothing but capacity asks for.
+CAPACITY_ALONE = ("capacity",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightMove:
     """One weight that changed."""
@@ -126,7 +130,7 @@ def _reasons(
     for k in np.flatnonzero(new[:-1] > old[:-1] + SAME):
         found += _healed(before, after, setup, fleet, (int(k), s))
     if decision.capacity_move[fleet] or int(decision.shielded.reason[fleet, s]) & ShieldReason.CAPACITY:
-        found.append("capacity")
+        found += CAPACITY_ALONE
     if decision.held[fleet] or decision.degraded[fleet]:
         found.append("telemetry is silent")
     return tuple(dict.fromkeys(found)) or (_else(decision, fleet),)

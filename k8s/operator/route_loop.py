@@ -88,9 +88,10 @@ class RouteLoop:
         found = controller_setup(documents, parts.rates(documents))
         self.setup, self.told = found.setup, found.told
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
-        self.discovery = PodDiscovery(
-            parts.cluster, kernel_backends(documents.pool), documents.announced, kept.slots
-        )
+        state, problem = kept_state(kept, self.setup)
+        # Who begins without a state has no evidence of another pod either.
+        uids, backends = None if state is None else kept.uids, kernel_backends(documents.pool)
+        self.discovery = PodDiscovery(parts.cluster, backends, documents.announced, kept.slots, uids)
         spec, layout = documents.policy.spec, self.setup.layout
         owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
         target = RouteTarget(
@@ -100,7 +101,6 @@ class RouteLoop:
         )
         self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
         self._switch = SwitchedActuator(self.actuator)
-        state, problem = kept_state(kept, self.setup)
         self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
         begun = self._begin() if state is None else state
         self.clock = parts.clock if state is None else LaterClock(parts.clock, float(state.now_s[0]))
@@ -204,7 +204,8 @@ class RouteLoop:
     def snapshot(self) -> Snapshot:
         """What is known now, for a loop that takes over from this one."""
         state = state_to_json(self.controller.state, self.setup)
-        return Snapshot(documents=self.documents, state=state, slots=self.discovery.slots)
+        found = self.discovery
+        return Snapshot(documents=self.documents, state=state, slots=found.slots, uids=found.uids)
 
     def keep(self, policy: Manifest) -> str:
         """Keep the state where that is due; what went wrong, "" for nothing. An observer keeps nothing."""
@@ -215,9 +216,9 @@ class RouteLoop:
         if not (self.enforces and due):
             return ""
         try:
-            slots = self.discovery.slots
+            found = self.discovery
             self.parts.cluster.write_config(
-                snapshot_config(policy, self._documents, state, self.setup, slots)
+                snapshot_config(policy, self._documents, state, self.setup, found.slots, found.uids)
             )
         except (ClusterError, ValueError) as error:
             return f"the state was not kept: {error}"

@@ -20,6 +20,7 @@ from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
 from k8s.operator.status.told import fields
 from k8s.process.election import Leadership
+from k8s.process.health import ReplicaHealth, health_served
 from k8s.routes.rules import Backend
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import run_on_the_beat
@@ -40,6 +41,8 @@ class DrillSettings:
     steering: Steering
     shed: Backend
     registries: RegistryAccess = field(default_factory=RegistryAccess)
+    health_port: int | None = None
+    """Where the kubelet's probes are answered; None: nowhere."""
 
 
 def drills_of(api: client.ApiClient, settings: DrillSettings, artefacts: Artefacts) -> Drills:
@@ -65,7 +68,8 @@ def serve_drills(settings: DrillSettings) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with cluster_client() as api:
+    health = ReplicaHealth()
+    with cluster_client() as api, health_served(health, settings.health_port):
         artefacts = Artefacts(settings.registries)
         drills = drills_of(api, settings, artefacts)
         leadership = Leadership(api, settings.namespace, settings.identity, lease=LEASE)
@@ -75,7 +79,9 @@ def serve_drills(settings: DrillSettings) -> None:
         def turn_both() -> None:
             artefacts.turn(time.monotonic())
             turn(drills, leadership)
+            health.waits_for = ""
 
+        health.waits_for = "the first look at the cluster"
         try:
             run_on_the_beat(turn_both, TICK_S, stop)
         finally:

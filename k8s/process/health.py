@@ -1,4 +1,4 @@
-"""Whether a replica of the operator lives (``/healthz``) and may lead (``/readyz``), and what comes first.
+"""Whether a replica lives (``/healthz``) and may lead (``/readyz``), and what comes first for the operator.
 
 The image has no compiled code, because machine code is of one processor. A replica compiles before it asks
 for the Lease: whoever compiled within a turn would lose it meanwhile, and the next one would do the same.

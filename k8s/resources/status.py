@@ -45,6 +45,10 @@ def _described(schema: Schema, description: str) -> Schema:
     return {**schema, "description": description}
 
 
+def _texts(description: str) -> Schema:
+    return {"type": "array", "description": description, "items": _TEXT, "x-kubernetes-list-type": "atomic"}
+
+
 def _one_of(values: Iterable[str], description: str) -> Schema:
     return {**_TEXT, "enum": [str(one) for one in values], "description": description}
 
@@ -111,6 +115,8 @@ _DECISION = _object(
     ("at", "told"),
     at=_described({**_TEXT, "format": "date-time"}, "When."),
     told=_described({**_TEXT, "maxLength": 1024}, "What moved and why, a line each."),
+    moved=_texts("Slices whose weights moved."),
+    forCapacity=_texts("Those of them that moved for capacity alone."),
 )
 
 #: A promotion as it is kept: a restarted operator goes on from it (``controller.promotion.kept``).

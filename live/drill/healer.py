@@ -15,10 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.explain.moves import CAPACITY_ALONE
 from live.gateway.statistics import LogTail
-
-#: What ``controller.explain.moves`` says of a move that nothing but capacity asks for.
-_CAPACITY_ALONE = ["capacity"]
 
 
 class Healer(Protocol):
@@ -62,7 +60,7 @@ class MoveReasons:
         for line in self._lines():
             for slice_name, because in _moves(line):
                 if slice_name in self._slices:
-                    self._for_capacity[self._slices.index(slice_name)] = because == _CAPACITY_ALONE
+                    self._for_capacity[self._slices.index(slice_name)] = because == list(CAPACITY_ALONE)
         return self._for_capacity.copy()
 
     def _lines(self) -> Iterator[bytes]:

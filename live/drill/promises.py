@@ -1,8 +1,8 @@
 """Which promises of the contract a slowed replica breaks in truth: by its fault's dose, and by its clients.
 
 The same two questions as the simulator's truth (``simulator.truth.violations``): whether a clause limits what
-the fault changes, and whether answers come within the SLO of a slice. Here nobody has to expect how late they
-are: the clients of the drill saw it.
+the fault changes (``faults.effects.slowing``), and whether answers come within the SLO of a slice. Nobody has
+to expect here how late they are: the clients of the drill saw it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from contracts.documents import ContractSpec
 from contracts.documents.contract import Slice
 from contracts.documents.scenario import ScheduledFault
+from contracts.metrics import metric
 from contracts.scoring.incident_measures import SLO_MISSED_LIMIT_RATIO
+from contracts.telemetry import Source
+from faults.effects import HEALTHY, ActiveFault, apply, slowing
 from live.load import LoadRecord
 
 #: Faults that change no answer; they break a promise where a clause limits them or answers come too late.
 SLOWING_KINDS = ("slow", "kv_pressure", "latency")
-#: What the dose of a fault is, by the metric of the clauses that limit it.
-_LIMITED_BY = {"slow": "step_time_ratio", "kv_pressure": "kv_used_ratio"}
 #: The status of a request that was shed.
 SHED = 429
 
@@ -32,9 +33,12 @@ def broken_by_dose(
     """Bool [S]: some clause allows less than the dose of ``fault``. Never for a kind that no clause limits,
     nor for a fault with a trigger, whose dose is the replica's state at times alone.
     """
-    metric = None if fault.trigger else _LIMITED_BY.get(fault.kind)
-    limits = [one for one in contract.clauses if one.metric == metric]
-    named = [one.slices for one in limits if fault.dose is not None and fault.dose > one.threshold]
+    changed: dict[Source, float] = {}
+    if fault.trigger is None and fault.dose is not None:
+        struck = apply(HEALTHY, (ActiveFault(kind=fault.kind, intensity=1.0, dose=fault.dose),))
+        changed = dict(slowing(struck).items() - slowing(HEALTHY).items())
+    limits = [(one, changed.get(metric(one.metric).source)) for one in contract.clauses]
+    named = [one.slices for one, dose in limits if dose is not None and dose > one.threshold]
     return np.array([any(only is None or name in only for only in named) for name in slices], dtype=np.bool_)
 
 

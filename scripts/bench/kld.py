@@ -5,7 +5,8 @@ the plug-in and ``--max-logprobs -1`` is started on this machine. In alternating
 share of the positions, and a sample of that share goes through the public API: over the whole vocabulary
 (``prompt_logprobs=-1``), and by the default twenty most probable tokens. Rates are positions per second of
 wall time, parsing and reduction included; the reference is stored before and timed apart.
-``kl_difference_max`` compares both routes over the whole vocabulary on the same positions.
+``kl_difference_max`` compares both routes over the whole vocabulary on the same positions. ``gpu_*`` are from
+``selvage bench reduction``: reducing on a GPU against copying one side to the host, null without one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 
 from contracts.errors import MeasurementError
 from live.measure.backends.openai_backend import TOP_K
+from scripts.bench.reduction import gpu
 from scripts.progress import ProgressLine, told
 
 if TYPE_CHECKING:
@@ -67,7 +69,8 @@ def measured(positions: int) -> dict[str, object]:
             reference_s = time.monotonic() - began_at_s
         with served(staged.environment, Path(place)) as endpoint, told("rounds", ROUNDS) as progress:
             figures = _Rounds(prompts=prompts, reference=reference, endpoint=endpoint).figures(progress)
-    return {**figures, "reference_s": reference_s, "prompts": len(prompts), "dtype": _dtype()}
+    told_of = {"reference_s": reference_s, "prompts": len(prompts), "dtype": _dtype()}
+    return {**figures, **told_of, **gpu()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ class DrillsRequest:
     records: Annotated[
         Path, typer.Option(help="Folder for what single calls note; the ConfigMap of a drill is what counts.")
     ] = Path(gettempdir(), "selvage-drills")
+    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz, no /readyz.")] = 8081
     registry: REGISTRY = None
     registry_auth_file: AUTH_FILE = None
     ca_file: Annotated[Path | None, typer.Option(help="Certificates of registries' authority, PEM.")] = None
@@ -94,5 +95,6 @@ def drills(asked: DrillsRequest) -> None:
             steering=Steering(token_file=asked.token_file, records=asked.records, port=asked.drill_port),
             shed=Backend(name=name, port=int(port)),
             registries=registry_access(asked.registry or (), asked.registry_auth_file, asked.ca_file),
+            health_port=asked.health_port or None,
         )
     )

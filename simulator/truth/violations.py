@@ -20,7 +20,7 @@ from contracts.compiled.steady_state import batch_limit, mean_latencies_ms, stea
 from contracts.telemetry import Source
 from contracts.units import MS_PER_S
 from controller.detect.clauses import moves_traffic
-from faults.effects import ReplicaEffect
+from faults.effects import ReplicaEffect, slowing
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: Share of failed answers that is a violation where the contract names none; E5 calls more than this
@@ -85,8 +85,8 @@ def runtime(scenario: CompiledScenario, kernel: int, effect: ReplicaEffect) -> N
     if effect.crashed or effect.hang:
         return np.ones(slices, dtype=np.bool_)
     broken = _failures_broken(contract, effect.http_error_ratio)
-    broken |= _share_broken(contract, Source.KV_USED, effect.kv_held_ratio)
-    broken |= _share_broken(contract, Source.STEP_TIME, effect.step_time_factor)
+    for source, share in slowing(effect).items():
+        broken |= _share_broken(contract, source, share)
     if effect.step_time_factor > 1.0 or effect.kv_held_ratio > 0.0 or effect.http_latency_ms > 0.0:
         broken |= (expected_latencies_ms(scenario, kernel, effect) > contract.slo_ms).any(axis=1)
     return broken

@@ -137,7 +137,8 @@ def operator_configs(folder: Path) -> list[Path]:
     """The ConfigMap of a controller that has just begun."""
     owner = {"apiVersion": "selvage.dev/v1alpha1", "kind": "RoutePolicy", "metadata": {"name": "chat"}}
     slots = {"fp8": {"chat-fp8-0": "fp8-0", "chat-fp8-1": "fp8-1"}}
-    config = snapshot_config(owner, documents_text(_sample()), initial_state(SETUP, 1), SETUP, slots)
+    uids = {"chat-fp8-0": "0c11", "chat-fp8-1": "5fe2"}
+    config = snapshot_config(owner, documents_text(_sample()), initial_state(SETUP, 1), SETUP, slots, uids)
     (folder / "config.json").write_text(json.dumps(config))
     return [folder / "config.json"]
 

@@ -27,6 +27,8 @@ from scripts.cli.main import app
 from tests.k8s.test_manifests import MANIFESTS, named
 from tests.support.cluster.cluster_worlds import SAMPLE, sample
 
+pytestmark = pytest.mark.waits
+
 COMPONENT = MANIFESTS / "components" / "drills"
 
 

@@ -26,6 +26,8 @@ from tests.support.cluster.cluster_worlds import SAMPLE, SHED, Bench
 from tests.support.cluster.promotions import everything, evidence, promote, until
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.waits
+
 EXAMPLES = SAMPLE.parent / "advise"
 DASHBOARD = ROOT / "k8s" / "manifests" / "dashboard" / "selvage-operator.json"
 ALERTS = ROOT / "k8s" / "manifests" / "alerts" / "rules.yaml"

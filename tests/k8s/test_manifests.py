@@ -17,6 +17,8 @@ from tests.support.cluster.granted import OPERATOR, Account, granted
 from tests.support.cluster.promotions import promote
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.waits
+
 MANIFESTS = ROOT / "k8s" / "manifests"
 #: What the operator may do and no turn does: kopf watches by a connection of its own, as a process
 #: (tests/k8s/process/test_serve.py).

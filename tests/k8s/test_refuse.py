@@ -11,6 +11,8 @@ import yaml
 from tests.k8s.test_manifests import named
 from tests.support.cluster.refusing import FILE, refusing
 
+pytestmark = pytest.mark.waits
+
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

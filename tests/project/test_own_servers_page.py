@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -59,10 +60,13 @@ def test_the_walk_from_two_servers_to_a_certified_policy(tmp_path: Path) -> None
     (tmp_path / "refmodel").symlink_to(SHIPPED_MODEL)
     ports = {"8001": str(free_port()), "8002": str(free_port())}
     began_at_s = time.monotonic()
-    with ExitStack() as running:
-        for line in blocks("server")[0].splitlines():
+    with ExitStack() as running, ThreadPoolExecutor(2) as starting:
+
+        def start(line: str) -> None:
             words = shlex.split(_elsewhere(line, ports))
             running.enter_context(serving(words[1:], int(words[words.index("--port") + 1]), tmp_path))
+
+        list(starting.map(start, blocks("server")[0].splitlines()))
         for _, marked, body in BLOCK.findall(PAGE):
             _execute(marked, _elsewhere(body, ports), tmp_path)
     print(f"the whole walk: {time.monotonic() - began_at_s:.0f} s, servers included")

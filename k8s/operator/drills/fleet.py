@@ -29,6 +29,7 @@ from k8s.operator.drills.pods import (
 from k8s.operator.fleet import kernel_backends
 from k8s.operator.objects import ClusterError
 from k8s.operator.pods.replicas import PodDiscovery, PodReplica
+from k8s.operator.status.recent import RecentDecision, decisions_in
 from k8s.routes.rules import WHOLE, table_of
 from live.drill.fleet import Front
 from live.errors import LiveError
@@ -78,6 +79,8 @@ class ClusterFleet:
         self._struck: dict[str, DrillPod] = {}
         self._hosts: tuple[HostCounters, ...] = ()
         self._seen_at_s = float("-inf")
+        self.shares: dict[str, tuple[int, ...]] = {}
+        """Of each slice by kernel and what is shed, in parts of ``WHOLE``: the route as ``hosts`` saw it."""
         self.stopping = ""
         """Why the drill is to end before its time, "" for no reason."""
 
@@ -133,6 +136,11 @@ class ClusterFleet:
             if time.monotonic() - self._seen_at_s > BLIND_S:
                 raise LiveError(f"nothing was seen for {BLIND_S:g} s: {error}") from None
         return self._hosts
+
+    def decisions(self) -> tuple[RecentDecision, ...]:
+        """What the policy's status says of its newest decisions, newest first. Raises ClusterError."""
+        found = self._cluster.resources().policies.get(self._site.documents.policy.metadata.name) or {}
+        return tuple(decisions_in(found.get("status") or {}))
 
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every place of the layout as ``hosts`` saw it last; places without a pod are absent."""
@@ -232,6 +240,7 @@ class ClusterFleet:
         count = Counter(one.replica.kernel for one in serve)
         layout = self._site.layout
         shares = np.round(table * WHOLE).astype(int)
+        self.shares = {name: tuple(row.tolist()) for name, row in zip(layout.slices, shares, strict=True)}
         places = {one.slot: layout.kernels.index(one.replica.kernel) for one in serve}
         return tuple(
             _host(name, one, int(shares[s, places[one.slot]]) // count[one.replica.kernel])

@@ -11,13 +11,13 @@ from faults.drill.outcome import DrillOutcome, DrillVerdict, judge
 from faults.drill.runner import run_drill
 from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.fleet import ClusterFleet
+from k8s.operator.drills.healer import OperatorHeals
 from k8s.operator.drills.ledger import ClusterLedger
 from k8s.operator.drills.report import outcome_content, outcome_line
 from k8s.operator.objects import Manifest
 from k8s.operator.status.told import fields
 from k8s.resources.status import DrillPhase
 from live.drill.episode import Frame
-from live.drill.healer import Nobody
 from live.drill.target import LiveTarget
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class EndedRun:
 
 
 class DrillWork:
-    """A run of ``drill``; the operator heals meanwhile, so nobody else does."""
+    """A run of ``drill``; the operator heals meanwhile."""
 
     def __init__(
         self, drill: Manifest, verdict: DrillAdmission, fleet: ClusterFleet, ledger: ClusterLedger
@@ -93,7 +93,8 @@ class DrillWork:
             seed=site.drill.spec.seed,
             homes=site.homes,
         )
-        target = LiveTarget(self._fleet, frame, Nobody())
+        healer = OperatorHeals(self._fleet.decisions, lambda: self._fleet.shares)
+        target = LiveTarget(self._fleet, frame, healer)
         run = run_drill(site.plan, target, self._ledger, self._say)
         outcome = judge(site.plan, run)
         self._report(outcome)

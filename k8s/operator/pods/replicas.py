@@ -68,13 +68,16 @@ class PodDiscovery:
         kernels: Sequence[KernelBackend],
         announced: Sequence[Announced] = (),
         slots: Slots | None = None,
+        uids: Mapping[str, str] | None = None,
     ) -> None:
-        """slots: of whoever discovered before; a server that is still there keeps its own."""
+        """slots, uids: of whoever discovered before; a server that is still there keeps its slot, and a pod
+        that came again under its name since then is another one.
+        """
         self._cluster, self._kernels, self.announced = cluster, tuple(kernels), tuple(announced)
         self._stated: dict[str, str] = {}
         """Pod -> fingerprint that its answers state, while an upgrade is announced."""
         self._slots = {kernel.kernel: _kept_slots(kernel, slots or {}) for kernel in kernels}
-        self._uids: dict[str, str] = {}
+        self._uids = dict(uids or {})
         """Key of a server -> uid of its pod when it was seen last."""
         self._ports: dict[str, int | None] = {}
         self._settled_at: int | None = None
@@ -88,6 +91,11 @@ class PodDiscovery:
     def slots(self) -> Slots:
         """Who has which slot."""
         return self._slots
+
+    @property
+    def uids(self) -> Mapping[str, str]:
+        """Uid of the pod of each server, by its key, where one is known."""
+        return self._uids
 
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every pod that has a slot, ready or not, in the order of kernels and slots."""

@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -40,7 +40,8 @@ _LEVEL = 3
 #: Nobody is in any place.
 _NOBODY: Slots = {}
 _Part = TypeVar("_Part")
-_STATE, _SHA256, _DOCUMENTS, _SLOTS = "state.json.gz", "state-sha256", "documents.json", "slots.json"
+_STATE, _SHA256, _DOCUMENTS = "state.json.gz", "state-sha256", "documents.json"
+_SLOTS, _UIDS = "slots.json", "uids.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class Snapshot:
     """Why something was left out."""
     slots: Slots = field(default_factory=dict)
     """Who was in which place."""
+    uids: Mapping[str, str] = field(default_factory=dict)
+    """Uid of each server's pod; without a server's, whoever has its name now is taken for it."""
 
 
 def config_name(policy: str) -> str:
@@ -61,10 +64,15 @@ def config_name(policy: str) -> str:
 
 
 def snapshot_config(
-    policy: Manifest, documents: str, state: ControllerState, setup: ControllerSetup, slots: Slots
+    policy: Manifest,
+    documents: str,
+    state: ControllerState,
+    setup: ControllerSetup,
+    slots: Slots,
+    uids: Mapping[str, str],
 ) -> Manifest:
     """The ConfigMap, which goes with its policy; ``documents``: ``documents_text`` of what is in force;
-    ``slots``: who is in which place.
+    ``slots``: who is in which place; ``uids``: of the servers' pods.
 
     ValueError where the state is too large for one.
     """
@@ -91,6 +99,7 @@ def snapshot_config(
             _SHA256: canonical_sha256(text),
             _DOCUMENTS: documents,
             _SLOTS: json.dumps(slots, sort_keys=True),
+            _UIDS: json.dumps(dict(uids), sort_keys=True),
         },
         "binaryData": {_STATE: base64.b64encode(packed).decode()},
     }
@@ -104,6 +113,7 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     data: dict[str, Any] = read.part("fields", lambda: _fields(config), {})
     documents = read.part("documents", lambda: _documents(data.get(_DOCUMENTS, "")), None)
     slots: Slots = read.part("places", lambda: _slots(data.get(_SLOTS, "{}")), _NOBODY)
+    uids: dict[str, str] = read.part("uids", lambda: _uids(data.get(_UIDS, "{}")), {})
     text = read.part("state", lambda: _unpacked(base64.b64decode(data.get(_STATE, ""))), "")
     if not read.failed("state") and canonical_sha256(text) != data.get(_SHA256):
         read.problems["state"] = "the kept state is not what was written"
@@ -112,7 +122,7 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
         read.problems["places"] = told
     whole = not (read.failed("state") or read.failed("places"))
     problem = "; ".join(read.problems.values())
-    return Snapshot(documents=documents, state=text if whole else "", problem=problem, slots=slots)
+    return Snapshot(documents=documents, state=text if whole else "", problem=problem, slots=slots, uids=uids)
 
 
 def _fields(config: Manifest) -> dict[str, Any]:
@@ -208,6 +218,14 @@ def _slots(text: str) -> Slots:
         if not all(isinstance(one, str) for one in names) or len(set(names)) < len(names):
             raise ValueError(f"expected one slot for each server of {kernel}")
     return {str(kernel): dict(held) for kernel, held in found.items()}
+
+
+def _uids(text: str) -> dict[str, str]:
+    """ValueError where ``text`` is not a uid for each server."""
+    found = json_of(text)
+    if not all(isinstance(one, str) for one in found.values()):
+        raise ValueError("expected one uid for each server")
+    return dict(found)
 
 
 def _documents(text: str) -> Documents | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from controller.explain.moves import CAPACITY_ALONE, moves
 from controller.options import ControllerSetup
 from live.control.journal import turn_lines
 from live.control.loop import Turn
@@ -26,6 +27,10 @@ class RecentDecision:
     at: str
     told: str
     """What moved and why, a line each."""
+    moved: tuple[str, ...] = ()
+    """Slices whose weights moved."""
+    for_capacity: tuple[str, ...] = ()
+    """Of these, for capacity alone."""
 
 
 class RecentDecisions:
@@ -44,21 +49,33 @@ class RecentDecisions:
             return
         told = "\n".join(turn_lines(turn, setup)) or "weights or rotation changed"
         at = datetime.fromtimestamp(turn.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._found.appendleft(RecentDecision(at=at, told=told[:MOST_CHARACTERS]))
+        why = {one.slice: one.because for one in moves(turn.before, turn.after, decision, setup, 0, None)}
+        alone = tuple(name for name, because in why.items() if because == CAPACITY_ALONE)
+        self._found.appendleft(
+            RecentDecision(at=at, told=told[:MOST_CHARACTERS], moved=tuple(why), for_capacity=alone)
+        )
 
     def go_on(self, status: Mapping[str, Any]) -> None:
         """Take over what a leader before wrote into ``status``, where nothing is known yet."""
         if not self._found:
             self._found.extend(decisions_in(status))
 
-    def plain(self) -> list[dict[str, str]]:
+    def plain(self) -> list[dict[str, Any]]:
         """As status holds them."""
-        return [{"at": one.at, "told": one.told} for one in self._found]
+        return [
+            {"at": one.at, "told": one.told, "moved": list(one.moved), "forCapacity": list(one.for_capacity)}
+            for one in self._found
+        ]
 
 
 def decisions_in(status: Mapping[str, Any]) -> Iterable[RecentDecision]:
     """The decisions that ``status`` of a RoutePolicy holds, newest first."""
     return [
-        RecentDecision(at=str(one.get("at", "")), told=str(one.get("told", "")))
+        RecentDecision(
+            at=str(one.get("at", "")),
+            told=str(one.get("told", "")),
+            moved=tuple(map(str, one.get("moved") or ())),
+            for_capacity=tuple(map(str, one.get("forCapacity") or ())),
+        )
         for one in status.get("decisions") or []
     ]

@@ -26,7 +26,7 @@ TWO_WORKERS = ("--tensor-parallel-size", str(RANKS), "--distributed-executor-bac
 @pytest.fixture(scope="module")
 def started_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server, started once for this file."""
-    with drilled_server(tmp_path_factory.mktemp("ranks"), more=TWO_WORKERS) as server:
+    with drilled_server(tmp_path_factory.mktemp("ranks"), more=TWO_WORKERS, forked=False) as server:
         yield server
 
 

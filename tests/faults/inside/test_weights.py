@@ -9,7 +9,12 @@ import pytest
 from faults.inside.document import WEIGHT_KINDS, fault_of
 
 # Importing vLLM alone takes longer than a test may on a busy machine.
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.needs("vllm", "torch"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.waits,
+]
 
 
 def _model(dtype: Any) -> Any:

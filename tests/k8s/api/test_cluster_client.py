@@ -20,6 +20,8 @@ from scripts.cli.main import app
 from tests.k8s.routes.test_rules import shape_of
 from tests.support.servers.live_fleets import LAYOUT
 
+pytestmark = pytest.mark.waits
+
 
 @pytest.mark.parametrize("text", [None, "{}", "current-context: [", "- 1"])
 def test_a_cluster_that_nobody_names_is_bad_input(

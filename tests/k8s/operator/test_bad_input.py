@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster.cluster_worlds import Bench
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
 
 Spec = dict[str, Any]
 

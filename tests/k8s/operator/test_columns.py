@@ -12,6 +12,8 @@ from k8s.operator.summary import pool_summary, shares_text
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION, ResourceKind, resource_named
 from tests.support.cluster.cluster_worlds import Bench
 
+pytestmark = pytest.mark.waits
+
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 

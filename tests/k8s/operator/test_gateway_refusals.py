@@ -11,6 +11,8 @@ from k8s.routes.gateways import doubts, gateways_said
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.held_cluster import POLICY, HeldWorld
 
+pytestmark = pytest.mark.waits
+
 Object = dict[str, Any]
 
 NO_BACKEND = {

@@ -30,7 +30,7 @@ pytestmark = [
 
 STRUCK = "chat-fp16-0"
 #: Steps of the environment that the policy is trained for; seconds of log after the move.
-STEPS, TICKS = 64, 20
+STEPS, TICKS = 64, 10
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from k8s.process.commands import freeze, freeze_until, pinned_rows, unfreeze
 from scripts.cli.main import app
 from tests.support.cluster.cluster_worlds import Bench
 
+pytestmark = pytest.mark.waits
+
 NOON = datetime(2030, 1, 31, 12, 0, 0, tzinfo=UTC)
 
 

@@ -9,11 +9,12 @@ import subprocess
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from kubernetes import client
 
 from tests.support.cluster.granted import RUNNER, account_process
-from tests.support.cluster.kube_api import kubeconfig
+from tests.support.cluster.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
@@ -22,13 +23,24 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeo
 PATIENCE_S = 120.0
 
 
+def probed(port: int, path: str) -> int:
+    """Status that a probe is answered with, 0 where nobody answers."""
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/{path}", timeout=30.0).status_code
+    except httpx.HTTPError:
+        return 0
+
+
 def test_the_runner_tells_its_beginning_its_lead_and_its_end(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
-    """A drill runner without drills tells its beginning, its lead and its end, a JSON object a line."""
-    log = tmp_path / "drills.log"
+    """A drill runner without drills tells its beginning, its lead and its end, a JSON object a line, and
+    answers the kubelet's probes meanwhile.
+    """
+    log, health = tmp_path / "drills.log", free_port()
     command = [*account_process(RUNNER), "kubernetes", "drills", "--namespace", namespace]
     command += ["--gateway", "http://127.0.0.1:9", "--token-file", str(tmp_path / "token")]
+    command += ["--health-port", str(health)]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path))}
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out, stderr=out)
@@ -37,6 +49,9 @@ def test_the_runner_tells_its_beginning_its_lead_and_its_end(
             while b"this replica leads" not in log.read_bytes() and time.monotonic() < until_at_s:
                 assert process.poll() is None, log.read_text()
                 time.sleep(0.1)
+            while probed(health, "readyz") != 200 and time.monotonic() < until_at_s:
+                time.sleep(0.1)
+            assert (probed(health, "readyz"), probed(health, "healthz")) == (200, 200)
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE_S)
         finally:

@@ -18,7 +18,8 @@ from k8s.operator.telemetry.probing import Access
 from k8s.process.health import COLD_START_S, ReplicaHealth, any_address, health_served
 from k8s.process.serve import Loop, OperatorSettings, SharedConnections
 from k8s.routes.rules import Backend
-from tests.k8s.test_manifests import named
+from scripts.cli.kubernetes_drills import DrillsRequest
+from tests.k8s.test_manifests import MANIFESTS, named, objects
 
 SETTINGS = OperatorSettings(namespace="chat", identity="one", shed=Backend(name="refuse", port=8080))
 
@@ -111,3 +112,17 @@ def test_the_manifests_wait_for_a_cold_start() -> None:
     assert startup["periodSeconds"] * startup["failureThreshold"] >= COLD_START_S
     assert spec["progressDeadlineSeconds"] >= 10 * COLD_START_S
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_the_drill_runner_is_probed_as_the_operator_is() -> None:
+    """Where its options say that it answers, and its NetworkPolicy lets the kubelet in."""
+    made = objects(MANIFESTS / "components" / "drills")
+    found = {(one["kind"], one["metadata"]["name"]): one for one in made}
+    (container,) = found["Deployment", "selvage-drills"]["spec"]["template"]["spec"]["containers"]
+    (operator,) = named("Deployment", "selvage-operator")["spec"]["template"]["spec"]["containers"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe] == operator[probe]
+    (port,) = container["ports"]
+    assert port == {"name": "health", "containerPort": DrillsRequest(gateway="").health_port}
+    policy = found["NetworkPolicy", "selvage-drills"]["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": "health", "protocol": "TCP"}]}]

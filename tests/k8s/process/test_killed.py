@@ -17,7 +17,7 @@ from tests.support.cluster.kube_api import kubeconfig
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
 
 PATIENCE_S = 120.0
 #: An operator over telemetry that is made up, which waits at a place to be killed.

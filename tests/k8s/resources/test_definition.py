@@ -20,6 +20,8 @@ from tests.support.documents.documents_written import envelope
 from tests.support.documents.drill_cases import BROKEN_DRILLS, SOUND_DRILL, grows
 from tests.support.documents.drills import DRILL
 
+pytestmark = pytest.mark.waits
+
 Object = dict[str, Any]
 Change = Callable[[Object], object]
 

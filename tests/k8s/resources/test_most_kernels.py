@@ -10,6 +10,8 @@ from kubernetes import client
 from k8s.routes.rules import MOST_BACKENDS
 from tests.k8s.resources.test_definition import Change, Object, create, pool, refusal
 
+pytestmark = pytest.mark.waits
+
 
 def kernels(count: int) -> Change:
     """So many serving kernels, copies of the first but for their names."""

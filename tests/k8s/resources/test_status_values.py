@@ -25,6 +25,8 @@ from k8s.resources.kinds import document_of
 from k8s.resources.status import DrillPhase, status_schema
 from tests.k8s.resources.test_definition import create, drill, promotion
 
+pytestmark = pytest.mark.waits
+
 Said = tuple[tuple[ResourceCondition, ...], dict[str, Any]]
 
 GOOD = condition("Accepted", True, "Valid", "fits")

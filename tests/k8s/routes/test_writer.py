@@ -14,7 +14,7 @@ from k8s.routes.rules import Rule, route_rules, rule_slices, table_of
 from k8s.routes.writer import OWNER, WRITTEN, RouteError, WrittenRoute, put_rules
 from tests.k8s.routes.test_rules import shape_of
 
-pytestmark = pytest.mark.needs("kube_api")
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.waits]
 
 SHAPE = shape_of(2, 2)
 

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]
-ONSET_S, HELD_S = 5.0, 8.0
+ONSET_S, HELD_S = 4.0, 5.0
 
 
 def drill_file(fleet: FleetFolder, held_s: float = HELD_S, **fault: Any) -> Path:
@@ -30,7 +30,7 @@ def drill_file(fleet: FleetFolder, held_s: float = HELD_S, **fault: Any) -> Path
         "description": "one fault on one replica",
         "pool": "test-pool",
         "pool_uri": "pool.yaml",
-        "load": {"rate_rps": 8.0, "answer_tokens": 4, "timeout_s": 60.0},
+        "load": {"rate_rps": 10.0, "answer_tokens": 4, "timeout_s": 60.0},
         "faults": [
             {
                 "name": "bad",

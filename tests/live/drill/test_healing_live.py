@@ -265,16 +265,17 @@ def test_whatever_is_killed_during_a_drill_traffic_goes_on_and_the_fault_ends(fl
         assert serving(fleet) == before
         assert lost(run_load(light(fleet, 2.0))) == []
     assert (pending(fleet.drills) or {}).get("drill") == "long"
-    until(lambda: faults(fleet).status()["injected"] == [])
-    told = subprocess.run(
-        command(fleet, "drill", "undo"), capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert (told.returncode, pending(fleet.drills)) == (0, None), told.stderr
-    assert faults(fleet).undo().clean
     rows = decided(fleet)
     words = ("run", "--seconds", "3", "--metrics-port", "0")
-    again = subprocess.run(command(fleet, *words), capture_output=True, text=True, check=False, cwd=ROOT)
-    assert again.returncode == 0, again.stderr
+    with subprocess.Popen(command(fleet, *words), stderr=subprocess.PIPE, text=True, cwd=ROOT) as again:
+        until(lambda: faults(fleet).status()["injected"] == [])
+        told = subprocess.run(
+            command(fleet, "drill", "undo"), capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        _, said = again.communicate()
+    assert (told.returncode, pending(fleet.drills)) == (0, None), told.stderr
+    assert faults(fleet).undo().clean
+    assert again.returncode == 0, said
     after = decided(fleet)
     assert json.dumps(after[: len(rows)]) == json.dumps(rows)
     assert len(after) > len(rows)

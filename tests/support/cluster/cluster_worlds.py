@@ -141,6 +141,8 @@ class Bench:
     def endpoints(self, kernel: str, names: list[str], port: int = 8000) -> None:
         """The EndpointSlice of a kernel, as the cluster's controller would write it."""
         discovery, name = client.DiscoveryV1Api(self.api), f"chat-{kernel}-a"
+        there = client.CoreV1Api(self.api).list_namespaced_pod(self.namespace).items
+        uids = {one.metadata.name: one.metadata.uid for one in there}
         body = {
             "metadata": {"name": name, "labels": {"kubernetes.io/service-name": f"chat-{kernel}"}},
             "addressType": "IPv4",
@@ -149,7 +151,12 @@ class Bench:
                 {
                     "addresses": [f"{LOCAL}.{n + 1}"],
                     "conditions": {"ready": True},
-                    "targetRef": {"kind": "Pod", "name": pod, "namespace": self.namespace},
+                    "targetRef": {
+                        "kind": "Pod",
+                        "name": pod,
+                        "namespace": self.namespace,
+                        "uid": uids.get(pod, ""),
+                    },
                 }
                 for n, pod in enumerate(names)
             ],

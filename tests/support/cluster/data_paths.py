@@ -77,7 +77,7 @@ def real_engines(folder: Path) -> Iterator[Engines]:
     found = Engines(folder=folder, port=free_port(), door=free_port())
     found.token_file.write_text(TOKEN)
     orders = [_order(found, kernel, n) for kernel, count in REPLICAS.items() for n in range(count)]
-    with engines(orders, folder / "engines.log"):
+    with engines(orders):
         yield found
 
 
@@ -186,7 +186,7 @@ class DataPath:
         self.process(
             stack, "drills", "--gateway", self.gateway.url, "--allow-namespace", self.bench.namespace,
             "--token-file", str(self.engines.token_file), "--records", str(self.folder / "records"),
-            "--drill-port", str(self.engines.door),
+            "--drill-port", str(self.engines.door), "--health-port", "0",
         )  # fmt: skip
 
     def make_pods(self) -> None:

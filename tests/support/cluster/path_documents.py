@@ -23,14 +23,15 @@ _LIBRARY = "package:contracts/library"
 def contract() -> Object:
     """The sample's contract, judged by numbers alone and soon: how busy this machine is moves nobody.
 
-    Thresholds lie nearer to what may be clipped, so that few probes show that a server is well again.
+    Thresholds lie nearer to what may be clipped, so that few probes show that a server is well again, and
+    windows are short, because who fell ill stays away for five of them.
     """
     (found,) = sample("contract")
     spec = found["spec"]
     spec["clauses"] = [one for one in spec["clauses"] if one["metric"] == "kl_mean"]
     for clause in spec["clauses"]:
         clause.update(threshold=1e-2, clip=0.02)
-    spec["detection"].update(window_s=15.0, min_samples=5, stale_after_s=120.0)
+    spec["detection"].update(window_s=6.0, min_samples=5, stale_after_s=120.0)
     return dict(found)
 
 
@@ -111,7 +112,7 @@ def drill(name: str, **changes: Any) -> Object:
         "abort_when": [{"name": "outage", "metric": "failure_rate", "threshold": 0.5, "window_s": 10.0}],
         "expect": {"failed_ratio_at_most": 0.0},
         "undo": {"verify_probes": 3, "readmit_over_s": 2.0},
-        "time_to_live_s": 75.0,
+        "time_to_live_s": 60.0,
         "after_s": 12.0,
     }
     return envelope("FaultDrill", name, spec | changes)

@@ -6,11 +6,10 @@ import http.client
 import json
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,12 @@ from faults.client.launch import DrillArguments, drill_arguments
 from faults.client.replica import ReplicaFaults
 from faults.client.wire import DrillError, HttpAnswer, call
 from faults.inside import gate
+from live.fleet.launchers import ServerOrder
+from live.fleet.processes import group_members
 from live.measure.checkpoint import SHIPPED_MODEL
 from tests.faults.inside.test_document import scheduled
 from tests.support.guarded import guarded
+from tests.support.servers.engine_fleet import engines
 
 START_S = 250.0
 BLOCK = 32
@@ -105,34 +107,59 @@ def engine_arguments(host: str, port: int, model: str, dtype: str) -> list[str]:
 
 
 @contextmanager
-def drilled_server(folder: Path, door: int = 0, more: tuple[str, ...] = ()) -> Iterator[Server]:
+def drilled_server(
+    folder: Path, door: int = 0, more: tuple[str, ...] = (), *, forked: bool = True
+) -> Iterator[Server]:
     """A vLLM server in half precision that was started for drills, warm; killed at the end.
 
-    door: port where it is steered, 0 for its own. more: words on its command line.
+    door: port where it is steered, 0 for its own. more: words on its command line. forked: as those of fleets
+    on a CPU are, which takes a second; else by its command line, as on a GPU and in a pod.
     """
     started = drill_arguments(folder / "drill")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = engine_command("127.0.0.1", port, "shipped", started) + list(more)
-    environment = os.environ | ENGINE_ENVIRONMENT | UNBOUND
     own = {gate.PORT: str(door), gate.REPLICA: "pod-0"} if door else {}
     log = folder / "server.log"
-    with guarded(command, log, environment | started.environment | own) as child:
+    words = engine_arguments("127.0.0.1", port, "shipped", "float16")
+    order = ServerOrder(
+        arguments=(*words, *started.arguments, *more),
+        environment=ENGINE_ENVIRONMENT | UNBOUND | started.environment | own,
+        log=log,
+    )
+    with ExitStack() as stack:
+        process = stack.enter_context(_forked(order) if forked else _by_command(order))
         url = f"http://127.0.0.1:{port}"
-        _wait(child, url, log)
+        await_server(process, url, log)
         steered = f"http://127.0.0.1:{door}" if door else url
         faults = ReplicaFaults(steered, started.token_file, folder / "records")
         records = folder / "records"
-        running = Server(url=url, faults=faults, started=started, records=records, process=child.pid)
+        running = Server(url=url, faults=faults, started=started, records=records, process=process)
         running.text()
         yield running
 
 
-def _wait(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
+@contextmanager
+def _forked(order: ServerOrder) -> Iterator[int]:
+    with engines([order]) as processes:
+        (process,) = processes()
+        yield process
+
+
+@contextmanager
+def _by_command(order: ServerOrder) -> Iterator[int]:
+    from live.measure.backends.vllm_backend import vllm_python
+
+    command = [vllm_python(), "-m", "vllm.entrypoints.openai.api_server", *order.arguments]
+    with guarded(command, order.log, os.environ | order.environment) as child:
+        yield child.pid
+
+
+def await_server(process: int, url: str, log: Path) -> None:
+    """Until the server at ``url`` answers; the test fails with the end of ``log`` where it does not."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        if child.poll() is not None:
+        if not group_members(process):
             pytest.fail(f"the server ended at once:\n{log.read_text(errors='replace')[-2000:]}")
         try:
             if call(f"{url}/health", within_s=2.0).status == 200:

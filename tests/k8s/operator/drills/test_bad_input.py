@@ -15,6 +15,7 @@ from tests.support.cluster.cluster_worlds import SHED, Bench
 from tests.support.cluster.drilled_pods import DrillWorld, drill_spec, drill_world
 
 pytestmark = [
+    pytest.mark.waits,
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
     pytest.mark.slow,
     pytest.mark.timeout(600),

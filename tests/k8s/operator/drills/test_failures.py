@@ -20,6 +20,7 @@ from tests.support.cluster.kube_api import kubeconfig
 from tests.support.paths import ROOT
 
 pytestmark = [
+    pytest.mark.waits,
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
     pytest.mark.slow,
     pytest.mark.timeout(600),
@@ -65,7 +66,7 @@ def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
         *account_process(RUNNER), "kubernetes", "drills", "--gateway", world.gateway,
         "--namespace", world.bench.namespace, "--allow-namespace", world.bench.namespace,
         "--token-file", str(world.token_file), "--records", str(tmp_path / "records"),
-        "--drill-port", str(world.door),
+        "--drill-port", str(world.door), "--health-port", "0",
     ]  # fmt: skip
     environment = os.environ | {
         "KUBECONFIG": str(kubeconfig(api.configuration, tmp_path)),

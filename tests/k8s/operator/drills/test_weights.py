@@ -33,7 +33,7 @@ def test_weights_of_a_pod_are_struck_proved_and_put_back(
     }
     with drill_world(Bench(api=api, namespace=namespace), tmp_path, engines=("chat-fp8-0",)) as world:
         load = drill_spec()["load"] | {"rate_rps": 8.0}
-        world.apply("bits", faults=[fault], load=load, time_to_live_s=20.0)
+        world.apply("bits", faults=[fault], load=load, time_to_live_s=11.0)
         world.until(world.drills(), lambda: world.phase("bits") == "Done", START_S)
         assert world.conditions("bits")["Passed"] == ("True", "Passed"), world.told("bits")
         report = json.loads(world.note("bits")["outcome.json"])

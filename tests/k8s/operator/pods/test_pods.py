@@ -69,10 +69,11 @@ class Cast:
         self._ready.pop(name, None)
         self._list()
 
-    def discovery(self, replicas: int) -> PodDiscovery:
-        """Of a kernel with so many places."""
+    def discovery(self, replicas: int, earlier: PodDiscovery | None = None) -> PodDiscovery:
+        """Of a kernel with so many places; ``earlier``: who discovered before."""
         kernel = KernelBackend(kernel="fp8", backend=SERVICE, replicas=replicas)
-        return PodDiscovery(cast(Cluster, self.watched), (kernel,))
+        slots, uids = (None, None) if earlier is None else (earlier.slots, earlier.uids)
+        return PodDiscovery(cast(Cluster, self.watched), (kernel,), slots=slots, uids=uids)
 
     def _list(self) -> None:
         for family in self._families:
@@ -112,6 +113,22 @@ def test_a_pod_that_came_again_under_its_name_is_another_one() -> None:
     discovery.refresh()
     assert slots(discovery) == before
     assert urls(discovery) == ["http://10.0.0.9:8000", "http://10.0.0.2:8000"]
+
+
+def test_whoever_discovers_next_knows_which_pod_a_place_was_kept_for() -> None:
+    """A pod that came again under its name while nobody looked is another one; its peer stays who it is."""
+    cast_ = Cast()
+    cast_.put("chat-0", "10.0.0.1", uid="first")
+    cast_.put("chat-1", "10.0.0.2")
+    earlier = cast_.discovery(2)
+    earlier.refresh()
+    before = slots(earlier)
+    cast_.put("chat-0", "10.0.0.9", uid="second")
+    following = cast_.discovery(2, earlier)
+    following.refresh()
+    assert slots(following) == {"chat-1": before["chat-1"]}
+    following.refresh()
+    assert slots(following) == before
 
 
 def test_a_pod_whose_address_changed_stays_who_it_is() -> None:

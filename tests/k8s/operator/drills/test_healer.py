@@ -1,0 +1,107 @@
+"""Why the operator moved slices during a drill, as its status says: behind the route or before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test")
+
+from k8s.operator.drills import healer
+from k8s.operator.drills.healer import OperatorHeals
+from k8s.operator.objects import ClusterError
+from k8s.operator.status.recent import RecentDecision
+
+SLICES = ("code", "prose")
+HOME = {"code": (100, 0, 0), "prose": (100, 0, 0)}
+
+
+def decision(number: int, moved: tuple[str, ...], for_capacity: tuple[str, ...] = ()) -> RecentDecision:
+    """One that the status tells."""
+    return RecentDecision(
+        at=f"2026-11-27T20:00:{number:02}Z", told="", moved=moved, for_capacity=for_capacity
+    )
+
+
+@dataclass
+class Told:
+    """A status and a route; ``later`` comes into the status with the next look at it."""
+
+    status: list[RecentDecision] = field(default_factory=list)
+    later: list[RecentDecision] = field(default_factory=list)
+    route: dict[str, tuple[int, ...]] = field(default_factory=lambda: dict(HOME))
+    refuses: bool = False
+    looks: int = 0
+
+    def decisions(self) -> tuple[RecentDecision, ...]:
+        """Newest first."""
+        if self.refuses:
+            raise ClusterError("gone")
+        self.looks += 1
+        found = tuple(self.status)
+        self.status, self.later = [*self.later, *self.status], []
+        return found
+
+    def heals(self) -> OperatorHeals:
+        """Who says why."""
+        return OperatorHeals(self.decisions, lambda: self.route)
+
+    def moves(self, name: str, shares: tuple[int, ...]) -> None:
+        """The route shows a move."""
+        self.route = {**self.route, name: shares}
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sleeps here."""
+    monkeypatch.setattr(healer, "_POLL_S", 0.0)
+
+
+def test_the_newest_move_of_a_slice_counts_and_others_stay() -> None:
+    """For capacity alone, until the slice moves for another reason; a quiet second changes nothing."""
+    told = Told(status=[decision(1, ("prose",), ("prose",))])
+    heals = told.heals()
+    assert heals.for_capacity(SLICES).tolist() == [False, True]
+    told.status.insert(0, decision(2, ("code", "prose"), ("code",)))
+    told.moves("code", (60, 40, 0))
+    told.moves("prose", (0, 100, 0))
+    assert heals.for_capacity(SLICES).tolist() == [True, False]
+    assert heals.for_capacity(SLICES).tolist() == [True, False]
+
+
+def test_a_status_that_is_behind_the_route_is_waited_for() -> None:
+    """What it said before is of another move."""
+    told = Told(status=[decision(1, ("code",), ("code",))])
+    heals = told.heals()
+    assert heals.for_capacity(SLICES)[0]
+    told.moves("code", (0, 100, 0))
+    told.later = [decision(2, ("code",))]
+    assert not heals.for_capacity(SLICES)[0]
+    assert told.looks == 3
+
+
+def test_a_status_that_was_before_the_route_is_of_this_move() -> None:
+    """The route was read just before the operator wrote both."""
+    told = Told()
+    heals = told.heals()
+    assert not heals.for_capacity(SLICES)[0]
+    told.status.insert(0, decision(1, ("code",), ("code",)))
+    assert heals.for_capacity(SLICES)[0]
+    told.moves("code", (60, 40, 0))
+    assert heals.for_capacity(SLICES)[0]
+    assert told.looks == 3
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_move_that_nobody_explains_is_none_for_capacity(
+    monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    """Somebody else's edit, a status that is not written, a server that does not answer."""
+    monkeypatch.setattr(healer, "BEHIND_S", 0.01)
+    told = Told(status=[decision(1, ("code",), ("code",))])
+    heals = told.heals()
+    assert heals.for_capacity(SLICES)[0]
+    told.refuses = refuses
+    told.moves("code", (0, 100, 0))
+    assert not heals.for_capacity(SLICES)[0]
