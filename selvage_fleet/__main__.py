@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 
-# Loading takes a moment, and nothing has begun: Ctrl-C ends the process as the system does, without a traceback
-# of imports. ``scripts.guard`` takes the signals over. A worker runs its parent's main module first, and is told
-# by its parent when to end.
+# Loading takes a moment, and nothing has begun: Ctrl-C ends the process as the system does, with no
+# traceback of imports, until ``scripts.guard`` takes the signals over. A worker runs its parent's main module
+# first, and its parent says when it ends.
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler and "multiprocessing" not in sys.modules:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from scripts.cli.main import main  # noqa: E402
+from scripts.cli.main import main
 
 __all__ = ["main"]
 

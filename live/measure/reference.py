@@ -148,7 +148,9 @@ def _network(torch: Any, transformers: Any, model: Path, device_map: str) -> Any
             try:
                 return load(str(model), dtype=torch.float32, device_map=device_map).eval()
             except (ImportError, ValueError) as error:
-                raise MissingPartError(f"--device-map {device_map}: {error}; pip install accelerate") from None
+                raise MissingPartError(
+                    f"--device-map {device_map}: {error}; pip install accelerate"
+                ) from None
         network = load(str(model), dtype=torch.float32).eval()
     return network.to("cuda" if torch.cuda.is_available() else "cpu")
 

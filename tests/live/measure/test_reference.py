@@ -172,7 +172,7 @@ def test_layers_are_spread_as_asked() -> None:
 
 @pytest.mark.needs("torch", "transformers")
 def test_loading_a_model_draws_no_bar(capfd: pytest.CaptureFixture[str]) -> None:
-    """What standard error says of progress is one command's own; whoever drew bars before draws them after."""
+    """What standard error says of progress is the command's own; who drew bars before draws them after."""
     torch, transformers = require_torch()
     before = transformers.utils.logging.is_progress_bar_enabled()
     _network(torch, transformers, SHIPPED_MODEL, "")
