@@ -22,6 +22,7 @@ from scripts.cli.measuring.agreement import AgreeOptions, agree
 from scripts.cli.measuring.measured_run import run_profile
 from scripts.cli.measuring.request import (
     STEP_SECONDS,
+    STEP_SEQUENCES,
     STEP_TARGET,
     BackendName,
     ProfileRequest,
@@ -50,7 +51,9 @@ class ProfileOptions:
     kernel: Annotated[
         list[str] | None, typer.Option(help="Kernel to measure, repeatable; without it all that are known.")
     ] = None
-    backend: Annotated[BackendName, typer.Option(help="What runs the kernels.")] = BackendName.VLLM
+    backend: Annotated[
+        BackendName | None, typer.Option(help="What runs the kernels; vllm, or openai with --endpoint.")
+    ] = None
     endpoint: Annotated[str, typer.Option(help="URL of a running server, for --backend openai.")] = ""
     endpoint_model: Annotated[
         str, typer.Option(help="Model name the server knows; without it the server's first.")
@@ -73,7 +76,7 @@ class ProfileOptions:
     ] = True
     step_sequences: Annotated[
         int, typer.Option(min=2, max=64, help="Most sequences at a time that timing a server may send.")
-    ] = 16
+    ] = STEP_SEQUENCES
     step_process: Annotated[
         int,
         typer.Option(
@@ -125,6 +128,11 @@ def profile(asked: ProfileOptions) -> None:
         return
     if asked.out is None:
         raise typer.BadParameter("--out DIR is required")
+    here = asked.backend in (BackendName.VLLM, BackendName.TORCH)
+    if asked.endpoint and here:
+        raise typer.BadParameter(
+            "--endpoint measures a running server, --backend what runs here: leave one out"
+        )
     written = run_profile(_request(asked, asked.out))
     summary = [_summary(load_as(KernelProfile, path), path) for path in written]
     if asked.as_json:
@@ -137,7 +145,7 @@ def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
     return ProfileRequest(
         model=asked.model,
         kernels=tuple(asked.kernel or ()),
-        backend=BackendName.OPENAI if asked.endpoint else asked.backend,
+        backend=asked.backend or (BackendName.OPENAI if asked.endpoint else BackendName.VLLM),
         server=ServerRequest(
             url=asked.endpoint,
             model=asked.endpoint_model,

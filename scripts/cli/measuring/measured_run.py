@@ -17,6 +17,7 @@ from contracts.loading.files import write_pinned
 from scripts.cli.measuring.checks import (
     refuse_other,
     refuse_overwriting,
+    refuse_unheard,
     refuse_unknown_doses,
     refuse_unusable_servers,
 )
@@ -49,6 +50,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
     from live.measure.prompt_sets import load_distinct, missing_splits
     from live.measure.prompts import SHIPPED_PROMPTS, tokenise
 
+    refuse_unheard(request)
     loaded, repeated = load_distinct(request.prompts or SHIPPED_PROMPTS)
     folder = find_checkpoint(request.model)
     golden = tokenise(loaded, folder, keep_ids=bool(request.prompts) or not request.model)
