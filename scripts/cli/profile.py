@@ -138,7 +138,8 @@ def profile(asked: ProfileOptions) -> None:
     if asked.as_json:
         typer.echo(json_text({"profiles": summary}))
     else:
-        typer.echo(drift_table([load_as(KernelProfile, path) for path in written]))
+        named = bool(asked.condition or asked.dose)  # who names conditions is told of them
+        typer.echo(drift_table([load_as(KernelProfile, path) for path in written], conditions=named))
 
 
 def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
@@ -186,6 +187,9 @@ def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
 def table(
     folder: Annotated[Path, typer.Argument(help="Folder with profiles.")],
     page: Annotated[bool, typer.Option("--page", help="Print the whole page, faults and notes too.")] = False,
+    conditions: Annotated[
+        bool, typer.Option("--conditions", help="Rows of every measured condition, not of health alone.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
 ) -> None:
     """Print the drift table (kernel, precision, slice) of the profiles in FOLDER as Markdown."""
@@ -197,7 +201,8 @@ def table(
         summary = [_summary(one, path) for one, path in zip(profiles, paths, strict=True)]
         typer.echo(json_text({"profiles": summary}))
         return
-    typer.echo(drift_page(profiles, folder.as_posix()) if page else drift_table(profiles), nl=not page)
+    shown = drift_page(profiles, folder.as_posix()) if page else drift_table(profiles, conditions=conditions)
+    typer.echo(shown, nl=not page)
 
 
 def _summary(document: KernelProfile, path: Path) -> dict[str, object]:

@@ -16,6 +16,7 @@ from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts
 from scripts.cli.main import app
 from scripts.cli.measuring.measured_run import _plan
 from scripts.cli.measuring.request import BackendName, ProfileRequest, ReferenceRequest, ServerRequest
+from tests.support.paths import ROOT
 
 RUN = CliRunner()
 
@@ -154,6 +155,21 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["profile", "table", str(tmp_path)])
     assert result.exit_code == 2
     assert "a folder with profiles" in result.output
+
+
+def test_the_table_shows_conditions_where_they_are_asked_for(tmp_path: Path) -> None:
+    """A row per slice of the healthy kernel; with --conditions of every measured condition as well."""
+    (tmp_path / "bf16.yaml").write_text((ROOT / "contracts/library/profiles/bf16.yaml").read_text())
+    rows = {
+        words: [line.split("|")[3].strip() for line in RUN.invoke(app, list(words)).stdout.splitlines()[2:]]
+        for words in (
+            ("profile", "table", str(tmp_path)),
+            ("profile", "table", str(tmp_path), "--conditions"),
+        )
+    }
+    healthy, every = rows.values()
+    assert set(healthy) == {"healthy"}
+    assert every.count("healthy") == every.count("requantise-w4") == len(healthy)
 
 
 def test_a_named_dose_is_measured_alone(tmp_path: Path) -> None:
