@@ -78,6 +78,17 @@ class _Signals:
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self)
+        sys.unraisablehook = self._swallowed
+
+    def _swallowed(self, found: sys.UnraisableHookArgs) -> None:
+        """Send a signal again whose exception met C code, as where numba's cache calls back, and ended there."""
+        if not isinstance(found.exc_value, Interrupted):
+            sys.__unraisablehook__(found)
+            return
+        self.number, main = 0, threading.main_thread().ident
+        again = threading.Timer(0.05, signal.pthread_kill, (main, found.exc_value.number))
+        again.daemon = True
+        again.start()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
         """The signal's handler."""

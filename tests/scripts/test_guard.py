@@ -57,6 +57,11 @@ def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); [0 for _ in iter(int, 1)]", 143),
         ("import os, signal; os.kill(os.getpid(), signal.SIGHUP); [0 for _ in iter(int, 1)]", 129),
         (
+            "import ctypes, os, signal\n    end = lambda: os.kill(os.getpid(), signal.SIGTERM)"
+            "\n    ctypes.CFUNCTYPE(None)(end)(); [0 for _ in iter(int, 1)]",  # as numba's cache is called back
+            143,
+        ),
+        (
             "import os, signal\n    try: os.kill(os.getpid(), signal.SIGTERM); [0 for _ in iter(int, 1)]"
             "\n    except KeyboardInterrupt: sys.exit(130)",  # as Typer does while it reads the words
             143,
