@@ -81,7 +81,7 @@ class _Signals:
         sys.unraisablehook = self._swallowed
 
     def _swallowed(self, found: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose exception met C code, as where numba's cache calls back, and ended there."""
+        """Send a signal again whose exception C code ignored, as where numba's cache calls back."""
         if not isinstance(found.exc_value, Interrupted):
             sys.__unraisablehook__(found)
             return

@@ -58,7 +58,7 @@ def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[
         ("import os, signal; os.kill(os.getpid(), signal.SIGHUP); [0 for _ in iter(int, 1)]", 129),
         (
             "import ctypes, os, signal\n    end = lambda: os.kill(os.getpid(), signal.SIGTERM)"
-            "\n    ctypes.CFUNCTYPE(None)(end)(); [0 for _ in iter(int, 1)]",  # as numba's cache is called back
+            "\n    ctypes.CFUNCTYPE(None)(end)(); [0 for _ in iter(int, 1)]",  # as a cache's callback
             143,
         ),
         (
