@@ -62,7 +62,7 @@ def parse(text: str, file: str) -> PositionedYaml:
     """The one document in ``text``; raises ``DocumentError`` for anything else."""
     found = read_past(text, file)
     if found.problems:
-        raise DocumentError(found.problems)
+        raise DocumentError(list(found.problems))
     return found
 
 

@@ -40,7 +40,7 @@ def test_nothing_done_promises_nothing() -> None:
 def test_work_aside_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """While it lasts nothing is said of what is left, and afterwards its time counts for nothing."""
     clock = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
     state = progress.ProgressLine("reference", 4.0)
     clock[0] += 10.0
     state.update(advance=1.0)

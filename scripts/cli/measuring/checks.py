@@ -26,7 +26,7 @@ def refuse_unheard(request: ProfileRequest) -> None:
     alone = [] if server.url else [word for word in server.words() if word.startswith("--")]
     unheard = [(word, "--endpoint") for word in alone if word != "--ca-file" or not reference.url]
     words = {"--reference-model": reference.model, "--reference-key-env": reference.key_env}
-    words |= {"--reference-key-file": reference.key_file and str(reference.key_file)}
+    words["--reference-key-file"] = str(reference.key_file or "")
     unheard += [
         (word, "--reference-endpoint") for word, given in words.items() if given and not reference.url
     ]
