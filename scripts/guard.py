@@ -71,16 +71,28 @@ class _Signals:
 
     def __init__(self) -> None:
         self.number = 0  # of the first; 0 before it
+        self.is_over = False  # nobody is left who would catch an exception
 
     def install(self) -> None:
         """Take the signals that nobody told us to ignore (``nohup`` ignores HUP)."""
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self)
+        sys.unraisablehook = self._swallowed
+
+    def _swallowed(self, found: sys.UnraisableHookArgs) -> None:
+        """Send a signal again whose exception C code ignored, as where numba's cache calls back."""
+        if not isinstance(found.exc_value, Interrupted):
+            sys.__unraisablehook__(found)
+            return
+        self.number, main = 0, threading.main_thread().ident
+        again = threading.Timer(0.05, signal.pthread_kill, (main, found.exc_value.number))
+        again.daemon = True
+        again.start()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a handler's
         """The signal's handler."""
-        if self.number:
+        if self.number or self.is_over:
             for child in multiprocessing.active_children():
                 child.kill()
             os._exit(128 + number)
@@ -104,6 +116,7 @@ def guarded(run: Callable[[], None]) -> int:
         code = _caught(error)
     if code == EXIT_INTERRUPTED and signals.number:  # Typer has this one for whatever interrupts its parsing
         code = 128 + signals.number
+    signals.is_over = True
     return _flushed(code)
 
 

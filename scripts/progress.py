@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -22,24 +23,35 @@ class ProgressLine:
     def __init__(self, text: str, total: float) -> None:
         self.text, self.total, self.done = text, total, 0.0
         self._started_at_s = time.monotonic()
+        self._aside_s, self._aside_at_s = 0.0, math.inf  # of work beside ``total``: until now, and since when
         self._on_change: Callable[[], None] = lambda: None
 
     def update(self, text: str | None = None, *, done: float | None = None, advance: float = 0.0) -> None:
         """Say ``text`` from now on; ``done`` of the total, or ``advance`` more than before."""
+        now_s = time.monotonic()
+        self._aside_s += max(0.0, now_s - self._aside_at_s)
+        self._aside_at_s = math.inf
         self.text = text or self.text
         self.done = (self.done if done is None else done) + advance
         self._on_change()
 
+    def aside(self, text: str) -> None:
+        """Say ``text`` of work that is no part of the total: its time says nothing of what is left."""
+        self.update(text)
+        self._aside_at_s = time.monotonic()
+
     def restart(self, text: str) -> None:
         """Begin to count time here: what came before says nothing of what comes now."""
-        self._started_at_s = time.monotonic()
         self.update(text)
+        self._started_at_s, self._aside_s = time.monotonic(), 0.0
 
     def line(self) -> str:
         """Text, share done, seconds so far and an estimate of those left, once there is one."""
         spent_s = time.monotonic() - self._started_at_s
         share = min(1.0, self.done / self.total) if self.total else 0.0
-        left = f", about {spent_s * (1.0 - share) / share:.0f} s left" if 0.0 < share < 1.0 else ""
+        counted_s = spent_s - self._aside_s
+        known = 0.0 < share < 1.0 and self._aside_at_s == math.inf
+        left = f", about {counted_s * (1.0 - share) / share:.0f} s left" if known else ""
         return f"{self.text}: {100.0 * share:.0f} % after {spent_s:.0f} s{left}"
 
 

@@ -20,7 +20,7 @@ from contracts.loading.explain_errors import problems_from
 from contracts.loading.files import canonical_text
 from contracts.loading.scalars import needs_quotes
 from contracts.loading.sound_part import Rules, other_breaches
-from contracts.loading.yaml_positions import PositionedYaml, decode, dotted, parse
+from contracts.loading.yaml_positions import PositionedYaml, decode, dotted, parse, read_past
 from contracts.regular_files import open_regular
 from contracts.rules import Breach, breaches
 
@@ -61,23 +61,29 @@ def load_text(text: str, file: str, kinds: Kinds | None = None, also: Rules | No
     also: rules beside those of its kind, for example of what it refers to. Raises DocumentError with every
     problem of the document, rules between fields included, in its order.
     """
-    written = parse(text, file)
-    model, head = _model_of(written, kinds)
+    written = read_past(text, file)
+    try:
+        model, head = _model_of(written, kinds)
+    except DocumentError as error:
+        raise DocumentError(_in_order(written.problems, error.problems)) from None
+    known = (*written.problems, *head)
     try:
         document = model.model_validate(written.value)
     except ValidationError as error:
-        found = [
-            one for one in problems_from(error, model, written) if not (head and one.path == head[0].path)
-        ]
-        found += head
-        found += _broken(other_breaches(model, written.value, also), written)
-        raise DocumentError(_in_order(found)) from None
-    if broken := [*breaches(document), *(() if also is None else also(document))]:
-        raise DocumentError(_in_order(_broken(broken, written)))
+        broken = _broken(other_breaches(model, written.value, also), written)
+        found = [*problems_from(error, model, written), *broken]
+        raise DocumentError(_in_order(known, found)) from None
+    rules = [*breaches(document), *(() if also is None else also(document))]
+    if known or rules:
+        raise DocumentError(_in_order(known, _broken(rules, written)))
     return document
 
 
-def _in_order(found: Iterable[Problem]) -> list[Problem]:
+def _in_order(known: Iterable[Problem], others: Iterable[Problem]) -> list[Problem]:
+    """``known``, and what ``others`` say of other places, as it stands in the document."""
+    known = list(known)
+    places = {problem.path for problem in known}
+    found = [*known, *(problem for problem in others if problem.path not in places)]
     return sorted(found, key=lambda problem: (problem.line, problem.path))
 
 

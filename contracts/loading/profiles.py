@@ -24,6 +24,9 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import OtherContentError, check_pinned, resolve_uri
 from contracts.rules.estimators import as_measured
 
+#: How the note of a profile begins whose step times were measured and not sure enough.
+REFUSED_STEP_TIMES = "Step times were refused"
+
 
 class ProfileDiffersError(DocumentError):
     """A profile, or its samples, are not what was pinned."""
@@ -108,12 +111,19 @@ def _of_scenario(spec: ScenarioSpec, file: str) -> Iterator[tuple[KeyPath, str]]
         return
     place: KeyPath = ("spec", "pool_uri") if spec.pool is None else ("spec", "pool", "kernels")
     known = [profile for profile in _profiles(pool, home) if profile is not None]
-    for profile in known:
-        yield from _of_profile(profile, place)
+    yield from dict.fromkeys(each for profile in known for each in _of_profile(profile, place))
     if known:
         columns = set.intersection(*(healthy_columns(profile) for profile in known))
         for text in as_measured(contract, columns).told():
             yield ("spec", "contract"), f"clauses {text}"
+
+
+def why_untimed(profile: KernelProfile) -> tuple[str, str]:
+    """Why ``profile`` has no step times, and what its reader does next."""
+    if any(note.startswith(REFUSED_STEP_TIMES) for note in profile.spec.notes):
+        hint = "its notes say how sure they were; measure it again for longer (--step-seconds) or when the"
+        return "none: they were refused", f"{hint} machine is quieter, or accept more by --step-half-width"
+    return "none", "measure it again without --no-step-times"
 
 
 def healthy_columns(profile: KernelProfile) -> set[str]:

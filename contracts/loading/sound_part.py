@@ -1,10 +1,10 @@
 """The sound part of a document that has errors, so that the rules between fields are told in the same pass.
 
-What is wrong is taken out as narrowly as the kind allows: an unknown key or an optional value by itself, a
-required text or number has a stand-in, and else the entry of a list that holds it goes. Breaches of rules
-that concern anything taken out, or a name that went with it, are not told: they may be gone when the error is
-mended. Nor are those that depend on a stand-in: the rules are asked twice, with unlike ones, and what they
-say both times counts.
+What is wrong is taken out as narrowly as the kind allows: an unknown key or an optional value by itself; a
+required text, number, word of a few or group of such has a stand-in; and else the entry of a list that holds
+it goes. Breaches of rules that concern anything taken out, or a name that went with it, are not told: they
+may be gone when the error is mended. Nor are those that depend on a stand-in: the rules are asked twice, with
+unlike ones, and what they say both times counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import ge, gt, le, lt
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -23,7 +23,7 @@ from contracts.errors import KeyPath
 from contracts.loading.explain_errors import models_in
 from contracts.rules import Breach, breaches
 
-#: What may stand in for a required text or number, by its type: the first and the last that are allowed.
+#: What may stand in for a required value, by its type: the first and the last that are allowed.
 _TEXTS: tuple[object, ...] = ("-", "x", "y", "--", "0" * 64, "1" * 64)
 _NUMBERS: tuple[object, ...] = (1e-3, 0.5, 1.0, 1e9)
 _COUNTS: tuple[object, ...] = (1, 2, 1_000_000)
@@ -152,10 +152,25 @@ def _field(model: type[BaseModel], path: KeyPath) -> FieldInfo | None:
 
 
 def _stand_ins(found: FieldInfo) -> tuple[object, ...]:
-    """What is allowed in the place of a required text or number; nothing for another type."""
+    """What is allowed in the place of a required text or number, of one of a few words, or of a group of
+    such; nothing for another type. A list has none: what refers to its entries would be told of nothing.
+    """
+    if get_origin(found.annotation) is Literal:
+        return get_args(found.annotation)
+    if isinstance(found.annotation, type) and issubclass(found.annotation, BaseModel):
+        return _groups(found.annotation)
     by_type = ((str, _TEXTS), (float, _NUMBERS), (int, _COUNTS))
     given = next((some for kind, some in by_type if found.annotation is kind), ())
     return tuple(one for one in given if all(_allows(bound, one) for bound in found.metadata))
+
+
+def _groups(model: type[BaseModel]) -> tuple[object, ...]:
+    """Two unlike groups of stand-ins for a required ``model``; none where one of its fields has none."""
+    needed = {one.alias or name: one for name, one in model.model_fields.items() if one.is_required()}
+    allowed = {name: _stand_ins(one) for name, one in needed.items()}
+    if not all(allowed.values()):
+        return ()
+    return tuple({name: some[turn] for name, some in allowed.items()} for turn in (0, -1))
 
 
 def _allows(bound: Any, value: Any) -> bool:

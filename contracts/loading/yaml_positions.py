@@ -34,6 +34,7 @@ class PositionedYaml:
     value: object  # mappings as dicts, sequences as tuples
     lines: dict[KeyPath, int]  # where each path starts, from 1
     ambiguous: tuple[KeyPath, ...]  # plain words such as N or on: text here, a boolean to kubectl
+    problems: tuple[Problem, ...] = ()  # what is refused and could be read past
 
     def line_of(self, path: KeyPath) -> int:
         """Line of ``path``, or of its nearest ancestor that was written down."""
@@ -59,6 +60,18 @@ def decode(raw: bytes, file: str) -> str:
 
 def parse(text: str, file: str) -> PositionedYaml:
     """The one document in ``text``; raises ``DocumentError`` for anything else."""
+    found = read_past(text, file)
+    if found.problems:
+        raise DocumentError(list(found.problems))
+    return found
+
+
+def read_past(text: str, file: str) -> PositionedYaml:
+    """As ``parse``, but what is refused and leaves the rest readable stands in ``problems``.
+
+    Of a key that stands twice the first counts, an anchor and a tag count for nothing, and a number that is
+    not finite is None. Whoever reads on refuses the document nevertheless.
+    """
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError:
@@ -112,6 +125,7 @@ class _Builder:
         self._file = file
         self._lines: dict[KeyPath, int] = {}
         self._ambiguous: list[KeyPath] = []
+        self._problems: list[Problem] = []
 
     def document(self) -> PositionedYaml:
         """The value of the only document."""
@@ -124,8 +138,13 @@ class _Builder:
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
             raise self._refuse(after, (), "one document", "a second document", "split the file at ---")
-        ambiguous = tuple(self._ambiguous)
-        return PositionedYaml(file=self._file, value=value, lines=self._lines, ambiguous=ambiguous)
+        return PositionedYaml(
+            file=self._file,
+            value=value,
+            lines=self._lines,
+            ambiguous=tuple(self._ambiguous),
+            problems=tuple(self._problems),
+        )
 
     def _node(self, event: yaml.Event, path: KeyPath) -> object:
         self._check(event, path)
@@ -143,9 +162,9 @@ class _Builder:
             hint = "write the value out in full"
             raise self._refuse(event, path, "a plain value", f"the alias *{anchor}", hint)
         if anchor is not None:
-            raise self._refuse(event, path, "no anchors", f"the anchor &{anchor}", "remove it")
+            self._read_past(event, path, "no anchors", f"the anchor &{anchor}", "remove it")
         if tag is not None:
-            raise self._refuse(event, path, "no tags", f"the tag {tag}", "remove it; quote text")
+            self._read_past(event, path, "no tags", f"the tag {tag}", "remove it; quote text")
         if len(path) > MAX_DEPTH:
             hint = "flatten the document"
             raise self._refuse(event, path, f"at most {MAX_DEPTH} levels", "deeper nesting", hint)
@@ -159,14 +178,11 @@ class _Builder:
             key = event.value
             here = (*path, key)
             if key in found:
-                raise self._duplicate(event, here)
-            self._lines[here] = _line(event)
-            found[key] = self._node(next(self._events), here)
+                actual = f"a second {key!r} (first on line {self._lines[here]})"
+                self._read_past(event, here, "each key once", actual, "remove one of the two")
+            self._lines.setdefault(here, _line(event))
+            found.setdefault(key, self._node(next(self._events), here))
         return found
-
-    def _duplicate(self, event: yaml.Event, path: KeyPath) -> DocumentError:
-        actual = f"a second {path[-1]!r} (first on line {self._lines[path]})"
-        return self._refuse(event, path, "each key once", actual, "remove one of the two")
 
     def _sequence(self, path: KeyPath) -> tuple[object, ...]:
         found: list[object] = []
@@ -179,11 +195,22 @@ class _Builder:
             self._ambiguous.append(path)
         value = read_scalar(event.value) if not event.style else event.value
         if isinstance(value, float) and not math.isfinite(value):
-            raise self._refuse(event, path, "a finite number", event.value, "write a number, or leave it out")
+            hint = "write a number, or leave it out"
+            self._read_past(event, path, "a finite number", event.value, hint)
+            return None
         return value
+
+    def _read_past(
+        self, event: yaml.Event, path: KeyPath, expected: str, actual: str, next_step: str
+    ) -> None:
+        self._problems.append(self._problem(event, path, expected, actual, next_step))
 
     def _refuse(
         self, event: yaml.Event, path: KeyPath, expected: str, actual: str, next_step: str
     ) -> DocumentError:
-        line = _line(event)
-        return DocumentError([Problem(self._file, line, dotted(path), expected, actual, next_step)])
+        return DocumentError([*self._problems, self._problem(event, path, expected, actual, next_step)])
+
+    def _problem(
+        self, event: yaml.Event, path: KeyPath, expected: str, actual: str, next_step: str
+    ) -> Problem:
+        return Problem(self._file, _line(event), dotted(path), expected, actual, next_step)

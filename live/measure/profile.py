@@ -81,7 +81,7 @@ class KernelMeter:
             step_time, said = measure_steps(session, plan.steps)
             serving, unsaid = measure_served(session, plan.steps, step_time)
             notes += [*said, *unsaid]
-            self._progress("step times" if step_time else " ".join(said))
+            self._progress("step times" if plan.steps else "healthy")
             notes += self._negative_control(session, canary, plan)
             faulty = self._faults(session, canary, plan, first, notes)
             healthy = self._later_passes(session, plan, first, plan.repeats)

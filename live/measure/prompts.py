@@ -217,7 +217,8 @@ def _parse(path: Path, number: int, line: str) -> Prompt:
     if any(not isinstance(token, int) or isinstance(token, bool) or token < 0 for token in ids):
         raise _refused(path, number, "token_ids", "integers >= 0", repr(ids)[:60])
     if not row.get("slice") or not (ids or row.get("text")):
-        raise _refused(path, number, "", "slice and one of text, token_ids", ", ".join(sorted(row)))
+        told = ", ".join(key if row[key] else f"{key} (empty)" for key in sorted(row))
+        raise _refused(path, number, "", "slice and one of text, token_ids", told)
     if not _SLICE.fullmatch(row["slice"]):
         wanted = "a name of letters, digits, '-', '_' and '.', at most 63, a letter or digit at both ends"
         raise _refused(path, number, "slice", wanted, repr(row["slice"])[:80])

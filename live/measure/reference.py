@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,13 +143,29 @@ def measure_top_reference(
 def _network(torch: Any, transformers: Any, model: Path, device_map: str) -> Any:
     """The float32 model on one device, or spread over several."""
     load = transformers.AutoModelForCausalLM.from_pretrained
-    if device_map:
-        try:
-            return load(str(model), dtype=torch.float32, device_map=device_map).eval()
-        except (ImportError, ValueError) as error:
-            raise MissingPartError(f"--device-map {device_map}: {error}; pip install accelerate") from None
-    network = load(str(model), dtype=torch.float32).eval()
+    with without_bars(transformers):
+        if device_map:
+            try:
+                return load(str(model), dtype=torch.float32, device_map=device_map).eval()
+            except (ImportError, ValueError) as error:
+                raise MissingPartError(
+                    f"--device-map {device_map}: {error}; pip install accelerate"
+                ) from None
+        network = load(str(model), dtype=torch.float32).eval()
     return network.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def without_bars(transformers: Any) -> Iterator[None]:
+    """No progress bars of ``transformers`` within the block; who measures says how far it is."""
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 def require_torch() -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -70,7 +71,7 @@ def init(
         typer.echo(text, nl=False)
     else:
         write_whole(out, text)
-        typer.echo(f"next: selvage contract validate {out}", err=True)
+        typer.echo(f"next: selvage contract validate {shlex.quote(str(out))}", err=True)
 
 
 def can_ask() -> bool:

@@ -22,6 +22,7 @@ from scripts.cli.measuring.agreement import AgreeOptions, agree
 from scripts.cli.measuring.measured_run import run_profile
 from scripts.cli.measuring.request import (
     STEP_SECONDS,
+    STEP_SEQUENCES,
     STEP_TARGET,
     BackendName,
     ProfileRequest,
@@ -50,7 +51,9 @@ class ProfileOptions:
     kernel: Annotated[
         list[str] | None, typer.Option(help="Kernel to measure, repeatable; without it all that are known.")
     ] = None
-    backend: Annotated[BackendName, typer.Option(help="What runs the kernels.")] = BackendName.VLLM
+    backend: Annotated[
+        BackendName | None, typer.Option(help="What runs the kernels; vllm, or openai with --endpoint.")
+    ] = None
     endpoint: Annotated[str, typer.Option(help="URL of a running server, for --backend openai.")] = ""
     endpoint_model: Annotated[
         str, typer.Option(help="Model name the server knows; without it the server's first.")
@@ -73,7 +76,7 @@ class ProfileOptions:
     ] = True
     step_sequences: Annotated[
         int, typer.Option(min=2, max=64, help="Most sequences at a time that timing a server may send.")
-    ] = 16
+    ] = STEP_SEQUENCES
     step_process: Annotated[
         int,
         typer.Option(
@@ -125,19 +128,25 @@ def profile(asked: ProfileOptions) -> None:
         return
     if asked.out is None:
         raise typer.BadParameter("--out DIR is required")
+    here = asked.backend in (BackendName.VLLM, BackendName.TORCH)
+    if asked.endpoint and here:
+        raise typer.BadParameter(
+            "--endpoint measures a running server, --backend what runs here: leave one out"
+        )
     written = run_profile(_request(asked, asked.out))
     summary = [_summary(load_as(KernelProfile, path), path) for path in written]
     if asked.as_json:
         typer.echo(json_text({"profiles": summary}))
     else:
-        typer.echo(drift_table([load_as(KernelProfile, path) for path in written]))
+        named = bool(asked.condition or asked.dose)  # who names conditions is told of them
+        typer.echo(drift_table([load_as(KernelProfile, path) for path in written], conditions=named))
 
 
 def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
     return ProfileRequest(
         model=asked.model,
         kernels=tuple(asked.kernel or ()),
-        backend=BackendName.OPENAI if asked.endpoint else asked.backend,
+        backend=asked.backend or (BackendName.OPENAI if asked.endpoint else BackendName.VLLM),
         server=ServerRequest(
             url=asked.endpoint,
             model=asked.endpoint_model,
@@ -178,6 +187,9 @@ def _request(asked: ProfileOptions, out: Path) -> ProfileRequest:
 def table(
     folder: Annotated[Path, typer.Argument(help="Folder with profiles.")],
     page: Annotated[bool, typer.Option("--page", help="Print the whole page, faults and notes too.")] = False,
+    conditions: Annotated[
+        bool, typer.Option("--conditions", help="Rows of every measured condition, not of health alone.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
 ) -> None:
     """Print the drift table (kernel, precision, slice) of the profiles in FOLDER as Markdown."""
@@ -189,7 +201,8 @@ def table(
         summary = [_summary(one, path) for one, path in zip(profiles, paths, strict=True)]
         typer.echo(json_text({"profiles": summary}))
         return
-    typer.echo(drift_page(profiles, folder.as_posix()) if page else drift_table(profiles), nl=not page)
+    shown = drift_page(profiles, folder.as_posix()) if page else drift_table(profiles, conditions=conditions)
+    typer.echo(shown, nl=not page)
 
 
 def _summary(document: KernelProfile, path: Path) -> dict[str, object]:

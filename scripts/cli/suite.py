@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +49,6 @@ def suite(
     typer.echo(f"{len(made.incidents)} scenarios: {', '.join(made.incidents)}", err=True)
     if baseline != KnownGoodPolicy().policy_id:
         place = made.meta.parent / CERTIFICATE.format(baseline=baseline)
-        command = f"selvage policy certify {baseline} --meta {made.meta} --out {place}"
-        typer.echo(f"next, certify who takes over: {command}", err=True)
+        words = ("selvage", "policy", "certify", baseline, "--meta", str(made.meta), "--out", str(place))
+        typer.echo(f"next, certify who takes over: {shlex.join(words)}", err=True)
     typer.echo(str(made.meta))

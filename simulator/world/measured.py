@@ -22,7 +22,7 @@ from contracts.documents.pool import PoolKernel
 from contracts.documents.profile import KernelProfile
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import load_as, read_text
-from contracts.loading.profiles import check_profile
+from contracts.loading.profiles import check_profile, why_untimed
 from contracts.loading.untrusted import json_of
 from contracts.loading.uris import read_pinned, resolve_uri
 from contracts.loading.yaml_positions import parse
@@ -44,9 +44,11 @@ class MeasuredKernel:
         """Coefficients of a step as served, seconds, float64 [4]; DocumentError where none was measured."""
         step = self.profile.spec.step_time
         if step is None:
-            expected, told = "step times of every kernel of a pool", "none"
             raise refuse(
-                self.path, "spec.step_time", expected, told, "measure it again without --no-step-times"
+                self.path,
+                "spec.step_time",
+                "step times of every kernel of a pool",
+                *why_untimed(self.profile),
             )
         return served_step_s(step, self.profile.spec.serving)
 

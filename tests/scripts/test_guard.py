@@ -57,6 +57,11 @@ def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); [0 for _ in iter(int, 1)]", 143),
         ("import os, signal; os.kill(os.getpid(), signal.SIGHUP); [0 for _ in iter(int, 1)]", 129),
         (
+            "import ctypes, os, signal\n    end = lambda: os.kill(os.getpid(), signal.SIGTERM)"
+            "\n    ctypes.CFUNCTYPE(None)(end)(); [0 for _ in iter(int, 1)]",  # as a cache's callback
+            143,
+        ),
+        (
             "import os, signal\n    try: os.kill(os.getpid(), signal.SIGTERM); [0 for _ in iter(int, 1)]"
             "\n    except KeyboardInterrupt: sys.exit(130)",  # as Typer does while it reads the words
             143,
@@ -105,6 +110,36 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     stop = "os.kill(os.getpid(), signal.SIGINT); [0 for _ in iter(int, 1)]"
     body = f"import os, signal\n    try:\n        {stop}\n    finally:\n        {stop}"
     assert program(body, tmp_path, preexec_fn=heed_hangup).returncode == 130
+
+
+@pytest.mark.parametrize("module", ["typer", "scripts.cli.main", "scripts.guard"])
+def test_ctrl_c_while_the_command_is_loaded_shows_no_traceback(module: str) -> None:
+    """A command that is interrupted before anything has begun ends by the signal, without a word."""
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Pressed())\n"
+        "runpy.run_module('selvage_fleet', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        timeout=50,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=heed_hangup,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_ctrl_c_after_the_last_word_shows_no_traceback(tmp_path: Path) -> None:
+    """A signal that finds the run over ends the process at once, with the signal's code."""
+    pressed = "__import__('os').kill(__import__('os').getpid(), 2)"
+    body = f"import atexit; atexit.register(lambda: {pressed})"
+    done = program(body, tmp_path, preexec_fn=heed_hangup)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:

@@ -37,6 +37,23 @@ def test_nothing_done_promises_nothing() -> None:
     assert "left" not in state.line()
 
 
+def test_work_aside_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it lasts nothing is said of what is left, and afterwards its time counts for nothing."""
+    clock = [100.0]
+    monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
+    state = progress.ProgressLine("reference", 4.0)
+    clock[0] += 10.0
+    state.update(advance=1.0)
+    state.aside("timing")
+    clock[0] += 300.0
+    assert state.line() == "timing: 25 % after 310 s"
+    state.update("timed")
+    assert state.line() == "timed: 25 % after 310 s, about 30 s left"
+    clock[0] += 10.0
+    state.update(advance=1.0)
+    assert state.line() == "timed: 50 % after 320 s, about 20 s left"
+
+
 def test_every_command_tells_its_progress_in_this_way() -> None:
     """A bar of rich's alone says nothing where stderr is redirected: no other module draws one."""
     drawn = [path for path in (ROOT / "scripts").rglob("*.py") if "rich.progress" in path.read_text()]

@@ -22,7 +22,7 @@ from live.measure import checkpoint
 from live.measure.backend import EngineFacts, FullScores, Scores, Session, StepPlan, step_points
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
-from live.measure.reference import require_torch
+from live.measure.reference import require_torch, without_bars
 from live.measure.torch_kernels import GPU_KERNELS, TORCH_KERNELS
 
 #: Attention back ends of torch's scaled_dot_product_attention that a kernel asks for by name.
@@ -83,11 +83,12 @@ class TorchBackend:
             setattr(matmul, switch, before)
 
     def _network(self, kernel: Kernel, given: dict[str, str]) -> Any:
-        network = self._transformers.AutoModelForCausalLM.from_pretrained(
-            str(self._model),
-            dtype=getattr(self._torch, given["dtype"]),
-            attn_implementation="sdpa" if kernel.attention in _ATTENTION else kernel.attention,
-        )
+        with without_bars(self._transformers):
+            network = self._transformers.AutoModelForCausalLM.from_pretrained(
+                str(self._model),
+                dtype=getattr(self._torch, given["dtype"]),
+                attn_implementation="sdpa" if kernel.attention in _ATTENTION else kernel.attention,
+            )
         network.eval().to(self._device)
         if "quantization" in given:
             from live.measure.backends.narrow_linear import narrow_layers

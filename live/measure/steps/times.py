@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from contracts.documents.profile import ServingPath, StepPoint, StepTime
 from contracts.errors import MeasurementError
+from contracts.loading.profiles import REFUSED_STEP_TIMES
 from live.measure.backend import Session, StepPlan
 from live.measure.steps.model import fit_step_time, step_time_ratio, widest_point, widest_prediction
 from live.measure.steps.serving import StreamingSession, measure_serving
@@ -31,11 +32,11 @@ def measure_steps(session: Session, plan: StepPlan | None) -> tuple[StepTime | N
     try:
         points = session.time_steps(plan)
     except TooFewRoundsError as error:
-        return None, [f"Step times were refused: {error}. This kernel cannot be simulated."]
+        return None, [f"{REFUSED_STEP_TIMES}: {error}. This kernel cannot be simulated."]
     try:
         fitted = _determined(points, plan.most_half_width)
     except MeasurementError as error:
-        return None, [f"Step times were refused: {error}. This kernel cannot be simulated."]
+        return None, [f"{REFUSED_STEP_TIMES}: {error}. This kernel cannot be simulated."]
     return fitted, _step_notes(fitted, plan)
 
 

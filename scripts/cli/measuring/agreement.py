@@ -13,6 +13,7 @@ from contracts.documents.profile import KernelProfile
 from contracts.errors import DocumentError
 from contracts.loading.files import json_text
 from contracts.loading.loader import document_sha256, load_as
+from contracts.loading.profiles import why_untimed
 from live.measure.steps.agreement import (
     CAPACITY_SHARE,
     WANTED_SHARE,
@@ -73,8 +74,7 @@ def _refuse_incomparable(profiles: _Profiles) -> None:
     seen: dict[str, Path] = {}
     for path, one in profiles.items():
         if one.spec.step_time is None:
-            step = "measure it again without --no-step-times"
-            raise DocumentError([problem(str(path), "a profile with step times", "none", step)])
+            raise DocumentError([problem(str(path), "a profile with step times", *why_untimed(one))])
         if one.spec.fingerprint != head.spec.fingerprint:
             expected = f"the configuration of {first} ({head.spec.kernel})"
             hint = "compare profiles of one server, measured at different times"

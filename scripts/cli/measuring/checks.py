@@ -20,6 +20,27 @@ if TYPE_CHECKING:
     from live.measure.prompts import Prompt
 
 
+def refuse_unheard(request: ProfileRequest) -> None:
+    """DocumentError for an option that this run would not look at: hours pass before it is missed."""
+    server, reference = request.server, request.reference
+    alone = [] if server.url else [word for word in server.words() if word.startswith("--")]
+    unheard = [(word, "--endpoint") for word in alone if word != "--ca-file" or not reference.url]
+    words = {"--reference-model": reference.model, "--reference-key-env": reference.key_env}
+    words["--reference-key-file"] = str(reference.key_file or "")
+    unheard += [
+        (word, "--reference-endpoint") for word, given in words.items() if given and not reference.url
+    ]
+    if unheard:
+        word, beside = unheard[0]
+        raise DocumentError([problem(word, f"{beside} beside it", "none", f"add {beside}, or leave it out")])
+    if server.url and request.faults:
+        step = "leave it out; give badly configured servers by --condition"
+        raise DocumentError([problem("--faults", "kernels that run here", "a running server", step)])
+    if reference.url and reference.device_map:
+        step = "leave out one of the two"
+        raise DocumentError([problem("--device-map", "a reference on this machine", "a server", step)])
+
+
 def refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: list[Prompt]) -> None:
     """DocumentError where a profile, or other prompts that profiles refer to, stand in the folder already."""
     from live.measure.prompts import dump_prompts

@@ -17,6 +17,7 @@ from contracts.loading.files import write_pinned
 from scripts.cli.measuring.checks import (
     refuse_other,
     refuse_overwriting,
+    refuse_unheard,
     refuse_unknown_doses,
     refuse_unusable_servers,
 )
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 #: Notes that say what a profile lacks.
 _SAID = re.compile("^(Step times|Predicted|The serving)|left out")
-#: Work of one timing of steps, in prompts scored.
-_STEP_WORK = 50
 #: Rounds in which a server is timed, at least and at most, and the share of the longest time that the
 #: least is spread over.
 _LEAST_ROUNDS, _MOST_ROUNDS, _SPREAD = 8, 64, 0.4
@@ -51,6 +50,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
     from live.measure.prompt_sets import load_distinct, missing_splits
     from live.measure.prompts import SHIPPED_PROMPTS, tokenise
 
+    refuse_unheard(request)
     loaded, repeated = load_distinct(request.prompts or SHIPPED_PROMPTS)
     folder = find_checkpoint(request.model)
     golden = tokenise(loaded, folder, keep_ids=bool(request.prompts) or not request.model)
@@ -63,7 +63,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
             ready_folder(place or request.out)
         refuse_unusable_servers(request, backend, [plan for _, plan in chosen], golden)
         _say([*repeated, *missing_splits(golden), *_cannot(request), *_load(chosen)])
-        total = len(golden) * (1 + sum(_passes(plan) for _, plan in chosen)) + _STEP_WORK * len(chosen)
+        total = len(golden) * (1 + sum(_passes(plan) for _, plan in chosen))
         with on_interrupt(lambda: _kept(request)), told("reference", total) as progress:
             reference = _reference(request, folder, golden, Path(scratch), progress)
             return _measure(request, backend, chosen, golden, (folder, reference), progress)
@@ -86,11 +86,12 @@ def _measure(
     written: list[Path] = []
     for kernel, plan in chosen:
 
-        def done(text: str, name: str = kernel.name, timed: bool = plan.steps is not None) -> None:
-            work = _STEP_WORK if text == "step times" else 0.0
-            timing = text == "healthy" and timed
-            shown = "timing steps, which the estimate leaves out" if timing else f"{text} done"
-            progress.update(f"{name}: {shown}", advance=work)
+        def done(text: str, name: str = kernel.name, steps: StepPlan | None = plan.steps) -> None:
+            if text == "healthy" and steps is not None:
+                most = f", at most {steps.most_seconds:.0f} s" if steps.streams else ""
+                progress.aside(f"{name}: timing steps{most}")
+            else:
+                progress.update(f"{name}: {text} done")
 
         meter = KernelMeter(backend, golden, reference, done, lambda: progress.update(advance=1.0))
         progress.update(f"{kernel.name}: healthy")

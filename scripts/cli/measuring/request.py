@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
-#: Longest time that timing steps may take, s, and half-width as a share that it tries to reach.
-STEP_SECONDS, STEP_TARGET = 300.0, 0.15
+#: Longest time that timing steps may take, s, half-width as a share that it tries to reach, and the most
+#: sequences at a time that it sends.
+STEP_SECONDS, STEP_TARGET, STEP_SEQUENCES = 300.0, 0.15, 16
 
 
 class BackendName(StrEnum):
@@ -48,7 +49,7 @@ class ServerRequest:
     ca_file: Path | None = None
     conditions: tuple[str, ...] = ()
     """``NAME=URL`` each."""
-    step_sequences: int = 16
+    step_sequences: int = STEP_SEQUENCES
     step_seconds: float = STEP_SECONDS
     """No request that times steps begins later."""
     step_target: float = STEP_TARGET
@@ -115,7 +116,9 @@ class ServerRequest:
             "--step-target": "" if self.step_target == STEP_TARGET else f"{self.step_target:g}",
         }
         words = _given(given) + [word for one in self.conditions for word in ("--condition", one)]
-        return [*words, "--step-sequences", str(self.step_sequences)] if self.url else words
+        if self.url or self.step_sequences != STEP_SEQUENCES:
+            words += ["--step-sequences", str(self.step_sequences)]
+        return words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +195,11 @@ _KEY_BYTES = 2**16
 
 def read_key(option: str, variable: str, file: Path | None) -> str:
     """The API key in an environment variable or a file; empty where neither is named."""
+    if variable and file is not None:
+        told = f"{variable} and {file}"
+        raise DocumentError(
+            [problem(f"{option}-env, {option}-file", "one key", told, "leave out one of the two")]
+        )
     if variable:
         if variable not in os.environ:
             told = f"{variable} is not set"

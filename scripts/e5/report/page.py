@@ -98,11 +98,15 @@ def _summary(report: ReportInput) -> str:
     return "Under silent numeric faults " + "; ".join(parts) + " (restricted means)."
 
 
+def _counted(number: int, of: str) -> str:
+    return f"1 {of}" if number == 1 else f"{number} {of}s"
+
+
 def _subtitle(header: dict[str, Any]) -> str:
     pools = ", ".join(header.get("pools", ())) or "unnamed"
     return (
         f"Pool {pools} under contract {header['contract']}. "
-        f"{header['seeds']} paired seeds, {len(header['scenarios'])} scenarios, "
+        f"{_counted(header['seeds'], 'paired seed')}, {_counted(len(header['scenarios']), 'scenario')}, "
         f"horizon {header['horizon_s']:.0f} s. "
         f"{_WORLDS[header.get('target', 'sim')]}"
     )

@@ -75,8 +75,10 @@ def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any],
 
 def _say_size(plan: RunPlan, options: Options) -> None:
     """How much there is to do, before anything is compiled."""
-    where = f"{options.jobs} processes" if options.backend == "loky" else options.backend
-    typer.echo(f"{len(plan.jobs)} jobs on {where}, {len(plan.seeds)} seeds each", err=True)
+    here = "1 process" if options.jobs == 1 else f"{options.jobs} processes"
+    seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
+    where = here if options.backend == "loky" else options.backend
+    typer.echo(f"{len(plan.jobs)} jobs on {where}, {seeds} each", err=True)
 
 
 def _say_duration(plan: RunPlan, options: Options) -> None:
@@ -110,10 +112,11 @@ def _print_harm(console: Console, harm: dict[str, Any]) -> None:
     """One line per policy: its worst scenario of each measure of harm, the difference and its limit."""
     title = f"harm to {harm['to']}, percentage points; simultaneous 95 % limits"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, caption=harm["note"] or None)
-    for head in ("policy", "useful tokens, worst in", "points", "at least"):
-        table.add_column(head, no_wrap=True)
-    for head in ("failed or exposed, worst in", "points", "at most"):
-        table.add_column(head, no_wrap=True)
+    table.add_column("policy", overflow="fold")
+    for measure, limit in (("useful tokens", "at least"), ("failed or exposed", "at most")):
+        table.add_column(f"{measure}, worst in", overflow="fold")
+        for head in ("points", limit):
+            table.add_column(head, no_wrap=True)  # a name may be folded, a number never cut
     for policy, found in harm["policies"].items():
         cells = [
             cell

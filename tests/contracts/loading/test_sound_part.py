@@ -37,6 +37,10 @@ RULES: dict[str, tuple[Any, str]] = {
 }
 
 
+#: The rule on a part that a test leaves out.
+GUARD = "guard above fallback"
+
+
 def told(document: dict[str, Any]) -> list[str]:
     """Paths of every problem of ``document``."""
     try:
@@ -123,3 +127,40 @@ def test_the_head_does_not_hide_the_rest() -> None:
     document: dict[str, Any] = contract_document() | {"apiVersion": "selvage.dev/v2"}
     document["spec"]["clauses"][0]["treshold"] = 1
     assert told(document) == ["apiVersion", "spec.clauses[0].treshold"]
+
+
+@settings(max_examples=20)
+@given(st.sets(st.sampled_from(sorted(FIELDS))), st.sets(st.sampled_from(sorted(set(RULES) - {GUARD}))))
+def test_a_missing_group_hides_nothing(fields: set[str], rules: set[str]) -> None:
+    """Without a required part whose fields are texts and numbers, all else is told as with it."""
+    document: dict[str, Any] = contract_document()
+    chosen = [FIELDS[name] for name in sorted(fields)] + [RULES[name] for name in sorted(rules)]
+    for change, _ in chosen:
+        change(document["spec"])
+    del document["spec"]["escalation"]
+    assert sorted(told(document)) == sorted(["spec.escalation", *(path for _, path in chosen)])
+
+
+@pytest.mark.parametrize("strange", [".nan", "-.inf", "1.0e+999", "&a 0.1", "!!float 0.1"])
+def test_what_can_be_read_past_hides_nothing(strange: str) -> None:
+    """A number that is not finite, an anchor, a tag and a second key are told with all else that is wrong."""
+    document: dict[str, Any] = contract_document()
+    for changes in (FIELDS, RULES):
+        for change, _ in changes.values():
+            change(document["spec"])
+    document["spec"]["temperature"] = "STRANGE"
+    text = json.dumps(document).replace('"STRANGE"', f'{strange}, "description": "once more"')
+    with pytest.raises(DocumentError) as caught:
+        load_text(text, "made.yaml")
+    wrong = [path for changes in (FIELDS, RULES) for _, path in changes.values()]
+    found = [problem.path for problem in caught.value.problems]
+    assert sorted(found) == sorted([*wrong, "spec.temperature", "spec.description"])
+
+
+def test_what_was_read_past_refuses_a_document_that_is_sound_besides() -> None:
+    """A second key alone is told once, with the line of the first."""
+    document: dict[str, Any] = contract_document()
+    text = json.dumps(document, indent=1).replace('"temperature"', '"temperature": 1.0,\n"temperature"')
+    with pytest.raises(DocumentError, match=r"a second 'temperature' \(first on line") as caught:
+        load_text(text, "made.yaml")
+    assert len(caught.value.problems) == 1

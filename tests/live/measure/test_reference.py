@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from contracts.errors import DocumentError, MeasurementError, MissingPartError
 from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import FullScores, TopScores, top_values
 from live.measure.backends.openai_backend import OpenaiBackend
+from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.measured import MeasurePlan, ServerCondition
 from live.measure.profile import KernelMeter
-from live.measure.reference import TopReference, _network, measure_top_reference
+from live.measure.reference import TopReference, _network, measure_top_reference, require_torch
 from live.measure.reference_store import golden_bytes, stored_top_reference
 from tests.support.servers.bigram_server import TABLE, FakeServer, prompts, reached, reference
 
@@ -141,6 +143,8 @@ class Loader:
         self.lacking = lacking
         self.asked: dict[str, object] = {}
         self.AutoModelForCausalLM = self
+        bars = {"is_progress_bar_enabled": lambda: False, "disable_progress_bar": lambda: None}
+        self.utils = SimpleNamespace(logging=SimpleNamespace(**bars))
 
     def from_pretrained(self, model: str, **options: object) -> Loader:
         """The model itself."""
@@ -164,3 +168,13 @@ def test_layers_are_spread_as_asked() -> None:
     assert loader.asked == {"model": "m", "dtype": torch.float32, "device_map": "auto"}
     with pytest.raises(MissingPartError, match="pip install accelerate"):
         _network(torch, Loader("no accelerate"), Path("m"), "auto")
+
+
+@pytest.mark.needs("torch", "transformers")
+def test_loading_a_model_draws_no_bar(capfd: pytest.CaptureFixture[str]) -> None:
+    """What standard error says of progress is the command's own; who drew bars before draws them after."""
+    torch, transformers = require_torch()
+    before = transformers.utils.logging.is_progress_bar_enabled()
+    _network(torch, transformers, SHIPPED_MODEL, "")
+    assert capfd.readouterr().err == ""
+    assert transformers.utils.logging.is_progress_bar_enabled() == before

@@ -16,6 +16,7 @@ from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts
 from scripts.cli.main import app
 from scripts.cli.measuring.measured_run import _plan
 from scripts.cli.measuring.request import BackendName, ProfileRequest, ReferenceRequest, ServerRequest
+from tests.support.paths import ROOT
 
 RUN = CliRunner()
 
@@ -75,6 +76,23 @@ def test_a_kernel_of_a_gpu_is_refused_where_there_is_none(
         ),
         (["--endpoint", "http://127.0.0.1:9", "--api-key-file", "none", "--out", "x"], "--api-key-file"),
         (["--endpoint", "http://me:word@127.0.0.1:9", "--out", "x"], "--api-key-env"),
+        (["--endpoint", "http://127.0.0.1:9", "--backend", "torch", "--out", "x"], "leave one out"),
+        (
+            ["--endpoint", "http://127.0.0.1:9", "--faults", "--out", "x"],
+            "--faults: expected kernels that run",
+        ),
+        (["--condition", "a=http://127.0.0.1:9", "--out", "x"], "--condition: expected --endpoint beside it"),
+        (["--dtype", "float16", "--out", "x"], "--dtype: expected --endpoint beside it"),
+        (["--step-sequences", "4", "--out", "x"], "--step-sequences: expected --endpoint beside it"),
+        (["--reference-model", "m", "--out", "x"], "--reference-model: expected --reference-endpoint beside"),
+        (
+            ["--reference-endpoint", "http://127.0.0.1:9", "--device-map", "auto", "--out", "x"],
+            "--device-map: expected a reference on this machine",
+        ),
+        (
+            ["--endpoint", "http://127.0.0.1:9", "--api-key-env", "A", "--api-key-file", "b", "--out", "x"],
+            "expected one key, got A and b",
+        ),
         ([], "--out"),
     ],
 )
@@ -83,9 +101,9 @@ def test_bad_input_ends_with_exit_code_two_and_writes_no_profile(
 ) -> None:
     """A wrong option is named, the exit code is 2, and no profile is left behind."""
     monkeypatch.chdir(tmp_path)
-    result = RUN.invoke(app, ["profile", "--backend", "vllm", *words])
+    result = RUN.invoke(app, ["profile", *words])
     assert result.exit_code == 2, result.output
-    assert said in result.output
+    assert said in " ".join(result.output.replace("│", " ").split())
     assert not list(tmp_path.rglob("*.yaml"))
 
 
@@ -137,6 +155,21 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["profile", "table", str(tmp_path)])
     assert result.exit_code == 2
     assert "a folder with profiles" in result.output
+
+
+def test_the_table_shows_conditions_where_they_are_asked_for(tmp_path: Path) -> None:
+    """A row per slice of the healthy kernel; with --conditions of every measured condition as well."""
+    (tmp_path / "bf16.yaml").write_text((ROOT / "contracts/library/profiles/bf16.yaml").read_text())
+    rows = {
+        words: [line.split("|")[3].strip() for line in RUN.invoke(app, list(words)).stdout.splitlines()[2:]]
+        for words in (
+            ("profile", "table", str(tmp_path)),
+            ("profile", "table", str(tmp_path), "--conditions"),
+        )
+    }
+    healthy, every = rows.values()
+    assert set(healthy) == {"healthy"}
+    assert every.count("healthy") == every.count("requantise-w4") == len(healthy)
 
 
 def test_a_named_dose_is_measured_alone(tmp_path: Path) -> None:

@@ -1,15 +1,18 @@
-"""How long E5 will take, said before it begins."""
+"""What E5 says on a terminal: how long it will take, and its tables."""
 
 from __future__ import annotations
 
+import io
 from itertools import count
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from scripts.e5.run import terminal, trial
 from scripts.e5.run.experiment import Options, plan_run
 from scripts.e5.run.trial import estimated_s
+from scripts.output import TABLE_WIDTH
 from tests.support.fleets.e5_world import write_suite
 
 
@@ -31,3 +34,18 @@ def test_the_work_of_all_jobs_is_told_from_short_trials(
     monkeypatch.setattr(terminal, "estimated_s", lambda jobs, workers: 600.0)
     terminal._say_duration(plan, options)
     assert "this will take about 10 minutes" in capsys.readouterr().err
+
+
+def test_no_number_of_harm_is_cut_however_long_a_name() -> None:
+    """Names are folded where the table is wider than the page; points and limits stand whole."""
+    row = {"scenario": "blue-requantise-w3-one-replica", "mean": -71.43, "limit": -35.92}
+    harm = {
+        "to": "fixed-bare",
+        "note": "",
+        "policies": {"learned:artefact=a-policy-of-our-own.yaml": {"worst": {"useful": row, "failed": row}}},
+    }
+    page = io.StringIO()
+    terminal._print_harm(Console(width=TABLE_WIDTH, file=page), harm)
+    printed = page.getvalue()
+    assert printed.count("-71.43") == printed.count("-35.92") == 2
+    assert "…" not in printed
