@@ -1,4 +1,4 @@
-"""Who proposes: fixed, breaker, threshold, hysteresis. A policy is pure; its memory is named arrays.
+"""Routing policies: rules, a linear program, learned ones; training and certificates. All are pure functions.
 
 May use `controller` and `contracts`; knows no world.
 """

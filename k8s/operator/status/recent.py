@@ -1,4 +1,4 @@
-"""The newest decisions of a policy, a few words each: for the status, where whoever may read it finds them.
+"""The newest decisions of a policy, a few words each, for its status.
 
 The evidence stands in the decision log; these are its headlines, and need no right to reach into a pod.
 """
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.options import ControllerSetup
-from live.control.journal import turn_lines
+from live.control.journal import turn_texts
 from live.control.loop import Turn
 
 #: Decisions that are kept, and characters of each.
@@ -42,9 +42,9 @@ class RecentDecisions:
         rotated = decision.quarantined[0] != turn.before.quarantined[0]
         if not (bool(decision.moved[0]) or bool(rotated.any())):
             return
-        told = "\n".join(turn_lines(turn, setup)) or "weights or rotation changed"
+        message = "\n".join(turn_texts(turn, setup)) or "weights or rotation changed"
         at = datetime.fromtimestamp(turn.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._found.appendleft(RecentDecision(at=at, told=told[:MOST_CHARACTERS]))
+        self._found.appendleft(RecentDecision(at=at, told=message[:MOST_CHARACTERS]))
 
     def go_on(self, status: Mapping[str, Any]) -> None:
         """Take over what a leader before wrote into ``status``, where nothing is known yet."""
