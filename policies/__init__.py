@@ -1,6 +1,6 @@
-"""Routing policies: rules, a linear program, learned ones; training and certificates. All are pure functions.
+"""Routing policies: rules, a linear program, learned ones, and their training and certificates.
 
-May use `controller` and `contracts`; knows no world.
+A policy is pure; its memory is named arrays. May use `controller` and `contracts`; knows no world.
 """
 
 import os

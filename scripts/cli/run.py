@@ -116,7 +116,7 @@ def run(asked: RunRequest) -> None:
         return
     with ExitStack() as stack:
         stop = stack.enter_context(clocks.stopped_by_signals())
-        typer.echo("asking the reference, reading what is kept", err=True)
+        typer.echo("reading stored reference answers, or asking the reference server", err=True)
         one = stack.enter_context(_assembled(asked))
         controller = one.controller
         prober = one.prober

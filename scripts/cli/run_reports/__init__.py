@@ -1,1 +1,1 @@
-"""What commands that tell of a run share: decision logs, explanations, bundles, summaries."""
+"""What commands that report on a run share: decision logs, explanations, bundles, summaries."""
