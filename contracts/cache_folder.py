@@ -1,4 +1,4 @@
-"""Where compiled code is kept. Standard library only: who asks need not have a working numba."""
+"""Where compiled code is kept. Standard library only: it works where numba does not import."""
 
 from __future__ import annotations
 

@@ -60,6 +60,13 @@ class DocumentError(SelvageError):
         super().__init__("\n".join(str(problem) for problem in problems))
 
 
+def refusal(
+    place: object, expected: str, actual: str, next_step: str, *, path: str = "", line: int = 0
+) -> DocumentError:
+    """The error with one problem. place: the file, or what stands for one: a command, an option, a server."""
+    return DocumentError([Problem(str(place), line, path, expected, actual, next_step)])
+
+
 class MissingPartError(SelvageError):
     """An optional part is absent; the message names the command that provides it."""
 

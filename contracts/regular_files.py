@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 
 MIB = 2**20
 #: Most bytes of a file, by what it holds.
@@ -64,9 +64,9 @@ def read_regular(
         with open_regular(path) as stream:
             content = stream.read(most_bytes + 1)
     except OSError as error:
-        raise _refused(path, "a readable file", error.strerror or str(error), next_step) from None
+        raise refusal(path, "a readable file", error.strerror or str(error), next_step) from None
     if len(content) > most_bytes:
-        raise _refused(path, f"at most {most_bytes} bytes", "more", "is this the right file?")
+        raise refusal(path, f"at most {most_bytes} bytes", "more", "is this the right file?")
     return content
 
 
@@ -92,11 +92,9 @@ def text_of(content: bytes, path: Path | str, next_step: str = "") -> str:
         at, found = error.start, f"byte 0x{content[error.start]:02x}"
     if at >= 0:
         utf16 = content.startswith(_UTF16) or content[:4].count(b"\0") == 2
-        told = "UTF-16" if utf16 else f"{found} at offset {at}"
+        message = "UTF-16" if utf16 else f"{found} at offset {at}"
         line = content.count(b"\n", 0, at) + 1
-        raise DocumentError(
-            [Problem(str(path), line, "", "UTF-8 text", told, next_step or "save it as UTF-8")]
-        ) from None
+        raise refusal(path, "UTF-8 text", message, next_step or "save it as UTF-8", line=line) from None
     return text if "\n" in text else text.replace("\r", "\n")
 
 
@@ -114,10 +112,6 @@ def refuse_inflated(archive: zipfile.ZipFile, most_bytes: int = UNPACKED_BYTES) 
     told = sum(entry.file_size for entry in archive.infolist())
     if told > most_bytes:
         raise ValueError(f"archive unpacks to {told} bytes; at most {most_bytes} are read")
-
-
-def _refused(path: Path | str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(str(path), 0, "", expected, actual, next_step)])
 
 
 def lines_of(text: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ class ControllerState:
     quarantined_at_s: NDArray[np.float64]  # [B, R]
     quarantines: NDArray[np.int64]  # [B, R], times so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
-    fails_more: NDArray[np.float64]  # [B, R, 3], evidence to fail more than its kernel: ``failing_more``
+    fails_more: NDArray[np.float64]  # [B, R, 3], evidence to fail more than its kernel: ``whose_failures``
     needed: NDArray[np.bool_]  # [B, R], fails requests or is late, and cannot be spared: ``judge.sparing``
     well_since_at_s: NDArray[np.float64]  # [B, R], up and not unhealthy; inf: it is not (``judge.relapse``)
     was_well_s: NDArray[np.float64]  # [B, R], how long it was so the last time, where that was short, else 0

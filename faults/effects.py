@@ -44,7 +44,7 @@ class ReplicaEffect:
     crashed: bool = False
     """The process is gone until it is restarted."""
     kv_held_ratio: float = 0.0
-    """Share of the KV blocks that nobody can allocate."""
+    """Share of the KV blocks that cannot be allocated."""
     http_error_ratio: float = 0.0
     """Share of the requests answered with HTTP 5xx."""
     http_latency_ms: float = 0.0

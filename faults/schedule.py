@@ -1,4 +1,4 @@
-"""When faults act, and whom of those that they select: shapes in time, and shares of replicas.
+"""When faults act, and on which of the replicas that they select: shapes in time, and shares of replicas.
 
 A plan names the replicas it hits, so a fault on a kernel, a replica, a zone or several kernels is the same
 thing here; simulated, live and cluster drills strike by one rule. Shapes are expanded into exactly timed

@@ -1,4 +1,4 @@
-"""Whom we may call, by scheme, host and port of a URL, and whose certificates are believed."""
+"""Origins that may be called (scheme, host and port of a URL), and the certificates that are trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edges of the live world: who serves, what the gateway counted, and who can cut requests loose.
+"""The ports of the live world: discovery of servers, the gateway's counts, resets of streams, shares.
 
 Telemetry, prober and drills are written against these; a fleet of this machine (``live.fleet``), servers that
 somebody else started, and tests implement them. Routing itself is ``controller.ports.RouteActuator``.
@@ -122,14 +122,14 @@ class GatewayStatistics(Protocol):
 
 
 class StreamReset(Protocol):
-    """Who can cut a hung replica's open requests loose."""
+    """Ends the open requests of a hung replica."""
 
     def reset(self, replica: str) -> None:
         """End every open request at ``replica``; unanswered ones are tried elsewhere. Raises LiveError."""
 
 
 class ReplicaShares(Protocol):
-    """Who can give replicas that come back a part of their traffic."""
+    """Gives replicas that come back a part of their traffic."""
 
     def admit(self, shares: Mapping[str, float]) -> None:
         """From the next plan on: 0..1 of what a whole replica gets; who is not named is whole."""

@@ -1,6 +1,6 @@
-"""Who proposes: fixed, breaker, threshold, hysteresis. A policy is pure; its memory is named arrays.
+"""Routing policies: rules, a linear program, learned ones, and their training and certificates.
 
-May use `controller` and `contracts`; knows no world.
+A policy is pure; its memory is named arrays. May use `controller` and `contracts`; knows no world.
 """
 
 import os

@@ -15,7 +15,7 @@ from pathlib import Path
 from contracts.compiled.meta import compile_meta
 from contracts.documents import MetaContract, PolicyArtifact, RoutePolicy
 from contracts.documents.artifact import Certificate
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, load_as, read_text
 from contracts.loading.uris import PACKAGE_PREFIX, read_pinned, resolve_uri
@@ -33,7 +33,7 @@ from policies.certify.coverage import Facts, fleet_facts, outside, unknown
 from policies.certify.signature import refuse_unsigned
 from policies.registry import make_configuration, make_policy
 from policies.rules.fixed import KnownGoodPolicy
-from policies.supervised import under
+from policies.supervised import supervised_setup
 
 #: Where the certificate of a baseline lies, beside the meta-contract that names it.
 CERTIFICATE = "policies/{baseline}-certificate.json"
@@ -62,14 +62,14 @@ def route_setup(
             _configuration_text(document, file, "artefact" not in lacking), fleet
         )
     except ValueError as error:
-        raise _refused(file, "policy", "a policy", str(error), "e.g. hysteresis") from None
+        raise _refusal(file, "policy", "a policy", str(error), "e.g. hysteresis") from None
     limited = replace(
         configuration,
         options=replace(configuration.options, limits=ShieldLimits.of(spec.shield)),
         hang_timeouts=spec.hang_timeouts,
         own_clocks=spec.own_clocks or "certified",
     )
-    setup = under(compile_meta(meta), limited)
+    setup = supervised_setup(compile_meta(meta), limited)
     return setup if spec.mode != "enforce" else _covered(setup, document, file, load_ratio)
 
 
@@ -211,11 +211,11 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> Certificate |
     place = file.parent / CERTIFICATE.format(baseline=baseline)
     next_step = f"selvage policy certify {baseline} --meta {file} --out {place}"
     if not place.is_file():
-        raise _refused(str(file), "baseline", f"its certificate, {place}", "none", next_step)
+        raise _refusal(str(file), "baseline", f"its certificate, {place}", "none", next_step)
     found = load_certificate(read_text(place), str(place))
     if found.subject_sha256 != builtin_sha256(baseline):
         expected = f"subject_sha256 {builtin_sha256(baseline)}, of {baseline} as it is set today"
-        raise _refused(str(place), "subject_sha256", expected, found.subject_sha256, next_step)
+        raise _refusal(str(place), "subject_sha256", expected, found.subject_sha256, next_step)
     _refuse_failing(found, baseline, place)
     refuse_unless_passing(found, meta, str(place), file)
     return found
@@ -233,7 +233,7 @@ def _refuse_failing(found: Certificate, baseline: str, place: Path) -> None:
         "certify the policy under that one"
     )
     actual = f"failed: {', '.join(failed) or 'the suite as a whole'}"
-    raise _refused(str(place), "passed", expected, actual, hint)
+    raise _refusal(str(place), "passed", expected, actual, hint)
 
 
 def _check_artefact(document: RoutePolicy, file: str) -> None:
@@ -243,7 +243,7 @@ def _check_artefact(document: RoutePolicy, file: str) -> None:
         expected = "a manifest" if name in TRAINED else f"nothing, as {name!r} is built in"
         actual = "nothing" if artefact is None else artefact.uri
         hint = f"policy {' or '.join(TRAINED)} and artifact go together"
-        raise _refused(file, "artifact", expected, actual, hint)
+        raise _refusal(file, "artifact", expected, actual, hint)
     if artefact is not None:
         read_pinned(artefact, file)
         found = drives_as(load_as(PolicyArtifact, resolve_uri(artefact.uri, file)))
@@ -262,7 +262,7 @@ def _refuse_unsigned(document: RoutePolicy, file: str) -> None:
         held = place.parent / CERTIFICATE.format(baseline=meta.spec.baseline)
         asked += [] if meta.spec.baseline == KnownGoodPolicy().policy_id else [held]
     if not asked:
-        raise _refused(
+        raise _refusal(
             file, "signed_by", "an artifact, or a meta-contract of its own", "neither", "leave it out"
         )
     for one in asked:
@@ -283,8 +283,8 @@ def _configuration_text(document: RoutePolicy, file: str, certified: bool) -> st
 
 def _expect(file: str, key: str, expected: str, actual: str, next_step: str) -> None:
     if expected != actual:
-        raise _refused(file, key, expected, actual, next_step)
+        raise _refusal(file, key, expected, actual, next_step)
 
 
-def _refused(file: str, key: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(file, 0, f"spec.{key}", expected, actual, next_step)])
+def _refusal(file: str, key: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal(file, expected, actual, next_step, path=f"spec.{key}")

@@ -36,7 +36,7 @@ def load_meta(uri: str, asked_by: str) -> tuple[MetaContract, Path]:
     return load_as(MetaContract, place), place
 
 
-def kept_by(uri: str, spec: str, setup: ControllerSetup, asked_by: str) -> ControllerSetup:
+def supervised_by_uri(uri: str, spec: str, setup: ControllerSetup, asked_by: str) -> ControllerSetup:
     """``setup``, in which the configuration ``spec`` runs, under the meta-contract at ``uri``, which the
     command ``asked_by`` was given; "": nobody watches it, as where nothing is asked.
 
@@ -46,7 +46,7 @@ def kept_by(uri: str, spec: str, setup: ControllerSetup, asked_by: str) -> Contr
         return setup
     meta, _ = load_meta(uri, asked_by)
     refuse_other_artefact(spec, meta, uri)
-    return under(compile_meta(meta), setup)
+    return supervised_setup(compile_meta(meta), setup)
 
 
 def meta_sha256(uri: str) -> str | None:
@@ -76,12 +76,12 @@ def refuse_other_artefact(spec: str, meta: MetaContract, asked: str) -> None:
 
 
 def _artefact(spec: str) -> Artefact | None:
-    """The artefact that ``spec`` names, certified or not; None for whoever has none."""
+    """The artefact that ``spec`` names, certified or not; None where it names none."""
     name, values = parse_spec(spec)
     uri = str(values.get("artefact", ""))
     if name not in TRAINED or values.get("onnx") or not (uri or name == LEARNED):
         return None
-    # Only who runs a trained policy needs onnxruntime.
+    # Only a trained policy needs onnxruntime.
     from contracts.loading.shipped import SHIPPED_ARTEFACT
     from policies.certify.artifact_files import load_artefact
 
@@ -95,18 +95,20 @@ def baseline_of(meta: CompiledMeta, fleet: FleetSetup) -> Policy:
     return make_policy(meta.baseline, fleet)
 
 
-def under(meta: CompiledMeta, setup: ControllerSetup, *, watch_only: bool = False) -> ControllerSetup:
+def supervised_setup(
+    meta: CompiledMeta, setup: ControllerSetup, *, watch_only: bool = False
+) -> ControllerSetup:
     """``setup`` with its policy kept by ``meta``; ``watch_only`` counts and demotes nobody.
 
     Of the shield's limits and the meta-contract's the stricter hold. The baseline stands on the evidence
-    that the configuration's own detector gives: who proposes is exchanged, not who looks.
+    that the configuration's own detector gives: the policy is exchanged, not the detector.
     """
-    options = replace(setup.options, limits=stricter(setup.options.limits, meta))
+    options = replace(setup.options, limits=stricter_limits(setup.options.limits, meta))
     baseline = baseline_of(meta, setup.fleet)
     return replace(setup, options=options, meta=meta, baseline=baseline, watch_only=watch_only)
 
 
-def stricter(limits: ShieldLimits, meta: CompiledMeta) -> ShieldLimits:
+def stricter_limits(limits: ShieldLimits, meta: CompiledMeta) -> ShieldLimits:
     """``limits`` where they are stricter than what ``meta`` asks for online, else what it asks for."""
     most = min(limits.canary_most_ratio, meta.most("new_kernel_traffic_ratio"))
     return replace(

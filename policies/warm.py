@@ -30,7 +30,7 @@ from controller.state import ControllerState
 from policies.learned.choosing import Chooser
 from policies.registry import BASELINES, make_configuration
 from policies.rules.fixed import KnownGoodPolicy
-from policies.supervised import shipped_meta, under
+from policies.supervised import shipped_meta, supervised_setup
 from policies.synthetic_fleet import METRICS, synthetic_fleet, synthetic_telemetry
 
 Turn = Callable[[ControllerState, FleetTelemetry, ControllerSetup], ControllerState]
@@ -108,7 +108,7 @@ def _warm_usual(batch: int) -> None:
 
 
 def _warm_return() -> None:
-    """Who gives what was certified again, where repeats are exact, or what was seen in health, where nothing
+    """Recovery by certified values, where repeats are exact, or by values seen in health, where nothing
     is certified; no alarm of two ticks is asked.
     """
     some_within(np.zeros((1, 1, 1), dtype=np.bool_))
@@ -155,10 +155,10 @@ def _setup(name: str) -> ControllerSetup:
     if name == "learned":
         return replace(make_configuration("sequential", fleet), policy=_Staying(chooser=_chooser(fleet)))
     if name == "meta":
-        return under(shipped_meta(), make_configuration("threshold", fleet))
+        return supervised_setup(shipped_meta(), make_configuration("threshold", fleet))
     if name == "supervised":
         meta = replace(shipped_meta(), baseline=KnownGoodPolicy().policy_id)
-        return under(meta, make_configuration("shield-alone", fleet))
+        return supervised_setup(meta, make_configuration("shield-alone", fleet))
     return make_configuration(name, fleet)
 
 

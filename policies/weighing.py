@@ -25,7 +25,7 @@ Weigh = Callable[[Observation, Settings], ArrayLike]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeighingPolicy:
-    """Weights by ``weigh``; nothing shed, nobody ejected."""
+    """Weights by ``weigh``; nothing shed, no replica ejected."""
 
     policy_id: str
     weigh: Weigh

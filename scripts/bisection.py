@@ -11,7 +11,7 @@ TOLERANCE = 0.002
 LEAST_RPS, MOST_RPS = 0.05, 1e4
 
 
-def highest(good: Callable[[float], bool], guess: float, tolerance: float = TOLERANCE) -> float:
+def bisect_highest(good: Callable[[float], bool], guess: float, tolerance: float = TOLERANCE) -> float:
     """Highest rate that is ``good``, to ``tolerance``, by doubling or halving ``guess`` and bisection."""
     low = high = float(guess)
     while low > LEAST_RPS and not good(low):

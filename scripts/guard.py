@@ -1,6 +1,6 @@
-"""The outermost net of the command line: whatever happens, one line and an exit code with one meaning.
+"""The outermost handler of the command line: every failure ends in one line and a documented exit code.
 
-An exception that nobody foresaw is a bug: exit code 70, one line, and a crash report with the traceback.
+An unforeseen exception is a bug: exit code 70, one line, and a crash report with the traceback.
 TERM and HUP end a run as Ctrl-C does, and the exit code says which: 128 and the signal's number. A second one
 ends it at once. Standard output that cannot be written is bad input (2); a reader that went away ends the run
 as SIGPIPE would (141). Long work asks to be stopped after its running step (``stoppable``), so that what it
@@ -100,7 +100,7 @@ class _Signals:
         raise Interrupted(number)
 
 
-def guarded(run: Callable[[], None]) -> int:
+def run_guarded(run: Callable[[], None]) -> int:
     """Exit code of ``run``, which may raise anything; see the module."""
     signals = _Signals()
     signals.install()

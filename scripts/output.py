@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import is_stream, json_text, write_pinned
 
 #: Least width of a printed table where no terminal says its own.
@@ -27,7 +27,7 @@ def ready_folder(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise _refused(folder, "a folder that can be written", error) from None
+        raise _refusal(folder, "a folder that can be written", error) from None
 
 
 def ready_file(path: Path) -> None:
@@ -40,9 +40,9 @@ def ready_file(path: Path) -> None:
     try:
         ready_folder(_behind_links(path).parent)
     except OSError as error:
-        raise _refused(path, "a writable file", error) from None
+        raise _refusal(path, "a writable file", error) from None
     if path.is_dir():
-        raise _refused(path, "a writable file", IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        raise _refusal(path, "a writable file", IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -61,7 +61,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         else:
             write_pinned(_behind_links(path), content)
     except OSError as error:
-        raise _refused(path, "a writable file", error) from None
+        raise _refusal(path, "a writable file", error) from None
 
 
 def _behind_links(path: Path) -> Path:
@@ -77,10 +77,8 @@ def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
     write_whole(path, f"{json_text(value, indent=indent)}\n")
 
 
-def _refused(path: Path, expected: str, error: OSError) -> DocumentError:
-    return DocumentError(
-        [Problem(str(path), 0, "", expected, error.strerror or str(error), "name another place")]
-    )
+def _refusal(path: Path, expected: str, error: OSError) -> DocumentError:
+    return refusal(path, expected, error.strerror or str(error), "name another place")
 
 
 def fill(page: Path, tables: Mapping[str, list[str]]) -> None:
@@ -95,8 +93,7 @@ def filled(text: str, name: str, body: str, page: str) -> str:
     """``text`` with ``body`` between the marks of ``name``; ``page``: what an error calls it."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:
-        problem = Problem(page, 0, "", f"one {begin} and one {end}", "something else", "put them back")
-        raise DocumentError([problem])
+        raise refusal(page, f"one {begin} and one {end}", "something else", "put them back")
     before, rest = text.split(begin)
     return f"{before}{begin}\n{body}\n{end}{rest.split(end)[1]}"
 

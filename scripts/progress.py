@@ -56,7 +56,7 @@ class ProgressLine:
 
 
 @contextmanager
-def told(text: str, total: float) -> Iterator[ProgressLine]:
+def show_progress(text: str, total: float) -> Iterator[ProgressLine]:
     """Progress for the time of a ``with`` block."""
     state = ProgressLine(text, total)
     with _Bar(state) if sys.stderr.isatty() else _Lines(state):

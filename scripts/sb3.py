@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.errors import DocumentError, MissingPartError, refusal
 from contracts.regular_files import ARCHIVE_BYTES, read_regular, refuse_inflated
 from policies.learned.dense_graph import ACTIVATIONS, DenseNetwork, dense_bytes
 
@@ -29,13 +29,13 @@ Weights = Mapping[str, NDArray[np.float32]]
 def bytes_of_zip(path: Path) -> bytes:
     """The ONNX file of the policy saved in ``path``; DocumentError for what is not understood."""
     plain, content = _members(path)
-    told, weights = _told(plain, str(path)), _weights(content, path)
+    told, weights = _saved_data(plain, str(path)), _weights(content, path)
     return _bytes(weights, _activation(told, str(path)), str(path))
 
 
 def seed_of_zip(path: Path) -> int | None:
     """The seed that the policy saved in ``path`` was trained with; None where it says none."""
-    told = _told(_members(path)[0], str(path)).get("seed")
+    told = _saved_data(_members(path)[0], str(path)).get("seed")
     return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
 
@@ -47,17 +47,17 @@ def _members(path: Path) -> tuple[bytes, bytes]:
             refuse_inflated(archive)
             return archive.read("data"), archive.read("policy.pth")
     except Exception as error:  # a damaged archive makes zipfile's parsers raise almost anything
-        raise _refused(str(path), "a zip of Stable-Baselines3's save()", f"{error}"[:200]) from None
+        raise _refusal(str(path), "a zip of Stable-Baselines3's save()", f"{error}"[:200]) from None
 
 
-def _told(plain: bytes, place: str) -> Mapping[str, Any]:
+def _saved_data(plain: bytes, place: str) -> Mapping[str, Any]:
     """What the zip says of itself."""
     try:
         told = json.loads(plain)
     except (ValueError, RecursionError) as error:
-        raise _refused(place, "JSON in the zip's data", f"{error}"[:200]) from None
+        raise _refusal(place, "JSON in the zip's data", f"{error}"[:200]) from None
     if not isinstance(told, dict):
-        raise _refused(place, "a JSON object in the zip's data", type(told).__name__)
+        raise _refusal(place, "a JSON object in the zip's data", type(told).__name__)
     return told
 
 
@@ -74,12 +74,12 @@ def _bytes(weights: Weights, activation: str, place: str) -> bytes:
     names = [*(f"mlp_extractor.policy_net.{number}" for number in numbers), "action_net"]
     foreign = [name for name in weights if name.startswith(("features_extractor.", "pi_features_extractor."))]
     if foreign:
-        raise _refused(place, "dense layers on the plain observation", f"{foreign[0]} besides")
+        raise _refusal(place, "dense layers on the plain observation", f"{foreign[0]} besides")
     try:
         layers = tuple((weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names)
         return dense_bytes(DenseNetwork(layers=layers, activation=activation))
     except (KeyError, ValueError) as error:
-        raise _refused(place, "an actor-critic policy of dense layers (MlpPolicy)", str(error)) from None
+        raise _refusal(place, "an actor-critic policy of dense layers (MlpPolicy)", str(error)) from None
 
 
 def _weights(content: bytes, path: Path) -> Weights:
@@ -95,7 +95,7 @@ def _weights(content: bytes, path: Path) -> Weights:
         return {str(name): value.numpy() for name, value in state.items()}
     except Exception as error:  # the loader of plain arrays refuses code in several ways
         told = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise _refused(str(path), "weights that are plain arrays", told) from None
+        raise _refusal(str(path), "weights that are plain arrays", told) from None
 
 
 def _refuse_stretched(tensors: list[Any], most_bytes: int) -> None:
@@ -107,10 +107,10 @@ def _refuse_stretched(tensors: list[Any], most_bytes: int) -> None:
 def _activation(told: Mapping[str, Any], place: str) -> str:
     """The activation between the layers: as saved, else the library's own, tanh."""
     if told.get("use_sde"):
-        raise _refused(place, "a policy without state-dependent exploration", "use_sde")
+        raise _refusal(place, "a policy without state-dependent exploration", "use_sde")
     given_kwargs = told.get("policy_kwargs") or {}
     if not isinstance(given_kwargs, dict):
-        raise _refused(place, "policy_kwargs that are an object", type(given_kwargs).__name__)
+        raise _refusal(place, "policy_kwargs that are an object", type(given_kwargs).__name__)
     given = str(given_kwargs.get("activation_fn", "Tanh"))
     return _known(re.sub(r"\W+$", "", given).rpartition(".")[2], place)
 
@@ -118,9 +118,9 @@ def _activation(told: Mapping[str, Any], place: str) -> str:
 def _known(name: str, place: str) -> str:
     found = {one.lower(): one for one in ACTIVATIONS}.get(name.lower())
     if found is None:
-        raise _refused(place, f"an activation of {', '.join(ACTIVATIONS)}", name)
+        raise _refusal(place, f"an activation of {', '.join(ACTIVATIONS)}", name)
     return found
 
 
-def _refused(place: str, expected: str, actual: str) -> DocumentError:
-    return DocumentError([Problem(place, 0, "", expected, actual, "see docs/extending.md")])
+def _refusal(place: str, expected: str, actual: str) -> DocumentError:
+    return refusal(place, expected, actual, "see docs/extending.md")

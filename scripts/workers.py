@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from contracts.errors import DocumentError, LostWorkerError, MissingPartError, Problem
+from contracts.errors import LostWorkerError, MissingPartError, refusal
 from scripts.guard import die_with
 
 Task = TypeVar("Task")
@@ -48,7 +48,7 @@ class Workers:
 
 
 class Runner:
-    """Runs jobs on the workers that ``opened`` started."""
+    """Runs jobs on the workers that ``open_workers`` started."""
 
     def __init__(self, parallel: Any = None) -> None:
         """parallel: joblib's; None runs here."""
@@ -96,7 +96,7 @@ def _call(work: Callable[[Task], Result], place: int, task: Task) -> tuple[int, 
 
 
 @contextmanager
-def opened(workers: Workers, threads: int | None = None) -> Iterator[Run]:
+def open_workers(workers: Workers, threads: int | None = None) -> Iterator[Run]:
     """Workers for the time of a ``with`` block; none where everything runs in this process.
 
     threads: of numerical libraries in each worker, where the back end can say so.
@@ -129,7 +129,7 @@ def _end() -> None:
 def refuse_unknown(backend: str, command: str) -> None:
     """DocumentError unless ``--backend`` of ``command`` is one of ``BACKENDS``."""
     if backend not in BACKENDS:
-        raise DocumentError([Problem(command, 0, "--backend", "loky or ray", repr(backend), "try loky")])
+        raise refusal(command, "loky or ray", repr(backend), "try loky", path="--backend")
 
 
 def _begin(parent: int) -> None:

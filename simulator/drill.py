@@ -138,8 +138,8 @@ class SimulatedTarget:
             others = tuple(one for one in self._plan.strikes if one.fault.name != name)
             self._without[name] = self._simulated(others)
         differ = _differing(self.record(), truncate(self._without[name], self._now_s))
-        told = f"differs from the episode without it in {', '.join(differ)}" if differ else "no difference"
-        return Proof(happened=bool(differ), evidence=told)
+        message = f"differs from the episode without it in {', '.join(differ)}" if differ else "no difference"
+        return Proof(happened=bool(differ), evidence=message)
 
     def inject(self, strike: Strike) -> None:
         """It is in the episode already."""

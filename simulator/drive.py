@@ -1,4 +1,4 @@
-"""Who drives a simulated fleet: a small protocol, and the project's own controller behind it.
+"""What drives a simulated fleet: a small protocol, and the project's controller behind it.
 
 The simulator hands over telemetry and takes a plan. It never looks into a policy.
 """

@@ -26,7 +26,7 @@ from simulator.lives import ReplicaLives
 from simulator.parts import FleetParts, Steps
 from simulator.telemetry.probes import SimulatedProbes
 from simulator.telemetry.scrapes import Latencies, Telemetry
-from simulator.truth.recorder import Keeper, TruthRecorder
+from simulator.truth.recorder import TruthListener, TruthRecorder
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.disturbances import COLD_START_S
@@ -80,7 +80,7 @@ class FleetSimulation:
         seeds: list[int],
         *,
         each: Sequence[CompiledScenario] | None = None,
-        keeper: Keeper | None = None,
+        keeper: TruthListener | None = None,
         engine: FleetEngine | None = None,
         reuse: bool = False,
     ) -> None:

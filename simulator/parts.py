@@ -13,7 +13,7 @@ from simulator.engine.api import FleetEngine
 from simulator.engine.gauges import Gauges
 from simulator.telemetry.probes import SimulatedProbes
 from simulator.telemetry.scrapes import Telemetry
-from simulator.truth.recorder import Keeper
+from simulator.truth.recorder import TruthListener
 from simulator.world.board import ReplicaBoard
 
 Steps = Generator[simpy.Event, None, None]
@@ -30,7 +30,7 @@ class FleetParts:
     board: ReplicaBoard
     probes: SimulatedProbes
     telemetry: Telemetry
-    keeper: Keeper
+    keeper: TruthListener
     """Is told the truth."""
     tick: int
     """The control interval that runs."""

@@ -164,15 +164,15 @@ def _reason(able: tuple[CandidateSource, ...], observed: float, beyond: bool, to
     advice = "suspect corrupted weights, a wrong checkpoint or a fault"
     unknown = [each.source.source for each in able if each.source.unknown]
     if unknown:
-        told = ", ".join(unknown)
-        return f"{prefix}unknown: the fingerprint does not say enough to blame or exclude {told}"
+        message = ", ".join(unknown)
+        return f"{prefix}unknown: the fingerprint does not say enough to blame or exclude {message}"
     if _plausible(able, observed, beyond):
         return f"{prefix}{able[0].source.source} alone could explain it: {able[0].source.detail}"
     if able:
         likely = max(each.scaled or 0.0 for each in able)
         name = able[0].source.source
-        told = f"the bound of {name} allows it, but at the certified scale it gives {likely:.2g}"
-        return f"{prefix}{told}: {advice}"
+        message = f"the bound of {name} allows it, but at the certified scale it gives {likely:.2g}"
+        return f"{prefix}{message}: {advice}"
     if together:
         return f"{prefix}no source alone could explain it; all together could"
     return f"{prefix}no known source could explain it: {advice}"

@@ -28,7 +28,7 @@ from enum import Enum, StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.assess.gate import GateOutcome, Waiver, outcome_of, overall, refuse_strange
+from contracts.assess.gate import GateOutcome, Waiver, outcome_of, overall, refuse_unknown_waivers
 from contracts.assess.limits import ConfidenceLimits
 from contracts.assess.observations import EvidencePart, Observations, UnreadableValues
 from contracts.assess.verdicts import (
@@ -120,7 +120,7 @@ def evaluate(
     waivers: what may stay undecided. Raises DocumentError for one that names nothing of the contract.
     """
     names = [slice_.name for slice_ in contract.spec.slices]
-    refuse_strange(waivers, [clause.id for clause in contract.spec.clauses], names)
+    refuse_unknown_waivers(waivers, [clause.id for clause in contract.spec.clauses], names)
     compiled = compile_contract(contract, _layout(contract, observations))
     cases = _Cases(
         contract=contract,
@@ -227,7 +227,7 @@ def _terms(cases: _Cases, index: int) -> ClauseTerms:
 
 
 class _SeenAs(Enum):
-    """Whose observations speak of a slice: its own; of a default slice, those of slices that the contract
+    """Which observations count for a slice: its own; of a default slice, those of slices that the contract
     does not name, which are its traffic; or those of others, which can prove a violation and nothing else.
     """
 

@@ -14,7 +14,7 @@ from contracts.assess.register import RecordedVerdict, VerdictSource
 from contracts.assess.samples import load_samples
 from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, Problem, refusal
 from contracts.loading.loader import document_sha256
 from contracts.loading.untrusted import json_of
 from contracts.loading.uris import resolve_uri
@@ -61,7 +61,7 @@ def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> 
     if "verdict" not in found:
         if not claimed:
             hint = "name the output of evaluate --json, or say --verdict"
-            raise DocumentError([Problem(str(file), 0, "", "JSON with a verdict", "none", hint)])
+            raise refusal(file, "JSON with a verdict", "none", hint)
         return SourcedVerdict(verdict=_verdict(claimed, "--verdict"), source="claimed", sha256=sha256)
     _refuse_other_terms(found, build, file, claimed)
     verdict = _verdict(str(found["verdict"]), str(file))
@@ -84,7 +84,7 @@ def _verdict(text: str, where: str) -> RecordedVerdict:
             known: RecordedVerdict = verdict
             return known
     expected = " or ".join(get_args(RecordedVerdict))
-    raise DocumentError([Problem(where, 0, "", expected, repr(text)[:80], "copy it from evaluate")])
+    raise refusal(where, expected, repr(text)[:80], "copy it from evaluate")
 
 
 def _refuse_other_terms(found: dict[str, Any], build: Build, file: Path, claimed: str) -> None:
@@ -124,9 +124,7 @@ def _refuse_other_result(found: dict[str, Any], build: Build, file: Path) -> Non
     )
     if str(again.verdict) != found["verdict"]:
         actual = f"{found['verdict']!r:.40}"
-        raise DocumentError(
-            [Problem(str(file), 0, "verdict", f"{again.verdict}, as the samples say", actual, _HINT)]
-        )
+        raise refusal(file, f"{again.verdict}, as the samples say", actual, _HINT, path="verdict")
 
 
 def _waivers(found: dict[str, Any], file: Path) -> list[Waiver]:
@@ -135,7 +133,7 @@ def _waivers(found: dict[str, Any], file: Path) -> list[Waiver]:
         return [Waiver(**{key: str(row[key]) for key in _WAIVED}) for row in found.get("waivers") or ()]
     except (TypeError, KeyError) as error:
         actual = f"{error}"[:80]
-        raise DocumentError([Problem(str(file), 0, "waivers", "a list of waivers", actual, _HINT)]) from None
+        raise refusal(file, "a list of waivers", actual, _HINT, path="waivers") from None
 
 
 _WAIVED = ("clause_id", "slice", "reason")

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from contracts.assess.verdicts import ContractVerdict
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 
 #: What stands for every clause, or every slice, in a waiver.
 EVERY = "*"
@@ -99,7 +99,7 @@ def overall(promises: Sequence[GatedClause]) -> ContractVerdict:
 
 
 def open_promises(promises: Iterable[GatedClause]) -> list[GatedClause]:
-    """Promises that nobody waived and that keep the evaluation from passing."""
+    """Promises without a waiver that keep the evaluation from passing."""
     return [each for each in promises if not each.waived and _is_open(each)]
 
 
@@ -121,13 +121,13 @@ def parse_waiver(text: str) -> Waiver:
     place, equals, reason = text.partition("=")
     clause_id, slash, slice_name = (part.strip() for part in place.partition("/"))
     if not (equals and reason.strip() and clause_id and (slice_name or not slash)):
-        raise _refused("CLAUSE=reason, CLAUSE/SLICE=reason or */SLICE=reason", repr(text))
+        raise _refusal("CLAUSE=reason, CLAUSE/SLICE=reason or */SLICE=reason", repr(text))
     if clause_id == EVERY and slice_name in ("", EVERY):
-        raise _refused("a clause or a slice by name", repr(text))
+        raise _refusal("a clause or a slice by name", repr(text))
     return Waiver(clause_id=clause_id, slice=slice_name or EVERY, reason=reason.strip())
 
 
-def refuse_strange(waivers: Iterable[Waiver], clauses: Sequence[str], slices: Sequence[str]) -> None:
+def refuse_unknown_waivers(waivers: Iterable[Waiver], clauses: Sequence[str], slices: Sequence[str]) -> None:
     """DocumentError for a waiver that names no clause or slice of the contract: it would waive nothing."""
     for waiver in waivers:
         for name, known, what in (
@@ -135,9 +135,9 @@ def refuse_strange(waivers: Iterable[Waiver], clauses: Sequence[str], slices: Se
             (waiver.slice, slices, "slices"),
         ):
             if name != EVERY and name not in known:
-                raise _refused(f"one of the contract's {what}: {', '.join(known)}", repr(name))
+                raise _refusal(f"one of the contract's {what}: {', '.join(known)}", repr(name))
 
 
-def _refused(expected: str, actual: str) -> DocumentError:
+def _refusal(expected: str, actual: str) -> DocumentError:
     hint = "e.g. --waive O-trace=the staging gateway writes no traces"
-    return DocumentError([Problem("--waive", 0, "", expected, actual, hint)])
+    return refusal("--waive", expected, actual, hint)

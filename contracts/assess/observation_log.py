@@ -33,7 +33,7 @@ from contracts.assess.observations import (
     ObservedColumn,
 )
 from contracts.errors import DocumentError, Problem
-from contracts.loading.untrusted import flaw_of_line, json_of
+from contracts.loading.untrusted import json_line_problem, json_of
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.columns import domain_of
 from contracts.metrics.statistical import judged_difference
@@ -86,7 +86,7 @@ def _collect(
     try:
         column, slice_name, value = _observation(json_of(line, _unique), known)
     except (ValueError, OverflowError, RecursionError) as error:
-        problems.append((number, "one observation as a JSON object", flaw_of_line(error)))
+        problems.append((number, "one observation as a JSON object", json_line_problem(error)))
         return
     found.setdefault((slice_name, column), []).append(value)
 

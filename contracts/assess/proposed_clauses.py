@@ -169,8 +169,8 @@ def _faults_above(estimator: str, name: str, threshold: float, kernels: Sequence
                 values = [observations.values(column, place) for place in observations.slices]
                 worst = max((float(each.mean()) for each in values if each is not None), default=0.0)
                 (caught if worst > threshold else missed).append(f"{kernel.name}/{condition}")
-    told = f" Measured faults above it on some slice: {', '.join(caught[:12])}." if caught else ""
-    return told + (f" Not above it: {', '.join(missed[:12])}." if missed else "")
+    message = f" Measured faults above it on some slice: {', '.join(caught[:12])}." if caught else ""
+    return message + (f" Not above it: {', '.join(missed[:12])}." if missed else "")
 
 
 def _reward_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> Clause | None:
@@ -232,8 +232,8 @@ def _decidable(kernels: Sequence[SampledKernel], needed: int) -> tuple[tuple[str
     }
     enough = [name for name in names if least[name] >= needed]
     few = [name for name in names if least[name] < needed]
-    told = f" Not for {', '.join(few)}: fewer than {needed} prompts can never show it." if few else ""
-    return tuple(enough), told
+    message = f" Not for {', '.join(few)}: fewer than {needed} prompts can never show it." if few else ""
+    return tuple(enough), message
 
 
 def _prompt_clause(seen: list[tuple[str, Observations]], terms: ProposalTerms) -> Clause | None:

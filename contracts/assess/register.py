@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
-from contracts.errors import DocumentError, Problem, SelvageError
+from contracts.errors import DocumentError, SelvageError, refusal
 from contracts.loading.files import GENESIS, canonical_sha256, canonical_text, write_pinned
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, read_regular
@@ -40,7 +40,7 @@ _VOCABULARY: dict[str, tuple[str, ...]] = {
 
 
 class PromotionRefusedError(SelvageError):
-    """A build without a passing verdict was to be promoted and nobody gave a reason."""
+    """A build without a passing verdict was to be promoted without a reason."""
 
     judgement = True
 
@@ -139,7 +139,7 @@ def append_entry(path: Path, submission: Submission) -> RegisterEntry:
 
 
 def _refuse_unproven(submission: Submission) -> None:
-    """PromotionRefusedError for a promotion without an evaluated pass that nobody answers for."""
+    """PromotionRefusedError for a promotion without an evaluated pass and without a reason."""
     proven = submission.verdict == "pass" and submission.verdict_source == "evaluated"
     if submission.promote and not proven and not submission.is_overridden:
         raise PromotionRefusedError(
@@ -207,7 +207,7 @@ def _check(path: Path, submission: Submission) -> None:
 
 def _broken(path: Path, line: int, expected: str, actual: str) -> DocumentError:
     hint = "restore the register from a copy whose head hash you know" if line else "correct it and try again"
-    return DocumentError([Problem(str(path), line, "", expected, actual, hint)])
+    return refusal(path, expected, actual, hint, line=line)
 
 
 @contextmanager

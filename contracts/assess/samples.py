@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import write_pinned
 from contracts.loading.untrusted import arrays_of
 from contracts.regular_files import ARCHIVE_BYTES, read_regular
@@ -106,7 +106,7 @@ def load_samples(path: Path, sha256: str | None = None) -> KernelSamples:
     content = read_regular(path, ARCHIVE_BYTES)
     found = hashlib.sha256(content).hexdigest()
     if sha256 is not None and found != sha256:
-        raise _refuse(
+        raise _refusal(
             path, "sha256", sha256, found, "the file is not the one measured: fetch or measure again"
         )
     arrays = _arrays(path, content)
@@ -122,7 +122,7 @@ def load_samples(path: Path, sha256: str | None = None) -> KernelSamples:
             values=arrays["values"].astype(np.float64),
         )
     except ValueError as error:
-        raise _refuse(
+        raise _refusal(
             path, "", "a consistent samples file", str(error), "measure the profile again"
         ) from error
 
@@ -136,7 +136,7 @@ def _arrays(path: Path, content: bytes) -> dict[str, NDArray[np.generic]]:
     try:
         return arrays_of(content, _ARRAYS)
     except ValueError as error:
-        raise _refuse(
+        raise _refusal(
             path, "", "an npz archive of plain arrays", str(error), "measure the profile again"
         ) from error
 
@@ -145,16 +145,13 @@ def _check_dtype(path: Path, name: str, array: NDArray[np.generic]) -> None:
     """Unsigned ids are refused: the largest would come back negative."""
     wanted = {"values": ("f", "floats"), "prompt_ids": ("i", "signed integers")}.get(name, ("U", "text"))
     if array.dtype.kind not in wanted[0]:
-        raise _refuse(path, name, f"an array of {wanted[1]}", str(array.dtype), "measure the profile again")
+        raise _refusal(path, name, f"an array of {wanted[1]}", str(array.dtype), "measure the profile again")
     if name != "values" and array.size > _MOST_NAMES:
-        raise _refuse(path, name, f"at most {_MOST_NAMES} entries", f"{array.size}", "split the file")
+        raise _refusal(path, name, f"at most {_MOST_NAMES} entries", f"{array.size}", "split the file")
 
 
-def _refuse(path: Path, where: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    problem = Problem(
-        file=str(path), line=0, path=where, expected=expected, actual=actual, next_step=next_step
-    )
-    return DocumentError([problem])
+def _refusal(path: Path, where: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal(path, expected, actual, next_step, path=where)
 
 
 def _problems(samples: KernelSamples) -> list[tuple[str, str, str]]:

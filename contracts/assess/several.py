@@ -11,7 +11,7 @@ from contracts.metrics import metric
 from contracts.rules.estimators import ESTIMATORS
 
 
-def joined(parts: Sequence[Observations]) -> Observations:
+def join_observations(parts: Sequence[Observations]) -> Observations:
     """All observations of ``parts``, at least one, in the given order.
 
     Raises ValueError where a file stands twice, and where two files of samples hold the same column of the

@@ -166,12 +166,12 @@ def _saturation(candidate: Fingerprint) -> SourceBound:
     bits = quantisation_bits(candidate.quantization)
     integer = bits is not None and bits[1] == 8
     capable = any(word in candidate.isa.lower() for word in ("vnni", "amx", "sm_", "cuda"))
-    told = "without" if candidate.isa and not capable else "if the host lacks"
+    message = "without" if candidate.isa and not capable else "if the host lacks"
     return SourceBound(
         source="int8 saturation",
         distance=math.inf if integer else 0.0,
-        visible=integer and told == "without",
-        detail=f"int8 products saturate in 16 bits {told} dot-product instructions",
+        visible=integer and message == "without",
+        detail=f"int8 products saturate in 16 bits {message} dot-product instructions",
         changing=True,
     )
 

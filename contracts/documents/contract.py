@@ -87,7 +87,7 @@ class Clause(Strict):
     weight: Positive = 1.0
     """omega of the health sum."""
     remediation: Text
-    """What whoever is on call should do."""
+    """What the person on call should do."""
     reason: Text
     """Why it is promised, for people."""
 

@@ -120,7 +120,7 @@ class DrillSpec(Strict):
     contract: Uri | None = None
     """What it is judged by; absent: the shipped ``serving-pool``."""
     load: DrillLoad | None = None
-    """Absent: somebody else's traffic; worlds without any send four requests a second."""
+    """Absent: the traffic that is there; worlds without any send four requests a second."""
     faults: Annotated[tuple[ScheduledFault, ...], Field(min_length=1, max_length=16)]
     """What strikes; onsets count from the start of the drill."""
     steady_state: Annotated[tuple[Guard, ...], Field(min_length=1, max_length=32)]
@@ -131,7 +131,7 @@ class DrillSpec(Strict):
     expect: Expectations = Expectations()
     blast_radius: BlastRadius = BlastRadius()
     time_to_live_s: Positive
-    """The injectors undo themselves after this even if nobody tells them to."""
+    """The injectors undo themselves after this even without a call."""
     after_s: NonNegative = 30.0
     """For how long the fleet is watched after the undo."""
     seed: Count = 0

@@ -65,10 +65,10 @@ class MetaClause(Strict):
 
 
 class Repromotion(Strict):
-    """When a demoted policy drives again without anybody's help."""
+    """When a demoted policy drives again by itself."""
 
     after_s: Positive = 3600.0
-    """Since the demotion and since the last violation: by its own proposals, which nobody executes."""
+    """Since the demotion and since the last violation: by its own proposals, which are not executed."""
     at_most: Count = 1
     """So often; then it stays demoted until an operator resets it."""
 

@@ -100,7 +100,7 @@ class Home(Strict):
 
 
 class Prometheus(Strict):
-    """A Prometheus, or whoever speaks its HTTP API, that scrapes the servers of this pool."""
+    """A Prometheus, or a server with its HTTP API, that scrapes the servers of this pool."""
 
     url: BaseUrl
     """Where /api/v1/query lies below, for example https://prometheus.monitoring.svc:9090; of an origin that

@@ -89,7 +89,7 @@ class CanaryStage(StageSpec):
 
 
 class Webhook(Strict):
-    """Somebody outside who is asked, or told, by an HTTP POST with a JSON body."""
+    """An external service that is asked, or informed, by an HTTP POST with a JSON body."""
 
     name: DnsName
     """Its own among the webhooks of this promotion."""
@@ -129,7 +129,7 @@ class PromotionSpec(Strict):
     manual_gates: Annotated[tuple[GatedStage, ...], Field(max_length=3)] = ()
     """Stages entered only with the annotation selvage.dev/approve: STAGE@SUBJECT, comma separated."""
     webhooks: Annotated[tuple[Webhook, ...], Field(max_length=8)] = ()
-    """Who is asked and told beside the manual gates."""
+    """Services that are asked or informed, beside the manual gates."""
     attempt: PositiveCount = 1
     """Raise it to begin again after a failure or an inconclusive end."""
     rollback: bool | None = None

@@ -77,12 +77,12 @@ class PinnedRow(Strict):
 
 
 class Freeze(Strict):
-    """Break-glass: nobody moves weights until then. Hard clauses still warn."""
+    """Break-glass: weights are frozen until then. Hard clauses still warn."""
 
     until: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", max_length=20)]
     """Instant in UTC, as 2030-01-31T18:00:00Z; then the policy drives again."""
     reason: Text
-    """Who froze it and why, for whoever looks later."""
+    """Who froze it, and why."""
     table: Annotated[tuple[PinnedRow, ...], Field(min_length=1, max_length=16)] | None = None
     """Put in force meanwhile; slices that are not named, and all without it, stay as they are."""
 
@@ -91,9 +91,9 @@ class RoutePolicySpec(Strict):
     """A policy in charge."""
 
     description: Text
-    """What is decided by it, for people."""
+    """What this policy decides, for people."""
     policy: Name
-    """Who proposes: a registered policy, for example hysteresis or learned."""
+    """The policy that proposes routing tables, by its registered name, for example hysteresis or learned."""
     artifact: FileRef | None = None
     """A ``PolicyArtifact`` document; absent for built-in policies."""
     mode: Literal["observe", "enforce"] = "observe"

@@ -3,7 +3,13 @@
 The only room that imports numba's internals.
 """
 
-from contracts.jit.decorator import FUNCTIONS, compiled, is_all_compiled, note_all_compiled, told_of_compiling
+from contracts.jit.decorator import (
+    FUNCTIONS,
+    compiled,
+    is_all_compiled,
+    note_all_compiled,
+    report_compilations,
+)
 from contracts.jit.intrinsics import borrowed, prefetch, prefetch_row
 
 __all__ = [
@@ -14,5 +20,5 @@ __all__ = [
     "note_all_compiled",
     "prefetch",
     "prefetch_row",
-    "told_of_compiling",
+    "report_compilations",
 ]

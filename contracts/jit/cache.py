@@ -64,7 +64,7 @@ def _forget(states: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def exclusive_access(folder: Path) -> Iterator[None]:
     """One process at a time writes to ``folder``: numba's index knows nothing of a second one."""
     with (folder / ".lock").open("a") as lock:
         flock(lock, LOCK_EX)

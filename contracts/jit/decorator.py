@@ -1,4 +1,4 @@
-"""``compiled``: the one way in which functions of this project are compiled; and who is told meanwhile."""
+"""``compiled``: the one way to compile functions of this project; and a listener for what is compiled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 from numba.core.event import Listener, install_listener
 
-from contracts.jit.cache import alone, code_folder, lasting_folder
-from contracts.jit.dispatcher import CompiledFunction, has_door
+from contracts.jit.cache import code_folder, exclusive_access, lasting_folder
+from contracts.jit.dispatcher import CompiledFunction, has_python_wrapper
 from contracts.jit.linking import LinkingCompiler, read_version
 from contracts.jit.sources import source_stamp
 
@@ -85,11 +85,13 @@ class _Cache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The version that was kept, unless the interpreter asks for a door that it lacks."""
         kept = super().load_overload(sig, target_context)
-        return None if kept is not None and self._function.wants_door and not has_door(kept) else kept
+        return (
+            None if kept is not None and self._function.wants_door and not has_python_wrapper(kept) else kept
+        )
 
     def _save_overload(self, sig: Any, data: Any) -> None:
         self._impl.locator.ensure_cache_path()
-        with alone(Path(self._cache_path)):
+        with exclusive_access(Path(self._cache_path)):
             super()._save_overload(sig, data)
 
 
@@ -117,7 +119,7 @@ def compiled(function: Any = None, **options: Any) -> Any:
 
 
 @contextmanager
-def told_of_compiling(tell: Callable[[str], None]) -> Iterator[None]:
+def report_compilations(tell: Callable[[str], None]) -> Iterator[None]:
     """``tell`` the name of every function of ours that is compiled meanwhile, when it is done."""
     with install_listener("numba:compile", _Listener(tell)):
         yield

@@ -21,7 +21,7 @@ _OPTION = "no_cpython_wrapper"
 _OBJECTS = 100_000
 
 
-def has_door(version: Any) -> bool:
+def has_python_wrapper(version: Any) -> bool:
     """Whether the interpreter can call this version (``numba.core.compiler.CompileResult``)."""
     name = version.fndesc.llvm_cpython_wrapper_name
     return bool(version.library.get_pointer_to_function(name))
@@ -57,22 +57,22 @@ class CompiledFunction(CPUDispatcher):
     def compile(self, sig: Any) -> Any:
         """The version for ``sig``; one without a door is compiled anew for the interpreter."""
         args = tuple(normalize_signature(sig)[0])
-        with global_compiler_lock, seldom_collecting():
+        with global_compiler_lock, rare_garbage_collection():
             version = self.overloads.get(args)
-            if self.wants_door and version is not None and not has_door(version):
+            if self.wants_door and version is not None and not has_python_wrapper(version):
                 del self.overloads[args]
             return super().compile(sig)
 
     def add_overload(self, cres: Any) -> None:
         """Take a version in; the interpreter hears of those alone that it can call."""
-        if has_door(cres):
+        if has_python_wrapper(cres):
             super().add_overload(cres)
         else:
             self.overloads[tuple(cres.signature.args)] = cres
 
 
 @contextmanager
-def seldom_collecting() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """Look for garbage seldom: of the million objects that compiling makes most live until its end."""
     before = gc.get_threshold()
     gc.set_threshold(before[0] and max(before[0], _OBJECTS), *before[1:])

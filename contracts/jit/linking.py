@@ -1,4 +1,4 @@
-"""What only compiled code calls is optimised with who calls it, not before.
+"""A function that only compiled code calls is optimised with its callers, not before.
 
 numba links a function with all that it calls, optimises the whole and makes machine code of it: for the
 function itself, and anew for every caller up to the one that the interpreter calls. A function without a door

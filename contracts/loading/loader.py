@@ -15,11 +15,11 @@ import yaml
 from pydantic import ValidationError
 
 from contracts.documents import API_VERSION, KIND_NAMES, Document, kind_called
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, Problem, refusal
 from contracts.loading.explain_errors import problems_from
 from contracts.loading.files import canonical_text
 from contracts.loading.scalars import needs_quotes
-from contracts.loading.sound_part import Rules, other_breaches
+from contracts.loading.valid_part import Rules, breaches_of_valid_part
 from contracts.loading.yaml_positions import PositionedYaml, decode, dotted, parse, read_past
 from contracts.regular_files import open_regular
 from contracts.rules import Breach, breaches
@@ -70,7 +70,7 @@ def load_text(text: str, file: str, kinds: Kinds | None = None, also: Rules | No
     try:
         document = model.model_validate(written.value)
     except ValidationError as error:
-        broken = _broken(other_breaches(model, written.value, also), written)
+        broken = _broken(breaches_of_valid_part(model, written.value, also), written)
         found = [*problems_from(error, model, written), *broken]
         raise DocumentError(_in_order(known, found)) from None
     rules = [*breaches(document), *(() if also is None else also(document))]
@@ -133,7 +133,7 @@ def document_sha256(document: Document) -> str:
 
 
 def _one(file: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(file, 0, "", expected, actual, next_step)])
+    return refusal(file, expected, actual, next_step)
 
 
 def _model_of(written: PositionedYaml, kinds: Kinds | None) -> tuple[type[Document], list[Problem]]:
@@ -146,7 +146,7 @@ def _model_of(written: PositionedYaml, kinds: Kinds | None) -> tuple[type[Docume
         expected = "a mapping with apiVersion, kind, metadata and spec"
         actual = "a list" if isinstance(value, tuple) else "a single value"
         line, hint = written.line_of(()), "start the file with apiVersion: and kind:"
-        raise DocumentError([Problem(written.file, line, "", expected, actual, hint)])
+        raise refusal(written.file, expected, actual, hint, line=line)
     found = [
         _strange(written, key, allowed)
         for key, allowed in (("apiVersion", (API_VERSION,)), ("kind", names))

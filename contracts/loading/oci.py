@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, Problem, refusal
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import ARCHIVE_BYTES, hash_regular, read_regular
 
@@ -90,7 +90,7 @@ def parse_oci(uri: str, document_file: Path | str) -> OciUri:
         return OciUri(**{key: parts[key] or "" for key in ("registry", "repository", "digest", "file")})
     hint = "name the digest of its manifest: oras resolve REGISTRY/REPOSITORY:TAG prints it"
     expected = "oci://REGISTRY/REPOSITORY@sha256:DIGEST or the same with #FILE"
-    raise _refused(document_file, expected, f"{uri!r:.200}", hint)
+    raise refusal(document_file, expected, f"{uri!r:.200}", hint)
 
 
 def parse_manifest(content: bytes, place: str) -> tuple[Layer, ...]:
@@ -104,17 +104,17 @@ def parse_manifest(content: bytes, place: str) -> tuple[Layer, ...]:
         if kind != MANIFEST_TYPE or version != 2:
             hint = "push it as one artefact, without platforms: oras push"
             told = f"{kind!r:.100} of schemaVersion {version!r:.20}"
-            raise _refused(place, f"a manifest of {MANIFEST_TYPE}, schemaVersion 2", told, hint)
+            raise refusal(place, f"a manifest of {MANIFEST_TYPE}, schemaVersion 2", told, hint)
         layers = found["layers"]
         if not isinstance(layers, list) or not 1 <= len(layers) <= MOST_FILES:
             told = f"{len(layers)} layers"
-            raise _refused(place, f"1 to {MOST_FILES} layers", told, "push its files: oras push")
+            raise refusal(place, f"1 to {MOST_FILES} layers", told, "push its files: oras push")
         files = tuple(_layer(one, place) for one in layers)
     except DocumentError:
         raise
     except MALFORMED as error:
         told = f"{type(error).__name__}: {error}"[:200]
-        raise _refused(place, "the manifest of an artefact", told, "push it again: oras push") from None
+        raise refusal(place, "the manifest of an artefact", told, "push it again: oras push") from None
     _check_names([one.name for one in files], place)
     return files
 
@@ -143,7 +143,7 @@ def stored_file(uri: OciUri, document_file: Path | str) -> Path:
     wanted = uri.file or names[0]
     if wanted not in names:
         hint = "name one of its files after #"
-        raise _refused(document_file, f"one of {', '.join(names)}"[:500], str(uri), hint)
+        raise refusal(document_file, f"one of {', '.join(names)}"[:500], str(uri), hint)
     return folder / FILES / wanted
 
 
@@ -152,14 +152,14 @@ def _layer(found: Mapping[str, Any], place: str) -> Layer:
     name, digest, size = annotations.get(TITLE), found["digest"], found["size"]
     if not isinstance(name, str) or not _is_name(name):
         hint = f"push files by relative names; oras push writes {TITLE}"
-        raise _refused(place, "a relative name of each file", f"{name!r:.100}", hint)
+        raise refusal(place, "a relative name of each file", f"{name!r:.100}", hint)
     if annotations.get(_UNPACK) == "true":
-        raise _refused(place, "files", f"{name}, a folder in an archive", "push the files, not their folder")
+        raise refusal(place, "files", f"{name}, a folder in an archive", "push the files, not their folder")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise _refused(place, f"sha256 of {name}", f"{digest!r:.100}", "push it with sha256 digests")
+        raise refusal(place, f"sha256 of {name}", f"{digest!r:.100}", "push it with sha256 digests")
     if type(size) is not int or not 0 <= size <= ARCHIVE_BYTES:
         hint = "no file that is read is larger"
-        raise _refused(place, f"0 to {ARCHIVE_BYTES} bytes of {name}", f"{size!r:.40}", hint)
+        raise refusal(place, f"0 to {ARCHIVE_BYTES} bytes of {name}", f"{size!r:.40}", hint)
     return Layer(name=name, digest=digest.removeprefix("sha256:"), size=size)
 
 
@@ -174,7 +174,7 @@ def _check_names(names: list[str], place: str) -> None:
     small = [name.lower() for name in names]
     folders = {str(parent) for name in small for parent in PurePosixPath(name).parents}
     if len(set(small)) < len(small) or folders & set(small):
-        raise _refused(place, "each file in a place of its own", ", ".join(names)[:300], "rename them")
+        raise refusal(place, "each file in a place of its own", ", ".join(names)[:300], "rename them")
 
 
 def _check_stored(folder: Path, layer: Layer) -> None:
@@ -197,8 +197,4 @@ def _digest_at(path: str, _stamp: tuple[int, ...]) -> str:
 
 def _changed(folder: Path, path: Path) -> DocumentError:
     expected = "what its digest says"
-    return _refused(path, expected, "something else", f"remove {folder} and fetch it again")
-
-
-def _refused(file: Path | str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, "", expected, actual, next_step)])
+    return refusal(path, expected, "something else", f"remove {folder} and fetch it again")

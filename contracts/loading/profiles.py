@@ -22,7 +22,7 @@ from contracts.documents.scenario import ScenarioSpec
 from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import OtherContentError, check_pinned, resolve_uri
-from contracts.rules.estimators import as_measured
+from contracts.rules.estimators import with_measured_estimators
 
 #: How the note of a profile begins whose step times were measured and not sure enough.
 REFUSED_STEP_TIMES = "Step times were refused"
@@ -114,7 +114,7 @@ def _of_scenario(spec: ScenarioSpec, file: str) -> Iterator[tuple[KeyPath, str]]
     yield from dict.fromkeys(each for profile in known for each in _of_profile(profile, place))
     if known:
         columns = set.intersection(*(healthy_columns(profile) for profile in known))
-        for text in as_measured(contract, columns).told():
+        for text in with_measured_estimators(contract, columns).notes():
             yield ("spec", "contract"), f"clauses {text}"
 
 

@@ -38,7 +38,7 @@ from contracts.loading.loader import load_as
 from contracts.loading.profiles import kernel_profile
 from contracts.loading.shipped import LIBRARY
 from contracts.loading.uris import check_pinned, resolve_uri
-from contracts.rules.breach import Breach, under
+from contracts.rules.breach import Breach, prefixed
 from contracts.rules.scenario import drill_breaches, fault_breaches, scenario_breaches
 from contracts.workload.azure_trace import load_trace
 
@@ -85,7 +85,7 @@ class _Follower:
         try:
             check_pinned(ref, resolve_uri(self.file, "selvage"))
         except DocumentError as error:
-            yield from retold(error, ("spec", *keys, "uri"))
+            yield from first_problem_breach(error, ("spec", *keys, "uri"))
 
     def _load(self, kind: type[DocumentT], uri: str) -> DocumentT:
         return load_as(kind, self._place(uri))
@@ -94,14 +94,14 @@ class _Follower:
         try:
             self._load(kind, uri)
         except DocumentError as error:
-            yield from retold(error, place)
+            yield from first_problem_breach(error, place)
 
     def _profiles(self, pool: PoolSpec, place: KeyPath) -> Iterator[Breach]:
         for index, kernel in enumerate(pool.kernels):
             try:
                 kernel_profile(kernel, resolve_uri(self.file, "selvage"))
             except DocumentError as error:
-                yield from retold(error, (*place, "kernels", index, "profile"))
+                yield from first_problem_breach(error, (*place, "kernels", index, "profile"))
 
     def _suites(self, spec: MetaSpec) -> Iterator[Breach]:
         if spec.certification is None:
@@ -129,7 +129,7 @@ class _Follower:
             base = self._load(Scenario, uri).spec
             pool, home = _Follower(file=self._place(uri))._pool(base)
         except DocumentError as error:
-            yield from retold(error, place)
+            yield from first_problem_breach(error, place)
             return
         faults: Faults = [
             ((index, "faults", at), fault)
@@ -145,7 +145,7 @@ class _Follower:
         try:
             contract = self._load(KernelContract, spec.contract)
         except DocumentError as error:
-            yield from retold(error, ("spec", "contract"))
+            yield from first_problem_breach(error, ("spec", "contract"))
         else:
             yield from _unknown_slices(spec, contract)
         if spec.workload.trace_uri is not None:
@@ -155,7 +155,7 @@ class _Follower:
         try:
             pool, home = self._pool(spec)
         except DocumentError as error:
-            yield from retold(error, ("spec", "pool_uri"))
+            yield from first_problem_breach(error, ("spec", "pool_uri"))
             return
         if spec.pool is not None:
             yield from self._profiles(pool, ("spec", "pool"))
@@ -180,7 +180,7 @@ class _Follower:
         try:
             pool = self._load(KernelPool, uri).spec
         except DocumentError as error:
-            yield from retold(error, ("spec", "pool_uri"))
+            yield from first_problem_breach(error, ("spec", "pool_uri"))
             return
         alone, within = drill_breaches(spec), drill_breaches(spec, pool)
         yield from _added(("spec",), alone, within)
@@ -199,7 +199,7 @@ class _Follower:
         try:
             load_trace(self._place(uri))
         except DocumentError as error:
-            yield from retold(error, place)
+            yield from first_problem_breach(error, place)
 
     def _conditions(self, faults: Faults, pool: PoolSpec, place: KeyPath) -> Iterator[Breach]:
         """A fault's condition must have been measured on every kernel that it strikes."""
@@ -236,7 +236,7 @@ def _of_faults(faults: Faults, pool: PoolSpec | None, horizon_s: float | None = 
 def _added(place: KeyPath, alone: Iterable[Breach], within: Iterable[Breach]) -> Iterator[Breach]:
     """What only the rules ``within`` its pool say, below ``place``; the pool's own faults are told of it."""
     told = list(alone)
-    yield from under(place, (b for b in within if b not in told and b.path[:1] != ("pool",)))
+    yield from prefixed(place, (b for b in within if b not in told and b.path[:1] != ("pool",)))
 
 
 def _struck(target: FaultTarget, pool: PoolSpec) -> list[PoolKernel]:
@@ -260,7 +260,7 @@ def _unknown_slices(spec: ScenarioSpec, contract: KernelContract) -> Iterator[Br
             )
 
 
-def retold(error: DocumentError, place: KeyPath) -> Iterator[Breach]:
+def first_problem_breach(error: DocumentError, place: KeyPath) -> Iterator[Breach]:
     """The first problem of the file that ``place`` refers to, and how many more there are."""
     first = error.problems[0]
     where = f"{first.file}:{first.line}" if first.line else first.file

@@ -13,7 +13,7 @@ from typing import Any
 from contracts import documents
 from contracts.documents import Document
 from contracts.documents.envelope import INT64_MAX
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 
 Schema = dict[str, Any]
 
@@ -44,7 +44,7 @@ def kind_named(name: str, kinds: Sequence[type[Document]] | None = None) -> type
         if kind.__name__.lower() == name.lower():
             return kind
     known = ", ".join(kind.__name__ for kind in every)
-    raise DocumentError([Problem("KIND", 0, "", f"one of {known}", repr(name), "name a kind of document")])
+    raise refusal("KIND", f"one of {known}", repr(name), "name a kind of document")
 
 
 def json_schema(kind: type[Document]) -> Schema:

@@ -1,4 +1,4 @@
-"""URIs of the documents that ship with the project, which hold wherever nobody names another."""
+"""URIs of the documents that ship with the project, the defaults where no other is named."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.scalars import needs_quotes
 
 #: Objectives of a slice, in ms, and the promise that keeps each.
@@ -102,11 +102,11 @@ def parse_slice(text: str) -> TemplateSlice:
             default = True
             continue
         if key not in OBJECTIVES:
-            raise _refused("--slice", f"{', '.join(OBJECTIVES)} or default", repr(part))
+            raise _refusal("--slice", f"{', '.join(OBJECTIVES)} or default", repr(part))
         try:
             objectives[key] = float(value)
         except ValueError:
-            raise _refused("--slice", f"{key} in ms", repr(value)) from None
+            raise _refusal("--slice", f"{key} in ms", repr(value)) from None
     return TemplateSlice(name=name.strip(), objectives=objectives, default=default)
 
 
@@ -114,9 +114,9 @@ def parse_hard(text: str, slices: Sequence[str]) -> tuple[str, str]:
     """``PROMISE`` or ``PROMISE/SLICE``; DocumentError for an unknown one."""
     promise, _, place = text.partition("/")
     if promise not in PROMISE_NAMES:
-        raise _refused("--hard", f"one of {', '.join(PROMISE_NAMES)}", repr(promise))
+        raise _refusal("--hard", f"one of {', '.join(PROMISE_NAMES)}", repr(promise))
     if place and place not in slices:
-        raise _refused("--hard", f"one of the slices {', '.join(slices)}", repr(place))
+        raise _refusal("--hard", f"one of the slices {', '.join(slices)}", repr(place))
     return promise, place
 
 
@@ -239,6 +239,6 @@ def _word(text: str) -> str:
     return f'"{text}"' if needs_quotes(text) else text
 
 
-def _refused(path: str, expected: str, actual: str) -> DocumentError:
+def _refusal(path: str, expected: str, actual: str) -> DocumentError:
     hint = "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
-    return DocumentError([Problem("selvage contract init", 0, path, expected, actual, hint)])
+    return refusal("selvage contract init", expected, actual, hint, path=path)

@@ -1,4 +1,4 @@
-"""JSON and archives of arrays (``.npz``) that somebody else wrote: read within limits, without pickle.
+"""JSON and archives of arrays (``.npz``) from untrusted sources: read within limits, without pickle.
 
 An empty list takes three bytes in a file and seventy in memory, so a file of JSON within its cap may still
 unpack to more than a gigabyte, and keep Python's collector busy for half a minute.
@@ -27,18 +27,18 @@ def json_of(text: bytes | str, unique: Callable[[list[tuple[str, Any]]], Any] | 
 
     Raises what ``json.loads`` raises, and ValueError for more than ``MOST_VALUES``.
     """
-    refuse_crowded(text)
+    refuse_too_many_values(text)
     return json.loads(text, object_pairs_hook=unique)
 
 
-def flaw_of_line(error: Exception) -> str:
+def json_line_problem(error: Exception) -> str:
     """What is wrong with one line of JSON; ``json`` itself calls every line the first."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg[:1].lower()}{error.msg[1:]} in column {error.colno}"
     return str(error)
 
 
-def refuse_crowded(text: bytes | str) -> None:
+def refuse_too_many_values(text: bytes | str) -> None:
     """ValueError where ``text`` may hold more than ``MOST_VALUES``: every value but the first follows one of
     the signs that are counted.
     """

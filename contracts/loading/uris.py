@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from contracts.documents import FileRef
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
 from contracts.regular_files import ARCHIVE_BYTES, hash_regular, read_regular
 
@@ -41,11 +41,11 @@ def resolve_uri(uri: str, document_file: Path | str) -> Path:
     try:
         parts = urlsplit(uri)
     except ValueError as error:
-        raise _refused(document_file, "a path or a URI", f"{uri!r:.80}: {error}", "correct it") from None
+        raise refusal(document_file, "a path or a URI", f"{uri!r:.80}: {error}", "correct it") from None
     if parts.scheme == "file":
         return _local(parts, uri, document_file)
     if parts.scheme and "://" in uri:
-        raise _refused(document_file, "a file", uri, "download it and name the file")
+        raise refusal(document_file, "a file", uri, "download it and name the file")
     return Path(document_file).parent / uri
 
 
@@ -64,14 +64,14 @@ def check_pinned(ref: FileRef, document_file: Path | str) -> None:
         found = hash_regular(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise _refused(path, "a readable file", reason, f"{document_file} refers to it") from None
+        raise refusal(path, "a readable file", reason, f"{document_file} refers to it") from None
     _check_pin(ref, found, path, document_file)
 
 
 def _check_pin(ref: FileRef, found: str, path: Path, document_file: Path | str) -> None:
     if found != ref.sha256:
         hint = f"{document_file} pins another content; restore the file or measure again"
-        refused = _refused(path, f"sha256 {ref.sha256}", f"sha256 {found}", hint)
+        refused = refusal(path, f"sha256 {ref.sha256}", f"sha256 {found}", hint)
         raise OtherContentError(list(refused.problems))
 
 
@@ -79,7 +79,7 @@ def _local(parts: SplitResult, uri: str, document_file: Path | str) -> Path:
     """The path of a ``file:`` URI; another host's files are not ours to read."""
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost"):
-        raise _refused(document_file, "a file of this host", uri, "write file:///path")
+        raise refusal(document_file, "a file of this host", uri, "write file:///path")
     if not path.isprintable():
         raise _unprintable(document_file, "a path", path)
     return Path(path)
@@ -90,22 +90,18 @@ def _unprintable(document_file: Path | str, what: str, text: str) -> DocumentErr
     foreign = any("\ud800" <= one <= "\udfff" for one in text)
     expected = f"{what} in UTF-8" if foreign else f"{what} without control characters"
     hint = "rename it, or set LC_ALL=C.UTF-8 or PYTHONUTF8=1" if foreign else "remove them"
-    return _refused(document_file, expected, ascii(text)[:80], hint)
+    return refusal(document_file, expected, ascii(text)[:80], hint)
 
 
 def _shipped(uri: str, document_file: Path | str) -> Path:
     inner = PurePosixPath(uri.removeprefix(PACKAGE_PREFIX))
     if inner.is_absolute() or ".." in inner.parts or len(inner.parts) < 2:
-        raise _refused(
+        raise refusal(
             document_file, "package:FOLDER/...", uri, "e.g. package:contracts/library/serving-pool.yaml"
         )
     try:
         resource = files(_OWN.get(inner.parts[0], inner.parts[0]))
     except (ModuleNotFoundError, TypeError, ValueError):
-        raise _refused(document_file, "an installed package", inner.parts[0], "check the spelling") from None
+        raise refusal(document_file, "an installed package", inner.parts[0], "check the spelling") from None
     with as_file(resource.joinpath(*inner.parts[1:])) as path:
         return path
-
-
-def _refused(file: Path | str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, "", expected, actual, next_step)])

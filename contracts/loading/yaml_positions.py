@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import yaml
 from yaml.reader import Reader, ReaderError
 
-from contracts.errors import DocumentError, KeyPath, Problem
+from contracts.errors import DocumentError, KeyPath, Problem, refusal
 from contracts.loading.scalars import AMBIGUOUS_WORDS, read_scalar
 from contracts.regular_files import text_of
 
@@ -75,8 +75,7 @@ def read_past(text: str, file: str) -> PositionedYaml:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError:
-        problem = Problem(file, 1, "", "Unicode text", "a lone surrogate", "save the file as UTF-8")
-        raise DocumentError([problem]) from None
+        raise refusal(file, "Unicode text", "a lone surrogate", "save the file as UTF-8", line=1) from None
     if size > MAX_BYTES:
         raise DocumentError([_too_large(file, f"{size} bytes")])
     try:
@@ -108,8 +107,8 @@ def _strange_character(text: str, file: str) -> Problem:
     """The first character that YAML has not; its readers say the place in units of their own."""
     found = _NOT_YAML.search(text)
     line = text.count("\n", 0, found.start()) + 1 if found else 1
-    told = f"the control character {found.group()!r}" if found else "unreadable text"
-    return Problem(file, line, "", "YAML", told, "remove it, or save the file as plain text once more")
+    message = f"the control character {found.group()!r}" if found else "unreadable text"
+    return Problem(file, line, "", "YAML", message, "remove it, or save the file as plain text once more")
 
 
 def _line(event: yaml.Event) -> int:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from contracts.documents import KIND_NAMES, Document, kind_called
-from contracts.rules.breach import Breach, under
+from contracts.rules.breach import Breach, prefixed
 
 __all__ = ["Breach", "breaches"]
 
@@ -33,7 +33,7 @@ _RULES = {
 def breaches(document: Document) -> list[Breach]:
     """All broken rules of ``document``; none for a valid one."""
     rules = _rules_of(type(document))
-    return [] if rules is None else list(under(("spec",), rules(getattr(document, "spec"))))  # noqa: B009
+    return [] if rules is None else list(prefixed(("spec",), rules(getattr(document, "spec"))))  # noqa: B009
 
 
 def _rules_of(kind: type[Document]) -> Callable[[Any], Iterator[Breach]] | None:

@@ -18,13 +18,13 @@ class Breach:
     next_step: str
 
 
-def under(prefix: KeyPath, found: Iterable[Breach]) -> Iterator[Breach]:
+def prefixed(prefix: KeyPath, found: Iterable[Breach]) -> Iterator[Breach]:
     """The same breaches, seen from a document in which ``prefix`` leads to the part that was checked."""
     for breach in found:
         yield replace(breach, path=(*prefix, *breach.path))
 
 
-def repeated(names: Sequence[str], path: KeyPath, key: str | None) -> Iterator[Breach]:
+def repeated_names(names: Sequence[str], path: KeyPath, key: str | None) -> Iterator[Breach]:
     """A breach for each name that an earlier entry already has; entries lie at ``path[i].key``."""
     seen: dict[str, int] = {}
     for index, name in enumerate(names):
@@ -37,7 +37,7 @@ def repeated(names: Sequence[str], path: KeyPath, key: str | None) -> Iterator[B
         seen.setdefault(name, index)
 
 
-def unknown(name: str, known: Iterable[str], path: KeyPath, what: str) -> Iterator[Breach]:
+def unknown_name(name: str, known: Iterable[str], path: KeyPath, what: str) -> Iterator[Breach]:
     """A breach if ``name`` is none of ``known``."""
     names = list(known)
     if name not in names:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contracts.documents.contract import Clause, ContractSpec
 from contracts.errors import KeyPath
 from contracts.metrics import METRICS, PASSIVE_COLUMNS, JudgedBy, MetricSpec, UnknownMetricError, metric
-from contracts.rules.breach import Breach, repeated, unknown
+from contracts.rules.breach import Breach, repeated_names, unknown_name
 from contracts.telemetry import HISTOGRAM_EDGES_MS, Source
 
 #: A multiplicative error is at least 1 by definition, and steps as fast as certified break nothing; every
@@ -18,9 +18,9 @@ _INDICATORS = (Source.FINGERPRINT, Source.TRACE_FIELDS)
 
 def contract_breaches(spec: ContractSpec) -> Iterator[Breach]:
     """Broken rules of one contract, paths from its spec."""
-    yield from repeated([slice_.name for slice_ in spec.slices], ("slices",), "name")
+    yield from repeated_names([slice_.name for slice_ in spec.slices], ("slices",), "name")
     yield from _defaults(spec)
-    yield from repeated([clause.id for clause in spec.clauses], ("clauses",), "id")
+    yield from repeated_names([clause.id for clause in spec.clauses], ("clauses",), "id")
     known = [slice_.name for slice_ in spec.slices]
     for index, clause in enumerate(spec.clauses):
         path: KeyPath = ("clauses", index)
@@ -44,8 +44,8 @@ def _defaults(spec: ContractSpec) -> Iterator[Breach]:
 def _scope(clause: Clause, known: list[str], path: KeyPath) -> Iterator[Breach]:
     names = clause.slices or ()
     for index, name in enumerate(names):
-        yield from unknown(name, known, (*path, "slices", index), "contract's slices")
-    yield from repeated(names, (*path, "slices"), None)
+        yield from unknown_name(name, known, (*path, "slices", index), "contract's slices")
+    yield from repeated_names(names, (*path, "slices"), None)
 
 
 def _judgement(clause: Clause, path: KeyPath) -> Iterator[Breach]:
@@ -104,7 +104,7 @@ def _threshold(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Brea
 
 
 def _passive(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Breach]:
-    """Users change as well as kernels, and who gets no traffic leaves no sample that could lift an alarm."""
+    """Users change as well as kernels, and without traffic there is no sample that could lift an alarm."""
     if not set(spec.columns) & set(PASSIVE_COLUMNS):
         return
     hint = "users' own answers inform; let a probe that knows what is right move traffic"
@@ -163,7 +163,7 @@ def _escalation(spec: ContractSpec) -> Iterator[Breach]:
             next_step="guard comes before fallback; swap or raise it",
         )
     keys = [f"{item.family} {item.level}" for item in escalation.refinements]
-    yield from repeated(keys, ("escalation", "refinements"), None)
+    yield from repeated_names(keys, ("escalation", "refinements"), None)
 
 
 def _assumptions(spec: ContractSpec) -> Iterator[Breach]:

@@ -28,7 +28,7 @@ class AsMeasured:
     unmeasured: tuple[str, ...]
     """Judged by none: no column of theirs was measured."""
 
-    def told(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What is to be said of it; nothing where every clause is judged as it is written."""
         said: list[str] = []
         if self.replaced:
@@ -45,7 +45,7 @@ class AsMeasured:
         return [one for one in self.contract.spec.clauses if one.id in ids]
 
 
-def as_measured(contract: KernelContract, columns: Set[str]) -> AsMeasured:
+def with_measured_estimators(contract: KernelContract, columns: Set[str]) -> AsMeasured:
     """``contract`` with the estimator of every clause that probes judge among the measured ``columns``."""
     found = [_measured(clause, columns) for clause in contract.spec.clauses]
     clauses = tuple(

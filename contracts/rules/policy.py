@@ -10,7 +10,7 @@ from contracts.documents.meta import MetaClause, MetaSpec
 from contracts.documents.route import Freeze, RoutePolicySpec
 from contracts.documents.suite import SuiteScenario, SuiteSpec
 from contracts.errors import KeyPath
-from contracts.rules.breach import Breach, repeated, under
+from contracts.rules.breach import Breach, prefixed, repeated_names
 from contracts.rules.scenario import fault_breaches
 
 _LOWER_LIMITS = ("dwell_s",)
@@ -36,8 +36,8 @@ _REMEDIES: dict[str, tuple[str, ...]] = {
 
 def meta_breaches(spec: MetaSpec) -> Iterator[Breach]:
     """Broken rules of one meta-contract, paths from its spec."""
-    yield from repeated([clause.id for clause in spec.clauses], ("clauses",), "id")
-    yield from repeated([clause.metric for clause in spec.clauses], ("clauses",), "metric")
+    yield from repeated_names([clause.id for clause in spec.clauses], ("clauses",), "id")
+    yield from repeated_names([clause.metric for clause in spec.clauses], ("clauses",), "metric")
     for index, clause in enumerate(spec.clauses):
         yield from _meta_clause(clause, ("clauses", index))
         yield from _judgeable(clause, ("clauses", index))
@@ -78,7 +78,7 @@ def _judgeable(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
 def artifact_breaches(spec: ArtifactSpec) -> Iterator[Breach]:
     """Broken rules of one artefact. Without a certificate it is a document, but drives nowhere."""
     if spec.certificate is not None:
-        yield from under(("certificate",), certificate_breaches(spec.certificate))
+        yield from prefixed(("certificate",), certificate_breaches(spec.certificate))
 
 
 def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
@@ -104,8 +104,8 @@ def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
 
 def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
     """Broken rules of one suite, paths from its spec."""
-    yield from repeated([scenario.name for scenario in spec.scenarios], ("scenarios",), "name")
-    yield from repeated(spec.policies, ("policies",), None)
+    yield from repeated_names([scenario.name for scenario in spec.scenarios], ("scenarios",), "name")
+    yield from repeated_names(spec.policies, ("policies",), None)
     yield from _fewer_seeds(spec)
     for index, scenario in enumerate(spec.scenarios):
         path: KeyPath = ("scenarios", index)
@@ -152,7 +152,7 @@ SUM_TOLERANCE = 1e-6
 def route_breaches(spec: RoutePolicySpec) -> Iterator[Breach]:
     """Broken rules of one route policy, paths from its spec."""
     if spec.freeze is not None:
-        yield from under(("freeze",), _freeze(spec.freeze))
+        yield from prefixed(("freeze",), _freeze(spec.freeze))
 
 
 def _freeze(freeze: Freeze) -> Iterator[Breach]:
@@ -162,9 +162,9 @@ def _freeze(freeze: Freeze) -> Iterator[Breach]:
         hint = "write it as 2030-01-31T18:00:00Z"
         yield Breach(path=("until",), expected="an instant in UTC", actual=freeze.until, next_step=hint)
     rows = freeze.table or ()
-    yield from repeated([row.slice for row in rows], ("table",), "slice")
+    yield from repeated_names([row.slice for row in rows], ("table",), "slice")
     for index, row in enumerate(rows):
-        yield from repeated([one.kernel for one in row.weights], ("table", index, "weights"), "kernel")
+        yield from repeated_names([one.kernel for one in row.weights], ("table", index, "weights"), "kernel")
         total = sum(one.weight for one in row.weights)
         if abs(total - 1.0) > SUM_TOLERANCE:
             yield Breach(

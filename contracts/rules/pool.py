@@ -6,25 +6,25 @@ from collections.abc import Iterator
 
 from contracts.documents.pool import POOL_GROUP, BackendRef, PoolKernel, PoolSpec
 from contracts.errors import KeyPath
-from contracts.rules.breach import Breach, repeated, unknown
+from contracts.rules.breach import Breach, repeated_names, unknown_name
 
 
 def pool_breaches(spec: PoolSpec) -> Iterator[Breach]:
     """Broken rules of one pool, paths from its spec."""
     names = [kernel.name for kernel in spec.kernels]
-    yield from repeated(names, ("kernels",), "name")
+    yield from repeated_names(names, ("kernels",), "name")
     for index, kernel in enumerate(spec.kernels):
         yield from _zones(kernel, ("kernels", index))
         yield from _servers(kernel, ("kernels", index))
         if kernel.backend is not None:
             yield from _backend(kernel.backend, ("kernels", index, "backend"))
     urls = [url for kernel in spec.kernels for url in kernel.servers or ()]
-    yield from repeated(urls, ("kernels",), None)
+    yield from repeated_names(urls, ("kernels",), None)
     yield from _known_good(spec)
-    yield from repeated([home.slice for home in spec.home], ("home",), "slice")
+    yield from repeated_names([home.slice for home in spec.home], ("home",), "slice")
     servable = [kernel.name for kernel in spec.kernels if kernel.role != "reference"]
     for index, home in enumerate(spec.home):
-        yield from unknown(home.kernel, servable, ("home", index, "kernel"), "pool's serving kernels")
+        yield from unknown_name(home.kernel, servable, ("home", index, "kernel"), "pool's serving kernels")
 
 
 def _zones(kernel: PoolKernel, path: KeyPath) -> Iterator[Breach]:

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 from contracts.documents.profile import HEALTHY, Condition, MeasuredMetric, ProfileSpec
 from contracts.errors import KeyPath
-from contracts.rules.breach import Breach, repeated
+from contracts.rules.breach import Breach, repeated_names
 
 
 def profile_breaches(spec: ProfileSpec) -> Iterator[Breach]:
     """Broken rules of one profile, paths from its spec."""
-    yield from repeated([condition.name for condition in spec.conditions], ("conditions",), "name")
+    yield from repeated_names([condition.name for condition in spec.conditions], ("conditions",), "name")
     yield from _healthy(spec)
     for index, condition in enumerate(spec.conditions):
         yield from _condition(condition, ("conditions", index), spec.not_measured)
@@ -33,7 +33,7 @@ def _condition(condition: Condition, path: KeyPath, not_measured: tuple[str, ...
         hint = "an injection that no canary saw is no measurement; measure it again or drop it"
         yield Breach(path=(*path, "verified"), expected="true", actual="false", next_step=hint)
     keys = [f"{m.slice} {m.metric}@{m.estimator} {m.split}" for m in condition.measures]
-    yield from repeated(keys, (*path, "measures"), None)
+    yield from repeated_names(keys, (*path, "measures"), None)
     for index, measure in enumerate(condition.measures):
         yield from _measure(measure, (*path, "measures", index), not_measured)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from contracts.documents.promotion import PromotionSpec, StageSpec, Webhook
-from contracts.rules.breach import Breach, repeated, under
+from contracts.rules.breach import Breach, prefixed, repeated_names
 
 
 def promotion_breaches(spec: PromotionSpec) -> Iterator[Breach]:
@@ -28,8 +28,8 @@ def promotion_breaches(spec: PromotionSpec) -> Iterator[Breach]:
     if spec.announced_fingerprint is not None and spec.replaces is None:
         hint = "name the kernel whose servers are upgraded in place"
         yield Breach(path=("replaces",), expected="the upgraded kernel", actual="none", next_step=hint)
-    yield from under(("shadow",), _window(spec.shadow))
-    yield from under(("canary",), _window(spec.canary))
+    yield from prefixed(("shadow",), _window(spec.shadow))
+    yield from prefixed(("canary",), _window(spec.canary))
     if spec.canary.guard_ratio > spec.canary.weight_ratio:
         yield Breach(
             path=("canary", "guard_ratio"),
@@ -37,10 +37,10 @@ def promotion_breaches(spec: PromotionSpec) -> Iterator[Breach]:
             actual=f"{spec.canary.guard_ratio:g}",
             next_step="a guard lets less in than a healthy canary; lower it",
         )
-    yield from repeated(spec.manual_gates, ("manual_gates",), None)
-    yield from repeated([one.name for one in spec.webhooks], ("webhooks",), "name")
+    yield from repeated_names(spec.manual_gates, ("manual_gates",), None)
+    yield from repeated_names([one.name for one in spec.webhooks], ("webhooks",), "name")
     for index, hook in enumerate(spec.webhooks):
-        yield from under(("webhooks", index), _hook(hook))
+        yield from prefixed(("webhooks", index), _hook(hook))
 
 
 def _hook(hook: Webhook) -> Iterator[Breach]:
@@ -49,7 +49,7 @@ def _hook(hook: Webhook) -> Iterator[Breach]:
         yield Breach(
             path=("url",), expected="a host and a port below 65536", actual=repr(hook.url), next_step=hint
         )
-    yield from repeated(hook.stages or (), ("stages",), None)
+    yield from repeated_names(hook.stages or (), ("stages",), None)
     if hook.stages is not None and hook.kind in ("event", "rollback"):
         hint = "leave stages out: it is told of each of them"
         yield Breach(path=("stages",), expected=f"none for kind {hook.kind}", actual="stages", next_step=hint)

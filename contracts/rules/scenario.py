@@ -10,7 +10,7 @@ from contracts.documents.pool import PoolKernel, PoolSpec
 from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
 from contracts.documents.trigger import Trigger
 from contracts.errors import KeyPath
-from contracts.rules.breach import Breach, only_block, repeated, under, unknown
+from contracts.rules.breach import Breach, only_block, prefixed, repeated_names, unknown_name
 from contracts.rules.pool import pool_breaches
 
 #: What one episode may hold at most, far above any use, so that a slip does not fill the memory.
@@ -28,7 +28,7 @@ def scenario_breaches(spec: ScenarioSpec) -> Iterator[Breach]:
         expected = f"at most horizon_s {spec.horizon_s:g}"
         yield Breach(path=("tick_s",), expected=expected, actual=f"{spec.tick_s:g}", next_step=hint)
     yield from _size(spec)
-    yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
+    yield from repeated_names([fault.name for fault in spec.faults], ("faults",), "name")
     for index, fault in enumerate(spec.faults):
         yield from fault_breaches(fault, ("faults", index), spec.pool, spec.horizon_s)
     for index, change in enumerate(spec.changes):
@@ -60,7 +60,7 @@ def _pool(spec: ScenarioSpec) -> Iterator[Breach]:
         path: KeyPath = ("pool",) if spec.pool is None else ("pool_uri",)
         yield Breach(path=path, expected="pool or pool_uri", actual=actual, next_step=hint)
     if spec.pool is not None:
-        yield from under(("pool",), pool_breaches(spec.pool))
+        yield from prefixed(("pool",), pool_breaches(spec.pool))
 
 
 def _workload(workload: Workload, pool: PoolSpec | None) -> Iterator[Breach]:
@@ -73,7 +73,7 @@ def _workload(workload: Workload, pool: PoolSpec | None) -> Iterator[Breach]:
         "trace_uri": workload.trace_uri,
     }
     yield from only_block(arrivals, blocks, path, "arrivals")
-    yield from repeated([part.slice for part in workload.slice_mix], (*path, "slice_mix"), "slice")
+    yield from repeated_names([part.slice for part in workload.slice_mix], (*path, "slice_mix"), "slice")
     total = math.fsum(part.share for part in workload.slice_mix)
     if abs(total - 1.0) > 1e-6:
         hint = "shares are parts of all requests; make them add up"
@@ -82,7 +82,9 @@ def _workload(workload: Workload, pool: PoolSpec | None) -> Iterator[Breach]:
     if pool is not None:
         homes = [home.slice for home in pool.home]
         for index, part in enumerate(workload.slice_mix):
-            yield from unknown(part.slice, homes, (*path, "slice_mix", index, "slice"), "slices with a home")
+            yield from unknown_name(
+                part.slice, homes, (*path, "slice_mix", index, "slice"), "slices with a home"
+            )
 
 
 def fault_breaches(
@@ -119,7 +121,7 @@ def _trigger(trigger: Trigger, path: KeyPath, pool: PoolSpec | None) -> Iterator
         )
     if trigger.slice is not None and pool is not None:
         homes = [home.slice for home in pool.home]
-        yield from unknown(trigger.slice, homes, (*path, "slice"), "slices with a home")
+        yield from unknown_name(trigger.slice, homes, (*path, "slice"), "slices with a home")
 
 
 def _target(target: FaultTarget, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breach]:
@@ -139,12 +141,12 @@ def _target(target: FaultTarget, path: KeyPath, pool: PoolSpec | None) -> Iterat
         return
     kernels = {kernel.name: kernel for kernel in pool.kernels}
     if target.kernel is not None:
-        yield from unknown(target.kernel, kernels, (*path, "kernel"), "pool's kernels")
+        yield from unknown_name(target.kernel, kernels, (*path, "kernel"), "pool's kernels")
         yield from _replica(target, kernels.get(target.kernel), path)
     for index, name in enumerate(target.kernels or ()):
-        yield from unknown(name, kernels, (*path, "kernels", index), "pool's kernels")
+        yield from unknown_name(name, kernels, (*path, "kernels", index), "pool's kernels")
     if target.zone is not None:
-        yield from unknown(target.zone, _zones(pool), (*path, "zone"), "pool's zones")
+        yield from unknown_name(target.zone, _zones(pool), (*path, "zone"), "pool's zones")
 
 
 def _replica(target: FaultTarget, kernel: PoolKernel | None, path: KeyPath) -> Iterator[Breach]:
@@ -169,16 +171,16 @@ def _change(change: Change, path: KeyPath, spec: ScenarioSpec) -> Iterator[Breac
         yield Breach(path=(*path, "at_s"), expected=expected, actual=f"{change.at_s:g}", next_step=hint)
     if spec.pool is not None and change.kernel is not None:
         names = [kernel.name for kernel in spec.pool.kernels]
-        yield from unknown(change.kernel, names, (*path, "kernel"), "pool's kernels")
+        yield from unknown_name(change.kernel, names, (*path, "kernel"), "pool's kernels")
 
 
 def drill_breaches(spec: DrillSpec, pool: PoolSpec | None = None) -> Iterator[Breach]:
     """Broken rules of one drill, paths from its spec; targets and slices where its pool is at hand."""
-    yield from repeated([fault.name for fault in spec.faults], ("faults",), "name")
+    yield from repeated_names([fault.name for fault in spec.faults], ("faults",), "name")
     for index, fault in enumerate(spec.faults):
         yield from fault_breaches(fault, ("faults", index), pool, spec.time_to_live_s)
     for key, guards in (("steady_state", spec.steady_state), ("abort_when", spec.abort_when)):
-        yield from repeated([guard.name for guard in guards], (key,), "name")
+        yield from repeated_names([guard.name for guard in guards], (key,), "name")
         for index, guard in enumerate(guards):
             yield from _guard(guard, (key, index), pool)
     if spec.load is not None:
@@ -204,7 +206,7 @@ def _guard(guard: Guard, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breac
 
 def _at_home(name: str, path: KeyPath, pool: PoolSpec | None) -> Iterator[Breach]:
     if pool is not None:
-        yield from unknown(name, [home.slice for home in pool.home], path, "slices with a home")
+        yield from unknown_name(name, [home.slice for home in pool.home], path, "slices with a home")
 
 
 def _load(load: DrillLoad, path: KeyPath) -> Iterator[Breach]:
@@ -212,7 +214,7 @@ def _load(load: DrillLoad, path: KeyPath) -> Iterator[Breach]:
     yield from only_block(kind, {"trace_uri": load.trace_uri}, path, "arrivals")
     if load.slice_mix is None:
         return
-    yield from repeated([part.slice for part in load.slice_mix], (*path, "slice_mix"), "slice")
+    yield from repeated_names([part.slice for part in load.slice_mix], (*path, "slice_mix"), "slice")
     total = math.fsum(part.share for part in load.slice_mix)
     if abs(total - 1.0) > 1e-6:
         yield Breach(

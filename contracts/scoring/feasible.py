@@ -1,4 +1,4 @@
-"""Whether anybody could have recovered from an incident, and what the best that can be would have served.
+"""Whether any policy could have recovered from an incident, and what the optimum would have served.
 
 The optimum knows from the onset on which replicas break the contract on which slice and the most that each
 replica carries in steady state, without any headroom. It may send any share of a slice to any replica that

@@ -56,7 +56,7 @@ def timeline(record: EpisodeRecord, health: NDArray[np.float64], policy: str) ->
 
 
 def unknown_health(record: EpisodeRecord) -> NDArray[np.float64]:
-    """Float64 [T, K, S] of NaN: nobody told what the controller believed."""
+    """Float64 [T, K, S] of NaN: what the controller believed is not known."""
     return np.full((len(record.table), len(record.kernels), len(record.slices)), np.nan)
 
 

@@ -68,7 +68,7 @@ def path_for(folder: Path, fault_name: str, url: str) -> Path:
 
 
 def open_records(folder: Path) -> Iterator[tuple[Path, UndoRecord]]:
-    """Records below ``folder`` whose undo nobody confirmed, in order of their names."""
+    """Records below ``folder`` whose undo was not confirmed, by name."""
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         record = load(path)
         if record.state == "open":

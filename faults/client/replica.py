@@ -79,8 +79,10 @@ class ReplicaFaults:
         try:
             records.save(path, written)
         except OSError as error:
-            told = f"{path}: the undo record cannot be written ({error.strerror or error})"
-            raise DrillError(f"{told}, so nothing is injected; make room, and run the drill again") from None
+            message = f"{path}: the undo record cannot be written ({error.strerror or error})"
+            raise DrillError(
+                f"{message}, so nothing is injected; make room, and run the drill again"
+            ) from None
         evidence = self._steer("inject", {"fault": plain, "ttl_s": ttl_s}, _INJECT_WITHIN_S)
         return Injected(fault=plain, evidence=evidence, record=path)
 
@@ -155,10 +157,10 @@ def _canaries(evidence: dict[str, Any]) -> Proof:
     ranks = [rank for rank in evidence.get("ranks", [evidence]) if rank.get("layers", 1)]
     changed = [rank for rank in ranks if _is_changed(rank)]
     before, after = str(evidence.get("canary_before", "")), str(evidence.get("canary_after", ""))
-    told = f" on {len(changed)} of {len(ranks)} ranks" if len(ranks) > 1 else ""
+    message = f" on {len(changed)} of {len(ranks)} ranks" if len(ranks) > 1 else ""
     return Proof(
         happened=bool(changed) and len(changed) == len(ranks),
-        evidence=f"canary {before[:12]} became {after[:12]}{told}",
+        evidence=f"canary {before[:12]} became {after[:12]}{message}",
     )
 
 

@@ -30,7 +30,7 @@ class DrillRefusedError(DrillError):
 
 
 class ReplicaGoneError(DrillError):
-    """Nobody answers at the replica's address any more: what was injected there is gone with it."""
+    """No process answers at the replica's address any more: what was injected there is gone with it."""
 
 
 class ReplicaSilentError(DrillError):
@@ -102,8 +102,8 @@ def _token(path: Path) -> str:
         with open_regular(path) as stream:
             return stream.read(_TOKEN_BYTES).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        told = (error.strerror if isinstance(error, OSError) else "") or "it holds no token"
-        raise DrillRefusedError(f"the token file {path} cannot be read: {told}") from error
+        message = (error.strerror if isinstance(error, OSError) else "") or "it holds no token"
+        raise DrillRefusedError(f"the token file {path} cannot be read: {message}") from error
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -45,7 +45,7 @@ METRICS: dict[str, Callable[[EpisodeRecord], _Parts]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardReading:
-    """A guard over some rows. value None: nothing ended there, so nobody knows."""
+    """A guard over some rows. value None: no request ended there, so it is not known."""
 
     guard: Guard
     value: float | None

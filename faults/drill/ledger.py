@@ -72,7 +72,7 @@ def only_drill(folder: Path) -> Iterator[None]:
 
 
 def pending(folder: Path) -> dict[str, Any] | None:
-    """The note of a drill whose undo nobody confirmed; None without one. DrillError for a broken note."""
+    """The note of a drill whose undo was not confirmed; None without one. DrillError for a broken note."""
     path = folder / _NOTE
     try:
         if not path.exists():

@@ -2,7 +2,7 @@
 
 Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before
 it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed.
-Inconclusive: too little happened to say. ``outcome_told`` is what is kept of it, wherever the drill ran.
+Inconclusive: too little happened to say. ``outcome_json`` is what is kept of it, wherever the drill ran.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _steady(plan: DrillPlan, run: DrillRun) -> list[DrillCheck]:
 
 
 def _healed(plan: DrillPlan, run: DrillRun) -> list[DrillCheck]:
-    """Healed means verified: a replica of which nobody knows leaves the verdict open."""
+    """Healed means verified: a replica that was not verified leaves the verdict open."""
     probes = plan.spec.undo.verify_probes
     return [
         _check(f"healed {one.replica}", one.healed, f"{probes} generation probes as before", one.told)
@@ -253,7 +253,7 @@ def _row(record: EpisodeRecord, at_s: float) -> int:
     return rows if math.isnan(at_s) else min(rows, math.ceil(at_s / record.tick_s - 1e-9))
 
 
-def outcome_told(outcome: DrillOutcome) -> dict[str, Any]:
+def outcome_json(outcome: DrillOutcome) -> dict[str, Any]:
     """Verdict and reason, checks, faults with their proofs, and when it was undone, healed and recovered.
 
     Times are seconds; null for what did not come to pass.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from contracts.documents import FaultDrill, PoolSpec
 from contracts.documents.drill import DrillLoad, DrillSpec
 from contracts.documents.scenario import FaultTarget, ScheduledFault, SliceShare
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from faults.schedule import struck_share
 
 #: Control interval of every drill, s.
@@ -108,7 +108,7 @@ def _strike(spec: DrillSpec, index: int, pool: PoolSpec, file: str) -> Strike:
     found = struck_share(selected, fault.target.replica_ratio)
     if fault.kind != "load_surge" and not found:
         kernels = ", ".join(f"{kernel.name} x {kernel.replicas}" for kernel in pool.kernels)
-        raise _refused(
+        raise _refusal(
             file,
             f"spec.faults[{index}].target",
             f"replicas of {kernels}",
@@ -140,7 +140,7 @@ def _check_radius(spec: DrillSpec, strikes: tuple[Strike, ...], pool: PoolSpec, 
     if radius.replicas_at_most is not None:
         most = min(most, radius.replicas_at_most)
     if len(struck) > most:
-        raise _refused(
+        raise _refusal(
             file,
             "spec.blast_radius",
             f"faults on at most {most} of {fleet} replicas",
@@ -149,5 +149,5 @@ def _check_radius(spec: DrillSpec, strikes: tuple[Strike, ...], pool: PoolSpec, 
         )
 
 
-def _refused(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(file, 0, path, expected, actual, next_step)])
+def _refusal(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal(file, expected, actual, next_step, path=path)

@@ -1,4 +1,4 @@
-"""Break-glass by hand: ``spec.freeze`` of a RoutePolicy, with the rights of whoever asks."""
+"""Break-glass by hand: ``spec.freeze`` of a RoutePolicy, with the rights of the caller."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from k8s.api.pages import listed
 from k8s.api.routes import FIELD_MANAGER, ApiRoutes
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.objects import EventNote, Manifest, Resources
-from k8s.operator.pods.places import OF_SERVICE, POOL_VERSION, POOLS, Places
+from k8s.operator.pods.slots import OF_SERVICE, POOL_VERSION, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 

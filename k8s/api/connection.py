@@ -38,8 +38,8 @@ def answers(what: str) -> Iterator[None]:
     try:
         yield
     except client.ApiException as error:
-        told = f"{what}: the API server said {error.status} {error.reason}{_why(error)}"
-        raise ClusterError(told, refused=error.status in _REFUSALS) from error
+        message = f"{what}: the API server said {error.status} {error.reason}{_why(error)}"
+        raise ClusterError(message, refused=error.status in _REFUSALS) from error
     except (HTTPError, OSError) as error:
         raise ClusterError(f"{what}: the API server does not answer ({type(error).__name__})") from error
 

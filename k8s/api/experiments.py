@@ -1,4 +1,4 @@
-"""What an experiment changes in a namespace, with the rights of whoever asks: RoutePolicy and FaultDrills."""
+"""What an experiment changes in a namespace, with the rights of the caller: RoutePolicy and FaultDrills."""
 
 from __future__ import annotations
 

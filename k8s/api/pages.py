@@ -63,10 +63,10 @@ def _whole(ask: Callable[..., Any], kept: Callable[[Manifest], _Kept], limit: in
             version = version or str(page["metadata"]["resourceVersion"])
             before, token = token, str(page["metadata"].get("continue") or "")
         except MALFORMED as error:
-            told = (
+            message = (
                 f"the API server's answer is no listing ({type(error).__name__}); see what stands before it"
             )
-            raise ClusterError(told) from error
+            raise ClusterError(message) from error
         if not token:
             return Listed(objects=found, version=version)
         if token == before:

@@ -24,7 +24,7 @@ from kubernetes.watch.watch import iter_resp_lines
 from contracts.documents.pool import POOL_GROUP
 from k8s.api.pages import listed
 from k8s.operator.objects import Manifest
-from k8s.operator.pods.places import BUILT_IN, PODS, POOL_VERSION, POOLS, SERVICES, SLICES, Places, read_of
+from k8s.operator.pods.slots import BUILT_IN, PODS, POOL_VERSION, POOLS, SERVICES, SLICES, Places, read_of
 
 _LOG = logging.getLogger(__name__)
 #: One watch lasts so long, then the next goes on from there: a connection that died unseen is found by then.
@@ -156,10 +156,10 @@ class NamespaceWatch:
 
     def _tell(self, kind: str, error: Exception) -> None:
         """Log a failure that lasts once."""
-        told = f"{getattr(error, 'status', '') or ''} {type(error).__name__}".strip()
-        if self._told.get(kind) != told:
-            _LOG.warning("%s are not watched (%s): they are listed at every tick meanwhile", kind, told)
-            self._told[kind] = told
+        message = f"{getattr(error, 'status', '') or ''} {type(error).__name__}".strip()
+        if self._told.get(kind) != message:
+            _LOG.warning("%s are not watched (%s): they are listed at every tick meanwhile", kind, message)
+            self._told[kind] = message
 
 
 def _events(answer: Any) -> Iterator[Manifest]:

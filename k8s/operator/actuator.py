@@ -17,7 +17,7 @@ from controller.ports import RoutingPlan
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import PodReplica
-from k8s.routes.gateways import GatewaySaid, doubts, gateways_said
+from k8s.routes.gateways import GatewayReport, gateway_reports, unconfirmed_reason
 from k8s.routes.rules import RouteShape, Rule, route_rules
 from k8s.routes.writer import RouteError, WrittenRoute, put_rules
 
@@ -46,7 +46,7 @@ class ClusterActuator:
         self.confirmed = False
         """Whether the route was ever seen to hold a plan of ours."""
         self._refusals: dict[str, str] = {}
-        self._said = GatewaySaid(verdicts={}, behind={}, silent=())
+        self._said = GatewayReport(verdicts={}, behind={}, silent=())
 
     @property
     def refusal(self) -> str:
@@ -61,13 +61,13 @@ class ClusterActuator:
     @property
     def doubts(self) -> str:
         """Why what the route holds may not be in force, "" where its gateways accept it."""
-        return doubts(self._said)
+        return unconfirmed_reason(self._said)
 
     def apply(self, plan: RoutingPlan) -> bool:
         """Write the first fleet of ``plan``; True once route and labels are as it says."""
         if not any(one.replica.state == ReplicaState.READY for one in self._pods()):
             return self._failed("NoReadyReplicas", "no replica of any kernel is ready, so the route stays")
-        empty = emptied(plan, self.target.layout, self._ready_kernels())
+        empty = unserved_slices(plan, self.target.layout, self._ready_kernels())
         if empty:
             text = (
                 f"the plan sheds all of {', '.join(empty)} though a kernel could serve it, so the route stays"
@@ -91,7 +91,7 @@ class ClusterActuator:
         except ClusterError as error:
             return self._failed("ServerRefused" if error.refused else "ServerUnreachable", str(error))
         self.writes += done.written
-        self._said = said = gateways_said(done.stored)
+        self._said = said = gateway_reports(done.stored)
         there = said.verdicts.keys() | said.behind.keys()
         before = {name: told for name, told in self._refusals.items() if name in there}
         self._refusals = {**before, **said.verdicts}
@@ -159,7 +159,7 @@ class _Labels:
             raise ClusterError("; ".join(self._errors))
 
 
-def emptied(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> list[str]:
+def unserved_slices(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> list[str]:
     """Slices without weight on any kernel while a ``ready`` one breaks no hard clause there."""
     table = plan.table[0]
     forbidden = np.zeros(table[:, :-1].shape, dtype=np.bool_) if plan.forbidden is None else plan.forbidden[0]

@@ -183,17 +183,17 @@ def _resolved(
     pool, pool_problem = _named(policy.spec.pool, seen.pools, KernelPool, reader)
     contract, contract_problem = _named(policy.spec.contract, seen.contracts, KernelContract, reader)
     if pool is None or contract is None:
-        told = "; ".join(filter(None, (pool_problem, contract_problem)))
-        return _unresolved(accepted, "RefNotFound", told)
+        message = "; ".join(filter(None, (pool_problem, contract_problem)))
+        return _unresolved(accepted, "RefNotFound", message)
     if problem := _slices_problem(pool, contract):
         return _unresolved(accepted, "SlicesDiffer", problem)
     if problem := _backend_problem(pool, namespace):
         return _unresolved(accepted, "OtherNamespace", problem)
     if problem := _pin_problem(policy, pool):
         return _unresolved(accepted, "UnknownKernel", problem)
-    told = f"pool {pool.metadata.name} and contract {contract.metadata.name} were found and fit"
+    message = f"pool {pool.metadata.name} and contract {contract.metadata.name} were found and fit"
     documents = Documents(policy=policy, pool=pool, contract=contract)
-    resolved = condition("ResolvedRefs", True, "Resolved", told)
+    resolved = condition("ResolvedRefs", True, "Resolved", message)
     return PolicyAdmission(accepted=accepted, resolved=resolved, documents=documents)
 
 

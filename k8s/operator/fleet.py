@@ -88,7 +88,7 @@ def backend_of(ref: BackendRef) -> Backend:
 
 
 def frozen(freeze: Freeze | None, now: datetime) -> bool:
-    """Whether nobody moves weights at ``now``; an instant that is none freezes nothing."""
+    """Whether weights are frozen at ``now``; what is no instant freezes nothing."""
     if freeze is None:
         return False
     try:
@@ -98,7 +98,7 @@ def frozen(freeze: Freeze | None, now: datetime) -> bool:
     return now < until
 
 
-def earlier_of(now: Callable[[], datetime], clock: Clock) -> Callable[[], datetime]:
+def earlier_now(now: Callable[[], datetime], clock: Clock) -> Callable[[], datetime]:
     """The instant of the system clock or of ``clock``, whichever is behind: a jump ahead ends no freeze."""
     return lambda: min(now(), datetime.fromtimestamp(clock.now_ms() / MS_PER_S, UTC))
 

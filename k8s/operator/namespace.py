@@ -18,7 +18,7 @@ from k8s.operator.admission import Documents, ObjectReader, PolicyAdmission, Pol
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
 from k8s.operator.fleet import fingerprint, reason_of, with_note, with_problem
-from k8s.operator.kept import KeptPolicies
+from k8s.operator.kept_policies import KeptPolicies
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
@@ -26,12 +26,12 @@ from k8s.operator.report import policy_conditions, pool_conditions
 from k8s.operator.route_loop import LoopParts, RouteLoop
 from k8s.operator.status.conditions import ResourceCondition
 from k8s.operator.status.failed import TurnFailures, failed_publication
+from k8s.operator.status.log_fields import fields
 from k8s.operator.status.outcomes import Tally
 from k8s.operator.status.publisher import Publication, Publisher
-from k8s.operator.status.told import fields
 from k8s.operator.summary import policy_body, pool_body
 from live.control.loop import Begun, Turn
-from live.control.turns import Decided, Together
+from live.control.turns import BatchedTurns, Decided
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _Refused:
 
 
 class NamespaceOperator:
-    """Drives every RoutePolicy of one namespace; only who leads calls ``turn``. caller: of promotions'
+    """Drives every RoutePolicy of one namespace; only the leader calls ``turn``. caller: of promotions'
     webhooks; None: none may be called.
     """
 
@@ -79,7 +79,7 @@ class NamespaceOperator:
         self._nudged = threading.Event()
         self._refused: dict[str, _Refused] = {}
         self._judge = PolicyJudge(parts.cluster.namespace)
-        self._batches = Together()
+        self._batches = BatchedTurns()
         self._kept = KeptPolicies(parts, self.artefacts.want)
         self.together = 0
         """Policies that decided in a batch with others at the last turn."""

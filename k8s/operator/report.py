@@ -11,7 +11,7 @@ from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
 from k8s.operator.route_loop import RouteLoop
 from k8s.operator.status.conditions import ResourceCondition, condition
-from k8s.operator.status.failed import unwell
+from k8s.operator.status.failed import failed_turn_conditions
 
 _HEADROOM = "KnownGoodHeadroom"
 
@@ -22,14 +22,14 @@ def policy_conditions(
     """Every condition of a policy; ``loop`` None: nothing of it was ever in force."""
     heads = (verdict.accepted, _resolved(verdict, loop))
     if suspended:
-        told = "spec.suspend is true: the route stays as it is and nobody looks; remove it to go on"
-        return (*heads, condition("Ready", False, "Suspended", told))
+        message = "spec.suspend is true: the route stays as it is and nobody looks; remove it to go on"
+        return (*heads, condition("Ready", False, "Suspended", message))
     decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
     if loop is None or decision is None:
         if loop is not None and loop.standing.turn is not None and loop.standing.turn.error:
-            return (*heads, _programmed(loop), *unwell(loop.standing.turn.error))
-        told = "the documents are not in force; see Accepted and ResolvedRefs"
-        return (*heads, condition("Ready", False, "NotRunning", told))
+            return (*heads, _programmed(loop), *failed_turn_conditions(loop.standing.turn.error))
+        message = "the documents are not in force; see Accepted and ResolvedRefs"
+        return (*heads, condition("Ready", False, "NotRunning", message))
     body = (
         _programmed(loop),
         _fresh(decision, loop),
@@ -47,36 +47,36 @@ def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> ResourceCondi
     if loop is None or found.status != "True":
         return found
     if problems := loop.discovery.problems:
-        told = "; ".join(one.message for one in problems)
-        return condition("ResolvedRefs", False, problems[0].reason, told)
+        message = "; ".join(one.message for one in problems)
+        return condition("ResolvedRefs", False, problems[0].reason, message)
     if loop.standing.discovery_error and not loop.discovery.pods:
         return condition("ResolvedRefs", None, "BackendsUnread", loop.standing.discovery_error)
     failed = loop.standing.discovery_error
     stands = (f"pods stand as last seen, because they cannot be read: {failed}",) if failed else ()
     lost = loop.standing.state_problem
     anew = (f"the controller began anew from the route and the labels of pods: {lost}",) if lost else ()
-    if not (loop.told or stands or anew):
+    if not (loop.notes or stands or anew):
         return found
     reason = "BeganAnew" if anew else found.reason
-    return replace(found, reason=reason, message="; ".join((found.message, *loop.told, *stands, *anew)))
+    return replace(found, reason=reason, message="; ".join((found.message, *loop.notes, *stands, *anew)))
 
 
 def _programmed(loop: RouteLoop) -> ResourceCondition:
     if not loop.enforces:
-        told = "mode observe: decisions stand in the status and no route is written"
-        return condition("Programmed", None, "Observing", told)
+        message = "mode observe: decisions stand in the status and no route is written"
+        return condition("Programmed", None, "Observing", message)
     if loop.actuator.refusal:
         return condition("Programmed", False, "GatewayRefused", loop.actuator.refusal)
     if loop.standing.frozen:
-        told = "spec.freeze holds the route until its instant; hard clauses still warn"
-        return condition("Programmed", True, "Frozen", told)
+        message = "spec.freeze holds the route until its instant; hard clauses still warn"
+        return condition("Programmed", True, "Frozen", message)
     name, actuator = loop.actuator.target.route.name, loop.actuator
     if loop.standing.programmed:
-        told = f"HTTPRoute {name} holds the weights of the last plan"
+        message = f"HTTPRoute {name} holds the weights of the last plan"
         doubts = f"; whether they are in force nobody knows: {actuator.doubts}" if actuator.doubts else ""
         if loop.standing.unaccepted:
-            return condition("Programmed", None, "GatewayBehind", told + doubts)
-        return condition("Programmed", True, "Written", told + doubts)
+            return condition("Programmed", None, "GatewayBehind", message + doubts)
+        return condition("Programmed", True, "Written", message + doubts)
     reason = actuator.last_reason or "Pending"
     return condition("Programmed", False, reason, actuator.last_error or "no plan was written yet")
 
@@ -84,21 +84,21 @@ def _programmed(loop: RouteLoop) -> ResourceCondition:
 def _fresh(decision: Decision, loop: RouteLoop) -> ResourceCondition:
     silent = bool(decision.held[0]) or bool(decision.degraded[0])
     if (failure := loop.source.failure) is not None:
-        told = "the last table is held" if silent else "after stale_after_s the last table is held"
-        return condition("TelemetryFresh", False, failure.reason, f"{failure.message}; {told}")
+        message = "the last table is held" if silent else "after stale_after_s the last table is held"
+        return condition("TelemetryFresh", False, failure.reason, f"{failure.message}; {message}")
     if silent:
-        told = "no replica was scraped or probed for longer than stale_after_s; the last table is held"
-        return condition("TelemetryFresh", False, "Silent", told)
+        message = "no replica was scraped or probed for longer than stale_after_s; the last table is held"
+        return condition("TelemetryFresh", False, "Silent", message)
     seen = loop.standing.turn.telemetry if loop.standing.turn is not None else None
     if seen is None or not bool(np.isfinite(seen.scraped_at_ms[0]).any()):
-        told = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
+        message = "no replica answered a scrape of /metrics yet; check Services, ports and the NetworkPolicy"
         if loop.documents.pool.spec.prometheus is not None:
-            told = "Prometheus has no samples of any replica yet; check its targets and their labels"
-        return condition("TelemetryFresh", False, "NeverSeen", told)
+            message = "Prometheus has no samples of any replica yet; check its targets and their labels"
+        return condition("TelemetryFresh", False, "NeverSeen", message)
     if loop.unseen:
         reason = "MoreThanDeclared" if loop.discovery.beyond else "PartlySeen"
-        told = f"replicas answer scrapes, but not all is seen: {loop.unseen}"
-        return condition("TelemetryFresh", True, reason, told)
+        message = f"replicas answer scrapes, but not all is seen: {loop.unseen}"
+        return condition("TelemetryFresh", True, reason, message)
     return condition("TelemetryFresh", True, "Scraped", "replicas answer scrapes")
 
 
@@ -110,19 +110,19 @@ def _progressing(loop: RouteLoop, decision: Decision) -> ResourceCondition:
     ]
     if not slices and not bool(decision.moved[0]):
         return condition("Progressing", False, "Settled", "no weight is on its way")
-    told = f"weights move: {', '.join(slices) or 'to the new plan'}"
-    return condition("Progressing", True, "Moving", told)
+    message = f"weights move: {', '.join(slices) or 'to the new plan'}"
+    return condition("Progressing", True, "Moving", message)
 
 
 def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> ResourceCondition:
     if verdict.documents is None:
-        told = "the resources as they are now are not in force; the last good ones are, see ResolvedRefs"
-        return condition("Degraded", True, "LastGoodConfiguration", told)
+        message = "the resources as they are now are not in force; the last good ones are, see ResolvedRefs"
+        return condition("Degraded", True, "LastGoodConfiguration", message)
     layout, hard = loop.setup.layout, decision.judgement.hard_violated[0]
     broken = [f"{layout.kernels[k]} on {layout.slices[s]}" for k, s in np.argwhere(hard)]
     if broken:
-        told = f"a hard clause is broken: {', '.join(broken)}"
-        return condition("Degraded", True, "HardClauseBroken", told)
+        message = f"a hard clause is broken: {', '.join(broken)}"
+        return condition("Degraded", True, "HardClauseBroken", message)
     alarmed = [
         f"{layout.kernels[k]} on {layout.slices[s]}" for k, s in np.argwhere(decision.judgement.level[0] > 1)
     ]
@@ -142,8 +142,8 @@ def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> 
 def _fallback(decision: Decision, loop: RouteLoop) -> ResourceCondition:
     if bool(decision.degraded[0]):
         known = loop.setup.layout.kernels[loop.setup.layout.known_good]
-        told = f"telemetry has been silent for too long, so {known} serves"
-        return condition("FallbackActive", True, "KnownGood", told)
+        message = f"telemetry has been silent for too long, so {known} serves"
+        return condition("FallbackActive", True, "KnownGood", message)
     if bool(decision.demoted[0]):
         return condition("FallbackActive", True, "Demoted", "the baseline drives; see MetaContractHeld")
     return condition("FallbackActive", False, "PolicyDrives", "the chosen policy drives")
@@ -166,8 +166,8 @@ def _ready(found: tuple[ResourceCondition, ...], loop: RouteLoop, decision: Deci
         if states[kind].status != "True":
             return condition("Ready", False, states[kind].reason, f"{kind}: {states[kind].message}")
     if not bool((decision.observation.ready[0] > 0).any()):
-        told = "no kernel has a replica in rotation; the route stays as it is"
-        return condition("Ready", False, "NoReadyReplicas", told)
+        message = "no kernel has a replica in rotation; the route stays as it is"
+        return condition("Ready", False, "NoReadyReplicas", message)
     return condition("Ready", True, "Serving", "every slice is served under its contract")
 
 
@@ -175,13 +175,13 @@ def pool_conditions(accepted: ResourceCondition, loop: RouteLoop | None) -> tupl
     """Conditions of a pool; ``loop``: of a policy that routes it, None where there is none."""
     decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
     if loop is None or decision is None:
-        told = "no policy routes this pool yet"
-        return (accepted, condition("Ready", False, "NotRouted", told))
+        message = "no policy routes this pool yet"
+        return (accepted, condition("Ready", False, "NotRouted", message))
     ready = bool((decision.observation.ready[0] > 0).any()) and accepted.status == "True"
-    told = "a kernel has replicas in rotation" if ready else "no kernel has a replica in rotation"
+    message = "a kernel has replicas in rotation" if ready else "no kernel has a replica in rotation"
     return (
         accepted,
-        condition("Ready", ready, "Serving" if ready else "NoReadyReplicas", told),
+        condition("Ready", ready, "Serving" if ready else "NoReadyReplicas", message),
         _fresh(decision, loop),
         *_headroom(loop, decision),
     )
@@ -200,8 +200,8 @@ def _headroom(loop: RouteLoop, decision: Decision) -> tuple[ResourceCondition, .
     offered_rps, ready = float(seen.offered_rps[0].sum()), int(seen.ready[0, k])
     share = f"{ratio:.0%} of the usual load"
     if not np.isfinite(offered_rps) or bool(decision.held[0]):
-        told = f"nobody knows how much is offered, so nothing is said of {share}"
-        return (condition(_HEADROOM, None, "LoadUnknown", told),)
+        message = f"nobody knows how much is offered, so nothing is said of {share}"
+        return (condition(_HEADROOM, None, "LoadUnknown", message),)
     carried_rps = float(seen.capacity_rps[0, k]) if ready else 0.0
     return (_enough(carried_rps >= ratio * offered_rps, loop.setup.layout.kernels[k], ready, share),)
 
@@ -209,8 +209,8 @@ def _headroom(loop: RouteLoop, decision: Decision) -> tuple[ResourceCondition, .
 def _enough(can: bool, kernel: str, ready: int, share: str) -> ResourceCondition:
     if can:
         return condition(_HEADROOM, True, "Enough", f"ready replicas of {kernel} can take {share}")
-    told = (
+    message = (
         f"{ready} ready replicas of {kernel}, the known-good kernel, cannot take {share}: a fallback would "
         "shed; add replicas of it, or lower spec.known_good_headroom_ratio"
     )
-    return condition(_HEADROOM, False, "TooLittle", told)
+    return condition(_HEADROOM, False, "TooLittle", message)

@@ -27,13 +27,13 @@ from k8s.operator.pods.replicas import PodDiscovery
 from k8s.operator.records.snapshot import Snapshot, documents_text, held_out, kept_state, snapshot_config
 from k8s.operator.status.outcomes import Evaluations
 from k8s.operator.status.recent import RecentDecisions
-from k8s.operator.telemetry.sensing import PoolTelemetry, Sensing, usual_rates
+from k8s.operator.telemetry.pool_reader import PoolTelemetry, Sensing, usual_rates
 from k8s.routes.rules import Backend, table_begun
 from k8s.routes.writer import WRITTEN, WrittenRoute
 from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import LaterClock
 from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWatcher
-from live.control.stacks import owned
+from live.control.stacks import compact_copy
 from live.control.turns import Decided, UndecidedFleet, setup_key
 
 #: The state is kept at once after a move, else after so long.
@@ -43,7 +43,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Journal(TurnWatcher, Protocol):
-    """Who writes every turn down, until ``close``."""
+    """Writes every turn down, until ``close``."""
 
     def promoted(self, change: Mapping[str, Any]) -> None:
         """A promotion's stage or verdict changed; nothing is raised."""
@@ -53,7 +53,7 @@ class Journal(TurnWatcher, Protocol):
 
 
 def no_journal(sensing: Sensing, state: ControllerState) -> Journal | None:  # noqa: ARG001 - the port's shape
-    """Nobody writes turns down."""
+    """A journal that writes nothing."""
     return None
 
 
@@ -73,9 +73,9 @@ class LoopParts:
     registries: RegistryAccess = field(default_factory=RegistryAccess)
     """Where artefacts that documents name are fetched from."""
     journal: Callable[[Sensing, ControllerState], Journal | None] = no_journal
-    """Who writes the turns of one policy down, from this state on."""
+    """Opens the journal of one policy, from this state on."""
     evaluations: Evaluations | None = None
-    """Who is told of changed verdicts."""
+    """Receives changed verdicts."""
 
 
 class RouteLoop:
@@ -86,7 +86,7 @@ class RouteLoop:
     def __init__(self, documents: Documents, parts: LoopParts, kept: Snapshot) -> None:
         self.parts, self.documents, self._together = parts, documents, False
         found = controller_setup(documents, parts.rates(documents))
-        self.setup, self.told = found.setup, found.told
+        self.setup, self.notes = found.setup, found.notes
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
         state, problem = kept_state(kept, self.setup)
         # Who begins without a state has no evidence of another pod either.
@@ -198,8 +198,8 @@ class RouteLoop:
         """No more decided with others: hold no memory of theirs."""
         if self._together:
             self._together = False
-            self.controller.state = owned(self.controller.state)
-            self.standing.turn = owned(self.standing.turn)
+            self.controller.state = compact_copy(self.controller.state)
+            self.standing.turn = compact_copy(self.standing.turn)
 
     def snapshot(self) -> Snapshot:
         """What is known now, for a loop that takes over from this one."""

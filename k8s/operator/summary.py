@@ -17,7 +17,7 @@ _DECIMALS = 3
 
 
 def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
-    """Numbers of a policy's status: who drives, and every slice."""
+    """Numbers of a policy's status: whose table is in force, and every slice."""
     if loop is None:
         return {}
     layout, state = loop.setup.layout, loop.controller.state

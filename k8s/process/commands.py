@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from k8s.api.break_glass import PolicyName, break_glass, mend_glass
 from k8s.api.cluster import ApiCluster
 from k8s.api.connection import cluster_client
@@ -31,7 +31,7 @@ def freeze_until(text: str, now: datetime) -> str:
     lasts = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     if not timedelta(0) < lasts <= LONGEST:
         expected = f"a duration up to {LONGEST.days}d, as 30m or 2h"
-        raise _refused("--for", expected, repr(text), "say how long; it ends by itself")
+        raise _refusal("--for", expected, repr(text), "say how long; it ends by itself")
     return (now.astimezone(UTC) + lasts).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -44,7 +44,7 @@ def freeze(policy: PolicyName, lasts: str, reason: str, rows: Sequence[str] = ()
     """Freeze, or pin ``rows``; the line to print. Raises ClusterError or DocumentError."""
     until = freeze_until(lasts, datetime.now(UTC))
     if not reason.strip():
-        raise _refused("--reason", "who does it and why", "nothing", "it stands in the resource for others")
+        raise _refusal("--reason", "who does it and why", "nothing", "it stands in the resource for others")
     table = {"table": pinned_rows(rows)} if rows else {}
     with cluster_client() as api:
         break_glass(api, policy, {"until": until, "reason": reason, **table})
@@ -68,12 +68,12 @@ def _row(text: str) -> dict[str, Any]:
         weights = []
     if not (name.strip() and equals and weights and all(one["kernel"] for one in weights)):
         expected = "SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2"
-        raise _refused("ROWS", expected, repr(text), "name each slice that shall be held")
+        raise _refusal("ROWS", expected, repr(text), "name each slice that shall be held")
     return {"slice": name.strip(), "weights": weights}
 
 
-def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem("selvage kubernetes", 0, path, expected, actual, next_step)])
+def _refusal(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal("selvage kubernetes", expected, actual, next_step, path=path)
 
 
 def status_lines(namespace: str) -> list[str]:
@@ -95,7 +95,7 @@ def explained_lines(name: str, namespace: str) -> list[str]:
         found = cluster.resources().policies
         if name not in found:
             there = ", ".join(sorted(found)) or "none"
-            raise _refused(name, f"a RoutePolicy of namespace {namespace}", there, "name one of these")
+            raise _refusal(name, f"a RoutePolicy of namespace {namespace}", there, "name one of these")
         events = cluster.events("RoutePolicy", name)
     decisions = decisions_in(found[name].get("status") or {})
     return [*policy_lines(name, found[name]), *decision_lines(decisions), *event_lines(events)]
@@ -121,7 +121,7 @@ def event_lines(found: Sequence[Manifest]) -> Iterator[str]:
 
 
 def policy_lines(name: str, found: dict[str, Any]) -> Iterator[str]:
-    """One policy: who drives, its slices, and the conditions that want attention."""
+    """One policy: whose table is in force, its slices, and the conditions that want attention."""
     status = found.get("status") or {}
     if not status:
         yield f"{name}: no operator has seen it yet"

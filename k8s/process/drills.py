@@ -18,7 +18,7 @@ from k8s.operator.drills.admission import DrillPlace
 from k8s.operator.drills.driver import DrillParts, Drills
 from k8s.operator.drills.fleet import Entrance
 from k8s.operator.drills.pods import Steering
-from k8s.operator.status.told import fields
+from k8s.operator.status.log_fields import fields
 from k8s.process.election import Leadership
 from k8s.process.health import ReplicaHealth, health_served
 from k8s.routes.rules import Backend
@@ -91,7 +91,7 @@ def serve_drills(settings: DrillSettings) -> None:
 
 
 def turn(drills: Drills, leadership: Leadership) -> None:
-    """One turn, where this replica leads; who lost the lead takes back what it injected."""
+    """One turn, where this replica leads; a replica that lost the lead takes back what it injected."""
     if not leadership.step():
         drills.leave("another runner leads now")
         return

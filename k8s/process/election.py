@@ -1,4 +1,4 @@
-"""Who leads, by a Lease: asked step by step, so that no thread outlives its right.
+"""Leader election by a Lease: asked step by step, so that no thread outlives its right.
 
 As client-go does, a candidate measures on its own steady clock for how long it saw one record unchanged. The
 instants in the record are another host's wall clock: they are written for people and decide nothing.
@@ -16,7 +16,7 @@ from typing import Any
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-from k8s.operator.status.told import fields
+from k8s.operator.status.log_fields import fields
 
 _LOG = logging.getLogger(__name__)
 #: A lease that nobody renewed for so long goes to the next one, who asked; who holds it stops acting earlier.
@@ -84,8 +84,8 @@ class Leadership:
     def _tell(self, leads: bool) -> None:
         """Say it where the lead was won or lost."""
         if leads is not self._led:
-            told = "this replica leads" if leads else "this replica leads no more"
-            _LOG.info("%s", told, extra=fields(identity=self._identity))
+            message = "this replica leads" if leads else "this replica leads no more"
+            _LOG.info("%s", message, extra=fields(identity=self._identity))
         self._led = leads
 
     def _acquired(self) -> bool:

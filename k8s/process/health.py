@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from contracts.jit import FUNCTIONS, told_of_compiling
+from contracts.jit import FUNCTIONS, report_compilations
 from contracts.telemetry import HISTOGRAM_EDGES_MS
-from live.observe.increments import count, nothing_known
+from live.observe.increments import count, unknown_increments
 from live.observe.scraper import LayoutReader
 from policies import warm
 
@@ -53,7 +53,7 @@ class ReplicaHealth:
             self.waits_for = f"compiling: {len(done)} functions of at most {len(FUNCTIONS)}"
 
         self.waits_for = "compiling, or loading what was compiled before"
-        with told_of_compiling(told):
+        with report_compilations(told):
             for part in _PARTS if parts is None else parts:
                 if not goes_on():
                     return
@@ -66,7 +66,7 @@ def _warm_scrapes() -> None:
     """Two scrapes of one server, and what was counted between them."""
     reader = LayoutReader()
     before, now = (reader.read("server", _SCRAPED, at_s) for at_s in (1.0, 2.0))
-    found = nothing_known()
+    found = unknown_increments()
     count(before, now, found.engine[0], found.latency_le[0], HISTOGRAM_EDGES_MS)
 
 

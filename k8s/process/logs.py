@@ -1,7 +1,7 @@
 """Logs of our processes: a line for each event on stderr, as JSON for machines or as text for people, and
 verdicts as OpenTelemetry events ``gen_ai.evaluation.result``, by the standard OTEL_* variables.
 
-Fields beside the message (policy, route, slice, kernel) come by ``status.told.fields``. What libraries
+Fields beside the message (policy, route, slice, kernel) come by ``status.log_fields.fields``. What libraries
 say below a warning is left out: HTTP clients would write a line for every scrape, with its URL, and the
 Kubernetes client whole objects. Nothing of OpenTelemetry is imported until somebody asks for it.
 """
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from contracts.errors import MissingPartError, printable
-from k8s.operator.status.told import fields_of
+from k8s.operator.status.log_fields import fields_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import LoggerProvider
@@ -65,9 +65,9 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end; nothing in it can steer a terminal or begin a line of its own."""
-        told = "".join(f" {name}={value}" for name, value in fields_of(record).items())
+        message = "".join(f" {name}={value}" for name, value in fields_of(record).items())
         head = f"{_time(record)} {record.levelname} {record.name}: "
-        line = head + printable(f"{record.getMessage()}{told}")
+        line = head + printable(f"{record.getMessage()}{message}")
         raised = _raised(self, record)
         return f"{line}\n{raised}" if raised else line
 

@@ -1,4 +1,4 @@
-"""Metrics of the operator, of decisions and of promotions, read from its state when somebody scrapes.
+"""Metrics of the operator, of decisions and of promotions, read from its state at every scrape.
 
 Labels are bounded: objects of a namespace, and stages, verdicts and reasons of this build.
 """
@@ -27,8 +27,8 @@ TURN_EDGES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 def tick_histogram() -> Histogram:
     """Times of turns, in seconds, in no registry yet."""
-    told = "Time of a turn of every policy of the namespace."
-    return Histogram("selvage_tick_seconds", told, buckets=TURN_EDGES_S, registry=None)
+    message = "Time of a turn of every policy of the namespace."
+    return Histogram("selvage_tick_seconds", message, buckets=TURN_EDGES_S, registry=None)
 
 
 @dataclass(slots=True)

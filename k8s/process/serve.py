@@ -25,18 +25,18 @@ from k8s.api.cluster import ApiCluster
 from k8s.api.connection import cluster_client
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.admission import Documents
-from k8s.operator.fleet import earlier_of
+from k8s.operator.fleet import earlier_now
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.records.journal import open_journal
 from k8s.operator.records.log_space import LogSpace
 from k8s.operator.route_loop import LoopParts
+from k8s.operator.status.log_fields import fields
 from k8s.operator.status.outcomes import Evaluations
-from k8s.operator.status.told import fields
+from k8s.operator.telemetry.pool_reader import PoolReader, Sensing
+from k8s.operator.telemetry.pool_source import PoolSource, Watching
 from k8s.operator.telemetry.probing import Access, probe_rates
 from k8s.operator.telemetry.prometheus import PrometheusAccess, PrometheusScrapes
-from k8s.operator.telemetry.sensing import PoolReader, Sensing
-from k8s.operator.telemetry.watching import PoolSource, Watching
 from k8s.process.election import Leadership
 from k8s.process.health import ReplicaHealth, any_address, health_served
 from k8s.process.logs import event_provider, event_sink
@@ -98,7 +98,7 @@ class Loop:
             cluster=ApiCluster(api, settings.namespace, watched=watched),
             clock=clock,
             source=self._source,
-            now=earlier_of(lambda: datetime.now(UTC), clock),
+            now=earlier_now(lambda: datetime.now(UTC), clock),
             shed=settings.shed,
             leads=self.leadership.leads,
             rates=self._rates,
@@ -191,7 +191,7 @@ class SharedConnections:
 
 
 class SharedScrapes(PoolReader):
-    """One scraper that outlives each who asks."""
+    """One scraper that outlives each of its users."""
 
     def __init__(self, inner: Scraper) -> None:
         self._inner = inner

@@ -21,7 +21,7 @@ _NUMBER: Schema = {"type": "number", "format": "double"}
 
 
 class DrillPhase(StrEnum):
-    """How far a FaultDrill is, as its status says: who writes a phase takes it from here."""
+    """How far a FaultDrill is, as its status says; every writer of a phase takes it from here."""
 
     PENDING = "Pending"  # cannot run as things stand
     STEADY = "Steady"  # measured before anything is injected
@@ -31,7 +31,7 @@ class DrillPhase(StrEnum):
     DONE = "Done"
 
 
-def drill_verdict_told(verdict: DrillVerdict) -> str:
+def drill_verdict_text(verdict: DrillVerdict) -> str:
     """``verdict`` as status and conditions say it."""
     return str(verdict).capitalize()
 
@@ -174,7 +174,7 @@ _OWN: dict[str, dict[str, Schema]] = {
     },
     "FaultDrill": {
         "phase": _one_of(DrillPhase, "How far it is."),
-        "verdict": _one_of((drill_verdict_told(one) for one in DrillVerdict), "How it ended."),
+        "verdict": _one_of((drill_verdict_text(one) for one in DrillVerdict), "How it ended."),
         "report": _described(_TEXT, "Where the report lies."),
     },
     "KernelPromotion": _PROMOTION,

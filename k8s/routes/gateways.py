@@ -19,7 +19,7 @@ _DEFAULTS = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySaid:
+class GatewayReport:
     """Of one route; gateways by what they are called."""
 
     verdicts: Mapping[str, str]
@@ -30,7 +30,7 @@ class GatewaySaid:
     """Those that the route names and that never said anything."""
 
 
-def gateways_said(route: Mapping[str, Any]) -> GatewaySaid:
+def gateway_reports(route: Mapping[str, Any]) -> GatewayReport:
     """What the parents of ``route`` say in its status."""
     generation = int(route["metadata"].get("generation") or 0)
     refs = (route.get("spec") or {}).get("parentRefs") or []
@@ -49,12 +49,12 @@ def gateways_said(route: Mapping[str, Any]) -> GatewaySaid:
         elif conditions and _key(ref, route) in named.values():
             behind[name] = min(int(one.get("observedGeneration") or 0) for one in conditions)
     silent = tuple(name for name, key in named.items() if key not in spoken)
-    return GatewaySaid(
+    return GatewayReport(
         verdicts={name: "; ".join(told) for name, told in verdicts.items()}, behind=behind, silent=silent
     )
 
 
-def doubts(said: GatewaySaid) -> str:
+def unconfirmed_reason(said: GatewayReport) -> str:
     """Why the weights of a route may not be in force although it holds them, "" where all of its gateways say
     that they accept it.
     """

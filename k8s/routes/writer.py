@@ -1,4 +1,4 @@
-"""Write the rules of a route that is ours, and never fight anybody for them.
+"""Write the rules of a route that we own, and never overwrite another writer's.
 
 ``spec.rules`` is an atomic list: nobody can own one weight of it, so the list is ours whole or not at all.
 An annotation names the RoutePolicy that owns the route, another the hash of the rules that it wrote last,
@@ -32,7 +32,7 @@ class RouteError(Exception):
 
 
 class Conflict(Exception):
-    """Somebody changed the object since it was read (HTTP 409)."""
+    """The object changed since it was read (HTTP 409)."""
 
 
 class Routes(Protocol):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import read_regular
 from live.origins import allowed_origin, origin_of
@@ -57,10 +57,10 @@ def read_credentials(file: Path) -> dict[str, Credential]:
         found = {_host(str(name)): _credential(one) for name, one in entries.items()}
         helped = bool(given.get("credsStore") or given.get("credHelpers"))
     except MALFORMED:
-        raise _refused(file, "a config.json of docker login", "something else", "mount another") from None
+        raise refusal(file, "a config.json of docker login", "something else", "mount another") from None
     if not found:
         hint = "helpers are not run: write auths, as docker login does without a helper"
-        raise _refused(file, "auths", "a helper of credentials" if helped else "none", hint)
+        raise refusal(file, "auths", "a helper of credentials" if helped else "none", hint)
     return found
 
 
@@ -90,10 +90,6 @@ def _text(found: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _refused(file: Path, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, "", expected, actual, next_step)])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryOrigins:
     """One registry that may be asked. origin: ``https://HOST:PORT``; beside: origins of its token service and
@@ -115,7 +111,7 @@ def registry_of(text: str) -> RegistryOrigins:
     return RegistryOrigins(origin=first, beside=frozenset(others))
 
 
-def allowed(host: str, registries: Iterable[RegistryOrigins]) -> RegistryOrigins | None:
+def allowed_registry(host: str, registries: Iterable[RegistryOrigins]) -> RegistryOrigins | None:
     """The registry that a URI calls ``host`` (``HOST`` or ``HOST:PORT``); None where it may not be asked."""
     for one in registries:
         scheme = one.origin.partition("://")[0]

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import httpx
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.oci import (
     FILES,
     MANIFEST_BYTES,
@@ -25,7 +25,7 @@ from contracts.loading.oci import (
     store_folder,
 )
 from contracts.regular_files import ARCHIVE_BYTES
-from live.artefacts.access import Credential, RegistryOrigins, allowed, read_credentials
+from live.artefacts.access import Credential, RegistryOrigins, allowed_registry, read_credentials
 from live.artefacts.registry import Repository, registry_client
 
 #: Bytes of one artefact, and seconds that fetching it may take.
@@ -53,17 +53,17 @@ def fetch(uri: OciUri, access: RegistryAccess) -> Path:
     folder = store_folder() / uri.digest
     if (folder / MANIFEST_FILE).is_file():
         return folder / FILES
-    registry = allowed(uri.registry, access.registries)
+    registry = allowed_registry(uri.registry, access.registries)
     if registry is None:
         hint = f"where it may be asked: --registry https://{uri.registry}"
-        raise _refused(uri, "a registry that was named", uri.registry, hint)
+        raise _refusal(uri, "a registry that was named", uri.registry, hint)
     credential = _credential(uri, access)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(mkdtemp(prefix=".part-", dir=folder.parent))
     except OSError as error:
-        told = error.strerror or str(error)
-        raise _refused(uri, f"a folder to write to at {folder.parent}", told, "check its rights") from None
+        message = error.strerror or str(error)
+        raise _refusal(uri, f"a folder to write to at {folder.parent}", message, "check its rights") from None
     try:
         _fetched(uri, access, registry, credential, part)
         _settle(part, folder)
@@ -85,13 +85,13 @@ def _fetched(
         asyncio.run(_whole(uri, access, registry, credential, part))
     except TimeoutError:
         told = f"nothing whole within {access.within_s:g} s"
-        raise _refused(uri, f"an answer of {registry.origin}", told, "try again") from None
+        raise _refusal(uri, f"an answer of {registry.origin}", told, "try again") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         told = type(error).__name__  # its text may name an address with a signature
-        raise _refused(uri, f"an answer of {registry.origin}", told, "is it reachable?") from None
+        raise _refusal(uri, f"an answer of {registry.origin}", told, "is it reachable?") from None
     except OSError as error:
         told = error.strerror or type(error).__name__
-        raise _refused(
+        raise _refusal(
             uri, "room for its files and certificates that can be read", told, "check both"
         ) from None
 
@@ -106,7 +106,7 @@ async def _whole(
         await _file(repository, f"manifests/sha256:{uri.digest}", MANIFEST_TYPE, manifest, path)
         layers = parse_manifest(path.read_bytes(), str(uri))
         if (total := sum(one.size for one in layers)) > MOST_BYTES:
-            raise _refused(uri, f"at most {MOST_BYTES} bytes", str(total), "push it in parts")
+            raise _refusal(uri, f"at most {MOST_BYTES} bytes", str(total), "push it in parts")
         for layer in layers:
             target = part / FILES / layer.name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -141,12 +141,12 @@ class _Counted:
         """Whether all of it came."""
         if (found := self._hash.hexdigest()) != self._layer.digest:
             expected = f"sha256 {self._layer.digest} of {self._layer.name}"
-            told = f"sha256 {found} in {self._bytes} bytes"
-            raise self._repository.refused(expected, told, "somebody changed it, or it did not come whole")
+            message = f"sha256 {found} in {self._bytes} bytes"
+            raise self._repository.refused(expected, message, "somebody changed it, or it did not come whole")
 
 
 def _settle(part: Path, folder: Path) -> None:
-    """Put the whole artefact in its place; somebody may have put the same there meanwhile."""
+    """Put the whole artefact in its place; another process may have put the same there meanwhile."""
     try:
         os.replace(part, folder)
     except OSError:
@@ -154,5 +154,5 @@ def _settle(part: Path, folder: Path) -> None:
             raise
 
 
-def _refused(uri: OciUri, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(uri.artefact, 0, "", expected, actual, next_step)])
+def _refusal(uri: OciUri, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal(uri.artefact, expected, actual, next_step)

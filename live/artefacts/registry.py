@@ -18,7 +18,7 @@ from urllib.request import parse_http_list, parse_keqv_list
 
 import httpx
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.oci import OciUri
 from contracts.loading.untrusted import MALFORMED, json_of
 from live.artefacts.access import Credential, RegistryOrigins
@@ -70,7 +70,7 @@ class Repository:
 
     def refused(self, expected: str, actual: str, next_step: str) -> DocumentError:
         """About this artefact."""
-        return DocumentError([Problem(self._uri.artefact, 0, "", expected, actual, next_step)])
+        return refusal(self._uri.artefact, expected, actual, next_step)
 
     async def _ask(self, url: str, accept: str, take: Take) -> list[str] | None:
         """One request with its redirects; what a 401 asks for, None where ``take`` has it all."""
@@ -105,8 +105,8 @@ class Repository:
         if origin in self._registry.origins:
             return
         known = ",".join((self._registry.origin, *sorted(self._registry.beside), origin))
-        told = f"{what} to {origin}"
-        raise self.refused("origins that were named", told, f"where that is right: --registry {known}")
+        message = f"{what} to {origin}"
+        raise self.refused("origins that were named", message, f"where that is right: --registry {known}")
 
     def _check(self, status: int, origin: str) -> None:
         if status == httpx.codes.OK:

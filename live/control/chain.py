@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, Problem, StateError
+from contracts.errors import DocumentError, StateError, refusal
 from contracts.loading.files import GENESIS, json_text
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import read_regular
@@ -84,7 +84,7 @@ def _checked(line: bytes, previous: str | None, path: Path, number: int) -> tupl
 
 def _broken(path: Path, number: int, expected: str, actual: str) -> DocumentError:
     hint = "the log was altered, or lines are missing before this one: what follows proves nothing"
-    return DocumentError([Problem(str(path), number, "", expected, actual, hint)])
+    return refusal(path, expected, actual, hint, line=number)
 
 
 class ChainWriter:
@@ -129,7 +129,7 @@ class ChainWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRecords:
-    """Turns that a log does not hold. from_s None: whatever was before; turns None: nobody knows how many."""
+    """Turns that a log does not hold. from_s None: from the begin; turns None: not known how many."""
 
     from_s: float | None
     to_s: float

@@ -1,4 +1,4 @@
-"""Who controls a fleet: one process at a time, with what it remembers from one start to the next."""
+"""The claim on a fleet: one controlling process at a time, and the state it keeps between starts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def controlling(folder: Path) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        told = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        message = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         os.close(descriptor)
         raise LiveError(
-            f"{folder}: another controller (process {told or 'unknown'}) is in charge; end that first"
+            f"{folder}: another controller (process {message or 'unknown'}) is in charge; end that first"
         ) from None
     try:
         with suppress(OSError):  # the lock keeps others out; a full disk only leaves them without the number

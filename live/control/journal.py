@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import GENESIS
 from controller.explain.tick import explain, record_json
 from controller.options import ControllerSetup
@@ -205,7 +205,7 @@ class JournalLine:
     replica: str = ""
 
 
-def told_of(row: Mapping[str, Any]) -> tuple[JournalLine, ...]:
+def record_lines(row: Mapping[str, Any]) -> tuple[JournalLine, ...]:
     """What a decision record did, a line each."""
     moved = [
         JournalLine(
@@ -224,24 +224,24 @@ def told_of(row: Mapping[str, Any]) -> tuple[JournalLine, ...]:
     return (*moved, *out, *back)
 
 
-def lines_of(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The texts of ``told_of``."""
-    return tuple(one.text for one in told_of(row))
+def record_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts of ``record_lines``."""
+    return tuple(one.text for one in record_lines(row))
 
 
-def turn_told(turn: Turn, setup: ControllerSetup) -> tuple[JournalLine, ...]:
+def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[JournalLine, ...]:
     """What a turn moved, or would have, with its reasons; nothing for a quiet one."""
     if turn.decision is None:
         return ()
     row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
     reasons = dict.fromkeys(reason for move in row["moves"] for reason in move["because"])
     others = (*(f"  because: {reason}" for reason in reasons), *turn.healing)
-    return (*told_of(row), *(JournalLine(text=text) for text in others))
+    return (*record_lines(row), *(JournalLine(text=text) for text in others))
 
 
-def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
-    """The texts of ``turn_told``."""
-    return tuple(one.text for one in turn_told(turn, setup))
+def turn_texts(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
+    """The texts of ``turn_lines``."""
+    return tuple(one.text for one in turn_lines(turn, setup))
 
 
 def code_version() -> str:
@@ -273,7 +273,7 @@ def read_log(place: Path) -> list[dict[str, Any]]:
         expected = f"a decision log of format {FORMAT}, beginning with a line of kind start"
         actual = "no line" if not rows else f"kind {rows[0].get('kind')!r}, format {rows[0].get('format')!r}"
         hint = "give what `selvage run` wrote"
-        raise DocumentError([Problem(str(place), 1, "", expected, actual, hint)])
+        raise refusal(place, expected, actual, hint, line=1)
     return rows
 
 

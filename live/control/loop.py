@@ -1,8 +1,8 @@
 """The controller over live ports: one turn per tick, and nothing that a port does ends it.
 
 A source or a policy that fails, telemetry that is silent, a gateway that refuses and a log that cannot be
-written all leave the last table in force. Who discovers servers, who writes routes, what world this is:
-unknown here.
+written all leave the last table in force. How servers are discovered and
+routes written, and in which world, is not known here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from controller.plan import newly_hung
 from controller.ports import Clock, RouteActuator, TelemetrySource
 from controller.state import ControllerState
 from live.control.clocks import CpuClock
-from live.control.turns import Decided, decide_alone, settled
+from live.control.turns import Decided, decide_alone, remembered_state
 from live.ports import ReplicaShares, StreamReset
 
 #: A plan that is in force is put in force again after so long, for a gateway that lost it.
@@ -31,7 +31,7 @@ REASSERT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn of the controller, whatever came of it."""
+    """One turn of the controller, with its outcome."""
 
     number: int
     at_s: float  # of the controller's clock
@@ -57,14 +57,14 @@ class Begun:
 
 
 class TurnWatcher(Protocol):
-    """Who is shown every turn: a log, metrics, a drill."""
+    """Receives every turn: a log, metrics, a drill."""
 
     def turn(self, turn: Turn) -> None:
         """Take note of ``turn``; what this raises is told, and changes nothing."""
 
 
 class ReturnWatch(Protocol):
-    """Who verifies replicas whose quarantine ended: ``live.heal.readmission.Readmissions``."""
+    """Verifies replicas whose quarantine ended: ``live.heal.readmission.Readmissions``."""
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -78,7 +78,7 @@ class ReturnWatch(Protocol):
 class ControlPorts:
     """The edge of one controller. actuator None: it observes, and moves nothing.
 
-    returns None: who comes back from quarantine is whole at once. It needs ``admits``, who acts on shares.
+    returns None: a replica that comes back from quarantine gets all its traffic at once. It needs ``admits``.
     """
 
     source: TelemetrySource
@@ -129,7 +129,7 @@ class LiveController:
         try:
             telemetry = self.ports.source.read()
         except Exception as error:  # whatever a source does, the last table stands
-            return Begun(began_ms=began_ms, turn=replace(nothing, error=f"telemetry: {told(error)}"))
+            return Begun(began_ms=began_ms, turn=replace(nothing, error=f"telemetry: {error_line(error)}"))
         return Begun(began_ms=began_ms, turn=replace(nothing, telemetry=telemetry))
 
     def finish(self, begun: Begun, decided: Decided | None = None) -> Turn:
@@ -148,7 +148,7 @@ class LiveController:
             try:
                 watcher.turn(found)
             except Exception as error:  # a full disk must not stop the loop
-                self._failed(f"{type(watcher).__name__}: {told(error)}")
+                self._failed(f"{type(watcher).__name__}: {error_line(error)}")
         return found
 
     def _turn(self, begun: Turn, telemetry: FleetTelemetry, decided: Decided | None) -> Turn:
@@ -157,7 +157,7 @@ class LiveController:
         try:
             decided = decided or decide_alone(before, telemetry, self.setup, self.ports.cpu)
         except Exception as error:  # a policy may be anybody's; who ends here moves nobody any more
-            return replace(begun, error=f"deciding: {told(error)}")
+            return replace(begun, error=f"deciding: {error_line(error)}")
         decision = decided.decision
         healing, stuck = self._returning(before, decision)
         taken, problem = self._applied(decision, telemetry)
@@ -166,7 +166,9 @@ class LiveController:
         reset, trouble = self._cut_loose() if taken else ((), "")
         return replace(
             begun,
-            after=settled(before, decided.after, self.setup, in_force=in_force, spent_ms=decided.spent_ms),
+            after=remembered_state(
+                before, decided.after, self.setup, in_force=in_force, spent_ms=decided.spent_ms
+            ),
             decision=decision,
             executed=taken,
             in_force=in_force,
@@ -177,7 +179,7 @@ class LiveController:
         )
 
     def _returning(self, before: ControllerState, decision: Decision) -> tuple[tuple[str, ...], str]:
-        """Who comes back, and what went wrong; a share that changed holds from the next plan on."""
+        """Lines about returning replicas, and what failed; a changed share holds from the next plan on."""
         returns, admits, names = self.ports.returns, self.ports.admits, self.setup.layout.replicas
         if returns is None or admits is None or self.observes:
             return (), ""
@@ -188,14 +190,14 @@ class LiveController:
         try:
             lines = returns.turn(self.ports.clock.now_ms() / MS_PER_S, ended, away)
         except Exception as error:  # who is on its way keeps the share that it has, from this tick on
-            problem = f"healing: {told(error)}"
+            problem = f"healing: {error_line(error)}"
         try:
             shares = dict(returns.shares)
             if shares != self._shares:
                 admits.admit(shares)
                 self._shares, self._pending = shares, True
         except Exception as error:  # tried again at the next tick
-            problem = f"healing: {told(error)}"
+            problem = f"healing: {error_line(error)}"
         return lines, problem
 
     def _applied(self, decision: Decision, telemetry: FleetTelemetry) -> tuple[bool, str]:
@@ -211,7 +213,7 @@ class LiveController:
             taken = actuator.apply(decision.plan)
             problem = "" if taken else str(getattr(actuator, "last_error", "")) or "the plan was refused"
         except Exception as error:  # a gateway that fails keeps the last plan
-            taken, problem = False, told(error)
+            taken, problem = False, error_line(error)
         self._pending = not taken
         if taken:
             self._applied_at_s, self._states = now_s, states
@@ -234,7 +236,7 @@ class LiveController:
                 resetter.reset(replica)
                 done.append(replica)
             except Exception as error:  # tried again at the next tick
-                problem = f"reset of {replica}: {told(error)}"
+                problem = f"reset of {replica}: {error_line(error)}"
         self._hung -= set(done)
         return tuple(done), problem
 
@@ -243,6 +245,6 @@ class LiveController:
         self.last_error = error
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """One line that names ``error``."""
     return " ".join(str(error).split())[:400] or type(error).__name__

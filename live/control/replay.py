@@ -27,10 +27,10 @@ from controller.initial import initial_state
 from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.state_json import state_from_json
-from live.control.journal import BESIDE, lines_of
+from live.control.journal import BESIDE, record_texts
 from live.control.source import NO_ROWS, nothing_probed
 from live.control.telemetry_json import telemetry_from_json
-from live.control.turns import decide, settled
+from live.control.turns import decide, remembered_state
 from live.observe.record import TelemetryRecorder
 
 Row = dict[str, Any]
@@ -130,17 +130,19 @@ class _Replay:
         self.shapes.refuse_others(seen)
         after, decision = decide(before, seen, self.setup)
         in_force = bool(row["in_force"]) or not self.exact
-        self.state = settled(before, after, self.setup, in_force=in_force, spent_ms=float(row["spent_ms"]))
+        self.state = remembered_state(
+            before, after, self.setup, in_force=in_force, spent_ms=float(row["spent_ms"])
+        )
         if self.watch is not None:
             self.watch(before, self.state, decision)
         return record_json(explain(before, self.state, decision, self.setup))
 
     def _compare(self, logged: Row, again: Row) -> None:
-        self.counts["moved logged"] += acted(logged)
-        self.counts["moved replayed"] += acted(again)
+        self.counts["moved logged"] += moved_anything(logged)
+        self.counts["moved replayed"] += moved_anything(again)
         differing = (_record_differences if self.exact else _move_differences)(logged, again)
         if differing:
-            lines = lines_of(logged), lines_of(again)
+            lines = record_texts(logged), record_texts(again)
             self.found.append(
                 TickDifference(now_s=logged["now_s"], fields=differing, logged=lines[0], replayed=lines[1])
             )
@@ -151,12 +153,19 @@ def _refuse_other_rows(row: Row) -> None:
     if row.get("kind") != "tick":
         return
     try:
-        _ = acted(row), lines_of(row), _did(row), float(row["spent_ms"]), row["in_force"], float(row["now_s"])
+        _ = (
+            moved_anything(row),
+            record_texts(row),
+            _did(row),
+            float(row["spent_ms"]),
+            row["in_force"],
+            float(row["now_s"]),
+        )
     except MALFORMED as error:
         raise StateError(f"decision log: expected a decision record, got {error!r}"[:300]) from None
 
 
-def acted(row: Row) -> bool:
+def moved_anything(row: Row) -> bool:
     """Whether a weight moved or a replica's rotation changed."""
     return bool(row["moves"] or row["readmitted"] or any(one["new"] for one in row["quarantined"]))
 
@@ -207,13 +216,13 @@ class TelemetryShapes:
             if name.startswith(_PROBES):
                 shape = (1, probes, *shape[2:])
             if (array.dtype, array.shape) != (kind, shape):
-                told = f"expected {kind} {shape}, got {array.dtype} {array.shape}"
-                raise StateError(f"telemetry.{name}: {told}; it is of another pool")
+                message = f"expected {kind} {shape}, got {array.dtype} {array.shape}"
+                raise StateError(f"telemetry.{name}: {message}; it is of another pool")
         for name, count in self._counts.items():
             found: NDArray[np.int64] = getattr(seen.probes, name)
             if found.size and not (int(found.min()) >= 0 and int(found.max()) < count):
-                told = f"expected numbers from 0 to {count - 1}"
-                raise StateError(f"telemetry.{_PROBES}{name}: {told}; it is of another pool")
+                message = f"expected numbers from 0 to {count - 1}"
+                raise StateError(f"telemetry.{_PROBES}{name}: {message}; it is of another pool")
 
 
 def _arrays(value: Any, prefix: str = "") -> Iterator[tuple[str, NDArray[Any]]]:

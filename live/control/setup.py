@@ -23,7 +23,7 @@ from contracts.loading.loader import load_as
 from contracts.loading.profiles import check_pinned_profiles
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import GENERATION_COLUMNS, PASSIVE_COLUMNS, metric
-from contracts.rules.estimators import AsMeasured, as_measured
+from contracts.rules.estimators import AsMeasured, with_measured_estimators
 from contracts.telemetry import SampleRates, Source
 from contracts.units import MS_PER_S
 from controller.fleet import FleetSetup, stages_of
@@ -57,7 +57,7 @@ class LiveSetup:
     """A set-up, and what is to be said of it before it is trusted."""
 
     setup: ControllerSetup
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def live_setup(
@@ -69,7 +69,7 @@ def live_setup(
     and ProfileDiffersError where a profile is not what the pool pins.
     """
     check_pinned_profiles(documents.pool, documents.pool_file)
-    judged = as_measured(documents.contract, COLUMNS)
+    judged = with_measured_estimators(documents.contract, COLUMNS)
     contract = _judgeable(judged)
     layout = live_layout(documents.pool, contract, replicas)
     compiled = compile_contract(contract, layout)
@@ -93,7 +93,7 @@ def live_setup(
     if documents.policy.spec.own_clocks is None:  # step times of the machine that measured the profiles
         setup = replace(setup, own_clocks="usual")
     lacking = uncertified(documents.policy, file) if observes else _uncovered(documents.policy, file, fleet)
-    return LiveSetup(setup=setup, told=(*judged.told(), *said, *lacking))
+    return LiveSetup(setup=setup, notes=(*judged.notes(), *said, *lacking))
 
 
 def _uncovered(policy: RoutePolicy, file: str, fleet: FleetSetup) -> tuple[str, ...]:
@@ -159,10 +159,10 @@ def _capacity(
         model = _engine(kernels, known, contract)
         return capacities_rps(model.step_s, model, DEMAND), model, ()
     unknown = [one.name for one, rps in zip(kernels, stated, strict=True) if rps is None]
-    told = (
+    message = (
         f"capacity of {', '.join(unknown)} is not known: nothing moves for want of room; state capacity_rps"
     )
-    return np.array([rps or UNKNOWN_RPS for rps in stated]), None, (told,)
+    return np.array([rps or UNKNOWN_RPS for rps in stated]), None, (message,)
 
 
 def _measured(kernel: PoolKernel, file: Path) -> tuple[StepTime, ServingPath | None] | None:

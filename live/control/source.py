@@ -18,7 +18,7 @@ from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import FleetTelemetry, ProbeSamples, ReplicaState
 from contracts.units import MS_PER_S
 from controller.ports import Clock
-from live.bounded import dated_s
+from live.bounded_http import monotonic_unix_s
 from live.observe.metrics import EngineReading
 from live.observe.record import TelemetryRecorder
 from live.observe.trust import FleetTrust
@@ -29,14 +29,14 @@ NO_ROWS = GatewaySample(read_at_s=0.0, requests=(), attempts=(), hosts=(), unrea
 
 
 class ProbeStep(Protocol):
-    """Who sends probes: ``live.probe.prober.Prober``, or any other."""
+    """Sends probes: ``live.probe.prober.Prober``, or any other."""
 
     def step(self, now_s: float) -> ProbeSamples:
         """Send what is due; what ended since the last call."""
 
 
 class ServerReader(Protocol):
-    """Who reads servers: ``live.observe.scraper.Scraper``, or one that several share."""
+    """Reads servers: ``live.observe.scraper.Scraper``, or one that several share."""
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
         """Replica -> its reading, of those that answered in time."""
@@ -88,7 +88,7 @@ class FleetSource:
         Raises whatever discovery raises: without it nobody knows which servers there are.
         """
         parts, now_s = self._parts, self._parts.clock.now_ms() / MS_PER_S
-        ahead_s = dated_s() - now_s
+        ahead_s = monotonic_unix_s() - now_s
         replicas = parts.discovery.replicas()
         readings = self._readings(now_s, ahead_s)
         for tell in parts.listeners:

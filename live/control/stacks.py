@@ -1,8 +1,8 @@
-"""Records of single fleets as one record of all, and back, with as little copying as is possible.
+"""Records of single fleets stacked into one batch, and split again, with as little copying as possible.
 
-What a record of all is parted into are views of it. Who is stacked again with the same neighbours gets the
-array that the views are of, so that a batch which stays together is stacked once. Records are never changed
-in place, so nobody notices; ``owned`` frees who leaves from the memory of the others.
+Splitting gives views of the batch. Records that are stacked again with the same neighbours get the array
+behind those views, so that a batch which stays together is stacked once. That is safe because records are
+never changed in place; ``compact_copy`` frees a record that leaves from the memory of the others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 Split = tuple[np.ndarray[Any, Any], Sequence[Any]]
 
 
-class Apart(ValueError):
+class NotOneBatchError(ValueError):
     """Records that are no batch."""
 
 
@@ -33,7 +33,7 @@ class Stacks:
         self._copies: set[int] = set()
 
     def stacked(self, records: Sequence[Any]) -> Any:
-        """Records of one fleet each as one of all; ``Apart`` where they have not the same shapes."""
+        """Records of one fleet each as one of all; ``NotOneBatchError`` where their shapes differ."""
         first = records[0]
         if isinstance(first, np.ndarray):
             whole, rows = self._split(records)
@@ -41,13 +41,13 @@ class Stacks:
             return whole
         if isinstance(first, dict):
             if any(one.keys() != first.keys() for one in records):
-                raise Apart(f"expected the arrays {sorted(first)} of each fleet")
+                raise NotOneBatchError(f"expected the arrays {sorted(first)} of each fleet")
             return {name: self.stacked([one[name] for one in records]) for name in first}
         if is_record(first):
             names, make = _shape_of(first)
             return make([self.stacked([getattr(one, name) for one in records]) for name in names])
         if any(one != first for one in records):
-            raise Apart(f"expected {first!r} of each fleet")
+            raise NotOneBatchError(f"expected {first!r} of each fleet")
         return first
 
     def parted(self, batch: Any, like: Any, count: int) -> Sequence[Any]:
@@ -60,17 +60,17 @@ class Stacks:
             return self._parts[id(batch)][1]
         if isinstance(batch, dict):
             if not isinstance(like, dict) or batch.keys() != like.keys():
-                raise Apart(f"expected the arrays {sorted(batch)}")
+                raise NotOneBatchError(f"expected the arrays {sorted(batch)}")
             columns = [self.parted(batch[name], like[name], count) for name in batch]
             return [dict(zip(batch, row, strict=True)) for row in _transposed(columns, count)]
         if is_record(batch):
             if type(like) is not type(batch):
-                raise Apart(f"expected a {type(batch).__name__}, got a {type(like).__name__}")
+                raise NotOneBatchError(f"expected a {type(batch).__name__}, got a {type(like).__name__}")
             names, make = _shape_of(batch)
             columns = [self.parted(getattr(batch, name), getattr(like, name), count) for name in names]
             return [make(row) for row in zip(*columns, strict=True)]
         if (batch is None) != (like is None):
-            raise Apart(f"expected {like!r}, got {batch!r}")
+            raise NotOneBatchError(f"expected {like!r}, got {batch!r}")
         return [batch] * count
 
     def given(self, batch: Any) -> dict[int, Split]:
@@ -78,7 +78,7 @@ class Stacks:
 
         Copies of rows that the tick left alone are no part of it: they would take their memory twice.
         """
-        splits = (self._parts[id(array)] for array in arrays(batch) if id(array) not in self._copies)
+        splits = (self._parts[id(array)] for array in arrays_in(batch) if id(array) not in self._copies)
         return {
             id(rows[0]): (whole, rows)
             for whole, rows in splits
@@ -92,7 +92,7 @@ class Stacks:
         if known is not None and len(known[1]) == len(records) and all(map(is_, known[1], records)):
             return known
         if any(one.shape != first.shape or one.dtype != first.dtype for one in records) or len(first) != 1:
-            raise Apart(f"expected arrays of one fleet each, of {first.shape}")
+            raise NotOneBatchError(f"expected arrays of one fleet each, of {first.shape}")
         whole = np.concatenate(records)
         self._copies.add(id(whole))
         return whole, list(records)
@@ -103,28 +103,28 @@ def is_record(value: Any) -> bool:
     return is_dataclass(value) and not isinstance(value, type)
 
 
-def arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+def arrays_in(value: Any) -> Iterator[np.ndarray[Any, Any]]:
     """Every array in ``value``."""
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, dict):
         for inner in value.values():
-            yield from arrays(inner)
+            yield from arrays_in(inner)
     elif is_record(value):
         for name in _shape_of(value)[0]:
-            yield from arrays(getattr(value, name))
+            yield from arrays_in(getattr(value, name))
 
 
-def owned(value: Any) -> Any:
+def compact_copy(value: Any) -> Any:
     """``value`` whose arrays hold no more memory than they need: rows of a batch are copied."""
     if isinstance(value, np.ndarray):
         shares = value.base is not None and getattr(value.base, "nbytes", 0) > value.nbytes
         return value.copy() if shares else value
     if isinstance(value, dict):
-        return {name: owned(inner) for name, inner in value.items()}
+        return {name: compact_copy(inner) for name, inner in value.items()}
     if is_record(value):
         names, make = _shape_of(value)
-        return make([owned(getattr(value, name)) for name in names])
+        return make([compact_copy(getattr(value, name)) for name in names])
     return value
 
 
@@ -174,10 +174,10 @@ def _transposed(columns: Sequence[Sequence[Any]], count: int) -> Sequence[tuple[
 def _rows(batch: np.ndarray[Any, Any], like: Any, count: int) -> list[Any]:
     """A view of each row; copies where the rows are no whole pieces of memory, which compiled code wants."""
     if not isinstance(like, np.ndarray) or like.dtype != batch.dtype:
-        raise Apart("expected an array as one fleet alone has it")
+        raise NotOneBatchError("expected an array as one fleet alone has it")
     if batch.shape == (count, *like.shape[1:]) and len(like) == 1:
         rows = [batch[at : at + 1] for at in range(count)]
         return rows if batch.flags.c_contiguous and batch.flags.writeable else [row.copy() for row in rows]
     if batch.shape == like.shape:
         return [batch] * count
-    raise Apart(f"expected {count} rows of {like.shape[1:]}, got {batch.shape}")
+    raise NotOneBatchError(f"expected {count} rows of {like.shape[1:]}, got {batch.shape}")

@@ -28,7 +28,7 @@ from controller.ports import Clock
 from controller.state import ControllerState, altered
 from controller.supervise.meta import note_decision
 from live.control.clocks import CpuClock
-from live.control.stacks import Apart, Split, Stacks
+from live.control.stacks import NotOneBatchError, Split, Stacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def decide_alone(
     return Decided(after=after, decision=decision, spent_ms=cpu.now_ms() - began_ms)
 
 
-def settled(
+def remembered_state(
     before: ControllerState,
     after: ControllerState,
     setup: ControllerSetup,
@@ -92,16 +92,16 @@ class UndecidedFleet:
 
 
 def setup_key(setup: ControllerSetup) -> str | None:
-    """A hash, equal for set-ups that decide alike; None where nobody can tell."""
+    """A hash, equal for set-ups that decide alike; None where that cannot be told."""
     contract = replace(setup.fleet.contract, name="", sha256="")
     nameless = replace(setup.fleet, contract=contract)
     try:
         return sha256(repr(_plain(replace(setup, fleet=nameless))).encode()).hexdigest()
-    except Apart:
+    except NotOneBatchError:
         return None
 
 
-class Together:
+class BatchedTurns:
     """Decides for many fleets tick after tick; batches that stay as they were are not stacked anew."""
 
     def __init__(self, cpu: Clock | None = None) -> None:
@@ -153,7 +153,7 @@ class Together:
 
 
 def _plain(value: Any) -> Hashable:
-    """``value`` as nested tuples that are equal where all of it is; ``Apart`` for what is not plain."""
+    """``value`` as nested tuples to compare; ``NotOneBatchError`` for what is not plain."""
     if value is None or isinstance(value, (bool, int, float, str, Enum)):
         return repr(value)
     if isinstance(value, np.ndarray):
@@ -165,4 +165,4 @@ def _plain(value: Any) -> Hashable:
     if is_dataclass(value) and not isinstance(value, type):
         inner = tuple(_plain(getattr(value, item.name)) for item in fields(value))
         return type(value).__module__, type(value).__qualname__, inner
-    raise Apart(f"a {type(value).__name__} is no plain value")
+    raise NotOneBatchError(f"a {type(value).__name__} is no plain value")

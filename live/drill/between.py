@@ -1,4 +1,4 @@
-"""A fleet between two drills: whole, nothing in force, every slice at home, nobody remembering anything."""
+"""A fleet between two drills: replicas up, no fault in force, slices at home, no memory of the last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faults.drill.ledger import RECORDS
 from faults.drill.runner import Say
 from live.drill.servers import faults_of
 from live.errors import LiveError, PlanError
-from live.fleet.control import await_ready, driving, restart_and_wait
+from live.fleet.control import await_ready, gateway_control, restart_and_wait
 from live.fleet.plan import FleetPlan
 from live.fleet.state import FleetDiscovery, FleetFolder
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
@@ -21,7 +21,7 @@ from live.gateway.actuator import EnvoyActuator, RoutingFrame
 _READY_S = 180.0
 
 
-def come_to_rest(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
+def await_clean_fleet(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
     """Wait until every replica of the running fleet serves, is bit for bit the clean one, and all is at home.
 
     A replica whose canary is not that of its clean run, or that does not say, is started anew. Raises
@@ -32,7 +32,7 @@ def come_to_rest(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
         if not _clean(folder, server.name):
             say(f"{server.name} is not as it was: started anew")
             _anew(folder, server.name)
-    with driving(folder) as driver:
+    with gateway_control(folder) as driver:
         frame = RoutingFrame(layout=plan.layout(), default_slice=plan.default_slice)
         actuator = EnvoyActuator(driver, FleetDiscovery(folder), frame)
         if not actuator.apply(home_plan(plan)):

@@ -20,7 +20,7 @@ from contracts.telemetry import ReplicaState
 from contracts.units import MS_PER_S
 from faults.catalogue import CATALOGUE
 from faults.drill.plan import TICK_S, DrillPlan, Strike
-from live.drill.promises import SHED, broken_to_clients, late
+from live.drill.promises import SHED, broken_to_clients, is_late
 from live.load import LoadRecord
 from live.ports import HostCounters, LiveReplica
 
@@ -206,7 +206,7 @@ class _Rows:
             self.counts["shed" if request.status == SHED else "failed"][ended, s] += 1
             return
         name = layout.slices[s]
-        slow = late(request, next(one for one in self.frame.contract.slices if one.name == name))
+        slow = is_late(request, next(one for one in self.frame.contract.slices if one.name == name))
         self.counts["answered"][ended, s] += 1
         self.counts["slo_missed"][ended, s] += slow
         self.tokens["answered_tokens"][ended, s] += length

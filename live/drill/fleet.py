@@ -33,7 +33,7 @@ class DrillFleet(Protocol):
         """Ask every server once, whose first answer takes longer."""
 
     def hosts(self) -> tuple[HostCounters, ...]:
-        """Who has which weight on which slice now; () where that is not told."""
+        """The weights of every slice now; () where they are not known."""
 
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every replica, by the names of the drill's plan."""

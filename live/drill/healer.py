@@ -1,4 +1,4 @@
-"""Who heals a fleet during a drill, and why it moved a slice, which the gateway's table does not tell.
+"""The controller that heals a fleet during a drill, and its reasons: the gateway's table has none.
 
 A move for capacity alone says nothing against the kernel that is left, so it is no false switch
 (``contracts.scoring.switches``). The controller's log is read as it grows, without its chain: what cannot be
@@ -33,8 +33,8 @@ class Healer(Protocol):
         ...
 
 
-class Nobody:
-    """Nobody heals."""
+class NoHealer:
+    """No controller heals the fleet."""
 
     def start(self) -> None:
         """Nothing begins."""

@@ -87,7 +87,7 @@ def _await(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 @contextmanager
-def users(url: str, prompts: Sequence[Prompt], seed: int, count: int = 3) -> Iterator[None]:
+def send_user_load(url: str, prompts: Sequence[Prompt], seed: int, count: int = 3) -> Iterator[None]:
     """``count`` users at a time who ask one after the other, three in four streamed; one in eight of those
     hangs up early, one in sixteen wants a grammar. They know nothing of faults or probes, and nobody looks at
     their answers.

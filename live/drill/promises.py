@@ -53,11 +53,11 @@ def broken_to_clients(
     """
     asked = [one for one in struck if one.status != SHED]
     rows = [next(one for one in contract.slices if one.name == name) for name in slices]
-    missed = [sum(not one.complete or late(one, row) for one in asked) for row in rows]
+    missed = [sum(not one.complete or is_late(one, row) for one in asked) for row in rows]
     return np.array(missed, dtype=np.int64) > SLO_MISSED_LIMIT_RATIO * len(asked)
 
 
-def late(request: LoadRecord, promised: Slice) -> bool:
+def is_late(request: LoadRecord, promised: Slice) -> bool:
     """Whether an answered request came later than its client was ``promised``."""
     latest, first = promised.slo.latency_ms, promised.slo.ttft_ms
     return bool(

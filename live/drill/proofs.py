@@ -62,8 +62,10 @@ class Proofs:
     def of(self, strike: Strike) -> Proof:
         """Whether the strike shows on all of its replicas."""
         found = [self._one(strike, name) for name in strike.replicas]
-        told = "; ".join(f"{name}: {one.evidence}" for name, one in zip(strike.replicas, found, strict=True))
-        return Proof(happened=all(one.happened for one in found), evidence=told)
+        message = "; ".join(
+            f"{name}: {one.evidence}" for name, one in zip(strike.replicas, found, strict=True)
+        )
+        return Proof(happened=all(one.happened for one in found), evidence=message)
 
     def _one(self, strike: Strike, name: str) -> Proof:
         if strike.fault.kind in FINAL_KINDS:
@@ -94,8 +96,8 @@ class Proofs:
         if injected is None:
             return Proof(happened=kl > LEAST_KL_NATS, evidence=f"mean KL {kl:.3g} nats")
         canary = self.fleet.faults(name).verify(injected)
-        told = f"mean KL {kl:.3g} nats (top 20), {canary.evidence}"
-        return Proof(happened=canary.happened and kl > LEAST_KL_NATS, evidence=told)
+        message = f"mean KL {kl:.3g} nats (top 20), {canary.evidence}"
+        return Proof(happened=canary.happened and kl > LEAST_KL_NATS, evidence=message)
 
     def _struck(self, strike: Strike, name: str) -> Proof:
         replica = self.fleet.faults(name)

@@ -260,8 +260,8 @@ class LiveTarget:
 
         for one in self._over(anew):
             if one.strike.fault.kind not in FINAL_KINDS:
-                told = f" (it was started anew by {one.to_at_s:g} s, and the fault ended with its process)"
-                self._anew[one.strike.fault.name, names[one.replica]] = told
+                message = f" (it was started anew by {one.to_at_s:g} s, and the fault ended with its process)"
+                self._anew[one.strike.fault.name, names[one.replica]] = message
 
     def _over(self, which: Callable[[Damage], bool]) -> list[Damage]:
         """What is broken of ``which`` ends now; these."""

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from contracts.loading.untrusted import MALFORMED, json_of
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.errors import LiveError
 from live.measure.endpoint import listed_models
 

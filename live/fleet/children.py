@@ -12,7 +12,7 @@ from signal import Signals
 
 from live.fleet.processes import kill_group
 
-_GUARD = Path(__file__).with_name("guard.py")
+_GUARD = Path(__file__).with_name("watchdog.py")
 
 
 class Children:

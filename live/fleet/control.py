@@ -86,7 +86,7 @@ def await_ready(folder: FleetFolder, timeout_s: float) -> FleetState:
 
 
 @contextmanager
-def driving(folder: FleetFolder) -> Iterator[GatewayDriver]:
+def gateway_control(folder: FleetFolder) -> Iterator[GatewayDriver]:
     """The gateway of a running fleet, to be changed by this process alone."""
     state = require_up(folder)
     with ExitStack() as stack:

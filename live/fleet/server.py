@@ -47,7 +47,7 @@ class RestartRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class ServerSettings:
     """What every server is run with. start_s: longest time from start to ready."""
 
     launcher: Launcher
@@ -108,7 +108,7 @@ class Server:
             arguments=self.plan.arguments,
         )
 
-    def advance(self, now_s: float, means: Means) -> bool:
+    def advance(self, now_s: float, means: ServerSettings) -> bool:
         """Start it when its time has come, admit it when it is ready; whether anything changed."""
         if self.phase is Phase.WAITING and now_s >= self.start_at_s:
             self._start(now_s, means)
@@ -122,7 +122,7 @@ class Server:
         """Wait for it no longer: the fleet ends."""
         self._ended.set()
 
-    def ended(self, code: int, now_s: float, means: Means) -> None:
+    def ended(self, code: int, now_s: float, means: ServerSettings) -> None:
         """Its main process ended: what it left behind is killed, and the rule says when it starts again."""
         ran_s = now_s - self._ready_at_s if self.phase is Phase.READY else 0.0
         self._ended.set()
@@ -132,7 +132,7 @@ class Server:
         reason = self.note if self.phase is Phase.STARTING and self.note else f"ended with exit code {code}"
         self._fail(reason, ran_s, now_s, means)
 
-    def _start(self, now_s: float, means: Means) -> None:
+    def _start(self, now_s: float, means: ServerSettings) -> None:
         self.starts += 1
         self.nonce = f"selvage-{secrets.token_hex(8)}"
         self._started_at_s, self._ended = now_s, threading.Event()
@@ -164,7 +164,7 @@ class Server:
             arguments=(*self.plan.arguments, *place, *names), environment=self.plan.environment, log=self.log
         )
 
-    def _conclude(self, admission: Future[Admitted], now_s: float, means: Means) -> None:
+    def _conclude(self, admission: Future[Admitted], now_s: float, means: ServerSettings) -> None:
         self._admission = None
         try:
             self.admitted = admission.result()
@@ -176,7 +176,7 @@ class Server:
         self.phase, self._ready_at_s = Phase.READY, now_s
         self.up_s = now_s - self._started_at_s
 
-    def _fail(self, reason: str, ran_s: float, now_s: float, means: Means) -> None:
+    def _fail(self, reason: str, ran_s: float, now_s: float, means: ServerSettings) -> None:
         self.process = None
         self.failures = means.rule.failures(self.failures, ran_s)
         wait_s = means.rule.wait_s(self.failures)

@@ -190,10 +190,10 @@ class FleetDiscovery:
         return tuple(_replica(server, alive) for server in (self._last.servers if self._last else ()))
 
     def _refuse_another(self, state: FleetState) -> None:
-        """Whoever drives by what was seen would change the files of a gateway that it does not know."""
+        """An outdated state would change the files of a gateway that the controller does not know."""
         if is_up(state):
-            told = "another fleet runs there since; end this controller and start it anew"
-            raise LiveError(f"{self._folder.path}: {told}")
+            message = "another fleet runs there since; end this controller and start it anew"
+            raise LiveError(f"{self._folder.path}: {message}")
 
 
 def _replica(server: ServerState, alive: bool) -> LiveReplica:

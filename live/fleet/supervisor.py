@@ -18,7 +18,7 @@ from live.fleet.envoy import Envoy, home_table, with_ports, write_gateway
 from live.fleet.launchers import ForkLauncher, Launcher, NotYetError, SpawnLauncher
 from live.fleet.plan import FleetPlan, has_gpu
 from live.fleet.processes import adopt_orphans, await_group_end, kill_group, process_id, runs
-from live.fleet.server import Means, RestartRule, Server
+from live.fleet.server import RestartRule, Server, ServerSettings
 from live.fleet.state import FleetFolder, FleetState, Phase, read_state, write_state
 from live.gateway.process import free_ports
 from live.gateway.settings import GatewaySettings
@@ -122,7 +122,7 @@ class Supervisor:
 
     def _keep_up(self, children: Children, executor: ThreadPoolExecutor) -> None:
         launcher = self._launcher(children)
-        means = Means(
+        means = ServerSettings(
             launcher=launcher,
             children=children,
             executor=executor,
@@ -137,7 +137,7 @@ class Supervisor:
             self._terminate(means)
             launcher.close()
 
-    def _turn(self, means: Means) -> None:
+    def _turn(self, means: ServerSettings) -> None:
         now_s = time.monotonic() - self._began_at_s
         changed = False
         for pid, code in means.children.ended().items():
@@ -150,7 +150,7 @@ class Supervisor:
         if changed or self._unwritten:
             self._publish(now_s, means.launcher.how)
 
-    def _note_end(self, pid: int, code: int, now_s: float, means: Means) -> bool:
+    def _note_end(self, pid: int, code: int, now_s: float, means: ServerSettings) -> bool:
         if pid == self._envoy.pid:
             self._envoy.ended(now_s, means.children)
             return True
@@ -233,7 +233,7 @@ class Supervisor:
                     raise LiveError(f"vLLM is not imported after {self._options.start_s:g} s") from None
                 time.sleep(_TICK_S)
 
-    def _terminate(self, means: Means) -> None:
+    def _terminate(self, means: ServerSettings) -> None:
         """Ask Envoy and servers to end, then make them."""
         for server in self._servers:
             server.abandon()

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from contracts.loading.untrusted import MALFORMED, json_of
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.errors import LiveError
 from live.gateway.clusters import slice_cluster
 from live.gateway.settings import LOG_BYTES, ROTATE_S, GatewayFiles
@@ -23,7 +23,7 @@ _UPTIME = r"^server\.uptime$"
 
 
 class GatewayGoneError(LiveError):
-    """Nobody listens where Envoy was."""
+    """No process listens where Envoy was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +63,19 @@ class EnvoyAdmin:
         names = "|".join(re.escape(prefix) for prefix in prefixes)
         pattern = rf"^({names})\.(version_text|update_rejected|update_failure)$"
         values = self.statistics(pattern)
-        with self._told("/stats"):
+        with self._as_live_error("/stats"):
             return {prefix: _state(values, prefix) for prefix in prefixes}
 
     def statistics(self, pattern: str) -> dict[str, Any]:
         """Value of every counter, gauge and text whose whole name matches ``pattern``."""
-        with self._told("/stats"):
+        with self._as_live_error("/stats"):
             answer = self._json("/stats", {"format": "json", "type": "All", "filter": pattern})
             return {row["name"]: row["value"] for row in answer.get("stats", []) if "name" in row}
 
     def hosts(self, slices: tuple[str, ...]) -> tuple[HostCounters, ...]:
         """Counters of every replica in the cluster of every slice."""
         wanted = {slice_cluster(name): name for name in slices}
-        with self._told("/clusters"):
+        with self._as_live_error("/clusters"):
             answer = self._json("/clusters", {"format": "json"})
             return tuple(
                 _host(wanted[status["name"]], host)
@@ -86,7 +86,7 @@ class EnvoyAdmin:
 
     def uptime_s(self) -> float:
         """For how long this process runs; NaN where it does not say."""
-        with self._told("/stats"):
+        with self._as_live_error("/stats"):
             return float(self.statistics(_UPTIME).get("server.uptime", math.nan))
 
     def reopen_logs(self) -> None:
@@ -94,7 +94,7 @@ class EnvoyAdmin:
         self._call("POST", "/reopen_logs")
 
     @contextmanager
-    def _told(self, path: str) -> Iterator[None]:
+    def _as_live_error(self, path: str) -> Iterator[None]:
         """LiveError where the answer of ``path`` is JSON of another form than Envoy's."""
         try:
             yield

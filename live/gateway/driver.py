@@ -41,11 +41,13 @@ class WatchedFile:
 def table_files(table: GatewayTable, settings: GatewaySettings, files: GatewayFiles) -> list[WatchedFile]:
     """Endpoints first, then routes: a route never points at endpoints that are still the old ones."""
     found = [
-        watched(files.endpoints(name), f"cluster.{name}", [resource], table.version)
+        versioned_resources(files.endpoints(name), f"cluster.{name}", [resource], table.version)
         for name, resource in assignments(table, settings).items()
     ]
     routes = [route_configuration(table, settings)]
-    found.append(watched(files.routes, f"http.{STAT_PREFIX}.rds.{ROUTE_CONFIG}", routes, table.version))
+    found.append(
+        versioned_resources(files.routes, f"http.{STAT_PREFIX}.rds.{ROUTE_CONFIG}", routes, table.version)
+    )
     return found
 
 
@@ -54,17 +56,19 @@ def listener_file(
 ) -> WatchedFile:
     """All listeners, but not the hop of replica ``without``."""
     resources = listeners(settings, files, upstreams, without)
-    return watched(files.listeners, "listener_manager.lds", resources, 0)
+    return versioned_resources(files.listeners, "listener_manager.lds", resources, 0)
 
 
-def watched(path: Path, statistics: str, resources: list[dict[str, Any]], number: int) -> WatchedFile:
+def versioned_resources(
+    path: Path, statistics: str, resources: list[dict[str, Any]], number: int
+) -> WatchedFile:
     """``resources`` as Envoy reads them, under a version that names their content."""
     version = f"{number}-{canonical_sha256(resources)[:16]}"
     content = f"{json_text({'version_info': version, 'resources': resources})}\n".encode()
     return WatchedFile(path=path, statistics=statistics, version=version, content=content)
 
 
-def place(found: Iterable[WatchedFile]) -> None:
+def write_files(found: Iterable[WatchedFile]) -> None:
     """Write every file, each whole or not at all, for an Envoy that does not run yet; folders are made."""
     for one in found:
         one.path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +76,7 @@ def place(found: Iterable[WatchedFile]) -> None:
 
 
 class GatewayDriver:
-    """The one who changes a running gateway. A second one on the same files is refused."""
+    """The only writer of a running gateway's files; a second one is refused."""
 
     def __init__(
         self, settings: GatewaySettings, files: GatewayFiles, admin: EnvoyAdmin, timeout_s: float = 5.0

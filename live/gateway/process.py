@@ -78,7 +78,7 @@ def envoy_command(binary: Path, settings: GatewaySettings, files: GatewayFiles) 
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Different TCP ports that nobody listens on now."""
+    """Different TCP ports that are free now."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -87,7 +87,7 @@ def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
 
 
 def require_free(address: str, port: int, what: str) -> None:
-    """LiveError when somebody listens on ``port`` already."""
+    """LiveError when ``port`` is in use already."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

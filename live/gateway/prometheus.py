@@ -1,4 +1,4 @@
-"""What a gateway of somebody else counted, from its Prometheus metrics: Envoy's, by cluster.
+"""What an external gateway counted, from its Prometheus metrics: Envoy's, by cluster.
 
 Envoy Gateway, Istio and a plain Envoy export the same counters under the label ``envoy_cluster_name``; only
 how they name clusters differs, which a regular expression tells. A name that is not there, a proxy's first
@@ -19,7 +19,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts.loading.untrusted import MALFORMED
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.errors import LiveError
 from live.ports import ClusterCounts, GatewaySample
 
@@ -112,7 +112,7 @@ def _note(reading: ClusterReading, name: str, labels: Mapping[str, str], value: 
         reading.counts[edge] = reading.counts.get(edge, 0.0) + value
 
 
-def counted(before: Readings, now: Readings) -> list[ClusterCounts]:
+def cluster_deltas(before: Readings, now: Readings) -> list[ClusterCounts]:
     """From ``before`` to ``now`` of one proxy; places that are new, or whose counters fell, count nothing.
 
     Envoy exports a class of answers when the first one came: until then there were none.
@@ -201,7 +201,7 @@ class GatewayMetrics:
         if not now:
             self._problems[url] = f"gateway {url}: no cluster is named as {self._names.pattern.pattern}"
         before, self._last[url] = self._last.get(url, {}), now
-        return counted(before, now)
+        return cluster_deltas(before, now)
 
     def _read(self, url: str) -> Readings:
         answer = whole_answer(self._client, "GET", url, self._timeout_s)

@@ -20,7 +20,7 @@ RETRIABLE = (500, 502, 503)
 
 
 def route_configuration(table: GatewayTable, settings: GatewaySettings) -> Json:
-    """Every route: named slices first, then whoever has no known header, then nothing."""
+    """Every route: named slices first, then requests without a known header, then nothing."""
     named = [route for route in table.routes if route.slice != table.default_slice]
     default = next(route for route in table.routes if route.slice == table.default_slice)
     shadows = {shadow.slice: shadow for shadow in table.shadows}

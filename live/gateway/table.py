@@ -66,7 +66,7 @@ class SliceRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowRoute:
-    """A share of a slice's requests is copied to a kernel; nobody waits for those answers."""
+    """A share of a slice's requests is copied to a kernel; no client waits for those answers."""
 
     slice: str
     kernel: str
@@ -82,7 +82,7 @@ class ShadowRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayTable:
-    """Everything that a plan decides. default_slice: whoever brings no known header."""
+    """Everything that a plan decides. default_slice: of requests without a known header."""
 
     version: int
     routes: tuple[SliceRoute, ...]
@@ -106,7 +106,7 @@ class GatewayTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRotation:
-    """Who may serve. in_rotation: bool [R], as the plan says; upstreams: who can be reached, by name.
+    """Which replicas may serve. in_rotation: bool [R], as the plan says; upstreams: reachable ones, by name.
 
     shares: of replicas that come back, 0..1 of what a whole one gets; the others are whole.
     """

@@ -16,11 +16,11 @@ import httpx
 
 from contracts.telemetry import ProbeOutcome
 from controller.healing.records import Flush
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.probe.answers import Line
 from live.probe.golden_answers import GoldenAnswers
 from live.probe.kinds import Asking, Echo, GenerationPrompt, PairKind
-from live.probe.prefill import ProbeResult, guarded
+from live.probe.prefill import ProbeResult, timed_outcome
 
 #: What a single pair may show, by column: between a server's own answers rounding alone, to the reference
 #: what kernels of lower precision show; damage of a promise to users is far beyond.
@@ -108,7 +108,7 @@ class ServerMender:
         except Exception as error:  # it is not there any more
             return False, f"not reached: {error}"[:200]
         asking = Asking(line=line, limit_s=found.limit_s, golden=found.golden, echo=Echo())
-        answer = guarded(lambda: ProbeResult(None, PairKind().probe(prompt, asking)), found.limit_s)
+        answer = timed_outcome(lambda: ProbeResult(None, PairKind().probe(prompt, asking)), found.limit_s)
         if answer.outcome is not ProbeOutcome.ANSWERED:
             return False, answer.told
         return disagreement(answer.named)

@@ -79,14 +79,16 @@ class Readmissions:
         try:
             write_pinned(self._kept, f"{json.dumps(names)}\n".encode())
         except OSError as error:
-            told = f"{self._kept}: not written ({error.strerror or error}); a restart would not go on with it"
-            fresh, self._told = told != self._told, told
-            return (told,) if fresh else ()
+            message = (
+                f"{self._kept}: not written ({error.strerror or error}); a restart would not go on with it"
+            )
+            fresh, self._told = message != self._told, message
+            return (message,) if fresh else ()
         self._written, self._told = names, ""
         return ()
 
 
-def on_their_way(path: Path) -> list[str]:
+def replicas_returning(path: Path) -> list[str]:
     """Names of the replicas that the file names; StateError where it is no such file."""
     try:
         found = json_of(read_regular_text(path, TEXT_BYTES))
@@ -98,10 +100,10 @@ def on_their_way(path: Path) -> list[str]:
 
 
 def _pending(kept: Path | None) -> frozenset[str]:
-    """Who was on its way when the last controller ended; nobody where that cannot be read."""
+    """Replicas that were coming back when the last controller ended; none where that cannot be read."""
     if kept is None or not kept.exists():
         return frozenset()
     try:
-        return frozenset(on_their_way(kept))
+        return frozenset(replicas_returning(kept))
     except SelvageError:
         return frozenset()

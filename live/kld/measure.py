@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from contracts.errors import MeasurementError
 from live.kld.positions import PromptPositions, from_reduced, from_rows, from_top
-from live.kld.server import KldServer, PluginOffer, batches, reached, rows_fit
+from live.kld.server import KldServer, PluginOffer, batches, connect, rows_fit
 from live.measure.backend import TopScores
 from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.endpoint import Endpoint
@@ -52,7 +52,7 @@ class Comparison:
 
     def choose(self, wanted: ComparisonRoute | None = None) -> Choice:
         """The quickest route that works, or ``wanted``; MeasurementError where that one does not."""
-        with reached(self.endpoint, self.token) as server:
+        with connect(self.endpoint, self.token) as server:
             choice = self._quickest(server)
         order = list(ComparisonRoute)
         if wanted is None or wanted is choice.route:
@@ -65,7 +65,7 @@ class Comparison:
         """Compare every prompt."""
         if route is ComparisonRoute.PUBLIC:
             return list(self._public(on_positions))
-        with reached(self.endpoint, self.token) as server:
+        with connect(self.endpoint, self.token) as server:
             offer, reason = server.offer()
             if offer is None or not isinstance(self.reference, ReferenceScores):
                 raise MeasurementError(f"{self.endpoint.base} does not offer the route {route}: {reason}")
@@ -82,8 +82,8 @@ class Comparison:
                 route=ComparisonRoute.PUBLIC, reason="the reference knows its most probable tokens alone"
             )
         if offer.vocabulary != reference.rows.shape[1]:
-            told = f"the reference has {reference.rows.shape[1]} tokens, the server {offer.vocabulary}"
-            raise MeasurementError(f"{told}: they are no two kernels of one model")
+            message = f"the reference has {reference.rows.shape[1]} tokens, the server {offer.vocabulary}"
+            raise MeasurementError(f"{message}: they are no two kernels of one model")
         try:
             server.reduced(self.prompts[:1], reference, [0])
         except MeasurementError as error:

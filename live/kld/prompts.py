@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from contracts.errors import refusal
 from live.measure.corpus import CorpusText, build_corpus
-from live.measure.endpoint import refused
 from live.measure.prompt_sets import load_distinct
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, PromptPlan, draw_prompts, tokenise
 
@@ -71,7 +71,7 @@ def _drawn(positions: int, shipped: int, model: Path) -> list[Prompt]:
         return draw_prompts(documents, tokenizer, more)
     except ValueError as error:
         step = "ask for fewer, or give a file of your own by --prompts"
-        raise refused("--positions", "as many as the corpus has", f"{positions}: {error}", step) from None
+        raise refusal("--positions", "as many as the corpus has", f"{positions}: {error}", step) from None
 
 
 def _few(documents: Sequence[CorpusText], most: int) -> list[CorpusText]:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from contracts.errors import MeasurementError
+from contracts.errors import MeasurementError, refusal
 from contracts.loading.files import written
-from live.kld.server import KldServer, PluginOffer, reached, rows_fit
+from live.kld.server import KldServer, PluginOffer, connect, rows_fit
 from live.measure.backends.openai_backend import OpenaiBackend
-from live.measure.endpoint import Endpoint, refused
+from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt, dump_prompts
 from live.measure.reference import AnyReference, OnPrompt, ReferenceScores, open_reference
 from live.measure.reference_store import stored_reference, stored_top_reference
@@ -51,7 +51,7 @@ def _of_server(
     plan: ReferencePlan, endpoint: Endpoint, prompts: Sequence[Prompt], on_prompt: OnPrompt
 ) -> AnyReference:
     backend = OpenaiBackend(endpoint)
-    with reached(endpoint, plan.token) as server:
+    with connect(endpoint, plan.token) as server:
         offer, _ = server.offer()
         if offer is None or not rows_fit(prompts, offer.vocabulary):
             return stored_top_reference(plan.store, backend, prompts, on_prompt=on_prompt)
@@ -92,5 +92,5 @@ def _checked(found: ReferenceScores, file: Path) -> ReferenceScores:
         sums = np.exp(sample).sum(axis=1)
     if not np.allclose(sums, 1.0, atol=1e-3):
         step = "give the file that was stored for these very prompts and this vocabulary"
-        raise refused(str(file), "rows of log-probabilities that add up to 1", f"{sums.max():.3g}", step)
+        raise refusal(str(file), "rows of log-probabilities that add up to 1", f"{sums.max():.3g}", step)
     return found

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.kld.inside.orders import COLUMNS, MOST_ROW_VALUES, PREFIX, PROTOCOL, TOKEN_HEADER
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
@@ -88,7 +88,7 @@ class KldServer:
 
 
 @contextmanager
-def reached(endpoint: Endpoint, token: str) -> Iterator[KldServer]:
+def connect(endpoint: Endpoint, token: str) -> Iterator[KldServer]:
     """An open connection; ``token`` is the plug-in's, empty where it needs none."""
     with endpoint.client() as client:
         if token:
@@ -146,7 +146,7 @@ def local_folder(endpoint: Endpoint, token: str) -> Path | None:
     """The folder where a server on this machine reads references; None where it is elsewhere or has none."""
     if httpx.URL(endpoint.url).host not in _LOCAL_HOSTS:
         return None
-    with reached(endpoint, token) as server:
+    with connect(endpoint, token) as server:
         offer, _ = server.offer()
     if offer is None or not offer.folder.is_dir() or not os.access(offer.folder, os.W_OK):
         return None

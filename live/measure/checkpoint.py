@@ -12,7 +12,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, MeasurementError, MissingPartError, Problem
+from contracts.errors import DocumentError, MeasurementError, MissingPartError, refusal
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, open_regular, read_regular, read_regular_text
 from live.measure import checkpoint
@@ -34,10 +34,10 @@ def find_checkpoint(model: str) -> Path:
         missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
         if missing or not list(folder.glob("*.safetensors")):
             wanted = "config.json, tokenizer.json and *.safetensors"
-            raise _refused(model, wanted, f"no {missing[0] if missing else '*.safetensors'}")
+            raise _refusal(model, wanted, f"no {missing[0] if missing else '*.safetensors'}")
         return folder
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise _refused(model, "a folder with a checkpoint", "nothing there")
+        raise _refusal(model, "a folder with a checkpoint", "nothing there")
     return _download(model)
 
 
@@ -71,13 +71,13 @@ def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
         with _opened(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _HEADER_LIMIT_BYTES:
-                raise _refused(str(path), "a safetensors file", f"a header of {length} bytes")
+                raise _refusal(str(path), "a safetensors file", f"a header of {length} bytes")
             content = file.read(length)
         try:
             header = json_of(content)
             found = [(name, _numbers(header[name]["shape"])) for name in header if name != "__metadata__"]
         except MALFORMED as error:
-            raise _refused(str(path), "a safetensors file", f"{error}"[:200]) from None
+            raise _refusal(str(path), "a safetensors file", f"{error}"[:200]) from None
         yield from found
 
 
@@ -95,7 +95,7 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
         with open_regular(path) as file:
             yield file
     except OSError as error:
-        raise _refused(str(path), "a readable file", error.strerror or str(error)) from None
+        raise _refusal(str(path), "a readable file", error.strerror or str(error)) from None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         found = json_of(read_regular(path, TEXT_BYTES))
     except (ValueError, RecursionError) as error:
-        raise _refused(str(path), "a model's config.json", f"{error}"[:200]) from None
+        raise _refusal(str(path), "a model's config.json", f"{error}"[:200]) from None
     if not isinstance(found, dict):
-        raise _refused(str(path), "a JSON object", type(found).__name__)
+        raise _refusal(str(path), "a JSON object", type(found).__name__)
     return found
 
 
@@ -119,7 +119,7 @@ def read_tokenizer(folder: Path) -> Any:
     try:
         return Tokenizer.from_str(content)
     except Exception as error:  # the library raises plain ones
-        raise _refused(str(path), "a tokenizer", f"{error}"[:200]) from None
+        raise _refusal(str(path), "a tokenizer", f"{error}"[:200]) from None
 
 
 def _download(model: str) -> Path:
@@ -134,19 +134,16 @@ def _download(model: str) -> Path:
         patterns = ["*.json", "*.safetensors"]
         return Path(snapshot_download(model, allow_patterns=patterns))
     except Exception as error:  # the hub client raises many kinds
-        raise _refused(model, "a local folder or a model on the hub", str(error)[:200]) from None
+        raise _refusal(model, "a local folder or a model on the hub", str(error)[:200]) from None
 
 
-def _refused(model: str, expected: str, actual: str) -> DocumentError:
-    problem = Problem(
-        file=model,
-        line=0,
-        path="",
-        expected=expected,
-        actual=actual,
-        next_step="give --model a folder with a checkpoint, or leave it out for the shipped model",
+def _refusal(model: str, expected: str, actual: str) -> DocumentError:
+    return refusal(
+        model,
+        expected,
+        actual,
+        "give --model a folder with a checkpoint, or leave it out for the shipped model",
     )
-    return DocumentError([problem])
 
 
 _KV_TOKENS = 32_768

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contracts.documents.profile import Condition, KernelProfile, MeasuredMetric
 
 _PAGE = """\
-# Measured drift
+# Measured drift on {hardware}
 
 What each kernel does to the next-token distributions of the reference model, and what each fault adds.
 Every number on this page comes from the profiles in `{folder}`; this page is the output of

@@ -17,8 +17,8 @@ from typing import Any
 
 import httpx
 
-from contracts.errors import DocumentError, MeasurementError, Problem
-from live.bounded import whole_answer
+from contracts.errors import DocumentError, MeasurementError, refusal
+from live.bounded_http import whole_answer
 from live.origins import DIRECT
 
 _CONNECT_S = 10.0
@@ -90,11 +90,11 @@ class Endpoint:
     def __post_init__(self) -> None:
         parts = httpx.URL(self.url) if _readable(self.url) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.host:
-            raise refused(self.url, "http://HOST:PORT or https://HOST", "no such URL", "correct the URL")
+            raise refusal(self.url, "http://HOST:PORT or https://HOST", "no such URL", "correct the URL")
         if parts.userinfo:
             hidden = str(parts.copy_with(username=None, password=None))
             step = "give the key by --api-key-env or --api-key-file"
-            raise refused(hidden, "a URL without user and password", "both", step)
+            raise refusal(hidden, "a URL without user and password", "both", step)
 
     @property
     def base(self) -> str:
@@ -120,7 +120,7 @@ class Endpoint:
             told = str(error).partition(". ")[0]
             place = f"the proxy variables ({', '.join(_PROXIES)})"
             step = "correct them, or add this server to NO_PROXY"
-            raise refused(place, "http://HOST:PORT", told, step) from None
+            raise refusal(place, "http://HOST:PORT", told, step) from None
 
     def answer(self, client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The JSON object that the server answers.
@@ -152,8 +152,8 @@ class Endpoint:
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
             raise self._unreachable(error) from None
         except httpx.TimeoutException:
-            told = f"no whole answer within {self.timeout_s:g} s; look at the server's log and its load"
-            raise MeasurementError(f"{method} {self.base}{path}: {told}") from None
+            message = f"no whole answer within {self.timeout_s:g} s; look at the server's log and its load"
+            raise MeasurementError(f"{method} {self.base}{path}: {message}") from None
         except httpx.HTTPError as error:
             raise MeasurementError(f"{method} {self.base}{path}: {type(error).__name__}: {error}") from None
         self._refuse_unusable(response, f"{method} {self.base}{path}")
@@ -163,7 +163,7 @@ class Endpoint:
         if response.status_code in REFUSED:
             given = "with a wrong key" if self.api_key else "without a key"
             step = "name the variable or file with the key: --api-key-env NAME or --api-key-file PATH"
-            raise refused(what, "an answer", f"HTTP {response.status_code} {given}", step)
+            raise refusal(what, "an answer", f"HTTP {response.status_code} {given}", step)
         if response.status_code != 200:
             raise MeasurementError(f"{what}: HTTP {response.status_code}: {self._shown(response.text)}")
 
@@ -172,17 +172,12 @@ class Endpoint:
         return (text.replace(self.api_key, "(key)") if self.api_key else text)[:300]
 
     def _unreachable(self, error: httpx.HTTPError) -> DocumentError:
-        told = f"{type(error).__name__}: {error}"
-        if "CERTIFICATE" in told.upper():
+        message = f"{type(error).__name__}: {error}"
+        if "CERTIFICATE" in message.upper():
             step = "give the certificate authority's file by --ca-file"
-            return refused(self.base, "a server whose certificate can be verified", told, step)
+            return refusal(self.base, "a server whose certificate can be verified", message, step)
         step = "start the server, or correct the URL or the proxy variables"
-        return refused(self.base, "a server that answers", told, step)
-
-
-def refused(place: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    """An error about a server, an option or a file as a whole."""
-    return DocumentError([Problem(place, 0, "", expected, actual, next_step)])
+        return refusal(self.base, "a server that answers", message, step)
 
 
 def _readable(url: str) -> bool:
@@ -200,4 +195,4 @@ def _certificates(ca_file: Path | None) -> ssl.SSLContext | bool:
     try:
         return ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:
-        raise refused(str(ca_file), "a file with PEM certificates", str(error), "correct --ca-file") from None
+        raise refusal(str(ca_file), "a file with PEM certificates", str(error), "correct --ca-file") from None

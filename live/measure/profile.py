@@ -20,11 +20,11 @@ from contracts.rng import stream
 from live.measure.backend import EngineFacts, Scores, ServingBackend, Session, StepPlan, TopScores, top_values
 from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.kernels import FaultDose, Kernel, RestartFault
-from live.measure.measured import KernelMeasurement, MeasuredCondition, MeasurePlan
+from live.measure.measurement import KernelMeasurement, MeasuredCondition, MeasurePlan
 from live.measure.prompts import Prompt
 from live.measure.reference import AnyReference
 from live.measure.steps.model import step_time_ratio
-from live.measure.steps.times import measure_served, measure_steps, slower
+from live.measure.steps.times import measure_served, measure_steps, slowdown
 
 #: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
 LARGEST_VALUE = 1e12
@@ -201,7 +201,7 @@ class KernelMeter:
             backend = OpenaiBackend(server.endpoint)
             with backend.start(backend.kernels[0]) as other:
                 run = self._pass(other, plan, first)
-                factor = slower(other, session) if plan.steps else 1.0
+                factor = slowdown(other, session) if plan.steps else 1.0
                 passes = self._later_passes(other, plan, run, plan.repeats)
             self._progress(server.name)
             same = run.digests == first.digests

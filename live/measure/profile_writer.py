@@ -26,7 +26,7 @@ from contracts.loading.files import write_pinned
 from contracts.loading.loader import dump_text, load_text
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.telemetry import Source
-from live.measure.measured import KernelMeasurement, MeasuredCondition
+from live.measure.measurement import KernelMeasurement, MeasuredCondition
 from live.measure.prompts import Prompt
 
 #: Metrics of the registry that a small model without instructions cannot show.

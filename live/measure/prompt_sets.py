@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from contracts.assess.samples import SPLITS
-from live.measure.prompts import Prompt, completed, written_prompts
+from live.measure.prompts import Prompt, with_ids_and_splits, written_prompts
 
 #: Most lines that are named.
 _MOST_NAMED = 5
@@ -33,7 +33,7 @@ def load_distinct(path: Path) -> tuple[list[Prompt], list[str]]:
             first[key] = (line, prompt)
     kept = list(first.values())
     said = [_repeated(name, lines) for name, lines in twice.items()]
-    return completed(path, kept), [*said, *_shared(kept)]
+    return with_ids_and_splits(path, kept), [*said, *_shared(kept)]
 
 
 def missing_splits(prompts: Sequence[Prompt]) -> list[str]:

@@ -21,9 +21,9 @@ from typing import Any
 
 from contracts.assess.samples import SPLITS
 from contracts.documents.envelope import INT64_MAX
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, Problem, refusal
 from contracts.loading.files import write_pinned
-from contracts.loading.untrusted import flaw_of_line, json_of
+from contracts.loading.untrusted import json_line_problem, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
 from live.measure.checkpoint import read_config, read_tokenizer
@@ -132,7 +132,7 @@ def save_prompts(path: Path, prompts: Sequence[Prompt]) -> str:
 
 def load_prompts(path: Path) -> list[Prompt]:
     """Read a prompts file; ids and splits are filled in. Raises DocumentError naming file and line."""
-    return completed(path, written_prompts(path))
+    return with_ids_and_splits(path, written_prompts(path))
 
 
 def written_prompts(path: Path) -> list[tuple[int, Prompt]]:
@@ -142,7 +142,7 @@ def written_prompts(path: Path) -> list[tuple[int, Prompt]]:
     """
     text = read_regular_text(path, TEXT_BYTES).removesuffix("\n")
     if (found := text.count("\n") + 1) > _MOST_LINES:
-        raise _refused(path, 0, "", f"at most {_MOST_LINES} lines", str(found))
+        raise _refusal(path, 0, "", f"at most {_MOST_LINES} lines", str(found))
     lines = text.split("\n")
     prompts: list[tuple[int, Prompt]] = []
     problems: list[Problem] = []
@@ -154,7 +154,7 @@ def written_prompts(path: Path) -> list[tuple[int, Prompt]]:
     if problems:
         raise DocumentError(problems[:20])
     if not prompts:
-        raise _refused(path, 0, "", "at least one prompt", "none")
+        raise _refusal(path, 0, "", "at least one prompt", "none")
     return prompts
 
 
@@ -202,26 +202,26 @@ def _parse(path: Path, number: int, line: str) -> Prompt:
     try:
         row = json_of(line, _unique)
     except (ValueError, RecursionError) as error:
-        raise _refused(path, number, "", "one JSON object per line", flaw_of_line(error)) from None
+        raise _refusal(path, number, "", "one JSON object per line", json_line_problem(error)) from None
     if not isinstance(row, dict):
-        raise _refused(path, number, "", "a JSON object", type(row).__name__)
+        raise _refusal(path, number, "", "a JSON object", type(row).__name__)
     for key, kind, wanted in _FIELDS:
         if key in row and (not isinstance(row[key], kind) or isinstance(row[key], bool)):
-            raise _refused(path, number, key, wanted, repr(row[key])[:60])
+            raise _refusal(path, number, key, wanted, repr(row[key])[:60])
     unknown = sorted(set(row) - {key for key, _, _ in _FIELDS})
     if unknown:
-        raise _refused(path, number, unknown[0], "a known key", "an unknown one")
+        raise _refusal(path, number, unknown[0], "a known key", "an unknown one")
     if not 0 <= row.get("id", 0) <= INT64_MAX:
-        raise _refused(path, number, "id", f"0 to {INT64_MAX}", f"{row['id']}"[:40])
+        raise _refusal(path, number, "id", f"0 to {INT64_MAX}", f"{row['id']}"[:40])
     ids = row.get("token_ids", [])
     if any(not isinstance(token, int) or isinstance(token, bool) or token < 0 for token in ids):
-        raise _refused(path, number, "token_ids", "integers >= 0", repr(ids)[:60])
+        raise _refusal(path, number, "token_ids", "integers >= 0", repr(ids)[:60])
     if not row.get("slice") or not (ids or row.get("text")):
-        told = ", ".join(key if row[key] else f"{key} (empty)" for key in sorted(row))
-        raise _refused(path, number, "", "slice and one of text, token_ids", told)
+        given = ", ".join(key if row[key] else f"{key} (empty)" for key in sorted(row))
+        raise _refusal(path, number, "", "slice and one of text, token_ids", given)
     if not _SLICE.fullmatch(row["slice"]):
         wanted = "a name of letters, digits, '-', '_' and '.', at most 63, a letter or digit at both ends"
-        raise _refused(path, number, "slice", wanted, repr(row["slice"])[:80])
+        raise _refusal(path, number, "slice", wanted, repr(row["slice"])[:80])
     return Prompt(
         id=row.get("id", -1),
         slice=row["slice"],
@@ -242,7 +242,7 @@ _FIELDS: tuple[tuple[str, type, str], ...] = (
 )
 
 
-def completed(path: Path, prompts: Sequence[tuple[int, Prompt]]) -> list[Prompt]:
+def with_ids_and_splits(path: Path, prompts: Sequence[tuple[int, Prompt]]) -> list[Prompt]:
     """``prompts`` of lines of the file at ``path``, by id: ids and splits are given to those without one.
 
     Raises DocumentError for an id that stands twice and an unknown split.
@@ -257,9 +257,9 @@ def completed(path: Path, prompts: Sequence[tuple[int, Prompt]]) -> list[Prompt]
         split = prompt.split or next(turn)
         number = prompt.id if prompt.id >= 0 else next(fresh)
         if split not in SPLITS:
-            raise _refused(path, line, "split", f"one of {', '.join(SPLITS)}", split)
+            raise _refusal(path, line, "split", f"one of {', '.join(SPLITS)}", split)
         if number in seen:
-            raise _refused(path, line, "id", "an id used once", str(number))
+            raise _refusal(path, line, "id", "an id used once", str(number))
         seen.add(number)
         done.append(replace(prompt, id=number, split=split))
     return sorted(done, key=lambda prompt: prompt.id)
@@ -270,16 +270,8 @@ def _in_turn() -> Iterator[str]:
         yield from SPLITS
 
 
-def _refused(path: Path, line: int, key: str, expected: str, actual: str) -> DocumentError:
-    problem = Problem(
-        file=str(path),
-        line=line,
-        path=key,
-        expected=expected,
-        actual=actual,
-        next_step="see the prompts file in docs/profiles.md",
-    )
-    return DocumentError([problem])
+def _refusal(path: Path, line: int, key: str, expected: str, actual: str) -> DocumentError:
+    return refusal(path, expected, actual, "see the prompts file in docs/profiles.md", path=key, line=line)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import write_pinned
 from contracts.loading.untrusted import MALFORMED, arrays_of
 from contracts.metrics.numeric import top_tokens
@@ -108,8 +108,7 @@ def _read(path: Path, prompts: Sequence[Prompt]) -> TopReference:
         sha256, engine, dtype = (str(word) for word in kept["told"])
         versions = tuple((str(name), str(text)) for name, text in kept["versions"])
     except MALFORMED as error:
-        problem = Problem(str(path), 0, "", "a stored reference", str(error), "delete it to measure again")
-        raise DocumentError([problem]) from None
+        raise refusal(path, "a stored reference", str(error), "delete it to measure again") from None
     found = TopReference(scores=scores, sha256=sha256, versions=versions)
     return replace(found, engine=engine, dtype=dtype)
 

@@ -36,7 +36,7 @@ class Increments:
     latency_le: NDArray[np.int64]  # [R, F, E + 1], 0 everywhere: unknown, or nothing ended
 
 
-def nothing_known(replicas: int = 1) -> Increments:
+def unknown_increments(replicas: int = 1) -> Increments:
     """Of replicas that were not scraped."""
     return Increments(
         engine=np.full((replicas, ENGINE_COUNTERS), np.nan),

@@ -122,7 +122,7 @@ class ReadFields:
 class EngineReading:
     """What one scrape said; what the server does not export, or states as NaN, is NaN, or missing by name."""
 
-    read_at_s: float  # of ``live.bounded.dated_s``
+    read_at_s: float  # of ``live.bounded_http.monotonic_unix_s``
     fields: ReadFields
     numbers: NDArray[np.float64]  # [N], see ``GAUGES_AT`` and what follows it
 

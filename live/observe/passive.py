@@ -118,7 +118,7 @@ class _Stream:
             return None
         return bool(self.state.statistic[0] >= guaranteed_threshold(ARL0))
 
-    def told(self, replica: str, signal: Signal) -> PassiveAlarm:
+    def report(self, replica: str, signal: Signal) -> PassiveAlarm:
         """What the alarm stands on."""
         assert self.state is not None
         return PassiveAlarm(
@@ -197,7 +197,7 @@ class PassiveWatch:
         alarmed = {place for place, alarm in self.alarms().items() if alarm}
         for replica, signal in sorted(alarmed - self._alarmed.keys()):
             stream = self._processes[replica].streams[signal]
-            self._alarmed[replica, signal] = found = stream.told(replica, _SIGNAL[signal])
+            self._alarmed[replica, signal] = found = stream.report(replica, _SIGNAL[signal])
             self._changes.append(found)
             self._told(replica, signal)
         for place in sorted(self._alarmed.keys() - alarmed):

@@ -34,7 +34,7 @@ _MOST_CELLS = 10_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class BuildOnSlice:
-    """Whose past. fingerprint: of the build, as its servers state it."""
+    """The build and slice of a past. fingerprint: of the build, as its servers state it."""
 
     kernel: str
     fingerprint: str

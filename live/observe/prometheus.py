@@ -61,7 +61,7 @@ class _Series:
 
     @property
     def target(self) -> tuple[str, ...]:
-        """Whose scrape it is of."""
+        """The server of the scrape."""
         return tuple(self.labels.get(one, "") for one in _TARGET)
 
 
@@ -86,8 +86,8 @@ def _matrix(data: Any) -> list[_Series]:
             raise ValueError(f"a {data['resultType']!r:.40}")
         found = [_series(one) for one in data["result"]]
     except MALFORMED as error:
-        told = f"expected the samples of a range, got {error!r:.120}"
-        raise PrometheusError("UnreadableAnswer", f"{told}; is it the HTTP API of a Prometheus?") from None
+        message = f"expected the samples of a range, got {error!r:.120}"
+        raise PrometheusError("UnreadableAnswer", f"{message}; is it the HTTP API of a Prometheus?") from None
     return [one for one in found if one is not None and one.labels.get("__name__") in READ]
 
 

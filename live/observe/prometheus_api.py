@@ -13,7 +13,7 @@ import httpx
 
 from contracts.errors import DocumentError
 from contracts.loading.untrusted import MALFORMED, json_of
-from live.bounded import OversizedAnswerError, whole_answer
+from live.bounded_http import OversizedAnswerError, whole_answer
 from live.errors import LiveError
 from live.measure.endpoint import REFUSED
 
@@ -80,9 +80,9 @@ class PrometheusApi:
             limit = f"{within_s:g} s" if isinstance(error, httpx.TimeoutException) else f"{MOST_BYTES} bytes"
             raise PrometheusError("PartialAnswer", f"{self.url}: no whole answer within {limit}") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            told = f"{self.url} does not answer: {type(error).__name__}"
+            message = f"{self.url} does not answer: {type(error).__name__}"
             step = "is it up, and does the NetworkPolicy let the operator reach it?"
-            raise PrometheusError("PrometheusUnreachable", f"{told}; {step}") from None
+            raise PrometheusError("PrometheusUnreachable", f"{message}; {step}") from None
         return answer.status_code, answer.content
 
 

@@ -16,7 +16,7 @@ from contracts.telemetry import (
     ReplicaState,
 )
 from contracts.units import MS_PER_S
-from live.observe.increments import Increments, count, nothing_known
+from live.observe.increments import Increments, count, unknown_increments
 from live.observe.metrics import GAUGES, GAUGES_AT, EngineReading
 from live.observe.traffic import GatewayTraffic, TrafficCounter
 from live.observe.trust import FleetTrust
@@ -81,7 +81,7 @@ class TelemetryRecorder:
     def _counted(self, readings: Mapping[str, EngineReading]) -> Increments:
         """What every replica counted since its scrape before; takes note of ``readings``."""
         names = self._layout.replicas
-        found = nothing_known(len(names))
+        found = unknown_increments(len(names))
         for r, name in enumerate(names):
             now, before = readings.get(name), self._last[r]
             if now is None:

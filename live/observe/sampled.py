@@ -31,7 +31,7 @@ _ROUNDING = 1e-4
 class SampledAnswer:
     """What is left of one answer: the mean surprise of its sampled tokens, nats.
 
-    arrived_at_s: of ``live.bounded.dated_s``.
+    arrived_at_s: of ``live.bounded_http.monotonic_unix_s``.
     """
 
     replica: str
@@ -56,7 +56,7 @@ class SampledInbox:
     """Takes posts from any thread, hands on what came since the last look. No text is ever held."""
 
     def __init__(self, replicas: frozenset[str], slices: frozenset[str]) -> None:
-        """Whose answers are taken; what names another replica or slice is refused."""
+        """Replicas and slices whose answers are taken; others are refused."""
         self._replicas, self._slices = replicas, slices
         self._lock = threading.Lock()
         self._waiting: deque[SampledAnswer] = deque(maxlen=MOST_WAITING)

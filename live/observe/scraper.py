@@ -21,7 +21,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from live.bounded import dated_s, whole_answer
+from live.bounded_http import monotonic_unix_s, whole_answer
 from live.errors import LiveError
 from live.exposition import read_samples
 from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, values_of
@@ -206,7 +206,7 @@ class Scraper:
             answer = whole_answer(self._http, "GET", f"{url}/metrics", self._timeout_s, headers=_ACCEPT)
             if answer.status_code != httpx.codes.OK:
                 return f"HTTP {answer.status_code}"
-            return self._reader.read(url, answer.text, dated_s())
+            return self._reader.read(url, answer.text, monotonic_unix_s())
         except httpx.TimeoutException:
             return f"no whole answer within {self._timeout_s:g} s"
         except LiveError:

@@ -19,7 +19,7 @@ import httpx
 
 from contracts.errors import MeasurementError
 from contracts.loading.untrusted import MALFORMED, json_of
-from live.bounded import whole_answer, within
+from live.bounded_http import time_limit, whole_answer
 from live.load import SLICE_HEADER
 from live.measure.backends.openai_backend import ROUNDING, TOKEN_PREFIX, TOP_K
 from live.measure.steps.streamed_answers import payloads
@@ -67,7 +67,7 @@ class Line:
         body = {"model": self.model, **question.body(nonce)}
         where = f"{self.url}/v1/completions"
         with (
-            within(limit_s, self.client),
+            time_limit(limit_s, self.client),
             self.client.stream("POST", where, json=body, headers=self.headers, timeout=limit_s) as answer,
         ):
             yield answer

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from contracts.rng import stream
 from contracts.telemetry import ProbeOutcome
-from live.bounded import dated_s
+from live.bounded_http import monotonic_unix_s
 from live.measure.prompts import Prompt
 from live.probe.answers import YieldedError
 from live.probe.golden_answers import GoldenAnswers
 from live.probe.kinds import Asking, GenerationPrompt, ProbeKind
-from live.probe.prefill import ProbeAnswer, ProbeResult, guarded
+from live.probe.prefill import ProbeAnswer, ProbeResult, timed_outcome
 from live.probe.schedule import ProbeBudget
 
 #: Numbers of generation prompts in the telemetry record begin here, above those of golden prompts.
@@ -51,12 +51,12 @@ class Lengths:
 
 
 def generate(plan: GenerationPlan, prompt: GenerationPrompt, asking: Asking) -> ProbeAnswer:
-    """Ask once; never raises for what a server does. Who gave way is no evidence of anything."""
+    """Ask once; never raises for what a server does. A probe that gave way is no evidence."""
     try:
-        return guarded(lambda: ProbeResult(None, plan.kind.probe(prompt, asking)), plan.limit_s)
+        return timed_outcome(lambda: ProbeResult(None, plan.kind.probe(prompt, asking)), plan.limit_s)
     except YieldedError:
         return ProbeAnswer(
-            sent_at_s=dated_s(),
+            sent_at_s=monotonic_unix_s(),
             latency_ms=float("nan"),
             outcome=ProbeOutcome.NONE,
             values=None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, MeasurementError, Problem
+from contracts.errors import MeasurementError, refusal
 from contracts.loading.files import write_pinned
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
@@ -99,8 +99,7 @@ def _read(path: Path, wanted: Iterable[str], identity: tuple[str, ...]) -> Golde
         if answers.keys() != set(wanted):
             raise ValueError("answers to other questions")
     except MALFORMED as error:
-        problem = Problem(str(path), 0, "", "stored answers", str(error)[:200], "delete it to ask again")
-        raise DocumentError([problem]) from None
+        raise refusal(path, "stored answers", str(error)[:200], "delete it to ask again") from None
     return GoldenAnswers(answers=answers, sampling=SAMPLING)
 
 

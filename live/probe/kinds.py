@@ -75,12 +75,12 @@ class Asking:
         found = ask(self.line, question, nonce, self.limit_s, self.gives_way)
         self.echo.seen |= nonce in found.named
         crossed = _crossed(found, nonce, self.echo)
-        note(judged, "nonce_crossed", crossed)
+        keep_worst(judged, "nonce_crossed", crossed)
         if crossed > 0.0:
             return None
         if found.stop_reason and not found.token_ids:
             raise MeasurementError("the answer holds no tokens with log-probabilities")
-        note(judged, "answer_broken", answer_broken(found.stop_reason, found.sound))
+        keep_worst(judged, "answer_broken", answer_broken(found.stop_reason, found.sound))
         return None if found.broken else found
 
 
@@ -195,14 +195,14 @@ class LongKind:
         answer = asking.answer(prompt.question(fresh_nonce()), judged)
         if answer is None:
             return judged
-        note(judged, "greedy_gap", largest_greedy_gap(answer))
+        keep_worst(judged, "greedy_gap", largest_greedy_gap(answer))
         if asking.gives_way():
             raise YieldedError
         whole = [*prompt.token_ids, *answer.token_ids]
         body: dict[str, Any] = {"prompt": whole[:-1], "max_tokens": 1, "temperature": 0.0}
         scored = asking.line.post(body | {"prompt_logprobs": TOP_K}, asking.limit_s)
         rows = prompt_positions(scored, len(whole) - 2)[len(prompt.token_ids) - 1 :]
-        note(judged, "decode_kl@top_k", worst_stretch_kl(rows, answer.rows[: len(rows)]))
+        keep_worst(judged, "decode_kl@top_k", worst_stretch_kl(rows, answer.rows[: len(rows)]))
         return judged
 
 
@@ -226,7 +226,7 @@ class GrammarKind:
         answer = asking.answer(question, judged)
         if answer is not None:
             matches = re.fullmatch(JSON_PATTERN, answer.text) is not None
-            note(judged, "grammar_invalid", grammar_invalid(matches))
+            keep_worst(judged, "grammar_invalid", grammar_invalid(matches))
         return judged
 
 
@@ -250,14 +250,14 @@ OFFERS: tuple[ProbeOffer, ...] = (
 )
 
 
-def wanted(columns: Sequence[str]) -> list[ProbeOffer]:
-    """Offers that measure what ``columns`` name; none where nobody asks for a generation."""
+def offers_for(columns: Sequence[str]) -> list[ProbeOffer]:
+    """Offers that measure what ``columns`` name; none where no generation is asked for."""
     asked = set(columns) & set(GENERATION_COLUMNS)
     others = asked - frozenset().union(*(offer.own for offer in OFFERS))
     return [offer for offer in OFFERS if offer.own & asked or (not offer.own and others)]
 
 
-def note(judged: dict[str, float], column: str, value: float) -> None:
+def keep_worst(judged: dict[str, float], column: str, value: float) -> None:
     """Keep the worst of what one probe measured of a column; NaN is unknown and changes nothing."""
     if not math.isnan(value):
         judged[column] = max(value, judged.get(column, value))
@@ -281,16 +281,16 @@ def _against_golden(judged: dict[str, float], golden: GreedyAnswer, answer: Gree
     if answer is None:
         return
     found = difference(golden, answer)
-    note(judged, "generation_kl@top_k", found.kl)
-    note(judged, "generation_gap", found.gap)
-    note(judged, "greedy_gap", largest_greedy_gap(answer))
+    keep_worst(judged, "generation_kl@top_k", found.kl)
+    keep_worst(judged, "generation_gap", found.gap)
+    keep_worst(judged, "greedy_gap", largest_greedy_gap(answer))
 
 
 def _of_a_pair(judged: dict[str, float], cold: GreedyAnswer | None, hit: GreedyAnswer | None) -> None:
     if cold is not None and hit is not None:
         found = difference(cold, hit)
-        note(judged, "pair_kl@top_k", found.kl)
-        note(judged, "pair_gap", found.gap)
+        keep_worst(judged, "pair_kl@top_k", found.kl)
+        keep_worst(judged, "pair_gap", found.gap)
 
 
 def _once(prompt: GenerationPrompt) -> int:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.errors import BrokenAnswerError, MeasurementError
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.telemetry import ProbeOutcome
-from live.bounded import dated_s, whole_answer
+from live.bounded_http import monotonic_unix_s, whole_answer
 from live.load import SLICE_HEADER
 from live.measure.backend import TopScores, top_values
 from live.measure.backends.openai_backend import TOP_K, prompt_rows, top_scores
@@ -44,7 +44,7 @@ class ProbeAnswer:
     named: what a generation probe measured, by column.
     """
 
-    sent_at_s: float  # of ``live.bounded.dated_s``
+    sent_at_s: float  # of ``live.bounded_http.monotonic_unix_s``
     latency_ms: float  # NaN: not answered
     outcome: ProbeOutcome
     values: NDArray[np.float64] | None  # [columns]
@@ -59,12 +59,12 @@ def probe(
     client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
 ) -> ProbeAnswer:
     """Ask the server at ``url`` once, for at most ``limit_s``; never raises for what a server does."""
-    return guarded(lambda: _measured(client, url, model, prompt, reference, limit_s), limit_s)
+    return timed_outcome(lambda: _measured(client, url, model, prompt, reference, limit_s), limit_s)
 
 
-def guarded(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
+def timed_outcome(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
     """What ``measure`` finds, timed; never raises for what a server does."""
-    sent_at_s, began_at_s = dated_s(), time.perf_counter()
+    sent_at_s, began_at_s = monotonic_unix_s(), time.perf_counter()
     try:
         measured = measure()
     except httpx.TimeoutException:

@@ -31,7 +31,7 @@ from live.probe.schedule import Due, Lane, ProbeBudget, ProbePrompt, ProbeSchedu
 from live.probe.statuses import unfit
 
 #: Outcomes that say nothing of who was asked.
-_TELLS_NOTHING = ProbeOutcome.NONE, ProbeOutcome.UNREADABLE
+_UNINFORMATIVE = ProbeOutcome.NONE, ProbeOutcome.UNREADABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Prober:
         self._left_alone_until_s: dict[str, float] = {}
         #: Replica and kind of probe, of those that were ever answered; why the last ones told nothing.
         self._answered: set[tuple[str, str]] = set()
-        self._told_nothing: dict[tuple[str, str], Unanswered] = {}
+        self._uninformative: dict[tuple[str, str], Unanswered] = {}
         self._flying: list[_Flight] = []
         #: What each replica's newest answer states of its build, where it does.
         self.stated: dict[str, str] = {}
@@ -165,7 +165,7 @@ class Prober:
         self._echoes |= {name: Echo() for name in moved}
         stay = urls.keys() - moved
         self._answered = {place for place in self._answered if place[0] in stay}
-        self._told_nothing = {place: one for place, one in self._told_nothing.items() if place[0] in stay}
+        self._uninformative = {place: one for place, one in self._uninformative.items() if place[0] in stay}
         self.stated = {name: one for name, one in self.stated.items() if name in urls and name not in moved}
         self._urls = dict(urls)
 
@@ -237,18 +237,18 @@ class Prober:
             found = replace(found, outcome=ProbeOutcome.UNREADABLE)
         if found.outcome == ProbeOutcome.ANSWERED:
             self._answered.add(place)
-        before = self._told_nothing.pop(place, None)
-        if found.outcome in _TELLS_NOTHING and found.told != GAVE_WAY:
+        before = self._uninformative.pop(place, None)
+        if found.outcome in _UNINFORMATIVE and found.told != GAVE_WAY:
             times = 1 if before is None else before.times + 1
-            self._told_nothing[place] = Unanswered(why=f"{place[1]}: {found.told}", times=times)
+            self._uninformative[place] = Unanswered(why=f"{place[1]}: {found.told}", times=times)
         return found
 
     @property
-    def told_nothing(self) -> dict[str, Unanswered]:
+    def uninformative(self) -> dict[str, Unanswered]:
         """Replica -> why its last probes of a kind say nothing of it: they were answered, and not by what was
         asked for, or it was busy.
         """
-        return {place[0]: one for place, one in sorted(self._told_nothing.items(), key=lambda p: p[1].times)}
+        return {place[0]: one for place, one in sorted(self._uninformative.items(), key=lambda p: p[1].times)}
 
     def _samples(self, results: Sequence[tuple[_Flight, ProbeAnswer]]) -> ProbeSamples:
         names = {name: at for at, name in enumerate(self._layout.replicas)}

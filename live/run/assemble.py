@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contracts.documents import KernelContract
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
 from controller.options import ControllerSetup
@@ -19,7 +19,7 @@ from live.control.loop import ControlPorts, LiveController, TurnWatcher
 from live.control.setup import expected_fingerprints, live_setup
 from live.control.source import FleetSource, ProbeStep, SourceParts
 from live.control.turns import decide
-from live.fleet.control import driving, require_up, restart_and_wait
+from live.fleet.control import gateway_control, require_up, restart_and_wait
 from live.fleet.plan import load_pool
 from live.fleet.state import FleetDiscovery, FleetFolder
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
@@ -31,14 +31,14 @@ from live.observe.scrape_notes import ScrapeWatch
 from live.observe.scraper import Scraper
 from live.observe.trust import FleetTrust
 from live.probe.prober import ProbePlan, Prober
-from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right
-from live.run.generating import generation_columns, generation_plans
+from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, ReferenceAnswer
+from live.run.generation import generation_columns, generation_plans
 from live.run.options import RunOptions, documents_for, recipe
 from live.run.own_gateway import serving_gateway
-from live.run.probing import Crowding, first_model, probe_plan, sample_rates
-from live.run.returning import returning
-from live.run.sampling import sampled
-from live.run.urls import UrlDiscovery, addresses
+from live.run.probing import ProbeLoadLimiter, first_model, probe_plan, sample_rates
+from live.run.readmission import returning
+from live.run.sampled_answers import sampled
+from live.run.urls import UrlDiscovery, replica_addresses
 from live.run.world import World, access, engine_of
 
 #: Longest that a condemned replica may take for the answer that is kept, s.
@@ -56,18 +56,18 @@ class Assembled:
     prober: Prober
     passive: PassiveWatch
     scrapes: ScrapeWatch
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
     folder: Path  # state and log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watches:
-    """Who scrapes, and who is told of it."""
+    """The scraper and its listeners."""
 
     scraper: Scraper
     prober: Prober
     passive: PassiveWatch
-    crowding: Crowding
+    crowding: ProbeLoadLimiter
     scrapes: ScrapeWatch
     trust: FleetTrust
 
@@ -91,10 +91,10 @@ def controlled_fleet(
     state = require_up(folder)
     document, file = load_pool(pool or state.pool_file)
     if document.metadata.name != state.pool:
-        raise _refused(file, "metadata.name", state.pool, document.metadata.name, "name the pool that runs")
+        raise _refusal(file, "metadata.name", state.pool, document.metadata.name, "name the pool that runs")
     with ExitStack() as stack:
         stack.enter_context(controlling(folder.path / CONTROL))
-        driver = None if options.observe else stack.enter_context(driving(folder))
+        driver = None if options.observe else stack.enter_context(gateway_control(folder))
         admin = stack.enter_context(closing(EnvoyAdmin(state.gateway.admin_url)))
         discovery = FleetDiscovery(folder)
         world = World(
@@ -129,8 +129,8 @@ def listed_servers(
     lacking = [one.name for one in document.spec.kernels if not one.servers and one.role != "reference"]
     if lacking:
         hint = "list the addresses: servers: [http://HOST:PORT]"
-        raise _refused(file, f"spec.kernels[{lacking[0]}].servers", "addresses of servers", "none", hint)
-    found = addresses(servers)
+        raise _refusal(file, f"spec.kernels[{lacking[0]}].servers", "addresses of servers", "none", hint)
+    found = replica_addresses(servers)
     reached = access(options, found[0].url)
     with ExitStack() as stack:
         stack.enter_context(controlling(folder))
@@ -157,7 +157,7 @@ def listed_servers(
             default_slice=document.spec.home[0].slice,
         )
         one = stack.enter_context(_assembled(driven, options, (front.rotation,)))
-        yield replace(one, told=(front.told, *one.told))
+        yield replace(one, notes=(front.description, *one.notes))
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
             prober=prober,
             passive=watches.passive,
             scrapes=watches.scrapes,
-            told=(*found.told, *users.told, *filter(None, [how]), *_begun(log, state is not None, why)),
+            notes=(*found.notes, *users.notes, *filter(None, [how]), *_begun(log, state is not None, why)),
             folder=world.folder,
         )
 
@@ -237,8 +237,8 @@ def _watches(world: World, options: RunOptions, plan: ProbePlan, prober: Prober)
         scraper=scraper,
         prober=prober,
         passive=PassiveWatch(),
-        crowding=Crowding(plan.tokens_per_s),
-        scrapes=ScrapeWatch(lambda: scraper.failed, lambda: prober.told_nothing, trust),
+        crowding=ProbeLoadLimiter(plan.tokens_per_s),
+        scrapes=ScrapeWatch(lambda: scraper.failed, lambda: prober.uninformative, trust),
         trust=trust,
     )
 
@@ -266,9 +266,9 @@ def _source(
 
 
 def _evidence(world: World, options: RunOptions, setup: ControllerSetup, plan: ProbePlan) -> IncidentEvidence:
-    """Who keeps what a condemned replica answers."""
+    """The watcher that keeps the answers of condemned replicas."""
     pairs = zip(plan.prompts, plan.references, strict=True)
-    right = {one.id: Right(prompt=one, reference=reference) for one, reference in pairs}
+    right = {one.id: ReferenceAnswer(prompt=one, reference=reference) for one, reference in pairs}
 
     def find(name: str) -> DescribedReplica:
         now = next(one for one in world.discovery.replicas() if one.name == name)
@@ -293,5 +293,5 @@ def _begun(log: DecisionLog, resumed: bool, why: str) -> Iterator[str]:
         yield f"the decision log ended in a torn line of {log.repaired_bytes} bytes, which was cut off"
 
 
-def _refused(file: Path, path: str, expected: str, actual: str, hint: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, path, expected, actual, hint)])
+def _refusal(file: Path, path: str, expected: str, actual: str, hint: str) -> DocumentError:
+    return refusal(file, expected, actual, hint, path=path)

@@ -49,7 +49,7 @@ class DescribedReplica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
+class ReferenceAnswer:
     """A golden prompt and what the reference answers."""
 
     prompt: Prompt
@@ -63,7 +63,7 @@ class IncidentEvidence:
         self,
         folder: Path,
         setup: ControllerSetup,
-        right: Mapping[int, Right],
+        right: Mapping[int, ReferenceAnswer],
         find: Callable[[str], DescribedReplica],
     ) -> None:
         """``right``: by the prompt's number; ``find``: a replica by its name, when it is condemned."""
@@ -111,7 +111,7 @@ class IncidentEvidence:
         found = {}
         for kernel in np.flatnonzero(lost).tolist():
             mine = np.flatnonzero(self._layout.replica_kernel == kernel).tolist()
-            seen = {r: badness(probe) for r in mine if (probe := worst(list(self._probes[r])))}
+            seen = {r: incident_severity(probe) for r in mine if (probe := worst(list(self._probes[r])))}
             if seen:
                 found[max(seen, key=lambda r: seen[r])] = f"{LEFT} {self._layout.kernels[kernel]}"
         return found
@@ -152,7 +152,7 @@ class IncidentEvidence:
             "reference": trace(right.reference),
         }
         try:
-            return traces | {"observed": trace(ask(replica.endpoint, right.prompt))}
+            return traces | {"observed": trace(read_logprobs(replica.endpoint, right.prompt))}
         except SelvageError as error:
             return traces | {"observed": None, "note": f"asked again: {error}"}
 
@@ -166,12 +166,12 @@ def _condemned(turn: Turn) -> dict[int, str]:
 
 
 def worst(probes: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The answered probe that shows most, by ``badness``; None without any that measured something."""
+    """The worst answered probe by ``incident_severity``; None where none measured anything."""
     told = [one for one in probes if one["answered"] and _measured(one)]
-    return max(told, key=badness, default=None)
+    return max(told, key=incident_severity, default=None)
 
 
-def badness(probe: Mapping[str, Any]) -> tuple[float, float, float]:
+def incident_severity(probe: Mapping[str, Any]) -> tuple[float, float, float]:
     """How bad ``probe`` is: by ``EVENTS``, then the first of the contract's probe metrics, then any other.
 
     Kinds of probes measure different metrics; what one did not measure is NaN, and says nothing.
@@ -186,7 +186,7 @@ def _measured(probe: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in probe["values"].items() if not math.isnan(value)}
 
 
-def ask(endpoint: Endpoint, prompt: Prompt) -> TopScores:
+def read_logprobs(endpoint: Endpoint, prompt: Prompt) -> TopScores:
     """Log-probabilities of ``prompt`` now; MeasurementError or DocumentError where there are none."""
     body = {
         "model": endpoint.model,

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from contracts.errors import MeasurementError
-from live.bounded import dated_s
+from live.bounded_http import monotonic_unix_s
 from live.errors import LiveError
 from live.observe.sampled import SampledInbox
 from live.origins import LOOPBACK
@@ -20,7 +20,7 @@ MOST_BYTES, _LIMIT_S = 1 << 20, 5.0
 
 
 @contextmanager
-def offered(inbox: SampledInbox, port: int) -> Iterator[str]:
+def serve_inbox(inbox: SampledInbox, port: int) -> Iterator[str]:
     """The URL to post to, for as long as the block. port 0: any free one; LiveError where it is taken."""
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), _handler(inbox))
@@ -54,7 +54,7 @@ def _handler(inbox: SampledInbox) -> type[BaseHTTPRequestHandler]:
             if not length.isdecimal() or len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES:
                 return self._end(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BYTES} bytes")
             try:
-                inbox.post(self.rfile.read(int(length)), dated_s())
+                inbox.post(self.rfile.read(int(length)), monotonic_unix_s())
             except MeasurementError as error:
                 return self._end(HTTPStatus.BAD_REQUEST, str(error))
             return self._end(HTTPStatus.NO_CONTENT, "")

@@ -9,7 +9,7 @@ from typing import Any
 
 from contracts.documents import KernelContract, KernelPool, MetaContract, RoutePolicy
 from contracts.documents.drill import Undo
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.loading.untrusted import MALFORMED
@@ -90,10 +90,9 @@ def documents_for(
     if not options.policy:
         changes |= {"pool": pool.metadata.name, "contract": contract.metadata.name}
     elif policy.spec.pool != pool.metadata.name:
-        problem = Problem(
-            str(policy_file), 0, "spec.pool", pool.metadata.name, policy.spec.pool, "name the pool that runs"
+        raise refusal(
+            policy_file, pool.metadata.name, policy.spec.pool, "name the pool that runs", path="spec.pool"
         )
-        raise DocumentError([problem])
     changes |= _meta_changes(options.meta, policy, policy_file, what_if=what_if)
     policy = policy.model_copy(update={"spec": policy.spec.model_copy(update=changes)})
     return LiveDocuments(
@@ -108,7 +107,7 @@ def _refuse_other_slices(pool: KernelPool, pool_file: Path, shipped: KernelContr
     if own:
         expected = f"slices of the shipped contract {shipped.metadata.name}: {', '.join(known)}"
         hint = "name the contract of these slices: --contract FILE"
-        raise DocumentError([Problem(str(pool_file), 0, "spec.home", expected, ", ".join(own), hint)])
+        raise refusal(pool_file, expected, ", ".join(own), hint, path="spec.home")
 
 
 def _meta_changes(uri: str, policy: RoutePolicy, policy_file: Path, *, what_if: bool) -> dict[str, str]:
@@ -123,7 +122,7 @@ def _meta_changes(uri: str, policy: RoutePolicy, policy_file: Path, *, what_if: 
     if pinned not in (None, found) and not what_if:
         hint = "leave --meta out, or pin it: selvage policy route ARTEFACT SCENARIO --meta"
         path, actual = "spec.meta_contract_sha256", f"{pinned}, of {policy.spec.meta_contract}"
-        raise DocumentError([Problem(str(policy_file), 0, path, f"{found}, of --meta {uri}", actual, hint)])
+        raise refusal(policy_file, f"{found}, of --meta {uri}", actual, hint, path=path)
     return {"meta_contract": str(file.absolute()), "meta_contract_sha256": found}
 
 
@@ -209,11 +208,11 @@ def _refuse_other_recipe(told: Any) -> None:
         sound, actual = False, f"{error!r}"[:200]
     if not sound:
         hint = "give what `selvage run` wrote"
-        raise DocumentError([Problem(_COMMAND, 0, "documents", "how a set-up is made", actual, hint)])
+        raise refusal(_COMMAND, "how a set-up is made", actual, hint, path="documents")
 
 
 def _unchanged(what: str, found: str, told: dict[str, Any], file: Path) -> None:
     if found != told[f"{what}_sha256"]:
         expected = f"the {what} of the log, sha256 {told[f'{what}_sha256'][:12]}…"
         hint = "restore the document that the log was written under"
-        raise DocumentError([Problem(str(file), 0, "", expected, f"{found[:12]}…", hint)])
+        raise refusal(file, expected, f"{found[:12]}…", hint)

@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from contracts.documents import KernelPool
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import write_json
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, open_regular
@@ -144,7 +144,7 @@ class GatewayFront:
     driver: GatewayDriver
     statistics: GatewayLogs
     rotation: LogsWatch
-    told: str
+    description: str
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def serving_gateway(
     found, new = ensure_gateway(folder, pool, file, replicas, port)
     files = gateway_files(folder)
     begun = "was started" if new else "ran already"
-    told = (
+    message = (
         f"Envoy {found.gateway.version} {begun} and serves at {found.gateway.url}; it goes on when this "
         "controller ends, until --end-envoy"
     )
@@ -167,7 +167,7 @@ def serving_gateway(
             driver=driver,
             statistics=GatewayLogs(files, admin, found.slices),
             rotation=LogsWatch(LogRotation(files, admin)),
-            told=told,
+            description=message,
         )
 
 
@@ -182,8 +182,7 @@ def _upstream(replica: LiveReplica, file: Path) -> Upstream:
     except PlanError:
         hint = "give its IP address, or route to it yourself and run with --observe"
         expected = "http://IP-ADDRESS:PORT: Envoy looks up no names here and speaks no TLS to servers"
-        problem = Problem(str(file), 0, f"servers of {replica.kernel}", expected, replica.url, hint)
-        raise DocumentError([problem]) from None
+        raise refusal(file, expected, replica.url, hint, path=f"servers of {replica.kernel}") from None
 
 
 def _is_up(found: OwnGateway) -> bool:
@@ -194,12 +193,12 @@ def _refuse_other(found: OwnGateway, folder: Path, *, same: bool, port: int) -> 
     """LiveError where the Envoy that runs is not the one that is asked for."""
     own = found.gateway.settings.listen_port
     if not same:
-        told = "was started for other servers or slices, which it reads once"
+        message = "was started for other servers or slices, which it reads once"
     elif port not in (0, own):
-        told = f"serves at port {own}, not {port}"
+        message = f"serves at port {own}, not {port}"
     else:
         return
-    raise LiveError(f"{folder}: the Envoy that runs there {told}; end it with --end-envoy")
+    raise LiveError(f"{folder}: the Envoy that runs there {message}; end it with --end-envoy")
 
 
 def _plan(pool: KernelPool, replicas: tuple[LiveReplica, ...]) -> FleetPlan:
@@ -215,7 +214,7 @@ def _plan(pool: KernelPool, replicas: tuple[LiveReplica, ...]) -> FleetPlan:
 
 
 def _await_free(settings: GatewaySettings) -> None:
-    """Wait until the ports of one that was killed are free; LiveError where somebody else has them."""
+    """Wait until the ports of one that was killed are free; LiveError where another process has them."""
     deadline_at_s = time.monotonic() + _FREE_S
     while True:
         try:

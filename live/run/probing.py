@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, MeasurementError, Problem
+from contracts.errors import MeasurementError, refusal
 from contracts.telemetry import SampleRates
 from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.endpoint import Endpoint, listed_models
@@ -56,8 +56,7 @@ def chosen_prompts(options: ProbeOptions, slices: Sequence[str]) -> list[Prompt]
     lacking = [name for name, own in zip(slices, found, strict=True) if not own]
     if lacking:
         hint = "give prompts of every slice that has a home: --prompts FILE"
-        problem = Problem(str(options.prompts), 0, "", f"probe prompts of {', '.join(lacking)}", "none", hint)
-        raise DocumentError([problem])
+        raise refusal(options.prompts, f"probe prompts of {', '.join(lacking)}", "none", hint)
     return [one for own in found for one in own]
 
 
@@ -114,7 +113,7 @@ _TOKENS = ("prompt_tokens", "generation_tokens")
 
 
 @dataclass(slots=True)
-class Crowding:
+class ProbeLoadLimiter:
     """Listens to scrapes. budget_tokens_per_s: of all probes of a replica, at their whole pace."""
 
     budget_tokens_per_s: float

@@ -1,4 +1,4 @@
-"""Servers that somebody else started, found by their addresses: who answers ``/health``, and as what."""
+"""Servers that somebody else started, found by their addresses: which answer ``/health``, and as what."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.telemetry import ReplicaState
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.observe.scraper import AT_ONCE
 from live.ports import LiveReplica
 
@@ -24,7 +24,7 @@ class Address:
     url: str
 
 
-def addresses(servers: Mapping[str, Sequence[str]]) -> tuple[Address, ...]:
+def replica_addresses(servers: Mapping[str, Sequence[str]]) -> tuple[Address, ...]:
     """Servers by kernel as replicas: ``KERNEL-NUMBER``, in the pool's order."""
     return tuple(
         Address(name=f"{kernel}-{number}", kernel=kernel, url=url.rstrip("/"))

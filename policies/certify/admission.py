@@ -1,4 +1,4 @@
-"""Who may drive: what a certificate speaks of, and who refuses which one.
+"""Which policies may drive: what a certificate covers, and where one is refused.
 
 A certificate is bound to what it speaks of by hashes: ``subject_sha256``, the meta-contract, the suites. That
 shows accidents and careless edits, not somebody who certifies anew: trust comes from where the hash of
@@ -15,7 +15,7 @@ from typing import Final
 
 from contracts.documents import MetaContract, PolicyArtifact, Suite
 from contracts.documents.artifact import Certificate
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.shipped import SHIPPED_META
@@ -75,7 +75,7 @@ def load_certificate(text: str, file: str) -> Certificate:
         return Certificate.model_validate_json(text)
     except ValueError as error:
         first = str(error).splitlines()[0]
-        raise _refused(file, "", "a certificate", first, "write it with `selvage policy certify`") from None
+        raise _refusal(file, "", "a certificate", first, "write it with `selvage policy certify`") from None
 
 
 def refuse_unless_certified(
@@ -90,9 +90,9 @@ def refuse_unless_certified(
     """
     certificate = manifest.spec.certificate
     if certificate is None:
-        raise _refused(file, "", "a certificate", "none", _CERTIFY)
+        raise _refusal(file, "", "a certificate", "none", _CERTIFY)
     if certificate.rules_sha256 != subject.rules_sha256:
-        raise _refused(
+        raise _refusal(
             file,
             "rules_sha256",
             f"{subject.rules_sha256}, of the rules and settings of this version",
@@ -100,7 +100,7 @@ def refuse_unless_certified(
             "certify again: what decides beside the network is not the same",
         )
     if certificate.subject_sha256 != subject.sha256:
-        raise _refused(
+        raise _refusal(
             file,
             "subject_sha256",
             f"{subject.sha256}, of this ONNX file and encoding",
@@ -117,11 +117,11 @@ def refuse_unless_passing(
     suites that it names, and contradicts itself nowhere.
     """
     for breach in certificate_breaches(certificate):
-        raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
+        raise _refusal(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
     _refuse_missing(certificate, meta, file)
     found = document_sha256(meta)
     if certificate.meta_contract_sha256 != found:
-        raise _refused(
+        raise _refusal(
             file,
             "meta_contract_sha256",
             f"{found}, of {meta.metadata.name}",
@@ -130,11 +130,11 @@ def refuse_unless_passing(
         )
     if certificate.seeds < meta.spec.suite_seeds:
         least = f"at least {meta.spec.suite_seeds}"
-        raise _refused(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
+        raise _refusal(file, "seeds", least, str(certificate.seeds), "certify with more seeds")
     _refuse_other_worlds(certificate, meta, file)
     _refuse_other_suites(certificate, meta, file, meta_file)
     for breach in inconsistencies(certificate):
-        raise _refused(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
+        raise _refusal(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
     _refuse_changed(certificate, meta, file)
 
 
@@ -145,12 +145,12 @@ def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str
         return
     if certificate.quiet_slice_days < asked.quiet_slice_days:
         least, days = f"at least {asked.quiet_slice_days:g}", f"{certificate.quiet_slice_days:g}"
-        raise _refused(file, "quiet_slice_days", least, days, "certify with --quiet-days left as it is")
+        raise _refusal(file, "quiet_slice_days", least, days, "certify with --quiet-days left as it is")
     for name in ("worlds_sha256", "inputs_sha256"):
         pinned, found = getattr(asked, name), getattr(certificate, name)
         if pinned is not None and found != pinned:
             hint = "certify again: scenarios, pool, contract or profiles are others"
-            raise _refused(file, name, pinned, str(found), hint)
+            raise _refusal(file, name, pinned, str(found), hint)
 
 
 def _refuse_other_suites(
@@ -166,7 +166,7 @@ def _refuse_other_suites(
         found = getattr(certificate, name)
         if found != expected:
             hint = "certify again: the suite is another one"
-            raise _refused(file, name, f"{expected}, of {uri}", str(found), hint)
+            raise _refusal(file, name, f"{expected}, of {uri}", str(found), hint)
 
 
 @lru_cache(maxsize=16)
@@ -182,7 +182,7 @@ def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> 
         if clause.checked != "online" and clause.id not in known:
             expected = f"{clause.metric} within {clause.threshold:g}"
             step = f"certify again: {meta.metadata.name} asks for this clause, and nobody judged it"
-            raise _refused(file, f"clauses.{clause.id}", expected, "nothing", step)
+            raise _refusal(file, f"clauses.{clause.id}", expected, "nothing", step)
 
 
 def _refuse_changed(certificate: Certificate, meta: MetaContract, file: str) -> None:
@@ -195,9 +195,9 @@ def _refuse_changed(certificate: Certificate, meta: MetaContract, file: str) -> 
         if found.metric != clause.metric or found.threshold != clause.threshold:
             actual = f"{found.metric} within {found.threshold:g}"
             expected = f"{clause.metric} within {clause.threshold:g}"
-            raise _refused(file, f"clauses.{clause.id}", expected, actual, "certify again")
+            raise _refusal(file, f"clauses.{clause.id}", expected, actual, "certify again")
 
 
-def _refused(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+def _refusal(file: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
     place = f"certificate.{path}" if path else "certificate"
-    return DocumentError([Problem(file, 0, place, expected, actual, next_step)])
+    return refusal(file, expected, actual, next_step, path=place)

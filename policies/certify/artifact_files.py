@@ -14,7 +14,7 @@ from typing import Literal
 
 from contracts.documents import FileRef, MetaContract, Metadata, PolicyArtifact
 from contracts.documents.artifact import ArtifactSpec, Certificate, RecurrentState, Training
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import write_pinned
 from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.shipped import SHIPPED_ARTEFACT, SHIPPED_META
@@ -119,17 +119,12 @@ def load_artefact(uri: str, facts_of: FactsOf | None) -> Artefact:
     manifest = load_as(PolicyArtifact, file)
     content = read_pinned(manifest.spec.onnx, file, ONNX_BYTES)
     if manifest.spec.encoding_version != ENCODING_VERSION:
-        raise DocumentError(
-            [
-                Problem(
-                    str(file),
-                    0,
-                    "spec.encoding_version",
-                    f"{ENCODING_VERSION}",
-                    f"{manifest.spec.encoding_version}",
-                    "train the policy again with this version",
-                )
-            ]
+        raise refusal(
+            file,
+            f"{ENCODING_VERSION}",
+            f"{manifest.spec.encoding_version}",
+            "train the policy again with this version",
+            path="spec.encoding_version",
         )
     if facts_of is not None:
         meta, place = named_meta(manifest, file)
@@ -166,7 +161,7 @@ def refuse_other_meta(manifest: PolicyArtifact, file: Path, meta: MetaContract, 
     actual = f"{found}, of {spec.meta_contract or 'the shipped one'}"
     certify = f"selvage policy certify {drives_as(manifest)}:onnx=FILE --meta {asked}"
     hint = f"leave --meta out, or certify under it: {certify}"
-    raise DocumentError([Problem(str(file), 0, path, f"{expected}, of --meta {asked}", actual, hint)])
+    raise refusal(file, f"{expected}, of --meta {asked}", actual, hint, path=path)
 
 
 def load_learned(
@@ -191,10 +186,7 @@ def _refuse_other_configuration(artefact: Artefact, expected: str) -> None:
     """DocumentError where the artefact's network drives as another policy than ``expected``."""
     found = drives_as(artefact.manifest)
     if found != expected:
-        told = Problem(
-            str(artefact.file), 0, "spec.configuration", expected, found, f"name the policy {found}"
-        )
-        raise DocumentError([told])
+        raise refusal(artefact.file, expected, found, f"name the policy {found}", path="spec.configuration")
 
 
 def _refuse_other_memory(artefact: Artefact, found: dict[str, int]) -> None:
@@ -203,6 +195,4 @@ def _refuse_other_memory(artefact: Artefact, found: dict[str, int]) -> None:
     expected = {} if said is None else said.model_dump()
     if expected != found:
         hint = "export it again with this version"
-        raise DocumentError(
-            [Problem(str(artefact.file), 0, "spec.recurrent", f"{expected}", f"{found}", hint)]
-        )
+        raise refusal(artefact.file, f"{expected}", f"{found}", hint, path="spec.recurrent")

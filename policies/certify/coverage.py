@@ -93,7 +93,7 @@ def outside(certificate: Certificate, facts: Facts) -> tuple[str, ...]:
     """
     known = _known(certificate)
     return tuple(
-        _told(name, low, high, known.get(name))
+        _range_text(name, low, high, known.get(name))
         for name, (low, high) in facts.items()
         if certificate.covers is not None
         and (name != LOAD or LOAD in known)
@@ -122,6 +122,6 @@ def _holds(name: str, certified: CertifiedRange | None, low: float, high: float)
     return (name == LOAD or certified.low <= low * slack) and high <= certified.high * most
 
 
-def _told(name: str, low: float, high: float, certified: CertifiedRange | None) -> str:
+def _range_text(name: str, low: float, high: float, certified: CertifiedRange | None) -> str:
     said = "nothing" if certified is None else f"{certified.low:.6g} to {certified.high:.6g}"
     return f"{name}: {low:.6g} to {high:.6g} here, certified on {said}"

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from contracts.documents import MetaContract
 from contracts.documents.artifact import Certificate, CertifiedClause
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
@@ -59,13 +59,13 @@ def refuse_other_episodes(certificate: Certificate, meta: MetaContract, file: Pa
     content = read_regular(file, TEXT_BYTES)
     found = hashlib.sha256(content).hexdigest()
     if found != certificate.evidence_sha256:
-        raise _refused(file, f"sha256 {certificate.evidence_sha256}", f"sha256 {found}")
+        raise _refusal(file, f"sha256 {certificate.evidence_sha256}", f"sha256 {found}")
     again = judge_clauses(meta, parse_evidence(content, file), certificate.clauses)
     for expected, said in zip(again, certificate.clauses, strict=False):
         if not _same(expected, said):
-            raise _refused(file, f"{said.id} as these episodes give it, {expected}", f"{said}")
+            raise _refusal(file, f"{said.id} as these episodes give it, {expected}", f"{said}")
     if len(again) != len(certificate.clauses):
-        raise _refused(file, f"{len(again)} clauses", f"{len(certificate.clauses)}")
+        raise _refusal(file, f"{len(again)} clauses", f"{len(certificate.clauses)}")
 
 
 def _same(one: CertifiedClause, other: CertifiedClause) -> bool:
@@ -97,7 +97,7 @@ def parse_evidence(content: bytes, file: Path) -> CertificationEvidence:
         _refuse_impossible(found)
         return found
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise _refused(file, "episodes of a certification", f"{error}"[:200]) from None
+        raise _refusal(file, "episodes of a certification", f"{error}"[:200]) from None
 
 
 def _refuse_impossible(evidence: CertificationEvidence) -> None:
@@ -131,6 +131,6 @@ def _known(incident: Any) -> Any:
     return {name: math.nan if value is None else value for name, value in incident.items()}
 
 
-def _refused(file: Path, expected: str, actual: str) -> DocumentError:
+def _refusal(file: Path, expected: str, actual: str) -> DocumentError:
     hint = "restore the file that was written with the certificate, or certify again"
-    return DocumentError([Problem(str(file), 0, "episodes", expected, actual, hint)])
+    return refusal(file, expected, actual, hint, path="episodes")

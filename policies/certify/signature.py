@@ -1,4 +1,4 @@
-"""Who made a file: ed25519 signatures (RFC 8032) over a file's bytes, in ``FILE.sig`` beside it.
+"""The author of a file: ed25519 signatures (RFC 8032) over a file's bytes, in ``FILE.sig`` beside it.
 
 Keys are PEM files as OpenSSL makes them (``openssl genpkey -algorithm ed25519``); OpenSSL makes and checks
 the same signatures (``openssl pkeyutl -sign|-verify -rawin``). In documents a public key is its 32 bytes in
@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.errors import DocumentError, MissingPartError, refusal
 from contracts.regular_files import TEXT_BYTES, read_regular
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def refuse_unsigned(file: Path, key_hex: str) -> None:
     place = signature_file(file)
     hint = f"whoever holds the key signs it: selvage policy sign {file} --key KEY"
     if not place.exists():
-        raise _refused(file, f"a signature by {key_hex} in {place}", "none", hint)
+        raise _refusal(file, f"a signature by {key_hex} in {place}", "none", hint)
     signature, content = read_regular(place, TEXT_BYTES), read_regular(file, TEXT_BYTES)
     if not _is_signed(content, signature, key_hex):
-        raise _refused(file, f"a signature by {key_hex}", f"another one in {place}, or a changed file", hint)
+        raise _refusal(file, f"a signature by {key_hex}", f"another one in {place}, or a changed file", hint)
 
 
 def _is_signed(content: bytes, signature: bytes, key_hex: str) -> bool:
@@ -74,9 +74,9 @@ def _private(path: Path) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it asks for a password
-        raise _refused(path, "a private key without a password (PEM)", f"{error}"[:200], _MAKE) from None
+        raise _refusal(path, "a private key without a password (PEM)", f"{error}"[:200], _MAKE) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise _refused(path, "an ed25519 key", type(key).__name__, _MAKE)
+        raise _refusal(path, "an ed25519 key", type(key).__name__, _MAKE)
     return key
 
 
@@ -90,9 +90,9 @@ def _public(path: Path) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise _refused(path, "a public key (PEM)", f"{error}"[:200], _MAKE) from None
+        raise _refusal(path, "a public key (PEM)", f"{error}"[:200], _MAKE) from None
     if not isinstance(key, Ed25519PublicKey):
-        raise _refused(path, "an ed25519 key", type(key).__name__, _MAKE)
+        raise _refusal(path, "an ed25519 key", type(key).__name__, _MAKE)
     return key
 
 
@@ -105,5 +105,5 @@ def _need() -> None:
         ) from None
 
 
-def _refused(file: Path, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, "signature", expected, actual, next_step)])
+def _refusal(file: Path, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal(file, expected, actual, next_step, path="signature")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
@@ -50,16 +50,16 @@ def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -
         check_onnx(content)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except UnfitGraphError as error:
-        raise _refused(file, error.expected, error.actual) from None
+        raise _refusal(file, error.expected, error.actual) from None
     except Exception as error:  # onnxruntime raises types of its own for whatever it cannot read
-        raise _refused(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
+        raise _refusal(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
     taken = {value.name: value.shape for value in session.get_inputs()}
     given = {value.name: value.shape for value in session.get_outputs()}
     if set(taken) != {INPUT} or set(given) != {OUTPUT}:
-        raise _refused(file, f"input {INPUT!r} and output {OUTPUT!r}", f"{list(taken)}, {list(given)}")
+        raise _refusal(file, f"input {INPUT!r} and output {OUTPUT!r}", f"{list(taken)}, {list(given)}")
     encoder = _encoder(fleet, int(given[OUTPUT][1]), file)
     if int(taken[INPUT][1]) != encoder.size:
-        raise _refused(file, f"{encoder.size} inputs (this encoding)", f"{taken[INPUT][1]} inputs")
+        raise _refusal(file, f"{encoder.size} inputs (this encoding)", f"{taken[INPUT][1]} inputs")
     return PlainPolicy(policy_id=policy_id, encoder=encoder, session=session)
 
 
@@ -69,10 +69,10 @@ def _encoder(fleet: FleetSetup, actions: int, file: str) -> Encoder:
     most, rest = divmod(actions, slices)
     if rest or most - 1 < kernels:
         expected = f"an action per slice of {slices} for shedding and at least {kernels} kernels"
-        raise _refused(file, expected, f"{actions} outputs")
+        raise _refusal(file, expected, f"{actions} outputs")
     return Encoder(kernels_max=most - 1, slices=slices)
 
 
-def _refused(file: str, expected: str, actual: str) -> DocumentError:
+def _refusal(file: str, expected: str, actual: str) -> DocumentError:
     step = "export it again, from a policy that was trained on the environment of this contract's slices"
-    return DocumentError([Problem(file, 0, "onnx", expected, actual, step)])
+    return refusal(file, expected, actual, step, path="onnx")

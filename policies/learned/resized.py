@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.untrusted import MALFORMED
 from controller.encoding.encoder import Encoder
 from policies.learned.choosing import InputLayout
@@ -31,7 +31,7 @@ def resized(content: bytes, kernels: int, slices: int, file: str = "the ONNX fil
     """
     runner = ScoreRunner(content, file)
     if runner.memory:
-        raise _refused(file, f"a network that remembers {runner.memory}")
+        raise _refusal(file, f"a network that remembers {runner.memory}")
     weights = _weights_of(content, runner.layout(), file)
     most = max(kernels, runner.choices - 1)
     if (most, slices) == (runner.choices - 1, runner.slices):
@@ -53,11 +53,11 @@ def _weights_of(content: bytes, layout: InputLayout, file: str) -> Weights:
     except MALFORMED:
         same = False
     if not same:
-        raise _refused(file, "another graph than this version writes")
+        raise _refusal(file, "another graph than this version writes")
     return found
 
 
-def _refused(file: str, actual: str) -> DocumentError:
+def _refusal(file: str, actual: str) -> DocumentError:
     expected = "a network of `selvage train` without memory, which reads slices and kernels by shared weights"
     hint = "train a policy for this fleet: selvage train"
-    return DocumentError([Problem(file, 0, "onnx", expected, actual, hint)])
+    return refusal(file, expected, actual, hint, path="onnx")

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from controller.encoding.encoder import Encoder
 from controller.fleet import FleetSetup
 from controller.ports import Observation, PolicyState, Proposal
@@ -34,24 +34,24 @@ class ScoreRunner:
         try:
             check_onnx(content)
         except UnfitGraphError as error:
-            raise _refused(file, error.expected, error.actual) from None
+            raise _refusal(file, error.expected, error.actual) from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises types of its own for whatever it cannot read
-            raise _refused(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
+            raise _refusal(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
         taken = {value.name: value.shape for value in self._session.get_inputs()}
         given = {value.name: value.shape for value in self._session.get_outputs()}
         names = NETWORK_MEMORY if set(taken) != {INPUT} else {}
         if set(taken) != {INPUT, *names} or set(given) != {OUTPUT, *names.values()}:
             expected = f"input {INPUT!r} and output {OUTPUT!r}, or with memory {NETWORK_MEMORY}"
-            raise _refused(file, expected, f"{list(taken)}, {list(given)}")
+            raise _refusal(file, expected, f"{list(taken)}, {list(given)}")
         if any(taken[name] != given[names[name]] for name in names):
-            raise _refused(file, "memory of one size", f"{taken} in, {given} out")
+            raise _refusal(file, "memory of one size", f"{taken} in, {given} out")
         if len(taken[INPUT]) != 2 or len(given[OUTPUT]) != 3 or any(len(taken[name]) != 2 for name in names):
-            raise _refused(file, "inputs [batch, size], scores [batch, slices, choices]", f"{taken}, {given}")
+            raise _refusal(file, "inputs [batch, size], scores [batch, slices, choices]", f"{taken}, {given}")
         self.size, (_, self.slices, self.choices) = int(taken[INPUT][1]), given[OUTPUT]
         self.memory = {name: int(taken[name][1]) for name in names}
         self._try(file)
@@ -61,12 +61,12 @@ class ScoreRunner:
         try:
             scores, memory = self.step(np.zeros((2, self.size), dtype=np.float32), self.initial(2))
         except Exception as error:  # as above
-            raise _refused(file, "a network that runs", str(error).splitlines()[0][:200]) from None
+            raise _refusal(file, "a network that runs", str(error).splitlines()[0][:200]) from None
         found = {"scores": scores.shape, **{name: array.shape for name, array in memory.items()}}
         sizes = {"scores": (2, self.slices, self.choices)}
         expected = sizes | {name: (2, size) for name, size in self.memory.items()}
         if found != expected:
-            raise _refused(file, f"{expected} for two fleets", f"{found}")
+            raise _refusal(file, f"{expected} for two fleets", f"{found}")
 
     def __call__(self, inputs: NDArray[np.float32], memory: PolicyState | None = None) -> NDArray[np.float32]:
         """Scores of ``inputs`` by a network that remembers ``memory``; nothing for None."""
@@ -124,7 +124,7 @@ def learned_policy(
     runner = ScoreRunner(content, file)
     layout, kernels = runner.layout(), len(fleet.layout.kernels)
     if layout.size != runner.size:
-        raise _refused(file, f"{layout.size} inputs (this encoding)", f"{runner.size} inputs")
+        raise _refusal(file, f"{layout.size} inputs (this encoding)", f"{runner.size} inputs")
     if runner.slices != len(fleet.home) or kernels >= runner.choices:
         actual = f"{kernels} kernels and {len(fleet.home)} slices in the fleet"
         hint = (
@@ -133,12 +133,12 @@ def learned_policy(
             "certifies it there"
         )
         expected = f"at most {runner.choices - 1} kernels and exactly {runner.slices} slices"
-        raise _refused(file, expected, actual, hint)
+        raise _refusal(file, expected, actual, hint)
     chooser = Chooser.of(layout.encoder, kernels, fleet.home, fleet.contract)
     return LearnedPolicy(policy_id=policy_id, chooser=chooser, runner=runner)
 
 
-def _refused(
+def _refusal(
     file: str, expected: str, actual: str, hint: str = "train and export it again with this version"
 ) -> DocumentError:
-    return DocumentError([Problem(file, 0, "onnx", expected, actual, hint)])
+    return refusal(file, expected, actual, hint, path="onnx")

@@ -20,7 +20,7 @@ from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
 from minari.dataset.minari_dataset import parse_dataset_id
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text
 from policies.learned.choosing import InputLayout
 from policies.offline.transitions import Transitions
@@ -36,15 +36,15 @@ def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layou
     """
     numbers = logs[0].observation.shape[1]
     if numbers != layout.size:
-        raise _refused(dataset_id, f"observations of {layout.size} numbers", str(numbers))
+        raise _refusal(dataset_id, f"observations of {layout.size} numbers", str(numbers))
     try:
         parse_dataset_id(dataset_id)
     except (ValueError, TypeError):  # TypeError: without a version
-        raise _refused(
+        raise _refusal(
             dataset_id, "an id such as selvage/incidents-v0", "one that Minari does not take"
         ) from None
     if (root / dataset_id).exists():
-        raise _refused(dataset_id, "a name that is free", f"{root / dataset_id} exists")
+        raise _refusal(dataset_id, "a name that is free", f"{root / dataset_id} exists")
     with datasets_under(root), warnings.catch_warnings(), _whole_or_none(root / dataset_id):
         # Minari asks for author, link and environment; a log of a live fleet has none of them.
         warnings.simplefilter("ignore", UserWarning)
@@ -99,13 +99,11 @@ def _buffer(number: int, log: Transitions) -> EpisodeBuffer:
     )
 
 
-def _refused(name: str, expected: str, actual: str) -> DocumentError:
-    problem = Problem(
-        file="selvage offline",
-        line=0,
+def _refusal(name: str, expected: str, actual: str) -> DocumentError:
+    return refusal(
+        "selvage offline",
+        expected,
+        actual,
+        "choose another name, or record logs of this encoding",
         path=f"dataset {name!r}",
-        expected=expected,
-        actual=actual,
-        next_step="choose another name, or record logs of this encoding",
     )
-    return DocumentError([problem])

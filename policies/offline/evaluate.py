@@ -26,7 +26,7 @@ from torch import nn
 
 from contracts.rng import stream
 from policies.offline.recipes import FittedRecipe
-from policies.offline.train import joined
+from policies.offline.train import q_inputs
 from policies.offline.transitions import Transitions
 
 #: Deterministic choices int64 [N, S] of observations float32 [N, O].
@@ -125,11 +125,11 @@ class _Pairing:
         done = torch.from_numpy(np.concatenate([log.choice for log in logs]))
         earned = np.concatenate([np.stack([log.reward, log.cost], axis=1) for log in logs])
         after = self.would(np.concatenate([log.observation[1:] for log in logs]))
-        return joined(seen, done, self.choices), after, torch.from_numpy(earned.astype(np.float32))
+        return q_inputs(seen, done, self.choices), after, torch.from_numpy(earned.astype(np.float32))
 
     def would(self, seen: NDArray[np.float32]) -> torch.Tensor:
         """Observations with what the policy would choose."""
-        return joined(torch.from_numpy(seen), torch.from_numpy(self.act(seen)), self.choices)
+        return q_inputs(torch.from_numpy(seen), torch.from_numpy(self.act(seen)), self.choices)
 
 
 def support(act: Act, logs: Sequence[Transitions]) -> float:

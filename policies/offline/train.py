@@ -64,7 +64,7 @@ def stack(logs: Sequence[Transitions], cost_weight: float) -> Batch:
     )
 
 
-def joined(seen: torch.Tensor, choice: torch.Tensor, choices: int) -> torch.Tensor:
+def q_inputs(seen: torch.Tensor, choice: torch.Tensor, choices: int) -> torch.Tensor:
     """What a Q network reads, float32 [N, O + S choices]: the observation and the choices as one-hot rows."""
     marked = nn.functional.one_hot(choice, choices).flatten(1)
     return torch.cat([seen, marked.to(seen.dtype)], dim=1)
@@ -123,7 +123,7 @@ class ConservativeTrainer:
 
     def _step(self, batch: Batch) -> dict[str, torch.Tensor]:
         recipe = self._recipe
-        pairs = joined(batch.seen, batch.choice, self._choices)
+        pairs = q_inputs(batch.seen, batch.choice, self._choices)
         with torch.no_grad():
             believed = self._slow_q(pairs)
         value = self._value(batch.seen).squeeze(1)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text, write_pinned
 from contracts.loading.untrusted import MALFORMED, arrays_of
 from contracts.regular_files import ARCHIVE_BYTES, read_regular
@@ -131,7 +131,7 @@ def load_all(paths: Iterable[Path]) -> list[Transitions]:
     """Logs of several files, which must agree on encoding and shape."""
     named = [(str(path), load_transitions(path)) for path in paths]
     if not named:
-        raise _refused(
+        raise _refusal(
             "selvage offline", "one or more .npz files of transitions", "none", "record some first"
         )
     return agreeing(named)
@@ -147,7 +147,7 @@ def agreeing(named: Sequence[tuple[str, Transitions]]) -> list[Transitions]:
             ("number of slices", first.choice.shape[1], log.choice.shape[1]),
         ):
             if expected != actual:
-                raise _refused(
+                raise _refusal(
                     place, f"{what} {expected}", str(actual), "give logs of one encoding and contract"
                 )
     return [log for _, log in named]
@@ -155,13 +155,10 @@ def agreeing(named: Sequence[tuple[str, Transitions]]) -> list[Transitions]:
 
 def _unreadable(path: Path, error: Exception) -> DocumentError:
     actual = f"{type(error).__name__}: {error}"
-    return _refused(
+    return _refusal(
         str(path), "a file of transitions", actual, "write it again with `selvage offline record`"
     )
 
 
-def _refused(file: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    problem = Problem(
-        file=file, line=0, path="transitions", expected=expected, actual=actual, next_step=next_step
-    )
-    return DocumentError([problem])
+def _refusal(file: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal(file, expected, actual, next_step, path="transitions")

@@ -96,7 +96,7 @@ class _Hosts(NamedTuple):
 
 @compiled
 def _sweep(hosts, sweep, now_s, failed, base_s, most_s):
-    """Return who has served its time; forgive one ejection of who behaved."""
+    """Return replicas that have served their time; forgive one ejection of each that behaved."""
     hosts = borrowed(hosts)
     for b in range(len(sweep)):
         if not sweep[b]:

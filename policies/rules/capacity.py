@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.ports import Observation, PolicyState, Proposal
-from policies.rules.capacity_pass import Asked, Settled, settle
+from policies.rules.capacity_pass import AllocationRequest, AllocationResult, settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,13 @@ def fit_capacity(
     that stay as planned while others change, and may fill a kernel to the brim (None: no row).
     """
     planned = np.asarray(memory["planned"], dtype=np.float64)
-    settled = Settled(
+    settled = AllocationResult(
         table=np.empty_like(wanted),
         planned_at_s=np.array(memory["planned_at_s"], dtype=np.float64),
         same_rows=np.empty(wanted.shape[:2], dtype=np.bool_),
         capacity_only=np.empty(len(wanted), dtype=np.bool_),
     )
-    asked = Asked(
+    asked = AllocationRequest(
         wanted=wanted,
         last_wanted=np.asarray(memory["wanted"], dtype=np.float64),
         planned=planned,

@@ -20,7 +20,7 @@ _ROUNDS = 50
 _WORTH = 0.05
 
 
-class Asked(NamedTuple):
+class AllocationRequest(NamedTuple):
     """What B fleets ask for, and how it stands."""
 
     wanted: NDArray[np.float64]  #: [B, S, K + 1]
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     replan_s: float
 
 
-class Settled(NamedTuple):
+class AllocationResult(NamedTuple):
     """What comes of it; all filled in, but for the instants, which are brought up to date."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], the plan
@@ -58,7 +58,7 @@ class CarriedLoad(NamedTuple):
 @compiled
 def settle(settled, asked):
     """Keep the last plan, go back to what is wanted, or plan anew, fleet by fleet."""
-    settled, asked = borrowed((Settled(*settled), Asked(*asked)))
+    settled, asked = borrowed((AllocationResult(*settled), AllocationRequest(*asked)))
     table = settled.table
     for b in range(len(asked.now_s)):
         wanted, planned, same = asked.wanted[b], asked.planned[b], _compare(settled, asked, b)

@@ -113,7 +113,7 @@ def _return_slowly(slices, home, now_s, pace):
 
 @compiled(inline="always")
 def _step(slices, home, now_s, pace, b, s):
-    """One step of the state machine of a slice. Where nobody complied there is nowhere to come back from."""
+    """One step of the state machine of a slice. Where no kernel complied, the slice never left."""
     here, level, share = home.kernel[s], home.level[b, s], slices.home_share[b, s]
     target = 1.0 if level == 0 else (1.0 - pace.guard_share if level == 1 else 0.0)
     if target < share:

@@ -76,7 +76,7 @@ def no_notices(slices: int) -> Notices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformedPolicy:
-    """See the module. planner: who makes the table of what is known."""
+    """See the module. planner: the policy that makes the table from what is known."""
 
     policy_id: str
     notices: Notices

@@ -1,4 +1,4 @@
-"""The two-threshold rule: where a slice should be served by the level of its home kernel; and who acts on it.
+"""The two-threshold rule: where a slice should be served by the level of its home kernel.
 
 normal: at home; guard: a stated share moves to the best other compliant kernel; fallback (or no replica at
 home in rotation): everything moves to the known-good kernel, or, where that is not certified, to the best
@@ -96,7 +96,7 @@ class _Known(NamedTuple):
 
 @compiled
 def _rank(rank, known, owner, by_health):
-    """Fill in ``preference`` [B, S, K]; who is compliant as in ``compliant``."""
+    """Fill in ``preference`` [B, S, K]; compliant as in ``compliant``."""
     known = borrowed(_Known(*known))
     fleets, slices, kernels = rank.shape
     replicas, whole_rps = np.zeros(kernels), np.zeros(kernels)

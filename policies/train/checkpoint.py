@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from stable_baselines3 import PPO
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import write_pinned
 from contracts.loading.untrusted import MALFORMED, arrays_of, json_of
 from contracts.regular_files import ARCHIVE_BYTES, TEXT_BYTES, read_regular
@@ -83,7 +83,7 @@ def load(
         _refuse_others(folder, plain, inputs_sha256, hashlib.sha256(content).hexdigest())
         return _restored(model, dict(arrays_of(content)), plain)
     except (*MALFORMED, RuntimeError) as error:  # torch's own of shapes that do not fit
-        raise _refused(folder, "a whole checkpoint", f"{type(error).__name__}: {error}"[:200]) from None
+        raise _refusal(folder, "a whole checkpoint", f"{type(error).__name__}: {error}"[:200]) from None
 
 
 def _restored(
@@ -112,13 +112,13 @@ def _refuse_others(folder: Path, plain: dict[str, Any], inputs_sha256: str, arra
     """DocumentError unless ``plain`` is of this format, these inputs and these arrays; takes what says so."""
     found = plain.pop("format"), plain.get("inputs_sha256")
     if found != (FORMAT, inputs_sha256):
-        raise _refused(
+        raise _refusal(
             folder,
             f"format {FORMAT} of recipe and scenarios {inputs_sha256}",
             f"format {found[0]!r:.40} of {found[1]!r:.80}",
         )
     if (expected := plain.pop("arrays_sha256")) != arrays_sha256:
-        raise _refused(folder, f"arrays with sha256 {expected!r:.80}", arrays_sha256)
+        raise _refusal(folder, f"arrays with sha256 {expected!r:.80}", arrays_sha256)
 
 
 def _load_adam(model: PPO, arrays: dict[str, NDArray[Any]]) -> None:
@@ -147,6 +147,6 @@ def _under(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[An
     return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
-def _refused(folder: Path, expected: str, actual: str) -> DocumentError:
+def _refusal(folder: Path, expected: str, actual: str) -> DocumentError:
     hint = "train into another folder, or remove this one"
-    return DocumentError([Problem(str(folder), 0, "checkpoint", expected, actual, hint)])
+    return refusal(folder, expected, actual, hint, path="checkpoint")

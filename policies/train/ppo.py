@@ -105,7 +105,7 @@ class LagrangianCallback(BaseCallback):
 
 
 class Stop(Protocol):
-    """Somebody may ask a run to stop."""
+    """A run can be asked to stop."""
 
     flag: bool
 

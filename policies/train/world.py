@@ -93,7 +93,7 @@ def score_choices(world: LearningWorld, scores: Scores, seed: int, episodes: int
 def score_acts(
     world: LearningWorld, player: Callable[[], Callable[[Inputs], Choices]], seed: int, episodes: int
 ) -> DriverScore:
-    """Whoever gives choices for inputs, made anew for every episode, on the same episodes."""
+    """Any function from inputs to choices, made anew for every episode, on the same episodes."""
 
     def begin() -> Callable[[Inputs], Inputs]:
         act = player()

@@ -34,7 +34,7 @@ from contracts.loading.uris import resolve_uri
 from contracts.scoring.quality import ratio_of
 from contracts.workload.arrivals import constant_rate
 from scripts import output
-from scripts.bisection import highest
+from scripts.bisection import bisect_highest
 from simulator.engine.api import FleetEngine
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -112,7 +112,7 @@ def alone_on(document: Scenario, kernel: PoolKernel, pool: PoolSpec, pool_file: 
 def true_capacity_rps(scenario: CompiledScenario) -> float:
     """Highest rate that the one replica of ``scenario`` carries; 0 where it carries none."""
     guess = max(float(scenario.capacity_rps[0]), FIRST_RPS)
-    return highest(lambda rate_rps: kept_ratio(scenario, rate_rps) >= KEPT_RATIO, guess)
+    return bisect_highest(lambda rate_rps: kept_ratio(scenario, rate_rps) >= KEPT_RATIO, guess)
 
 
 def kept_ratio(scenario: CompiledScenario, rate_rps: float) -> float:

@@ -19,7 +19,7 @@ import typer
 from rich.table import Table
 
 from scripts.output import ready_folder
-from scripts.progress import told
+from scripts.progress import show_progress
 from scripts.provenance import cores, cpu_model, package_version, sources_sha256
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _run(todo: tuple[IncidentPart, ...], kept: KeptParts, left_s: float) -> dict
     found: dict[str, IncidentResult] = {}
     with (
         tempfile.TemporaryDirectory(prefix="selvage-incidents-") as folder,
-        told("a server", left_s) as shown,
+        show_progress("a server", left_s) as shown,
     ):
 
         def keep(part: IncidentPart, result: IncidentResult) -> None:

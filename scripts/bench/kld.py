@@ -26,7 +26,7 @@ import numpy as np
 from contracts.errors import MeasurementError
 from live.measure.backends.openai_backend import TOP_K
 from scripts.bench.reduction import gpu
-from scripts.progress import ProgressLine, told
+from scripts.progress import ProgressLine, show_progress
 
 if TYPE_CHECKING:
     from live.kld.positions import PromptPositions
@@ -57,7 +57,7 @@ def measured(positions: int) -> dict[str, object]:
     prompts = kld_prompts(positions, SHIPPED_MODEL, own=None, other_model=False)
     with tempfile.TemporaryDirectory(prefix="selvage-kld-") as place:
         staged = stage(Path(place) / "plugin", with_token=False)
-        with told("reference", len(prompts)) as progress:
+        with show_progress("reference", len(prompts)) as progress:
             began_at_s = time.monotonic()
             reference = stored_reference(
                 staged.references,
@@ -67,10 +67,10 @@ def measured(positions: int) -> dict[str, object]:
                 on_prompt=lambda: progress.update(advance=1.0),
             )
             reference_s = time.monotonic() - began_at_s
-        with served(staged.environment, Path(place)) as endpoint, told("rounds", ROUNDS) as progress:
+        with served(staged.environment, Path(place)) as endpoint, show_progress("rounds", ROUNDS) as progress:
             figures = _Rounds(prompts=prompts, reference=reference, endpoint=endpoint).figures(progress)
-    told_of = {"reference_s": reference_s, "prompts": len(prompts), "dtype": _dtype()}
-    return {**figures, **told_of, **gpu()}
+    figures_of_run = {"reference_s": reference_s, "prompts": len(prompts), "dtype": _dtype()}
+    return {**figures, **figures_of_run, **gpu()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +83,11 @@ class _Rounds:
 
     def figures(self, progress: ProgressLine) -> dict[str, object]:
         """Of all rounds; the order within a round alternates."""
-        from live.kld.server import reached
+        from live.kld.server import connect
 
         rates: dict[str, list[float]] = {"reduced": [], "public_full": [], "public_top": []}
         spent_s, furthest, kl = 0.0, 0.0, []
-        with reached(self.endpoint, "") as server:
+        with connect(self.endpoint, "") as server:
             self._reduced(server, [0])  # warm: the file is mapped and hashed
             for turn in range(ROUNDS):
                 found, took_s = self._round(server, turn)

@@ -168,13 +168,13 @@ class LiveBench:
 
     def gateway(self) -> dict[str, object]:
         """What the gateway adds to a one-token request of an idle fleet, and how long a reset takes."""
-        from live.fleet.control import driving
+        from live.fleet.control import gateway_control
         from live.fleet.state import FleetDiscovery
         from live.gateway.actuator import upstream_of
 
         target = self.state.servers[-1]
         direct, through = self._pairs(target.url, self.state.gateway.url)
-        with driving(self.folder) as driver:
+        with gateway_control(self.folder) as driver:
             known = tuple(upstream_of(one) for one in FleetDiscovery(self.folder).replicas())
             reset_s = driver.reset(target.name, known)
         return {
@@ -224,11 +224,11 @@ class LiveBench:
 
     def acting(self, do: Callable[[EnvoyActuator], object]) -> None:
         """Run ``do`` with the fleet's actuator."""
-        from live.fleet.control import driving
+        from live.fleet.control import gateway_control
         from live.fleet.state import FleetDiscovery
         from live.gateway.actuator import EnvoyActuator, RoutingFrame
 
-        with driving(self.folder) as driver:
+        with gateway_control(self.folder) as driver:
             frame = RoutingFrame(layout=self.plan.layout(), default_slice=self.plan.default_slice)
             do(EnvoyActuator(driver, FleetDiscovery(self.folder), frame))
 

@@ -120,7 +120,7 @@ def _in_turns(
 
 
 def _idle(probes: HeldController, spent_s: Callable[[], float], probed: bool) -> float:
-    """CPU time of the replica, which serves nobody, per second."""
+    """CPU time of the replica, which serves no user, per second."""
     probes.turn(probed)
     time.sleep(SETTLE_S)
     began_at_s, before_s = time.monotonic(), spent_s()

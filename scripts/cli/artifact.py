@@ -59,7 +59,7 @@ class ExportOptions:
         typer.Option(help="Or the zip of a Stable-Baselines3 policy, trained on the environment."),
     ] = None
     name: Annotated[str, typer.Option(help="Name of the artefact.", callback=name_of_document)] = "routing"
-    seed: Annotated[int | None, typer.Option(help="Seed to ship; the best on validation without it.")] = None
+    seed: Annotated[int | None, typer.Option(help="Seed to ship; default: the best on validation.")] = None
     recipe: Annotated[str, typer.Option(help="Recipe that the run was made with.")] = SHIPPED_RECIPE
     scenario: Annotated[
         str,
@@ -137,8 +137,10 @@ def _write_plain(sb3: Path, out: Path, name: str) -> Path:
     from scripts.sb3 import bytes_of_zip, seed_of_zip
 
     seed = seed_of_zip(sb3)
-    told = "Stable-Baselines3, outside of this project" + ("" if seed is not None else "; no seed was saved")
-    training = Training(command=told, seeds=(seed or 0,))
+    message = "Stable-Baselines3, outside of this project" + (
+        "" if seed is not None else "; no seed was saved"
+    )
+    training = Training(command=message, seeds=(seed or 0,))
     described = "Trained on the environment by Stable-Baselines3."
     return write_artefact(
         out, name, bytes_of_zip(sb3), described, training, runs_as=RunsAs(configuration=PLAIN)
@@ -148,14 +150,14 @@ def _write_plain(sb3: Path, out: Path, name: str) -> Path:
 def evaluate(
     artefact: Annotated[str, typer.Argument(help="Manifest or ONNX file (path or package: URI).")],
     out: Annotated[Path, typer.Option("--out", help="Folder for e5.json and report.html.")],
-    suite: Annotated[str, typer.Option(help="Suite (file or package: URI); E5's without it.")] = "",
+    suite: Annotated[str, typer.Option(help="Suite (file or package: URI); default: E5's.")] = "",
     against: Annotated[str, typer.Option(help="Comma-separated configurations beside it.")] = BASELINES,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=MOST_SEEDS, help="Paired seeds; the suite's without it.")
+        int | None, typer.Option(min=1, max=MOST_SEEDS, help="Paired seeds; default: the suite's.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 takes every core.")] = 0,
     meta: Annotated[
-        str, typer.Option(help="MetaContract that keeps every policy, as when it serves; none without.")
+        str, typer.Option(help="MetaContract that keeps every policy, as when it serves; default: none.")
     ] = "",
 ) -> None:
     """Run E5 with the policy, certified or not, beside baselines; the same tables as `selvage e5`.

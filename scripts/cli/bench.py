@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text
 from scripts import bench as benchmarks
 from scripts.cli.options import options
@@ -35,7 +35,9 @@ def names() -> list[str]:
 class BenchOptions:
     """The argument and the options of ``selvage bench``; texts are for benchmarks that take them."""
 
-    name: Annotated[str, typer.Argument(help="Which one; without it the names are listed.")] = ""
+    name: Annotated[
+        str, typer.Argument(help="Name of the benchmark; lists the names where none is given.")
+    ] = ""
     scenario: Annotated[
         str, typer.Option("--scenario", help="Scenario (file or URI) of a benchmark that is run on one.")
     ] = ""
@@ -45,7 +47,9 @@ class BenchOptions:
     policies: Annotated[str, typer.Option("--policies", help="Policies of such controls.")] = ""
     days: Annotated[str, typer.Option("--days", help="Slice-days of each of them.")] = ""
     seeds: Annotated[str, typer.Option("--seeds", help="Of incidents: A..B, or one.")] = ""
-    classes: Annotated[str, typer.Option("--classes", help="Of incidents: their names; all without.")] = ""
+    classes: Annotated[
+        str, typer.Option("--classes", help="Incident classes, comma-separated; default: all.")
+    ] = ""
     limit_s: Annotated[str, typer.Option("--limit-s", help="Of incidents: each is watched so long, s.")] = ""
     out: Annotated[str, typer.Option("--out", help="Of incidents: folder of finished parts.")] = ""
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
@@ -60,7 +64,7 @@ def bench(asked: BenchOptions) -> None:
         typer.echo("\n".join(names()))
         return
     if name not in names():
-        raise _refused("NAME", f"one of {', '.join(names())}", repr(name), "choose a name from the list")
+        raise _refusal("NAME", f"one of {', '.join(names())}", repr(name), "choose a name from the list")
     module: Any = import_module(f"{benchmarks.__name__}.{name}")
     figures = {**machine_facts(), **_figures(module, name, _given(asked))}
     if asked.as_json:
@@ -83,12 +87,12 @@ def _given(asked: BenchOptions) -> dict[str, str]:
 def _figures(module: Any, name: str, given: dict[str, str]) -> dict[str, object]:
     """What ``module`` measures; DocumentError for an option that it does not take."""
     for option in given.keys() - inspect.signature(module.run).parameters.keys():
-        raise _refused(f"--{option.replace('_', '-')}", f"none for {name}", given[option], "leave it out")
+        raise _refusal(f"--{option.replace('_', '-')}", f"none for {name}", given[option], "leave it out")
     if getattr(module, "TELLS_PROGRESS", False):
         return dict(module.run(**given))
     with Console(stderr=True).status(f"running benchmark {name}"):
         return dict(module.run(**given))
 
 
-def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem("selvage bench", 0, path, expected, actual, next_step)])
+def _refusal(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal("selvage bench", expected, actual, next_step, path=path)

@@ -17,7 +17,7 @@ import typer
 from contracts.assess.evidence import Build, read_evidence
 from contracts.assess.register import RegisterEntry, Submission, append_entry, read_register
 from contracts.documents import KernelContract, KernelProfile
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import json_text
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.schema import json_schema, kind_named, structural_schema
@@ -30,7 +30,9 @@ from scripts.guard import EXIT_BAD_INPUT
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 app = typer.Typer(no_args_is_help=True, help="Validate, evaluate, propose, bound and register contracts.")
-register_app = typer.Typer(no_args_is_help=True, help="Which build was promoted on which verdict.")
+register_app = typer.Typer(
+    no_args_is_help=True, help="Record and show which build was promoted on which verdict."
+)
 app.add_typer(register_app, name="register")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -87,7 +89,7 @@ def _say(one: Checked, *, quiet: bool) -> None:
 
 @app.command()
 def schema(
-    kind: Annotated[str, typer.Argument(help="Kind of document; without it the kinds are listed.")] = "",
+    kind: Annotated[str, typer.Argument(help="Kind of document; lists the kinds where none is given.")] = "",
     structural: Annotated[
         bool, typer.Option("--structural", help="The openAPIV3Schema of a CustomResourceDefinition.")
     ] = False,
@@ -156,10 +158,10 @@ def content_sha256(source: str) -> str:
         if path.exists():
             return hash_regular(path)
     except (OSError, ValueError) as error:
-        raise DocumentError([Problem(source, 0, "", "a readable file", str(error), "check it")]) from None
+        raise refusal(source, "a readable file", str(error), "check it") from None
     if SHA256.fullmatch(source) is None:
         hint = "check the path, or give the 64 hex digits"
-        raise DocumentError([Problem(source, 0, "", "a file, a folder or a sha256", "none of them", hint)])
+        raise refusal(source, "a file, a folder or a sha256", "none of them", hint)
     return source
 
 
@@ -179,7 +181,7 @@ def register_show(
     entries = read_register(file)
     if not 1 <= sequence <= len(entries):
         expected = f"an entry from 1 to {len(entries)}" if entries else "an entry; the register is empty"
-        raise DocumentError([Problem(str(file), 0, "", expected, str(sequence), "see register list")])
+        raise refusal(file, expected, str(sequence), "see register list")
     entry = entries[sequence - 1]
     if as_json:
         _show([entry], as_json=True)
@@ -196,12 +198,12 @@ def register_verify(
 ) -> None:
     """Check every hash of the chain; with --head also that nothing was cut off its end."""
     if not file.exists():
-        raise DocumentError([Problem(str(file), 0, "", "a register", "no file", "name the register")])
+        raise refusal(file, "a register", "no file", "name the register")
     entries = read_register(file)
     known = [entry.entry_sha256 for entry in entries]
     if head and head not in known:
         hint = "entries were removed or the register was replaced; restore it from a copy"
-        raise DocumentError([Problem(str(file), 0, "", f"the entry {head}", "no such entry", hint)])
+        raise refusal(file, f"the entry {head}", "no such entry", hint)
     found = {"entries": len(entries), "head": known[-1] if known else None, "valid": True}
     if as_json:
         typer.echo(json_text(found))

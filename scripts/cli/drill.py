@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text, plain
 from scripts.cli.options import LARGEST_SEED, options
 from scripts.output import ready_folder, write_whole
@@ -48,7 +48,8 @@ class DrillRunOptions:
         ),
     ] = ""
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, max=LARGEST_SEED, help="The document's without it.")
+        int | None,
+        typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of the load; default: the document's."),
     ] = None
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for drill.json, report.html, requests.jsonl.")
@@ -67,7 +68,7 @@ def run(asked: DrillRunOptions) -> None:
     from scripts.drill.report import content_of, lines_of, write_report
 
     if asked.target not in TARGETS:
-        raise _refused("--target", " or ".join(TARGETS), asked.target)
+        raise _refusal("--target", " or ".join(TARGETS), asked.target)
     read = read_drill(asked.drill)
     if asked.out is not None:
         ready_folder(asked.out)
@@ -103,7 +104,7 @@ def _outcome(asked: DrillRunOptions, read: ReadDrill, seed: int) -> tuple[DrillO
 
 @app.command()
 def undo(folder: _FolderOption = None) -> None:
-    """Take back what a lost runner left in force on a local fleet; nothing to do is no error."""
+    """Undo what a lost runner left in force on a local fleet, if anything."""
     from scripts.drill.local import default_folder, undo_local
 
     for line in undo_local(default_folder(folder)) or ["nothing is in force"]:
@@ -141,17 +142,8 @@ def validate(
         refused = targets_of(read)
         if all(refused.values()):
             reasons = "; ".join(f"{target}: {reason}" for target, reason in refused.items())
-            raise DocumentError(
-                [
-                    Problem(
-                        str(read.file),
-                        0,
-                        "spec.faults",
-                        "a target that can run it",
-                        reasons,
-                        "change the faults",
-                    )
-                ]
+            raise refusal(
+                read.file, "a target that can run it", reasons, "change the faults", path="spec.faults"
             )
         for target, reason in refused.items():
             typer.echo(f"{read.plan.name}: {target}: {reason or 'can run'}")
@@ -161,5 +153,5 @@ def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _refused(option: str, expected: str, actual: str) -> DocumentError:
-    return DocumentError([Problem("selvage drill", 0, option, expected, actual, "run it with --help")])
+def _refusal(option: str, expected: str, actual: str) -> DocumentError:
+    return refusal("selvage drill", expected, actual, "run it with --help", path=option)

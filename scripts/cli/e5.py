@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.errors import DocumentError, MissingPartError, refusal
 from contracts.loading.shipped import STRESS_SUITE
 from contracts.loading.uris import resolve_uri
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
@@ -30,22 +30,20 @@ class E5Options:
 
     out: Annotated[Path, typer.Option("--out", help="Folder for e5.json, report.html and parts/.")]
     suite: Annotated[
-        str, typer.Option(help="Suite document (file or package: URI); else the shipped one.")
+        str, typer.Option(help="Suite document (file or package: URI); default: the shipped one.")
     ] = ""
-    policies: Annotated[str, typer.Option(help="Comma-separated configurations; the suite's without it.")] = (
-        ""
-    )
-    seeds: Annotated[int | None, typer.Option(help="Paired seeds; the suite's without it.")] = None
+    policies: Annotated[str, typer.Option(help="Comma-separated configurations; default: the suite's.")] = ""
+    seeds: Annotated[int | None, typer.Option(help="Paired seeds; default: the suite's.")] = None
     stress_seeds: Annotated[
         int,
         typer.Option(
             help="Seeds, at most --seeds, of the stress part that follows the shipped suite, into stress/ of "
-            "--out: loads and declarations that are not as told. 0: without."
+            "--out: wrong loads and declarations. 0: none."
         ),
     ] = 2
     jobs: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
-    batch: Annotated[int | None, typer.Option(help="Fleets in lock-step; all seeds without it.")] = None
+    batch: Annotated[int | None, typer.Option(help="Fleets in lock-step; default: all seeds.")] = None
     trace: Annotated[Path | None, typer.Option(help="Azure LLM trace (CSV) as the arrivals.")] = None
     route_policy: Annotated[
         str,
@@ -77,14 +75,18 @@ class E5Options:
         float, typer.Option(help="Of local and kubernetes: seconds that a fault is in force.")
     ] = 120.0
     folder: Annotated[
-        Path | None, typer.Option(help="Of --target local: the fleet's; that of `selvage fleet` without.")
+        Path | None,
+        typer.Option(help="With --target local: folder of the fleet; default: that of `selvage fleet`."),
     ] = None
     namespace: Annotated[
-        str, typer.Option(envvar="SELVAGE_NAMESPACE", help="Of --target kubernetes: that of the RoutePolicy.")
+        str,
+        typer.Option(
+            envvar="SELVAGE_NAMESPACE", help="With --target kubernetes: namespace of the RoutePolicy."
+        ),
     ] = "default"
     undo: Annotated[
         bool,
-        typer.Option("--undo", help="Of --target kubernetes: take back what a killed run left, and end."),
+        typer.Option("--undo", help="With --target kubernetes: undo what a killed run left, and end."),
     ] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print e5.json instead of the table.")] = False
 
@@ -104,13 +106,13 @@ def e5(asked: E5Options) -> None:
         _only_with("sim", {"--batch": asked.batch, "--jobs": asked.jobs})
         if not asked.hold >= 70.0:
             hint = "a recovery counts when it lasts 60 s; e.g. --hold 120"
-            raise _refused("--hold", "at least 70 s", f"{asked.hold:g}", hint)
+            raise _refusal("--hold", "at least 70 s", f"{asked.hold:g}", hint)
         _ON_SERVERS[asked.target](asked)
         return
     _only_with("local", {"--drills": asked.drills, "--folder": asked.folder})
     _only_with("kubernetes", {"--undo": asked.undo})
     if asked.target != "sim":
-        raise _refused("--target", "sim, local or kubernetes", asked.target, "e.g. --target local")
+        raise _refusal("--target", "sim, local or kubernetes", asked.target, "e.g. --target local")
     run_and_show(_run_options(asked), as_json=asked.as_json)
     if _has_stress_part(asked):
         typer.echo("the stress part: who does harm where what it is told is wrong", err=True)
@@ -153,16 +155,16 @@ def _run_local(asked: E5Options) -> None:
 def _run_cluster(asked: E5Options) -> None:
     """Drills on the pods of a cluster."""
     try:
-        from scripts.e5_cluster.experiment import give_back, run_cluster
+        from scripts.e5_cluster.experiment import run_cluster, undo_experiment
         from scripts.e5_cluster.plan import ClusterOptions
     except ModuleNotFoundError as error:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
 
     _only_with("local", {"--folder": asked.folder})
     if not asked.route_policy:
-        raise _refused("--route-policy", "the name of a RoutePolicy", "none", "e.g. --route-policy chat")
+        raise _refusal("--route-policy", "the name of a RoutePolicy", "none", "e.g. --route-policy chat")
     if asked.undo:
-        give_back(asked.namespace, asked.route_policy)
+        undo_experiment(asked.namespace, asked.route_policy)
         return
     given = {"--target": "kubernetes", "--namespace": asked.namespace, "--route-policy": asked.route_policy}
     given |= {"--policies": asked.policies, "--drills": asked.drills}
@@ -197,7 +199,7 @@ def _only_with(target: str, given: Mapping[str, object]) -> None:
     """Refuse options that mean nothing for the other target."""
     named = [name for name, value in given.items() if value]
     if named:
-        raise _refused(
+        raise _refusal(
             named[0], f"--target {target}", "the other target", f"leave it out, or add --target {target}"
         )
 
@@ -223,8 +225,8 @@ def _run_options(asked: E5Options) -> Options:
 def _at_least(name: str, value: int | None, least: int, most: int = LARGEST_SEED) -> None:
     if value is not None and not least <= value <= most:
         expected = f"a whole number of at least {least}" + (f", at most {most}" if value > most else "")
-        raise _refused(name, expected, str(value), f"e.g. {name} 2")
+        raise _refusal(name, expected, str(value), f"e.g. {name} 2")
 
 
-def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem("selvage e5", 0, path, expected, actual, next_step)])
+def _refusal(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal("selvage e5", expected, actual, next_step, path=path)

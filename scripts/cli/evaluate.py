@@ -27,12 +27,12 @@ from scripts.cli.judging import tables as tables
 from scripts.cli.judging.inputs import (
     ContractInputs,
     certified_observations,
+    input_refusal,
     known_sources,
     load_all,
     load_contract,
     load_judged,
     load_profile,
-    refused,
 )
 from scripts.cli.judging.junit import junit_error, junit_xml
 from scripts.cli.options import options
@@ -108,7 +108,7 @@ def evaluate_command(asked: EvaluateOptions) -> None:
 def _evaluated(asked: EvaluateOptions) -> GateOutcome:
     """Judge, write and show; what came out."""
     if not 0.5 < asked.confidence < 1.0 or asked.least_observations < 2:
-        raise refused(
+        raise input_refusal(
             "--confidence",
             "between 0.5 and 1, and --least-observations >= 2",
             f"{asked.confidence}, {asked.least_observations}",
@@ -167,7 +167,9 @@ def propose_command(
     except ValidationError as error:
         raise _unwritable(error) from None
     except (ValueError, KeyError) as error:
-        raise refused("selvage contract propose", "terms and profiles to propose from", str(error)) from error
+        raise input_refusal(
+            "selvage contract propose", "terms and profiles to propose from", str(error)
+        ) from error
     text = dump_text(made)
     _write(out, text)
     typer.echo(canonical_json(made) if as_json else text)
@@ -193,7 +195,7 @@ def _unwritable(error: ValidationError) -> DocumentError:
 class BoundsOptions:
     """The options of ``selvage contract bounds``."""
 
-    contract: Annotated[str, typer.Argument(help="KernelContract; without it the chain alone.")] = ""
+    contract: Annotated[str, typer.Argument(help="KernelContract; default: the chain alone.")] = ""
     samples: Annotated[str, typer.Option(help="Profile, samples or log to compare with.")] = ""
     distance: Annotated[list[float] | None, typer.Option(help="Logit distance d, repeatable.")] = None
     temperature: Annotated[float | None, typer.Option(help="Without it the contract's, else 1.")] = None
@@ -213,7 +215,7 @@ def bounds_command(asked: BoundsOptions) -> None:
     try:
         rows = _rows(terms, seen, asked.distance or [], heat)
     except ValueError as error:
-        raise refused(
+        raise input_refusal(
             "selvage contract bounds", "distances >= 0 and a temperature > 0", str(error)
         ) from error
     assumed = _assumptions(terms, seen, asked.truncated_sampling)

@@ -11,29 +11,29 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from contracts.errors import DocumentError, MissingPartError, Problem, printable
+from contracts.errors import DocumentError, MissingPartError, printable, refusal
 from contracts.loading.files import json_text
 from contracts.loading.uris import resolve_uri
 from controller.options import ControllerSetup
 from controller.ports import Policy
 from controller.shield.records import STAGES
 from controller.supervise.meta import HARM_METRIC
-from live.control.alarms_told import passive_line, scrapes_line
+from live.control.alarm_log import passive_line, scrapes_line
 from policies.registry import make_configuration, make_policy
-from policies.supervised import kept_by, own_meta
+from policies.supervised import own_meta, supervised_by_uri
 from scripts.cli.options import LARGEST_SEED, options
-from scripts.cli.telling.bundling import write_bundle
-from scripts.cli.telling.decision_log import Tick
-from scripts.cli.telling.explaining import METHODS, Explained, Wanted, from_log, from_scenario
-from scripts.cli.telling.logged_alarms import known
+from scripts.cli.run_reports.bundling import write_bundle
+from scripts.cli.run_reports.decision_log import Tick
+from scripts.cli.run_reports.explaining import METHODS, Explained, Wanted, from_log, from_scenario
+from scripts.cli.run_reports.logged_alarms import known
 from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 
 #: No simulation lasts so long.
 _LIVE_S = 1e9
-#: The policy where none is named.
-DEFAULT = "sequential"
+DEFAULT = "sequential"  # the policy where none is named
+_EXAMPLE = "e.g. selvage explain SCENARIO --policy sequential --seed 1 --at 150"
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ class ExplainOptions:
     source: Annotated[
         str, typer.Argument(help="Scenario document (package:... too), decisions.jsonl, or a RoutePolicy.")
     ]
-    policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = ""
+    policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; default: {DEFAULT}.")] = ""
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the episode.")] = 0
     at: Annotated[float | None, typer.Option(help="Second of the tick; default: the incident.")] = None
     baseline: Annotated[str, typer.Option(help="Policy asked what-if; '' for none.")] = "hysteresis"
@@ -71,7 +71,7 @@ class ExplainOptions:
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="SOURCE is a RoutePolicy: its newest decisions and Events.")
     ] = False
-    namespace: Annotated[str, typer.Option(envvar="SELVAGE_NAMESPACE", help="Of that policy.")] = "default"
+    namespace: Annotated[str, typer.Option(envvar="SELVAGE_NAMESPACE", help="Its namespace.")] = "default"
 
 
 def explain(asked: ExplainOptions) -> None:
@@ -80,14 +80,14 @@ def explain(asked: ExplainOptions) -> None:
         _of_cluster(asked)
         return
     if asked.method not in METHODS:
-        raise _refused("--method", " or ".join(METHODS), asked.method)
+        raise _refusal("--method", " or ".join(METHODS), asked.method)
     for option, instant in (("--at", asked.at), ("--reference", asked.reference)):
         if instant is not None and not math.isfinite(instant):
-            raise _refused(option, "a time in seconds", str(instant))
+            raise _refusal(option, "a time in seconds", str(instant))
     if asked.source.endswith(".jsonl") or Path(asked.source).is_dir():
         found = from_log(Path(asked.source), asked.seed, asked.at)
     elif asked.bundle is not None:
-        raise _refused("--bundle", "a decision log, or the folder of one", asked.source)
+        raise _refusal("--bundle", "a decision log, or the folder of one", asked.source)
     else:
         world = load_scenario(resolve_uri(asked.source, "selvage"))
         setup, baseline, observes = _configuration(asked, world)
@@ -107,7 +107,7 @@ def explain(asked: ExplainOptions) -> None:
 
 def _of_cluster(asked: ExplainOptions) -> None:
     if asked.as_json or asked.bundle is not None or asked.at is not None:
-        raise _refused("--kubernetes", "no --json, --bundle or --at beside it", "one of them")
+        raise _refusal("--kubernetes", "no --json, --bundle or --at beside it", "one of them")
     try:
         from k8s.process.commands import explained_lines
     except ModuleNotFoundError as error:
@@ -121,7 +121,7 @@ def _configuration(
 ) -> tuple[ControllerSetup, Policy | None, bool]:
     """``(set-up, baseline asked what-if, whether nothing is executed)``."""
     if asked.route_policy and (asked.policy or asked.supervised or asked.meta):
-        raise _refused("--route-policy", "no --policy, --supervised or --meta beside it", asked.route_policy)
+        raise _refusal("--route-policy", "no --policy, --supervised or --meta beside it", asked.route_policy)
     try:
         if asked.route_policy:
             route = load_route(asked.route_policy, asked.source, world)
@@ -130,11 +130,12 @@ def _configuration(
             setup, observes = make_configuration(asked.policy or DEFAULT, world.setup), False
         baseline = make_policy(asked.baseline, setup.fleet) if asked.baseline else None
     except ValueError as error:
-        raise _refused("--policy", "a policy", str(error)) from None
+        raise _refusal("--policy", "a policy", str(error)) from None
     if not (asked.supervised or asked.meta):
         return setup, baseline, observes
     policy = asked.policy or DEFAULT
-    return kept_by(asked.meta or own_meta(policy), policy, setup, "selvage explain"), baseline, observes
+    supervised = supervised_by_uri(asked.meta or own_meta(policy), policy, setup, "selvage explain")
+    return supervised, baseline, observes
 
 
 def print_explained(found: Explained) -> None:
@@ -295,6 +296,5 @@ def _readings(tick: Tick) -> list[str]:
     return [f"  meta-contract: {', '.join(near)}"] if near else []
 
 
-def _refused(path: str, expected: str, actual: str) -> DocumentError:
-    hint = "e.g. selvage explain SCENARIO --policy sequential --seed 1 --at 150"
-    return DocumentError([Problem("selvage explain", 0, path, expected, actual, hint)])
+def _refusal(path: str, expected: str, actual: str) -> DocumentError:
+    return refusal("selvage explain", expected, actual, _EXAMPLE, path=path)

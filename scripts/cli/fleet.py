@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text
 from scripts import cli
 from scripts.cli.options import options
@@ -38,14 +38,16 @@ _DEFAULT_NAME = "live"
 class UpOptions:
     """Options of ``selvage fleet up``."""
 
-    pool: Annotated[str, typer.Argument(help="KernelPool (file or package: URI); a shipped one without.")] = (
+    pool: Annotated[
+        str, typer.Argument(help="KernelPool (file or package: URI); default: a shipped one.")
+    ] = ""
+    model: Annotated[str, typer.Option("--model", help="Folder or hub name; default: the shipped model.")] = (
         ""
     )
-    model: Annotated[str, typer.Option("--model", help="Folder or hub name; the shipped model without.")] = ""
     served_name: Annotated[str, typer.Option("--served-name", help="Model name of requests.")] = "selvage"
     folder: _FolderOption = None
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65_535, help="Of the gateway; 0: any free one.")
+        int, typer.Option("--port", min=0, max=65_535, help="Port of the gateway; 0: any free one.")
     ] = 0
     start: Annotated[str, typer.Option("--start", help="auto, fork (CPU, fast) or spawn.")] = "auto"
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is up.")] = False
@@ -136,7 +138,7 @@ def _plans(chosen: UpOptions) -> tuple[FleetPlan, SupervisorOptions]:
     from live.gateway.settings import GatewaySettings
 
     if chosen.start not in list(StartMethod):
-        raise _refused("--start", ", ".join(StartMethod), repr(chosen.start))
+        raise _refusal("--start", ", ".join(StartMethod), repr(chosen.start))
     servers = ServerOptions(
         model=chosen.model,
         served_name=chosen.served_name,
@@ -171,12 +173,12 @@ def _shadow(text: str) -> ShadowRoute:
     except ValueError:
         ratio = -1.0
     if not slice_name or not kernel or not 0.0 <= ratio <= 1.0:
-        raise _refused("--shadow", "SLICE:KERNEL=RATIO with a ratio of 0 to 1", repr(text))
+        raise _refusal("--shadow", "SLICE:KERNEL=RATIO with a ratio of 0 to 1", repr(text))
     return ShadowRoute(slice=slice_name, kernel=kernel, ratio=ratio)
 
 
-def _refused(option: str, expected: str, actual: str) -> DocumentError:
-    return DocumentError([Problem("selvage fleet up", 0, option, expected, actual, "run it with --help")])
+def _refusal(option: str, expected: str, actual: str) -> DocumentError:
+    return refusal("selvage fleet up", expected, actual, "run it with --help", path=option)
 
 
 def _show(state: FleetState) -> None:

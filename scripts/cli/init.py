@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.loader import load_text
 from contracts.loading.template import (
     OBJECTIVES,
@@ -45,7 +45,7 @@ def init(
     estimator: Annotated[
         str, typer.Option(help="full_vocab, or top_k where only an endpoint is measured.")
     ] = "full_vocab",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; else stdout.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default: stdout.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write a commented contract: slices, their objectives, and which promises are hard.
@@ -53,9 +53,9 @@ def init(
     Without --slice the questions are asked on the terminal. Without --hard fingerprints alone are hard.
     """
     if estimator not in Estimators:
-        raise _refused("--estimator", " or ".join(Estimators), repr(estimator))
+        raise _refusal("--estimator", " or ".join(Estimators), repr(estimator))
     if out is not None and out.exists() and not force:
-        raise _refused("--out", "a file that is not there yet", str(out), "name another, or add --force")
+        raise _refusal("--out", "a file that is not there yet", str(out), "name another, or add --force")
     given = tuple(parse_slice(text) for text in slices or ()) or _asked_slices()
     names = [one.name for one in given]
     wanted = _asked_hard() if not slices and hard is None else hard
@@ -75,14 +75,14 @@ def init(
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at the terminal."""
+    """Whether a person can be asked at the terminal."""
     return sys.stdin.isatty()
 
 
 def _asked_slices() -> tuple[TemplateSlice, ...]:
-    """Slices as somebody at the terminal says; DocumentError where nobody can be asked."""
+    """Slices as typed at the terminal; DocumentError without one."""
     if not can_ask():
-        raise _refused("--slice", "one or more slices, or a terminal to ask on", "neither")
+        raise _refusal("--slice", "one or more slices, or a terminal to ask on", "neither")
     names = [part.strip() for part in typer.prompt("slices, comma-separated").split(",") if part.strip()]
     default = typer.prompt("which takes requests without a known header", default=names[-1])
     found = []
@@ -94,13 +94,13 @@ def _asked_slices() -> tuple[TemplateSlice, ...]:
 
 
 def _asked_hard() -> list[str]:
-    """Hard promises as somebody at the terminal says."""
+    """Hard promises as typed at the terminal."""
     told = typer.prompt(
         f"hard promises of {', '.join(PROMISE_NAMES)} (or PROMISE/SLICE)", default="fingerprint"
     )
     return [part.strip() for part in told.split(",") if part.strip()]
 
 
-def _refused(path: str, expected: str, actual: str, hint: str = "") -> DocumentError:
+def _refusal(path: str, expected: str, actual: str, hint: str = "") -> DocumentError:
     example = hint or "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
-    return DocumentError([Problem("selvage contract init", 0, path, expected, actual, example)])
+    return refusal("selvage contract init", expected, actual, example, path=path)

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scripts.cli.judging.inputs import load_contract, refused
+from scripts.cli.judging.inputs import input_refusal, load_contract
 from scripts.cli.judging.tables import show_evaluation, wide_console
 from scripts.cli.measuring.kld_table import KldResult, as_json, show
 from scripts.cli.measuring.request import read_key
 from scripts.cli.options import options
 from scripts.output import write_whole
-from scripts.progress import ProgressLine, told
+from scripts.progress import ProgressLine, show_progress
 
 if TYPE_CHECKING:
     from live.kld.measure import ComparisonRoute
@@ -47,9 +47,9 @@ class KldOptions:
         str, typer.Option(help="torch (float32, on --model), a stored .f32 file, or a server's URL.")
     ] = _TORCH
     model: Annotated[
-        str, typer.Option(help="Checkpoint folder or hub name; without it the shipped reference model.")
+        str, typer.Option(help="Checkpoint folder or hub name; default: the shipped reference model.")
     ] = ""
-    endpoint_model: Annotated[str, typer.Option(help="Model name the server knows; else its first.")] = ""
+    endpoint_model: Annotated[str, typer.Option(help="Model name the server knows; default: its first.")] = ""
     prompts: Annotated[Path | None, typer.Option(help="Prompts of your own (JSON lines).")] = None
     positions: Annotated[
         int, typer.Option(min=0, max=10_000_000, help="Positions to compare; 0: all of the prompts.")
@@ -59,9 +59,9 @@ class KldOptions:
         list[str] | None,
         typer.Option(help="CLAUSE=reason or CLAUSE/SLICE=reason: may stay undecided; repeatable."),
     ] = None
-    route: Annotated[str, typer.Option(help="reduced, rows or public; without it the quickest.")] = ""
+    route: Annotated[str, typer.Option(help="reduced, rows or public; default: the quickest.")] = ""
     store: Annotated[
-        Path | None, typer.Option(help="Folder that keeps references; else the server's, if it is here.")
+        Path | None, typer.Option(help="Folder that keeps references; default: the server's, if it is here.")
     ] = None
     half_rows: Annotated[
         bool, typer.Option("--half-rows", help="Fetch a reference server's rows as float16.")
@@ -108,7 +108,7 @@ class KldOptions:
         if self.reference == _TORCH:
             return ReferencePlan(store=store, model=folder)
         if not Path(self.reference).is_file():
-            raise refused("--reference", "torch, a stored .f32 file or a URL", repr(self.reference))
+            raise input_refusal("--reference", "torch, a stored .f32 file or a URL", repr(self.reference))
         return ReferencePlan(store=store, model=folder, file=Path(self.reference))
 
 
@@ -123,7 +123,7 @@ def kld(asked: KldOptions) -> None:
         _stage(asked.stage)
         return
     if not asked.endpoint:
-        raise refused("ENDPOINT", "the URL of a running server", "none", "e.g. http://127.0.0.1:8000")
+        raise input_refusal("ENDPOINT", "the URL of a running server", "none", "e.g. http://127.0.0.1:8000")
     wanted = _route(asked.route)
     if asked.contract:
         load_contract(asked.contract)
@@ -146,10 +146,10 @@ def kld(asked: KldOptions) -> None:
 def _compared(asked: KldOptions, store: Path, wanted: ComparisonRoute | None) -> KldResult:
     """Prompts, reference, comparison and verdict, with progress on stderr."""
     from contracts.assess.gate import parse_waiver
-    from live.kld.judged import judge
     from live.kld.measure import Comparison
     from live.kld.prompts import kld_prompts
     from live.kld.table import tables
+    from live.kld.verdict import judge
     from live.measure.checkpoint import find_checkpoint
     from live.measure.prompts import dump_prompts
 
@@ -162,7 +162,7 @@ def _compared(asked: KldOptions, store: Path, wanted: ComparisonRoute | None) ->
     comparison = Comparison(endpoint=server, token=asked.token, prompts=prompts, reference=reference)
     choice = comparison.choose(wanted)
     total = sum(prompt.positions for prompt in prompts)
-    with told(f"{choice.route}: {total} positions", total) as progress:
+    with show_progress(f"{choice.route}: {total} positions", total) as progress:
         began_at_s = time.monotonic()
         found = comparison.run(choice.route, lambda done: progress.update(advance=done))
         spent_s = time.monotonic() - began_at_s
@@ -190,7 +190,7 @@ def _reference(plan: ReferencePlan, prompts: list[Prompt]) -> AnyReference:
     def advance(progress: ProgressLine) -> None:
         progress.update(advance=1.0)
 
-    with told(f"reference: {len(prompts)} prompts", len(prompts)) as progress:
+    with show_progress(f"reference: {len(prompts)} prompts", len(prompts)) as progress:
         return reference_for(plan, prompts, lambda: advance(progress))
 
 
@@ -213,7 +213,7 @@ def _route(name: str) -> ComparisonRoute | None:
     if not name:
         return None
     if name not in list(ComparisonRoute):
-        raise refused("--route", f"one of {', '.join(ComparisonRoute)}", repr(name))
+        raise input_refusal("--route", f"one of {', '.join(ComparisonRoute)}", repr(name))
     return ComparisonRoute(name)
 
 

@@ -21,8 +21,8 @@ from scripts.guard import EXIT_BUG
 
 if TYPE_CHECKING:
     from k8s.operator.records.log_space import LogSpace
+    from k8s.operator.telemetry.pool_source import Watching
     from k8s.operator.telemetry.probing import Access
-    from k8s.operator.telemetry.watching import Watching
     from k8s.process.serve import OperatorSettings
     from live.artefacts.fetch import RegistryAccess
 
@@ -38,9 +38,7 @@ def kubernetes() -> None:
 
 @app.command()
 def crds(
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write to; without it they go to stdout.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; default: stdout.")] = None,
 ) -> None:
     """Print the CustomResourceDefinitions, or write them with their kustomization.
 
@@ -67,7 +65,7 @@ class OperatorRequest:
     ] = "selvage-refuse:8080"
     metrics_port: Annotated[int, typer.Option("--metrics-port", help="0: no metrics.")] = 9464
     health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz, no /readyz.")] = 8081
-    model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
+    model: Annotated[str, typer.Option(help="Name that the servers know; default: their first.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
     api_key_file: Annotated[
         Path | None,
@@ -77,7 +75,7 @@ class OperatorRequest:
     registry: REGISTRY = None
     registry_auth_file: AUTH_FILE = None
     prompts: Annotated[
-        str, typer.Option(help="Golden prompts, a file or an oci:// URI; the shipped ones without.")
+        str, typer.Option(help="Golden prompts, a file or an oci:// URI; default: the shipped ones.")
     ] = ""
     prompts_sha256: Annotated[
         str,
@@ -90,7 +88,7 @@ class OperatorRequest:
         Path, typer.Option(help="Folder on a volume that keeps what the reference answered.")
     ] = Path("/var/lib/selvage/references")
     reference: Annotated[
-        str, typer.Option(help="URL of the server that says what is right; a pod of the pool without.")
+        str, typer.Option(help="URL of the reference server; default: a pod of the pool.")
     ] = ""
     probe_tokens: Annotated[
         float, typer.Option(min=0.0, help="Prompt tokens per second and replica; 0: nothing is probed.")
@@ -100,7 +98,7 @@ class OperatorRequest:
         list[str] | None, typer.Option(help="URL of a gateway proxy's Prometheus metrics; once for each.")
     ] = None
     gateway_clusters: Annotated[
-        str, typer.Option(help="How it names clusters, a regular expression; Envoy Gateway's without.")
+        str, typer.Option(help="How it names clusters, a regular expression; default: Envoy Gateway's.")
     ] = ""
     prometheus_origin: Annotated[
         list[str] | None,
@@ -114,7 +112,7 @@ class OperatorRequest:
         Path | None, typer.Option(help="Certificates of its authority, PEM; none where it is absent.")
     ] = None
     decision_log: Annotated[
-        Path | None, typer.Option(help="Folder on a volume for decision logs; none without.")
+        Path | None, typer.Option(help="Folder on a volume for decision logs; default: none.")
     ] = None
     decision_log_mib: Annotated[
         int, typer.Option(min=8, help="Most that all decision logs take together; the oldest go.")
@@ -198,9 +196,9 @@ def _origins(given: Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess) -> Watching:
+    from k8s.operator.telemetry.pool_source import ENVOY_GATEWAY, Watching
     from k8s.operator.telemetry.probing import Probing
     from k8s.operator.telemetry.prometheus import PrometheusAccess
-    from k8s.operator.telemetry.watching import ENVOY_GATEWAY, Watching
     from live.run.options import ProbeOptions
 
     probing = None
@@ -224,7 +222,7 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
 
 @app.command()
 def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
-    """Say of every policy who drives, where each slice goes, and which conditions want attention."""
+    """Show for every policy who decides, where each slice goes, and which conditions need attention."""
     try:
         from k8s.process.commands import status_lines
     except ModuleNotFoundError as error:
@@ -245,7 +243,7 @@ def freeze(
     reason: Annotated[str, _REASON],
     namespace: Annotated[str, _NAMESPACE] = "default",
 ) -> None:
-    """Break-glass: nobody moves the weights of POLICY for so long. Hard clauses still warn."""
+    """Break-glass: freeze the weights of POLICY for so long. Hard clauses still warn."""
     _hold(policy, namespace, lasts, reason, ())
 
 

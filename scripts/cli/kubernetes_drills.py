@@ -19,9 +19,7 @@ from scripts.cli.registries import AUTH_FILE, REGISTRY, registry_access
 
 
 def drill_extension(
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to write to; without it they go to stdout.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write to; default: stdout.")] = None,
 ) -> None:
     """Print what lets unmodified vLLM pods take faults (a ConfigMap and a patch), or write it."""
     from k8s.resources.drill_extension import extension_texts, write_extension
@@ -42,10 +40,10 @@ class DrillsRequest:
         str, typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the drills.")
     ] = "default"
     allow_namespace: Annotated[
-        list[str] | None, typer.Option(help="Namespace where drills are allowed; none without.")
+        list[str] | None, typer.Option(help="Namespace where drills are allowed; default: none.")
     ] = None
     drill_port: Annotated[int, typer.Option(min=1, max=65535, help="Where servers are steered.")] = DRILL_PORT
-    model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
+    model: Annotated[str, typer.Option(help="Name that the servers know; default: their first.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
     api_key_file: Annotated[
         Path | None,
@@ -70,7 +68,7 @@ class DrillsRequest:
 
 @options(DrillsRequest)
 def drills(asked: DrillsRequest) -> None:
-    """Carry out the FaultDrills of one namespace until a signal; what is in force then is taken back."""
+    """Run the FaultDrills of one namespace until a signal ends it; faults in force are then undone."""
     try:
         from k8s.operator.drills.fleet import Entrance
         from k8s.operator.drills.pods import Steering

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from contracts.errors import MissingPartError, Problem, SelvageError, printable
 from scripts import cli
-from scripts.guard import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_PIPE, exit_code_of, guarded, write_what_can_be
+from scripts.guard import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_PIPE, exit_code_of, run_guarded, write_what_can_be
 
 #: Command -> (modules of this package that provide it, line shown by ``selvage --help``).
 COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -118,6 +118,7 @@ class LazyGroup(TyperGroup):
 
             modules = ALONE.get((args[0], args[1] if len(args) > 1 else ""), COMMANDS[args[0]][0])
             command = typer.main.get_command(collect(modules))
+            command.help = command.help or COMMANDS[args[0]][1]
             command.name = args[0]
             read_values(command)
             return args[0], command, args[1:]
@@ -231,7 +232,7 @@ def main() -> None:
     """Entry point of the console script."""
     for stream in (sys.stdout, sys.stderr):
         write_what_can_be(stream)
-    sys.exit(guarded(lambda: app(prog_name="selvage")))
+    sys.exit(run_guarded(lambda: app(prog_name="selvage")))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from policies.offline.transitions import Transitions, load_all, save_transitions
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, name_of_document, options
 from scripts.guard import on_interrupt
 from scripts.output import ready_folder
-from scripts.progress import told
+from scripts.progress import show_progress
 
 LOGS = "Folder of logs written by `selvage offline record`, or the decision log of a controller."
 USUAL, USUAL_JUDGE = ConservativeRecipe(), FittedRecipe()
@@ -47,9 +47,7 @@ class RecordOptions:
     drawn: Annotated[
         int, typer.Option(min=0, help="Draw so many training incidents around SCENARIO instead.")
     ] = 0
-    meta: Annotated[
-        str, typer.Option(help="MetaContract that keeps the policy; nobody watches it without.")
-    ] = ""
+    meta: Annotated[str, typer.Option(help="MetaContract that keeps the policy; default: none.")] = ""
 
 
 def record(asked: RecordOptions) -> None:
@@ -65,7 +63,7 @@ def record(asked: RecordOptions) -> None:
     first, out = asked.first_seed, asked.out
     todo, chosen = scenarios_of(asked.scenario, asked.drawn, first), list(range(first, first + asked.seeds))
     ready_folder(out)
-    with on_interrupt(lambda: _kept_logs(out)), told("logging", len(todo)) as progress:
+    with on_interrupt(lambda: _kept_logs(out)), show_progress("logging", len(todo)) as progress:
         for one in todo:
             for log in record_incidents(one, asked.policy, chosen, asked.explore, first, asked.meta):
                 save_transitions(out / f"{log.header.episode}-seed{log.header.seed}.npz", log)
@@ -115,7 +113,7 @@ def train(
     learned, kept = loaded[::2], loaded[1::2] or loaded
     recipe = ConservativeRecipe(steps=steps, cost_weight=cost_weight, seed=seed)
     with on_interrupt(lambda: "nothing was kept; fewer --steps and --judge-steps take less time"):
-        with told("training", steps) as progress:
+        with show_progress("training", steps) as progress:
             content, history = fit(
                 learned, layout_of(loaded), recipe, lambda done: progress.update(done=done)
             )

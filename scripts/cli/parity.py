@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text
 from scripts.cli.options import LARGEST_SEED, options
 from scripts.output import ready_folder, write_json, write_whole
@@ -38,13 +38,13 @@ def register(app: typer.Typer) -> None:
 class ParityOptions:
     """The options of ``selvage parity``."""
 
-    url: Annotated[str, typer.Option("--url", help="A running server; without it one is brought up.")] = ""
+    url: Annotated[str, typer.Option("--url", help="A running server; default: one is brought up.")] = ""
     served_name: Annotated[str, typer.Option("--served-name", help="Its model's name.")] = "selvage"
     process: Annotated[
         int, typer.Option("--process", min=0, help="Its engine's process here; 0: steps by the wall.")
     ] = 0
     kernel: Annotated[
-        str, typer.Option("--kernel", help="What is brought up; without it, 16 bits that run here.")
+        str, typer.Option("--kernel", help="What is brought up; default: 16 bits that run here.")
     ] = ""
     recording: Annotated[
         Path | None, typer.Option("--from", help="Judge this recording.json again; nothing is run.")
@@ -67,9 +67,9 @@ class ParityOptions:
         int, typer.Option("--max-batch-tokens", min=2, help="The server's limit of a step.")
     ] = 2048
     server_cores: Annotated[
-        str, typer.Option("--server-cores", help="Cores of what is brought up, as 0,1; without it all.")
+        str, typer.Option("--server-cores", help="Cores of what is brought up, as 0,1; default: all.")
     ] = ""
-    load_cores: Annotated[str, typer.Option("--load-cores", help="Cores of the load; without it all.")] = ""
+    load_cores: Annotated[str, typer.Option("--load-cores", help="Cores of the load; default: all.")] = ""
     capacity: Annotated[bool, typer.Option("--capacity", help="Bisect what the live replica carries.")] = (
         False
     )
@@ -173,7 +173,7 @@ def _capacity(asked: ParityOptions, plan: Observed, recording: ParityRecording) 
     """Bisect the live rate, from what the calibrated simulator carries."""
     from scripts.parity.calibrating import calibrated
     from scripts.parity.capacity import live_capacity, simulated_capacity
-    from scripts.parity.observing import sent
+    from scripts.parity.observing import send_load
     from scripts.parity.replaying import drawn
 
     objectives = _objectives(asked)
@@ -185,7 +185,7 @@ def _capacity(asked: ParityOptions, plan: Observed, recording: ParityRecording) 
     def send(rate_rps: float) -> NDArray[np.float64]:
         _say(f"capacity: {rate_rps:.2f} requests/s for {asked.capacity_seconds:g} s")
         number = next(numbers)
-        return sent(plan, drawn(rate_rps, asked.capacity_seconds, number, plan.lengths), number)
+        return send_load(plan, drawn(rate_rps, asked.capacity_seconds, number, plan.lengths), number)
 
     return live_capacity(send, objectives, asked.capacity_seconds, max(guess, 0.5))
 
@@ -217,7 +217,7 @@ def _limits(asked: ParityOptions) -> EngineLimits:
     from contracts.documents.pool import EngineLimits
 
     if asked.max_batch_tokens <= asked.max_sequences:
-        raise _refused(
+        raise _refusal(
             "--max-batch-tokens", f"more than {asked.max_sequences} sequences", str(asked.max_batch_tokens)
         )
     return EngineLimits(max_sequences=asked.max_sequences, max_batch_tokens=asked.max_batch_tokens)
@@ -230,9 +230,9 @@ def _rates(asked: ParityOptions) -> tuple[float, ...]:
     except ValueError:
         rates = ()
     if not rates or not all(0.0 < rate < 1e4 for rate in rates):
-        raise _refused("--rates", "numbers above 0, as 3,6,9", asked.rates)
+        raise _refusal("--rates", "numbers above 0, as 3,6,9", asked.rates)
     if asked.calibrate_at and asked.calibrate_at not in rates:
-        raise _refused("--calibrate-at", f"one of {asked.rates}", f"{asked.calibrate_at:g}")
+        raise _refusal("--calibrate-at", f"one of {asked.rates}", f"{asked.calibrate_at:g}")
     return rates
 
 
@@ -240,7 +240,7 @@ def _cores(option: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",")) if text else ()
     except ValueError:
-        raise _refused(option, "numbers of cores, as 0,1", text) from None
+        raise _refusal(option, "numbers of cores, as 0,1", text) from None
 
 
 def _write(asked: ParityOptions, recording: ParityRecording) -> None:
@@ -248,8 +248,8 @@ def _write(asked: ParityOptions, recording: ParityRecording) -> None:
         write_whole(asked.out / RECORDING, f"{recording.model_dump_json(exclude_none=False)}\n")
 
 
-def _refused(option: str, expected: str, actual: str) -> DocumentError:
-    return DocumentError([Problem(option, 0, "", expected, actual, "correct the option")])
+def _refusal(option: str, expected: str, actual: str) -> DocumentError:
+    return refusal(option, expected, actual, "correct the option")
 
 
 def _say(text: str) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from contracts.documents import MetaContract, PolicyArtifact
 from contracts.documents.artifact import Certificate, CertifiedClause
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import read_text
 from contracts.loading.shipped import SHIPPED_META
@@ -36,9 +36,9 @@ from policies.spec import parse_spec
 from policies.supervised import load_meta
 from scripts.cli.options import MOST_SEEDS, options
 from scripts.guard import EXIT_FAILED, kept_in, on_interrupt
-from scripts.kept import KeptResults, beside
 from scripts.output import TABLE_WIDTH, ready_file, write_whole
-from scripts.progress import told
+from scripts.partial_results import KeptResults, parts_folder
+from scripts.progress import show_progress
 from scripts.train.certificates import refuse_other_worlds
 from scripts.train.certify import (
     CertificationPlan,
@@ -100,7 +100,7 @@ def certify_policy(asked: CertifyOptions) -> None:
     plan = plan_certification(request)
     if asked.out is not None:
         ready_file(asked.out)
-    kept = KeptResults(None if asked.out is None else beside(asked.out))
+    kept = KeptResults(None if asked.out is None else parts_folder(asked.out))
     with on_interrupt(lambda: _kept(asked.out)):
         evidence = run_certification(plan, kept)
     found = certificate_of(plan, evidence)
@@ -117,7 +117,7 @@ def certify_policy(asked: CertifyOptions) -> None:
 
 
 def _kept(out: Path | None) -> str:
-    return "nothing was kept; add --out FILE" if out is None else kept_in(beside(out))
+    return "nothing was kept; add --out FILE" if out is None else kept_in(parts_folder(out))
 
 
 def _command(out: Path | None) -> str:
@@ -137,22 +137,22 @@ def subject_of(policy: str) -> tuple[str, str | None]:
         if name not in TRAINED:
             return builtin_sha256(policy), None
     except ValueError as error:
-        raise _refused("POLICY", "name or name:key=value,...", str(error)) from None
+        raise _refusal("POLICY", "name or name:key=value,...", str(error)) from None
     if set(values) != {"onnx"}:
-        raise _refused("POLICY", f"{name}:onnx=FILE and nothing else", policy)
+        raise _refusal("POLICY", f"{name}:onnx=FILE and nothing else", policy)
     content = read_regular(str(values["onnx"]), ONNX_BYTES, "e.g. selvage policy certify sequential")
     found = network_subject(hashlib.sha256(content).hexdigest(), name)
     return found.sha256, found.rules_sha256
 
 
-def _refused(path: str, expected: str, actual: str) -> DocumentError:
+def _refusal(path: str, expected: str, actual: str) -> DocumentError:
     hint = "e.g. selvage policy certify sequential"
-    return DocumentError([Problem("selvage policy certify", 0, path, expected, actual, hint)])
+    return refusal("selvage policy certify", expected, actual, hint, path=path)
 
 
 def run_certification(plan: CertificationPlan, kept: KeptResults) -> CertificationEvidence:
     """Run the suites with progress on stderr; ``kept`` as ``run_suites`` takes it."""
-    with told(f"certifying {plan.request.subject}", 1.0) as progress:
+    with show_progress(f"certifying {plan.request.subject}", 1.0) as progress:
         return run_suites(plan, lambda share: progress.update(done=share), kept)
 
 
@@ -188,7 +188,7 @@ def show(
 
 
 def _print_bound(found: Certificate, file: Path) -> None:
-    """What its hash of the suites' worlds covers, and the file's own hash, for whoever pins it."""
+    """What its hash of the suites' worlds covers, and the file's own hash, to be pinned."""
     form = "1, without pools, traces and plug-ins" if found.inputs_sha256 is None else "2, every input"
     typer.echo(f"inputs bound by format {form}; sha256 of {file.name}: {sha256_of(file)}")
 
@@ -209,7 +209,7 @@ def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, 
     """
     trained = found.subject.partition(":")[0] in TRAINED
     if not trained and subject_of(found.subject)[0] != found.subject_sha256:
-        raise _refused(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
+        raise _refusal(str(file), f"a certificate of {found.subject} as it is today", "one of other settings")
     refuse_unless_passing(found, meta, str(file), meta_file)
     _refuse_other_episodes(found, meta, file)
     refuse_other_worlds(found, meta_file, file)

@@ -46,26 +46,28 @@ class ProfileOptions:
 
     context: typer.Context
     model: Annotated[
-        str, typer.Option(help="Checkpoint folder or hub name; without it the shipped reference model.")
+        str, typer.Option(help="Checkpoint folder or hub name; default: the shipped reference model.")
     ] = ""
     kernel: Annotated[
-        list[str] | None, typer.Option(help="Kernel to measure, repeatable; without it all that are known.")
+        list[str] | None, typer.Option(help="Kernel to measure, repeatable; default: all that are known.")
     ] = None
     backend: Annotated[
         BackendName | None, typer.Option(help="What runs the kernels; vllm, or openai with --endpoint.")
     ] = None
     endpoint: Annotated[str, typer.Option(help="URL of a running server, for --backend openai.")] = ""
     endpoint_model: Annotated[
-        str, typer.Option(help="Model name the server knows; without it the server's first.")
+        str, typer.Option(help="Model name the server knows; default: the server's first.")
     ] = ""
-    name: Annotated[str, typer.Option(help="Kernel name of the running server; else after its model.")] = ""
-    dtype: Annotated[str, typer.Option(help="Number format of the running server, as you know it.")] = ""
-    quantization: Annotated[str, typer.Option(help="Its quantisation, as you know it; none for none.")] = ""
-    kv_cache_dtype: Annotated[str, typer.Option(help="Its KV cache's format, as you know it.")] = ""
+    name: Annotated[
+        str, typer.Option(help="Kernel name of the running server; default: its model's name.")
+    ] = ""
+    dtype: Annotated[str, typer.Option(help="Number format of the running server.")] = ""
+    quantization: Annotated[str, typer.Option(help="Quantisation of the running server; none for none.")] = ""
+    kv_cache_dtype: Annotated[str, typer.Option(help="KV-cache format of the running server.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable with the servers' API key.")] = ""
     api_key_file: Annotated[Path | None, typer.Option(help="File with the servers' API key.")] = None
     ca_file: Annotated[
-        Path | None, typer.Option(help="PEM certificates that the servers are checked by.")
+        Path | None, typer.Option(help="PEM certificates of the authority that signed the servers'.")
     ] = None
     condition: Annotated[
         list[str] | None,
@@ -87,10 +89,12 @@ class ProfileOptions:
         float, typer.Option(min=10.0, max=7200.0, help="Longest time that timing a server's steps may take.")
     ] = STEP_SECONDS
     step_target: Annotated[
-        float, typer.Option(min=0.02, max=1.0, help="Time a server until predictions are as sure as this.")
+        float,
+        typer.Option(min=0.02, max=1.0, help="Time a server until every prediction is known to this share."),
     ] = STEP_TARGET
     step_half_width: Annotated[
-        float, typer.Option(min=0.15, max=10.0, help="Refuse step times that are less sure than this share.")
+        float,
+        typer.Option(min=0.15, max=10.0, help="Refuse step times whose half-width is beyond this share."),
     ] = 0.5
     reference_endpoint: Annotated[
         str, typer.Option(help="URL of a server of high precision that is the reference.")
@@ -113,7 +117,7 @@ class ProfileOptions:
     ] = None
     dose: Annotated[
         list[str] | None,
-        typer.Option(help="Of the fault conditions only this one, repeatable, e.g. requantise-w4."),
+        typer.Option(help="Measure only this fault condition, repeatable, e.g. requantise-w4."),
     ] = None
     repeats: Annotated[int, typer.Option(min=1, max=16, help="Passes over the prompts.")] = 2
     out: Annotated[Path | None, typer.Option(help="Folder for the profiles.")] = None

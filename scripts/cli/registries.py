@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contracts.documents.envelope import FileRef
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import written
 from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
 from contracts.loading.uris import check_pinned
@@ -85,6 +85,5 @@ def copied(uri: str, access: RegistryAccess, folder: Path, option: str) -> None:
                 with file.open("rb") as source_file, written(target) as target_file:
                     shutil.copyfileobj(source_file, target_file)
         except OSError as error:
-            told = error.strerror or str(error)
-            problem = Problem(str(target), 0, "", "a file that can be written", told, "check its folder")
-            raise DocumentError([problem]) from None
+            message = error.strerror or str(error)
+            raise refusal(target, "a file that can be written", message, "check its folder") from None

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def replay(
     other = OtherDocuments(policy=policy, contract=contract, meta=meta)
     recipes = [row["documents"] for row in rows if row.get("kind") == "start"]
     if any(one != recipes[0] for one in recipes):
-        raise _refused(log, "one set-up throughout", "several", "replay the files of each start alone")
+        raise _refusal(log, "one set-up throughout", "several", "replay the files of each start alone")
     setup = setup_again(recipes[0], other).setup
     missing = missing_records(rows)
     found = (what_if if other else again)(rows, setup)
@@ -81,5 +81,5 @@ def _show(found: Replayed, other: bool) -> None:
     console.print(table)
 
 
-def _refused(log: Path, expected: str, actual: str, hint: str) -> DocumentError:
-    return DocumentError([Problem(str(log), 0, "documents", expected, actual, hint)])
+def _refusal(log: Path, expected: str, actual: str, hint: str) -> DocumentError:
+    return refusal(log, expected, actual, hint, path="documents")

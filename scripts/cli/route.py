@@ -11,7 +11,7 @@ import typer
 from contracts.documents import KernelContract, KernelPool, MetaContract, RoutePolicy, Scenario
 from contracts.documents.envelope import FileRef, Metadata
 from contracts.documents.route import OwnedRoute, RoutePolicySpec
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, dump_text, load_as
 from contracts.loading.shipped import LIBRARY, SHIPPED_META
@@ -93,7 +93,7 @@ def _spec(artefact: Artefact, file: Path, mode: Literal["observe", "enforce"], n
     asked = load_as(Scenario, file)
     if asked.spec.pool_uri is None:
         hint = "move the pool to a file of its own and name it by pool_uri"
-        raise DocumentError([Problem(str(file), 0, "spec.pool_uri", "a pool with a name", "none", hint)])
+        raise refusal(file, "a pool with a name", "none", hint, path="spec.pool_uri")
     pool = load_as(KernelPool, resolve_uri(asked.spec.pool_uri, file))
     contract = load_as(KernelContract, resolve_uri(asked.spec.contract, file))
     return RoutePolicySpec(

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contracts.documents.drill import Undo
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from scripts.cli.measuring.request import read_key
 from scripts.cli.options import options
 
 if TYPE_CHECKING:
     from controller.options import ControllerSetup
-    from live.control.alarms_told import AlarmTeller
+    from live.control.alarm_log import AlarmTeller
     from live.control.loop import Turn
     from live.run.assemble import Assembled
     from live.run.options import RunOptions
@@ -35,9 +35,10 @@ def register(app: typer.Typer) -> None:
 class RunRequest:
     """The options of ``selvage run``."""
 
-    policy: Annotated[str, typer.Argument(help="RoutePolicy document; the shipped one without.")] = ""
+    policy: Annotated[str, typer.Argument(help="RoutePolicy document; default: the shipped one.")] = ""
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="Of the fleet; with --pool: for state, log and reference.")
+        Path | None,
+        typer.Option("--folder", help="Folder of the fleet; with --pool: for state, log and reference."),
     ] = None
     pool: Annotated[
         str, typer.Option("--pool", help="KernelPool whose kernels list servers that run already.")
@@ -49,20 +50,22 @@ class RunRequest:
         ),
     ] = False
     envoy_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where that Envoy serves; 0: as before, else any.")
+        int, typer.Option(min=0, max=65535, help="Port of that Envoy; 0: as before, or any free one.")
     ] = 0
     end_envoy: Annotated[
         bool, typer.Option("--end-envoy", help="With --pool: end that Envoy, and nothing else.")
     ] = False
-    observe: Annotated[bool, typer.Option("--observe", help="Judge and say; move nothing.")] = False
-    contract: Annotated[str, typer.Option(help="KernelContract; serving-pool without.")] = ""
-    meta: Annotated[str, typer.Option(help="MetaContract that keeps it; the policy document's without.")] = ""
-    model: Annotated[str, typer.Option(help="Name that the servers know; their first without.")] = ""
+    observe: Annotated[bool, typer.Option("--observe", help="Judge and report; move nothing.")] = False
+    contract: Annotated[str, typer.Option(help="KernelContract; default: serving-pool.")] = ""
+    meta: Annotated[str, typer.Option(help="MetaContract that keeps it; default: the policy document's.")] = (
+        ""
+    )
+    model: Annotated[str, typer.Option(help="Name that the servers know; default: their first.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
     api_key_file: Annotated[Path | None, typer.Option(help="Or the file that holds it.")] = None
     ca_file: Annotated[Path | None, typer.Option(help="Certificates of a private authority, PEM.")] = None
-    prompts: Annotated[Path | None, typer.Option(help="Golden prompts; the shipped ones without.")] = None
-    reference: Annotated[str, typer.Option(help="URL of the server that answers what is right.")] = ""
+    prompts: Annotated[Path | None, typer.Option(help="Golden prompts; default: the shipped ones.")] = None
+    reference: Annotated[str, typer.Option(help="URL of the reference server.")] = ""
     probe_tokens: Annotated[
         float, typer.Option("--probe-tokens", min=0.1, help="Prompt tokens per second and replica.")
     ] = 64.0
@@ -78,28 +81,33 @@ class RunRequest:
         ),
     ] = _UNSAID.verify_probes
     readmit_over: Annotated[
-        float, typer.Option(min=0.0, help="Over so many seconds its traffic returns, by steps.")
+        float, typer.Option(min=0.0, help="Seconds over which its traffic returns, by steps.")
     ] = _UNSAID.readmit_over_s
     restart_to_heal: Annotated[
-        bool, typer.Option("--restart-to-heal", help="Start it anew first; servers of `selvage fleet`.")
+        bool,
+        typer.Option(
+            "--restart-to-heal", help="Restart it before its traffic returns; servers of `selvage fleet`."
+        ),
     ] = False
     sampled_port: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=65535,
-            help="Take sampled log-probabilities of users' answers at this port of loopback; 0: any.",
+            help="Loopback port that takes sampled log-probabilities of users' answers; 0: any.",
         ),
     ] = None
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Of our own metrics; 0: any.")] = 9464
-    metrics_address: Annotated[str, typer.Option(help="Where they are offered.")] = "127.0.0.1"
-    seconds: Annotated[float, typer.Option(min=0.0, help="End after so long; 0: at Ctrl-C.")] = 0.0
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the controller's metrics; 0: any.")
+    ] = 9464
+    metrics_address: Annotated[str, typer.Option(help="Address of the controller's metrics.")] = "127.0.0.1"
+    seconds: Annotated[float, typer.Option(min=0.0, help="End after so many seconds; 0: at Ctrl-C.")] = 0.0
 
 
 def run(asked: RunRequest) -> None:
     """Drive the fleet of `selvage fleet up`, or servers of others: judge them, or move what they get."""
     from live.control import clocks
-    from live.control.alarms_told import AlarmTeller
+    from live.control.alarm_log import AlarmTeller
     from live.control.metrics import ControllerMetrics
 
     _refuse_contradictions(asked)
@@ -108,7 +116,7 @@ def run(asked: RunRequest) -> None:
         return
     with ExitStack() as stack:
         stop = stack.enter_context(clocks.stopped_by_signals())
-        typer.echo("asking the reference, reading what is kept", err=True)
+        typer.echo("reading stored reference answers, or asking the reference server", err=True)
         one = stack.enter_context(_assembled(asked))
         controller = one.controller
         prober = one.prober
@@ -121,7 +129,7 @@ def run(asked: RunRequest) -> None:
         )
         url, close = metrics.serve(asked.metrics_port, asked.metrics_address)
         stack.callback(close)
-        for line in one.told:
+        for line in one.notes:
             typer.echo(line, err=True)
         does = "observes" if controller.observes else "drives"
         typer.echo(
@@ -142,9 +150,9 @@ class _Teller:
 
     def turn(self, turn: Turn) -> None:
         """Say what is new."""
-        from live.control.journal import turn_lines
+        from live.control.journal import turn_texts
 
-        for line in (*turn_lines(turn, self._setup), *self._alarms.lines(turn)):
+        for line in (*turn_texts(turn, self._setup), *self._alarms.lines(turn)):
             typer.echo(f"{turn.at_s:.0f} {line}", err=True)
         if turn.error and turn.error != self._last:
             typer.echo(f"{turn.at_s:.0f} {turn.error}; the last table stands", err=True)
@@ -176,17 +184,17 @@ def _refuse_contradictions(asked: RunRequest) -> None:
     ]
     if not asked.pool and (asked.start_envoy or asked.end_envoy):
         hint = "name the pool; a fleet of `selvage fleet up` has its gateway"
-        raise _refused(chosen[-1], "--pool with it", "none", hint)
+        raise _refusal(chosen[-1], "--pool with it", "none", hint)
     if not asked.pool:
         return
     if len(chosen) > 1:
-        raise _refused(
+        raise _refusal(
             "--pool", "one of --observe, --start-envoy, --end-envoy", " and ".join(chosen), "choose"
         )
     if not chosen:
         hint = "add one; a fleet of `selvage fleet up` is driven by --folder"
         expected = "--observe, or --start-envoy, as nothing of ours routes to servers of others"
-        raise _refused("--pool", expected, "neither", hint)
+        raise _refusal("--pool", expected, "neither", hint)
 
 
 def _end_envoy(asked: RunRequest) -> None:
@@ -207,8 +215,8 @@ def _folder_of_pool(asked: RunRequest) -> Path:
     return (asked.folder or fleets_folder() / "observed" / Path(asked.pool).stem).resolve()
 
 
-def _refused(path: str, expected: str, actual: str, hint: str) -> DocumentError:
-    return DocumentError([Problem("selvage run", 0, path, expected, actual, hint)])
+def _refusal(path: str, expected: str, actual: str, hint: str) -> DocumentError:
+    return refusal("selvage run", expected, actual, hint, path=path)
 
 
 def options_of(asked: RunRequest) -> RunOptions:

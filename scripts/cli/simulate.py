@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from contracts.documents import Scenario
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import json_text
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
@@ -26,14 +26,14 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 from policies.registry import configuration_sha256, make_configuration
 from policies.spec import parse_spec
-from policies.supervised import kept_by, meta_sha256
+from policies.supervised import meta_sha256, supervised_by_uri
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
-from scripts.cli.telling.simulate_summary import print_table, seeds_told, summarise
+from scripts.cli.run_reports.simulate_summary import print_table, seed_count_text, summarise
 from scripts.e5.configurations import notices_for
 from scripts.e5.route import ObservingDriver, RouteSetup, load_route
 from scripts.guard import on_interrupt
 from scripts.output import ready_folder, write_json, write_whole
-from scripts.progress import told
+from scripts.progress import show_progress
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.at_rest import CONSEQUENCE
@@ -55,7 +55,7 @@ class SimulateOptions:
     """The options of ``selvage simulate``."""
 
     scenario: Annotated[str, typer.Argument(help="Scenario document; package:... for shipped ones.")]
-    policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; {DEFAULT} without it.")] = ""
+    policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; default: {DEFAULT}.")] = ""
     seeds: Annotated[
         int, typer.Option(min=1, max=MOST_SEEDS, help="Number of seeds, from --first-seed on.")
     ] = 1
@@ -67,9 +67,7 @@ class SimulateOptions:
     route_policy: Annotated[
         str, typer.Option(help="RoutePolicy document: policy, mode, shield and meta-contract, for --policy.")
     ] = ""
-    meta: Annotated[
-        str, typer.Option(help="MetaContract that keeps --policy; nobody watches it without.")
-    ] = ""
+    meta: Annotated[str, typer.Option(help="MetaContract that keeps --policy; default: none.")] = ""
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
 
@@ -112,7 +110,7 @@ class DecisionLines:
     seeds: list[int]
     lines: list[str]
     executed: bool = True
-    """False: nobody carried the decisions out."""
+    """False: the decisions were not carried out."""
 
     def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:
         """Explain one tick of every fleet."""
@@ -152,12 +150,15 @@ def _configuration(policy: str, scenario: CompiledScenario, meta: str) -> Contro
     try:
         notices = notices_for(parse_spec(policy)[0], scenario)
         setup = make_configuration(policy, scenario.setup, notices=notices)
-        return kept_by(meta, policy, setup, "selvage simulate")
+        return supervised_by_uri(meta, policy, setup, "selvage simulate")
     except ValueError as error:
-        problem = Problem(
-            "selvage simulate", 0, "--policy", "a policy", str(error), "e.g. --policy hysteresis:dwell_s=120"
-        )
-        raise DocumentError([problem]) from None
+        raise refusal(
+            "selvage simulate",
+            "a policy",
+            str(error),
+            "e.g. --policy hysteresis:dwell_s=120",
+            path="--policy",
+        ) from None
 
 
 def _route(asked: SimulateOptions, scenario: CompiledScenario) -> RouteSetup | None:
@@ -166,8 +167,7 @@ def _route(asked: SimulateOptions, scenario: CompiledScenario) -> RouteSetup | N
     for option, value in (("--policy", asked.policy), ("--meta", asked.meta)):
         if value:
             expected = "none beside --route-policy, which names its own"
-            problem = Problem("selvage simulate", 0, option, expected, value, "leave out one of them")
-            raise DocumentError([problem])
+            raise refusal("selvage simulate", expected, value, "leave out one of them", path=option)
     route = load_route(asked.route_policy, asked.scenario, scenario)
     for caution in (*route.gaps, *route.unknown):
         typer.echo(f"caution: {caution}", err=True)
@@ -196,7 +196,7 @@ def _named(route: RouteSetup | None, policy: str, meta: str) -> dict[str, Any]:
 
 
 def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int]) -> list[EpisodeRecord]:
-    with told(f"{scenario.name}, {seeds_told(seeds)}", 1.0) as progress:
+    with show_progress(f"{scenario.name}, {seed_count_text(seeds)}", 1.0) as progress:
         return run_episodes(
             scenario,
             driver,

@@ -22,7 +22,7 @@ def suite(
     scenario: Annotated[str, typer.Argument(help="Scenario with the pool, contract and traffic.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for meta-contract.yaml and its suites.")],
     rate_rps: Annotated[
-        float | None, typer.Option(min=0.001, help="Offered rate; the scenario's without it.")
+        float | None, typer.Option(min=0.001, help="Offered rate; default: the scenario's.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the incidents.")] = 20,
     quiet_days: Annotated[float, typer.Option(min=0.001, help="Slice-days without a fault.")] = 120.0,

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.shipped import SHIPPED_RECIPE
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.loading.uris import resolve_uri
@@ -26,10 +26,10 @@ from policies.train.recipe import TrainingRecipe, load_recipe, seed_folder
 from scripts.cli.options import LARGEST_SEED, MOST_SEEDS, options
 from scripts.guard import kept_in, on_interrupt, stoppable
 from scripts.output import ready_folder, write_json
-from scripts.progress import told
+from scripts.progress import show_progress
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
-from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
+from scripts.workers import BACKEND_HELP, Workers, open_workers, refuse_unknown
 
 #: Packages whose versions decide the weights.
 PACKAGES = ("numba", "numpy", "selvage-fleet", "stable-baselines3", "torch")
@@ -50,9 +50,9 @@ class TrainOptions:
     jobs: Annotated[int, typer.Option(min=1, help="Seeds beside each other.")] = 1
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
     updates: Annotated[
-        int | None, typer.Option(min=0, max=1_000_000, help="PPO episodes; the recipe's without it.")
+        int | None, typer.Option(min=0, max=1_000_000, help="PPO episodes; default: the recipe's.")
     ] = None
-    algorithm: Annotated[str, typer.Option(help="ppo or recurrent-ppo; the recipe's without it.")] = ""
+    algorithm: Annotated[str, typer.Option(help="ppo or recurrent-ppo; default: the recipe's.")] = ""
     compare: Annotated[bool, typer.Option(help="Validate the recipe's baselines as well.")] = True
 
 
@@ -125,9 +125,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     except (ValueError, OverflowError):
         fits = False
     if not fits or not 0 <= min(numbers) <= max(numbers) <= LARGEST_SEED or len(set(numbers)) != len(numbers):
-        raise DocumentError(
-            [Problem("selvage train", 0, "--seeds", "e.g. 0-4 or 1,7", repr(text), "try 0-4")]
-        )
+        raise refusal("selvage train", "e.g. 0-4 or 1,7", repr(text), "try 0-4", path="--seeds")
     return tuple(numbers)
 
 
@@ -175,7 +173,7 @@ def _run_all(
             for seed, folder in zip(seeds, folders, strict=True):
                 results += [] if stopped.flag else [train_seed(file, seed, folder, updates)]
         return results, stopped.number
-    with opened(Workers(jobs=jobs, backend=backend), threads=1) as run:
+    with open_workers(Workers(jobs=jobs, backend=backend), threads=1) as run:
         tasks = [(file, seed, folder, updates) for seed, folder in zip(seeds, folders, strict=True)]
         done = sorted(run(train_in_worker, tasks), key=lambda pair: pair[0])
         return [result for _, result in done], int(signal.SIGINT)
@@ -185,7 +183,7 @@ def _run_all(
 def _bar(out: Path, seeds: tuple[int, ...], total: int) -> Iterator[None]:
     """Progress over all seeds on stderr, fed by the checkpoints, so that it sees seeds in other processes."""
     done = threading.Event()
-    with told("training", total * len(seeds)) as progress:
+    with show_progress("training", total * len(seeds)) as progress:
 
         def follow() -> None:
             while not done.wait(1.0):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.shipped import SHIPPED_RECIPE
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
@@ -19,15 +19,15 @@ from policies.train.recipe import load_recipe
 from policies.train.tune import SPACES, Trial, best, tune
 from scripts.cli.options import LARGEST_SEED, options
 from scripts.guard import kept_in, on_interrupt
-from scripts.kept import KeptResults, beside
 from scripts.output import ready_file, write_json
-from scripts.progress import told
+from scripts.partial_results import KeptResults, parts_folder
+from scripts.progress import show_progress
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
 from scripts.train.inputs import scenarios_sha256
 from scripts.train.pieces import PiecewiseSearch
 from scripts.train.validation import EpisodeSet
-from scripts.workers import BACKEND_HELP, Workers, opened, refuse_unknown
+from scripts.workers import BACKEND_HELP, Workers, open_workers, refuse_unknown
 
 #: Settings that go on from training to validation episodes; the policy as it stands goes with them.
 FINALISTS = 5
@@ -49,13 +49,13 @@ class TuneOptions:
         1_056_000
     )
     seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Of the search and of the training episodes.")
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the search and of the training episodes.")
     ] = 1
     fleets: Annotated[int, typer.Option(min=1, help="Training episodes per trial.")] = 96
     horizon_s: Annotated[float, typer.Option(min=10.0, max=86_400.0, help="Length of an episode, s.")] = 301.0
     recipe: Annotated[str, typer.Option(help="Training recipe that states the objective.")] = SHIPPED_RECIPE
     meta: Annotated[
-        str, typer.Option(help="MetaContract that keeps the policy in every episode; none without.")
+        str, typer.Option(help="MetaContract that keeps the policy in every episode; default: none.")
     ] = ""
     jobs: Annotated[int, typer.Option(min=1, help="Jobs beside each other.")] = 1
     backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "loky"
@@ -74,16 +74,15 @@ def tune_command(asked: TuneOptions) -> None:
     """
     if asked.policy not in SPACES:
         expected = " or ".join(sorted(SPACES))
-        problem = Problem("selvage tune", 0, "POLICY", expected, repr(asked.policy), "name one")
-        raise DocumentError([problem])
+        raise refusal("selvage tune", expected, repr(asked.policy), "name one", path="POLICY")
     refuse_unknown(asked.backend, "selvage tune")
     words = ["selvage", "tune", asked.policy, "--steps", str(asked.steps), "--seed", str(asked.seed)]
     words += ["--fleets", str(asked.fleets), "--horizon-s", f"{asked.horizon_s:g}"]
     words += ["--recipe", asked.recipe, *(["--meta", asked.meta] if asked.meta else []), "--out", "FILE"]
     meta_sha256(asked.meta)  # refused before anything runs
     ready_file(asked.out)
-    kept = KeptResults(beside(asked.out))
-    with on_interrupt(lambda: kept_in(beside(asked.out))):
+    kept = KeptResults(parts_folder(asked.out))
+    with on_interrupt(lambda: kept_in(parts_folder(asked.out))):
         content = run(asked, kept, Console(stderr=True))
     content |= {"command": shlex.join(words)}
     content |= {"git_sha": git_sha(), "sources_sha256": sources_sha256()}
@@ -99,8 +98,8 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
     validation = EpisodeSet(seed=check.seed, fleets=check.episodes, horizon_s=check.horizon_s)
     warm()
     with (
-        opened(Workers(jobs=asked.jobs, backend=asked.backend)) as runner,
-        told("tuning", trials + FINALISTS + 1) as progress,
+        open_workers(Workers(jobs=asked.jobs, backend=asked.backend)) as runner,
+        show_progress("tuning", trials + FINALISTS + 1) as progress,
     ):
         search = PiecewiseSearch(
             episodes=asked.training,

@@ -1,4 +1,4 @@
-"""Who heals a live fleet during a drill: ``selvage run`` as a process of its own, under any policy."""
+"""The controller that heals a live fleet during a drill: ``selvage run`` as a process of its own."""
 
 from __future__ import annotations
 

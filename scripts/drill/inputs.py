@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.documents import KernelContract, KernelProfile
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.shipped import SERVING_POOL
@@ -49,7 +49,7 @@ def refuse_unfit_meta(policy: str, meta: str) -> None:
         return
     if policy == NOBODY:
         step = "name a --policy, or leave --meta out"
-        raise DocumentError([Problem(_RUN, 0, "--meta", "a policy that it keeps", "--policy none", step)])
+        raise refusal(_RUN, "a policy that it keeps", "--policy none", step, path="--meta")
     document, _ = load_meta(meta, _RUN)
     refuse_other_artefact(policy, document, meta)
 
@@ -62,7 +62,7 @@ def contract_file(read: ReadDrill) -> Path:
 def refuse_policy(error: ValueError) -> DocumentError:
     """``error`` of an unknown policy or setting, as bad input on the command line."""
     step = "e.g. --policy hysteresis, or none"
-    return DocumentError([Problem(_RUN, 0, "--policy", "a policy", str(error), step)])
+    return refusal(_RUN, "a policy", str(error), step, path="--policy")
 
 
 def _policy(spec: str) -> str:

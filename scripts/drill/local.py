@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from contracts.documents import KernelContract
-from contracts.errors import DocumentError, MissingPartError, Problem
+from contracts.errors import DocumentError, MissingPartError, Problem, refusal
 from contracts.loading.loader import load_as
 from contracts.telemetry import SampleRates
 from faults.drill.ledger import DrillLedger, only_drill, pending, take_back
@@ -18,7 +18,7 @@ from faults.drill.runner import Say, run_drill
 from faults.inside.gate import CallRefusedError
 from live.control.setup import LiveDocuments, live_setup
 from live.drill.fleet import LocalFleet
-from live.drill.healer import Nobody
+from live.drill.healer import NoHealer
 from live.drill.servers import open_for_drills
 from live.drill.target import LiveTarget, frame_of
 from live.fleet.background import running_fleet
@@ -55,7 +55,7 @@ class LocalDrill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrilledPolicy:
-    """Who heals, and the seed of the load. name: as in results; "": the policy. meta: URI of the
+    """The policy that heals, and the seed of the load. name: as in results; "": the policy. meta: URI of the
     meta-contract that keeps the policy; "": that of its artefact, else the shipped one.
     """
 
@@ -187,9 +187,7 @@ def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
         check_live(read.plan)
     except CallRefusedError as error:
         step = "run it with --target sim"
-        raise DocumentError(
-            [Problem(str(read.file), 0, "spec.faults", "live faults", str(error), step)]
-        ) from None
+        raise refusal(read.file, "live faults", str(error), step, path="spec.faults") from None
     fleet = plan_fleet(read.pool, read.pool_file, ServerOptions(), folder.path.parent / "checkpoints")
     return LocalDrill(read=read, fleet=fleet, contract_file=contract_file(read))
 
@@ -206,7 +204,7 @@ def run_on(drill: LocalDrill, folder: FleetFolder, driver: DrilledPolicy, say: S
         say=say,
         undo=plan.spec.undo,
     )
-    healer = Nobody() if driver.policy == NOBODY else driven
+    healer = NoHealer() if driver.policy == NOBODY else driven
     frame = frame_of(plan, drill.fleet, contract, driver.name or driver.policy, driver.seed)
     ledger = DrillLedger(folder=folder.drills, name=plan.name)
     target = LiveTarget(LocalFleet(folder, ledger.records), frame, healer)

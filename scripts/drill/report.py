@@ -12,7 +12,7 @@ from contracts.loading.files import plain
 from contracts.plugins import loaded_sha256
 from contracts.scoring.measure_table import MEASURES
 from contracts.scoring.timeline import timeline
-from faults.drill.outcome import EXIT_CODES, DrillOutcome, outcome_told
+from faults.drill.outcome import EXIT_CODES, DrillOutcome, outcome_json
 from scripts.drill.documents import ReadDrill
 from scripts.e5.report.plots import timeline_svg
 from scripts.output import write_json, write_whole
@@ -41,7 +41,7 @@ def content_of(
         "target": target,
         "policy": policy,
         "seed": seed,
-        **outcome_told(outcome),
+        **outcome_json(outcome),
         "exit_code": EXIT_CODES[outcome.verdict],
         "onset_at_s": run.injected_at_s,
         "offered_requests": int(run.record.offered.sum()),

@@ -7,7 +7,7 @@ from faults.drill.outcome import DrillOutcome, judge
 from faults.drill.runner import Say, run_drill
 from policies.registry import make_configuration
 from policies.spec import parse_spec
-from policies.supervised import kept_by
+from policies.supervised import supervised_by_uri
 from scripts.drill.documents import ReadDrill
 from scripts.drill.inputs import NOBODY, refuse_policy
 from scripts.e5.configurations import BASELINE_CONFIGURATION, notices_for
@@ -26,7 +26,7 @@ def drill_simulated(read: ReadDrill, policy: str, seed: int, say: Say, meta: str
         try:
             notices = notices_for(parse_spec(named)[0], world)
             setup = make_configuration(named, world.setup, notices=notices)
-            return ControllerDriver(kept_by(meta, named, setup, "selvage drill run"), name=policy)
+            return ControllerDriver(supervised_by_uri(meta, named, setup, "selvage drill run"), name=policy)
         except ValueError as error:
             raise refuse_policy(error) from None
 

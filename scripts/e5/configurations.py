@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from contracts.documents import RoutePolicy
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.shipped import LIBRARY
 from contracts.loading.uris import resolve_uri
@@ -26,7 +26,7 @@ from policies.kinds import POLICIES
 from policies.registry import configuration_sha256, make_configuration, make_policy
 from policies.rules.informed import Notices
 from policies.spec import parse_spec
-from policies.supervised import kept_by, load_meta, meta_sha256, refuse_other_artefact
+from policies.supervised import load_meta, meta_sha256, refuse_other_artefact, supervised_by_uri
 from scripts.e5.known_faults import known_faults
 from scripts.e5.route import read_route
 from simulator.drive import ControllerDriver
@@ -76,7 +76,7 @@ class Configuration:
             contract = replace(fleet.contract, alarm_confidence=self.alarm_confidence)
             fleet = replace(fleet, contract=contract)
         found = make_configuration(self.spec, fleet, notices=notices_for(self.policy, scenario))
-        return kept_by(self.meta, self.spec, found, "selvage")
+        return supervised_by_uri(self.meta, self.spec, found, "selvage")
 
     def driver(
         self, scenario: CompiledScenario, watch: Callable[[Decision], None] | None = None
@@ -93,7 +93,7 @@ class Configuration:
         try:
             make_policy(self.spec, fleet)
         except ValueError as error:
-            raise refused(self.name, "settings of the policy", str(error)) from None
+            raise configuration_refusal(self.name, "settings of the policy", str(error)) from None
         if self.meta:
             refuse_other_artefact(self.spec, load_meta(self.meta, "selvage")[0], self.meta)
 
@@ -114,11 +114,11 @@ def parse_configuration(text: str, meta: str = "") -> Configuration:
         name, _ = parse_spec(spec)
         level = float(confidence) if at else None
     except ValueError as error:
-        raise refused(text, "policy[:key=number,...][@confidence]", str(error)) from None
+        raise configuration_refusal(text, "policy[:key=number,...][@confidence]", str(error)) from None
     if name not in POLICIES:
-        raise refused(text, f"one of {', '.join(POLICIES.known())}", repr(name))
+        raise configuration_refusal(text, f"one of {', '.join(POLICIES.known())}", repr(name))
     if level is not None and not 0.5 < level < 1.0:
-        raise refused(text, "a confidence between 0.5 and 1", confidence)
+        raise configuration_refusal(text, "a confidence between 0.5 and 1", confidence)
     kept = "" if name == BASELINE_CONFIGURATION else meta
     return Configuration(name=_readable(text), spec=spec, alarm_confidence=level, meta=kept)
 
@@ -135,7 +135,7 @@ def parse_configurations(texts: Iterable[str], meta: str = "") -> tuple[Configur
     given = [text.strip() for text in texts if text.strip()]
     names = list(dict.fromkeys(name for text in given for name in (tuned() if text == TUNED else [text])))
     if not names:
-        raise refused("", f"one or more of {', '.join(POLICIES.known())}", "none")
+        raise configuration_refusal("", f"one or more of {', '.join(POLICIES.known())}", "none")
     with_baseline = names if BASELINE_CONFIGURATION in names else [BASELINE_CONFIGURATION, *names]
     found = [parse_configuration(name, meta) for name in with_baseline]
     shown = Counter(one.name for one in found)
@@ -160,17 +160,15 @@ def tuned() -> list[str]:
     return [str(json.loads(read_text(file))["chosen"]) for file in files]
 
 
-def refused(text: str, expected: str, actual: str) -> DocumentError:
+def configuration_refusal(text: str, expected: str, actual: str) -> DocumentError:
     """An error about one configuration given on the command line or in the suite."""
-    problem = Problem(
-        file="selvage e5",
-        line=0,
+    return refusal(
+        "selvage e5",
+        expected,
+        actual,
+        "e.g. --policies fixed,threshold,hysteresis",
         path=f"policy {text!r}" if text else "--policies",
-        expected=expected,
-        actual=actual,
-        next_step="e.g. --policies fixed,threshold,hysteresis",
     )
-    return DocumentError([problem])
 
 
 def configuration_key(configuration: Configuration) -> list[object]:

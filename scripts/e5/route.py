@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.documents import KernelPool, RoutePolicy, Scenario
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.episode import EpisodeRecord
@@ -54,7 +54,7 @@ class RouteSetup:
         watch: Callable[[Decision], None] | None = None,
         log: Callable[[ControllerState, ControllerState, Decision], None] | None = None,
     ) -> ControllerDriver:
-        """Who drives in the document's mode; arguments as those of ``ControllerDriver``."""
+        """The driver in the document's mode; arguments as those of ``ControllerDriver``."""
         kind = ObservingDriver if self.observes else ControllerDriver
         return kind(self.setup, name=name, watch=watch, log=log)
 
@@ -97,7 +97,7 @@ def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scena
     pool = None if named is None else load_as(KernelPool, resolve_uri(named, scenario_file)).metadata.name
     if pool is not None and pool != document.spec.pool:
         next_step = "name the pool that the scenario runs"
-        raise DocumentError([Problem(uri, 0, "spec.pool", pool, document.spec.pool, next_step)])
+        raise refusal(uri, pool, document.spec.pool, next_step, path="spec.pool")
 
 
 class ObservingDriver(ControllerDriver):

@@ -10,7 +10,7 @@ from typing import Any
 from contracts.documents import Scenario, Suite
 from contracts.documents.scenario import ScheduledFault
 from contracts.documents.suite import SuiteScenario
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.loader import dump_text, load_as, load_text
 from contracts.loading.shipped import SHIPPED_SUITE
 from contracts.loading.uris import resolve_uri
@@ -134,4 +134,4 @@ def group_of(faults: Iterable[ScheduledFault]) -> str:
 
 
 def _problem(file: Path, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, path, expected, actual, next_step)])
+    return refusal(file, expected, actual, next_step, path=path)

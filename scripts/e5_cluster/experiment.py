@@ -23,11 +23,11 @@ from scripts.e5_cluster.drills import DrillCourse, result_of
 from scripts.e5_cluster.plan import COMMAND, ClusterOptions, ClusterSuite, plan_cluster
 from scripts.e5_cluster.pool import ExperimentPool, in_alarm
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
-from scripts.e5_drills.plan import DrillEpisode, refused
+from scripts.e5_drills.plan import DrillEpisode, option_refusal
 from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, announced, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, show, summary
 from scripts.output import ready_folder
-from scripts.progress import told
+from scripts.progress import show_progress
 from scripts.provenance import sources_sha256
 
 #: A runner whose Lease was not renewed for so long is gone, s.
@@ -54,9 +54,9 @@ def run_cluster(options: ClusterOptions, *, as_json: bool = False) -> None:
         run_on(api, options, as_json=as_json)
 
 
-def give_back(namespace: str, route_policy: str) -> None:
+def undo_experiment(namespace: str, route_policy: str) -> None:
     """Undo what a killed run left: its drill, and the spec that its RoutePolicy has since."""
-    with cluster_client() as api, alone(api, namespace, route_policy) as waiting:
+    with cluster_client() as api, experiment_lease(api, namespace, route_policy) as waiting:
         if not _take_back(ApiExperiment(api, namespace), route_policy, waiting):
             _say(f"RoutePolicy {route_policy}: nothing was left to give back")
 
@@ -66,7 +66,7 @@ def run_on(api: client.ApiClient, options: ClusterOptions, *, as_json: bool = Fa
     cluster = ApiExperiment(api, options.namespace)
     plan_cluster(options, cluster.resources())  # refused before anything is changed
     _refuse_without_runner(cluster)
-    with alone(api, options.namespace, options.route_policy) as waiting:
+    with experiment_lease(api, options.namespace, options.route_policy) as waiting:
         _take_back(cluster, options.route_policy, waiting)
         seen = cluster.resources()
         suite = plan_cluster(options, seen)
@@ -82,7 +82,7 @@ def run_on(api: client.ApiClient, options: ClusterOptions, *, as_json: bool = Fa
 
 
 @contextmanager
-def alone(api: client.ApiClient, namespace: str, route_policy: str) -> Iterator[Waiting]:
+def experiment_lease(api: client.ApiClient, namespace: str, route_policy: str) -> Iterator[Waiting]:
     """Hold the Lease of experiments on ``route_policy`` until the block ends; ExperimentError where another
     run has it.
     """
@@ -128,14 +128,14 @@ def _refuse_without_runner(cluster: ExperimentCluster) -> None:
         seen = "none" if age_s is None else f"one that was last seen {age_s:.0f} s ago"
         step = "apply the component k8s/manifests/components/drills, and look at its Deployment"
         expected = f"a drill runner in namespace {cluster.namespace}"
-        raise refused(COMMAND, "--namespace", expected, seen, step)
+        raise option_refusal(COMMAND, "--namespace", expected, seen, step)
 
 
 def _refuse_in_alarm(policy: Manifest) -> None:
     """An experiment begins by taking every slice home, which is no place for users in an incident."""
     if told := in_alarm(policy):
         step = "look at the incident first; run again when Degraded is False"
-        raise refused(COMMAND, "--route-policy", "a pool that keeps its contract", told, step)
+        raise option_refusal(COMMAND, "--route-policy", "a pool that keeps its contract", told, step)
 
 
 def _run_all(
@@ -149,7 +149,7 @@ def _run_all(
     _say(f"this will take about {minutes:.0f} minutes, one episode after the other")
     policy = BorrowedPolicy(cluster, options.route_policy)
     try:
-        with told("running", len(suite.episodes)) as progress:
+        with show_progress("running", len(suite.episodes)) as progress:
             course = DrillCourse(cluster, options.route_policy, waiting, progress.update)
             run = _runner(ExperimentPool(cluster, policy, suite, waiting), course, suite)
             return run_episodes(

@@ -30,7 +30,15 @@ from scripts.drill.documents import check_live, find_drill
 from scripts.drill.healer import meta_fields, shipped_artefact
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.suite import group_of
-from scripts.e5_drills.plan import HOLD_S, DrillEpisode, DrillSuite, Entry, configurations_of, held, refused
+from scripts.e5_drills.plan import (
+    HOLD_S,
+    DrillEpisode,
+    DrillSuite,
+    Entry,
+    configurations_of,
+    hold_faults,
+    option_refusal,
+)
 
 COMMAND = "selvage e5 --target kubernetes"
 #: What runs where nobody says otherwise, beside the policy that the RoutePolicy itself names.
@@ -109,7 +117,7 @@ def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
     entries = tuple(_entry(name, documents, options.hold_s) for name in dict.fromkeys(options.drills))
     if not entries:
         step = "e.g. --drills silent.yaml,crash.yaml"
-        raise _refused("--drills", f"FaultDrills of pool {documents.pool.metadata.name}", "none", step)
+        raise _refusal("--drills", f"FaultDrills of pool {documents.pool.metadata.name}", "none", step)
     return ClusterSuite(
         target="kubernetes",
         entries=entries,
@@ -144,7 +152,7 @@ def _refuse_own_place(meta: str) -> None:
     if meta and not (meta.startswith((PACKAGE_PREFIX, OCI_PREFIX)) or Path(meta).is_absolute()):
         expected = "a package: or oci:// URI, or the whole path of a file that the operator has too"
         step = "push it to a registry, or mount it into the operator"
-        raise _refused("--meta", expected, meta, step)
+        raise _refusal("--meta", expected, meta, step)
 
 
 def _documents(options: ClusterOptions, seen: Resources) -> tuple[Documents, Manifest]:
@@ -153,11 +161,11 @@ def _documents(options: ClusterOptions, seen: Resources) -> tuple[Documents, Man
     if name not in seen.policies:
         known = ", ".join(sorted(seen.policies)) or "none"
         expected = f"a RoutePolicy of namespace {options.namespace}"
-        raise _refused(path, expected, name or "none", f"there are: {known}")
+        raise _refusal(path, expected, name or "none", f"there are: {known}")
     verdict = judge_policy(name, seen, options.namespace)
     if verdict.documents is None:
         bad = verdict.accepted if verdict.accepted.status != "True" else verdict.resolved
-        raise _refused(path, "a sound RoutePolicy", _told(bad), "correct it and run again")
+        raise _refusal(path, "a sound RoutePolicy", _condition_text(bad), "correct it and run again")
     return verdict.documents, seen.policies[name]
 
 
@@ -169,32 +177,32 @@ def _check_spec(options: ClusterOptions, seen: Resources, policy: str, spec: dic
     verdict = judge_policy(name, there, options.namespace)
     for one in (verdict.accepted, verdict.resolved):
         if one.status != "True":
-            raise _refused("--policies", _DRIVES, f"{policy}: {_told(one)}", "leave it out")
+            raise _refusal("--policies", _DRIVES, f"{policy}: {_condition_text(one)}", "leave it out")
     assert verdict.documents is not None
     try:
         controller_setup(verdict.documents, USUAL_RATES)
     except (DocumentError, ValueError) as error:
         step = "leave it out, or give the RoutePolicy what it needs"
-        raise _refused("--policies", _DRIVES, f"{policy}: {error}", step) from None
+        raise _refusal("--policies", _DRIVES, f"{policy}: {error}", step) from None
 
 
 def _entry(named: str, documents: Documents, hold_s: float) -> Entry:
     """The drill called ``named``, with its faults in force for ``hold_s``."""
     file = find_drill(named)
-    drill = held(load_as(FaultDrill, file), hold_s)
+    drill = hold_faults(load_as(FaultDrill, file), hold_s)
     spec, pool = drill.spec, documents.pool
     if spec.pool != pool.metadata.name:
         expected = f"drills of pool {pool.metadata.name}, which the RoutePolicy routes"
         step = "write spec.pool and the targets for this pool"
-        raise _refused("--drills", expected, f"{named}: pool {spec.pool}", step)
+        raise _refusal("--drills", expected, f"{named}: pool {spec.pool}", step)
     if not spec.abort_when:
         step = "state one under abort_when"
-        raise _refused("--drills", "drills with a guard that ends them", f"{named}: none", step)
+        raise _refusal("--drills", "drills with a guard that ends them", f"{named}: none", step)
     plan = plan_drill(drill, str(file), pool.spec.model_copy(update={"kernels": serving(pool)}))
     try:
         check_live(plan)
     except CallRefusedError as error:
-        raise _refused("--drills", "faults of live servers", f"{named}: {error}", "leave it out") from None
+        raise _refusal("--drills", "faults of live servers", f"{named}: {error}", "leave it out") from None
     return Entry(
         name=drill.metadata.name,
         group=group_of(spec.faults),
@@ -214,9 +222,9 @@ def _with(documents: Documents, spec: dict[str, Any]) -> Documents:
     )
 
 
-def _told(found: ResourceCondition) -> str:
+def _condition_text(found: ResourceCondition) -> str:
     return f"{found.reason}: {found.message}"
 
 
-def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return refused(COMMAND, path, expected, actual, next_step)
+def _refusal(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return option_refusal(COMMAND, path, expected, actual, next_step)

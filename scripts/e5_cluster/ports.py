@@ -47,7 +47,7 @@ class ExperimentCluster(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How long others are waited for. still_ours: raises ExperimentError where nobody may go on."""
+    """How long others are waited for. still_ours: raises ExperimentError where the run may not go on."""
 
     still_ours: Callable[[], None]
     poll_s: float = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from contracts.compiled.contract import FleetLayout
 from contracts.documents import FaultDrill, KernelContract, KernelPool
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from faults.drill.plan import DrillPlan
 from policies.certify.admission import TRAINED
 from policies.kinds import POLICIES
@@ -79,7 +79,7 @@ class DrillSuite:
         return episodes * sum(each_s) / len(each_s)
 
 
-def held(drill: FaultDrill, hold_s: float) -> FaultDrill:
+def hold_faults(drill: FaultDrill, hold_s: float) -> FaultDrill:
     """``drill`` with every fault in force for ``hold_s`` from the last onset on."""
     spec = drill.spec
     faults = tuple(one.model_copy(update={"duration_s": None}) for one in spec.faults)
@@ -104,10 +104,10 @@ def _configuration(text: str, command: str, meta: str, artefacts: bool) -> Confi
     if not plain and not (own and set(parse_spec(found.spec)[1]) == {"artefact"} and "@" not in text):
         expected = f"a policy by its name, without settings; not {INFORMED}, whom nobody tells of live faults"
         step = f"e.g. --policies {BASELINE_CONFIGURATION},sequential"
-        raise refused(command, "--policies", expected, text, step)
+        raise option_refusal(command, "--policies", expected, text, step)
     return found
 
 
-def refused(command: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+def option_refusal(command: str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
     """An error about an option of ``command``."""
-    return DocumentError([Problem(command, 0, path, expected, actual, next_step)])
+    return refusal(command, expected, actual, next_step, path=path)

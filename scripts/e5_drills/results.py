@@ -14,7 +14,7 @@ from contracts.scoring.measures import EpisodeMeasures, measures_of, measures_pl
 from contracts.scoring.timeline import Timeline, timeline_of, timeline_plain
 from scripts.e5.configurations import configuration_key
 from scripts.e5_drills.plan import DrillEpisode
-from scripts.kept import KeptResults
+from scripts.partial_results import KeptResults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,7 +126,7 @@ def _header(suite: DrillSuite, results: Sequence[EpisodeResult], told: HeaderFac
         "git_sha": git_sha(),
         "versions": machine_facts(),
         "scenarios": [_facts(entry) for entry in suite.entries],
-        "episodes": [_told(one) for one in results],
+        "episodes": [_episode_json(one) for one in results],
         **told.facts,
     }
 
@@ -141,7 +141,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _told(result: EpisodeResult) -> dict[str, Any]:
+def _episode_json(result: EpisodeResult) -> dict[str, Any]:
     """One episode as drills judge it."""
     return {
         "name": result.episode.name,

@@ -12,7 +12,7 @@ from contracts.loading.files import json_text, plain
 from contracts.scoring.timeline import timeline, unknown_health
 from faults.drill.outcome import DrillVerdict
 from live.control.journal import CONTROL
-from live.drill.between import come_to_rest, keep_decisions
+from live.drill.between import await_clean_fleet, keep_decisions
 from live.fleet.control import require_up
 from live.fleet.state import FleetFolder
 from scripts.drill.inputs import NOBODY, input_hashes
@@ -38,7 +38,7 @@ class EpisodeFleet:
         told: list[str] = []
         drill, own = self._drills[episode.entry.name], episode.configuration
         inputs = input_hashes(drill.read, own.spec, own.meta)
-        come_to_rest(self._folder, drill.fleet, told.append)
+        await_clean_fleet(self._folder, drill.fleet, told.append)
         keep_decisions(self._folder.path / CONTROL, self._out / "episodes" / "before")
         try:
             done = run_on(drill, self._folder, driver_of(episode), told.append)
@@ -62,7 +62,7 @@ class EpisodeFleet:
 
 
 def driver_of(episode: DrillEpisode) -> DrilledPolicy:
-    """Who heals in ``episode``; without a controller nobody."""
+    """The controller that heals in ``episode``, if any."""
     own = episode.configuration
     healer = NOBODY if own.name == BASELINE_CONFIGURATION else own.spec
     return DrilledPolicy(policy=healer, seed=episode.seed, name=own.name, meta=own.meta)

@@ -15,7 +15,7 @@ from scripts.e5_drills.summary import HeaderFacts, show, summary
 from scripts.e5_local.episodes import EpisodeFleet, driver_of
 from scripts.e5_local.plan import LocalOptions, LocalSuite, plan_local
 from scripts.output import ready_folder
-from scripts.progress import told
+from scripts.progress import show_progress
 from scripts.provenance import cores, cpu_model, sources_sha256
 from scripts.setup.warm import warm
 
@@ -27,7 +27,7 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
     (``refuse_unfit``); LiveError and DrillError where the fleet does not take part. What was finished until
     then is kept, and the same command goes on from it.
     """
-    suite = who_fits(plan_local(options), options)
+    suite = drop_unfit_policies(plan_local(options), options)
     kept = KeptEpisodes(options.out, sources_sha256("live"), cpu_model(), cores())
     todo = [one for one in suite.episodes if kept.load(one) is None]
     refuse_unfit([suite.drills[one.entry.name] for one in todo], options.folder, map(driver_of, todo))
@@ -37,7 +37,7 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
         f"this will take about {suite.expected_s(len(todo)) / 60.0:.0f} minutes, one episode after the other"
     )
     if todo:
-        with told("compiling", len(todo)) as progress:
+        with show_progress("compiling", len(todo)) as progress:
             warm(lambda done, known: progress.update(f"compiling {done} of {known}"))
     results = _run_all(suite, options, kept, todo)
     content, page = summary(suite, results, HeaderFacts(command=options.command))
@@ -46,7 +46,7 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
     show(content, suite, as_json=as_json)
 
 
-def who_fits(suite: LocalSuite, options: LocalOptions) -> LocalSuite:
+def drop_unfit_policies(suite: LocalSuite, options: LocalOptions) -> LocalSuite:
     """``suite`` without the policies that nobody asked for by name and that cannot drive this fleet: a policy
     that was certified for other fleets would be a fallback's result under its name. Who is left out is said.
     """
@@ -69,7 +69,7 @@ def _run_all(
         if todo:
             drill = suite.drills[suite.entries[0].name]
             stack.enter_context(drilled_fleet(drill.fleet, options.folder, _say))
-        progress = stack.enter_context(told("running", len(suite.episodes)))
+        progress = stack.enter_context(show_progress("running", len(suite.episodes)))
         fleet = EpisodeFleet(options.folder, options.out, suite.drills)
         return run_episodes(
             suite.episodes,

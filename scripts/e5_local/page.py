@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from scripts.output import fill, table
 
 PAGE, MARK = "e5.md", "e5-live"
@@ -44,18 +44,18 @@ def live_table(found: dict[str, Any], file: str) -> list[str]:
     target = header.get("target") if isinstance(header, dict) else None
     if target != "local":
         hint = "give the e5.json of `selvage e5 --target local`"
-        raise DocumentError([Problem(file, 0, "header.target", "local", str(target), hint)])
+        raise refusal(file, "local", str(target), hint, path="header.target")
     try:
         rows = list(_rows(found))
         machine = header["versions"]
-        told = (
+        message = (
             f"`{header['command']}` on {machine['machine_cores']} cores ({machine['machine_cpu']}), "
             f"{', '.join(header['served_by']) or 'servers that say no version'}:"
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         hint = "write it again with this version"
-        raise DocumentError([Problem(file, 0, "", "the content of e5.json", repr(error), hint)]) from None
-    return [told, "", *table(HEAD, rows, numbers=True)]
+        raise refusal(file, "the content of e5.json", repr(error), hint) from None
+    return [message, "", *table(HEAD, rows, numbers=True)]
 
 
 def _rows(found: dict[str, Any]) -> Iterator[list[str]]:
@@ -92,7 +92,7 @@ def main(
         found = json.loads(run.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         hint = "give the e5.json of `selvage e5 --target local`"
-        raise DocumentError([Problem(str(run), 0, "", "a JSON file", str(error), hint)]) from None
+        raise refusal(run, "a JSON file", str(error), hint) from None
     fill(folder / PAGE, {MARK: live_table(found, str(run))})
 
 

@@ -17,7 +17,7 @@ from scripts.drill.healer import on_servers
 from scripts.drill.local import LocalDrill, local_drill
 from scripts.e5.configurations import Configuration
 from scripts.e5.suite import group_of
-from scripts.e5_drills.plan import HOLD_S, DrillSuite, Entry, configurations_of, held, refused
+from scripts.e5_drills.plan import HOLD_S, DrillSuite, Entry, configurations_of, hold_faults, option_refusal
 
 #: Short names of the suite's drills; the one without a fault is ``WITHOUT_FAULT``.
 DRILLS = {"silent": "three-bits", "crash": "crash", "hang": "hang", "slow": "slow"}
@@ -59,9 +59,9 @@ def plan_local(options: LocalOptions) -> LocalSuite:
     entries = tuple(_entry(name, drill) for name, drill in found.items())
     pools = {drill.fleet.pool: name for name, drill in found.items()}
     if len(pools) > 1:
-        told = ", ".join(f"{pool} of {name}" for pool, name in pools.items())
+        message = ", ".join(f"{pool} of {name}" for pool, name in pools.items())
         expected = "drills of one pool, as one fleet runs them all"
-        raise refused(COMMAND, "--drills", expected, told, "run each by itself")
+        raise option_refusal(COMMAND, "--drills", expected, message, "run each by itself")
     fleet = next(iter(found.values())).fleet
     return LocalSuite(
         target="local",
@@ -76,7 +76,7 @@ def plan_local(options: LocalOptions) -> LocalSuite:
 
 
 def _configurations(options: LocalOptions, slices: int) -> tuple[Configuration, ...]:
-    """Who runs, by the names that were asked for, as each drives a fleet of so many slices."""
+    """The policies that run, by the names asked for, each for a fleet of so many slices."""
     names = options.policies or CONFIGURATIONS
     found = configurations_of(names, COMMAND, options.meta, artefacts=True)
     return tuple(replace(one, spec=on_servers(one.spec, slices)) for one in found)
@@ -103,7 +103,7 @@ def _entry(name: str, drill: LocalDrill) -> Entry:
 
 def _held(read: ReadDrill, hold_s: float, *, calm: bool) -> ReadDrill:
     """``read`` with every fault in force for ``hold_s`` from the last onset on, and nothing that ends it."""
-    drill = held(read.drill, hold_s)
+    drill = hold_faults(read.drill, hold_s)
     drill = drill.model_copy(update={"spec": drill.spec.model_copy(update={"abort_when": ()})})
     plan = plan_drill(drill, str(read.file), read.pool.spec)
     if calm:
@@ -112,7 +112,7 @@ def _held(read: ReadDrill, hold_s: float, *, calm: bool) -> ReadDrill:
 
 
 def _calm(read: ReadDrill) -> ReadDrill:
-    """The load of ``read`` without its faults: whoever moves anything there, moves it for nothing."""
+    """The load of ``read`` without its faults: every move there is a false one."""
     meta = read.drill.metadata.model_copy(update={"name": WITHOUT_FAULT})
     own = {"description": "Nothing happens.", "expect": Expectations(false_switches_at_most=0)}
     spec = read.drill.spec.model_copy(update=own)

@@ -16,7 +16,7 @@ from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
 from contracts.documents.profile import ServingPath
 from contracts.units import s_from_ms
-from scripts.bisection import highest
+from scripts.bisection import bisect_highest
 from scripts.parity.recording import FIRST, GAP, WHOLE, MeasuredCapacity, ParityRecording, RequestObjectives
 from scripts.parity.replaying import RequestLoad, drawn, replay
 
@@ -46,7 +46,7 @@ def live_capacity(
         kept.append(kept_ratio(send(rate_rps), objectives))
         return kept[-1] >= objectives.kept_ratio
 
-    found = highest(good, guess_rps, LIVE_TOLERANCE)
+    found = bisect_highest(good, guess_rps, LIVE_TOLERANCE)
     return MeasuredCapacity(
         objectives=objectives, seconds=seconds, tried_rps=tuple(tried), kept=tuple(kept), carried_rps=found
     )
@@ -62,7 +62,7 @@ def simulated_capacity(
         return kept_ratio(np.concatenate(runs), objectives) >= objectives.kept_ratio
 
     guess = model_capacity(recording, serving, objectives)
-    return highest(good, max(guess, 0.5), SIMULATED_TOLERANCE)
+    return bisect_highest(good, max(guess, 0.5), SIMULATED_TOLERANCE)
 
 
 def model_capacity(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from scripts.output import table
@@ -59,7 +59,7 @@ def judged_runs(folders: Sequence[Path]) -> dict[tuple[str, str], list[dict[str,
     for folder in folders:
         files = sorted(folder.rglob(NAME))
         if not files:
-            raise _refused(folder, f"a folder with {NAME}", "none", "run `selvage drill run --out` first")
+            raise refusal(folder, f"a folder with {NAME}", "none", "run `selvage drill run --out` first")
         for file in files:
             content = _read(file)
             if content["verdict"] in _JUDGED:
@@ -109,7 +109,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         content = json_of(read_regular(file, TEXT_BYTES))
     except (ValueError, RecursionError) as error:
-        raise _refused(file, "JSON", str(error), "run the drill again") from None
+        raise refusal(file, "JSON", str(error), "run the drill again") from None
     wanted = {"drill": str, "target": str, "verdict": str, "measures": dict}
     missing = [
         name
@@ -117,16 +117,10 @@ def _read(file: Path) -> dict[str, Any]:
         if not isinstance(content, dict) or not isinstance(content.get(name), kind)
     ]
     if missing:
-        raise _refused(
-            file, f"{', '.join(wanted)}", f"no {missing[0]}", "give folders of `selvage drill run`"
-        )
+        raise refusal(file, f"{', '.join(wanted)}", f"no {missing[0]}", "give folders of `selvage drill run`")
     found: dict[str, Any] = content
     return found
 
 
 def _shown(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else ""
-
-
-def _refused(place: Path, expected: str, actual: str, step: str) -> DocumentError:
-    return DocumentError([Problem(str(place), 0, "", expected, actual, step)])

@@ -27,7 +27,7 @@ import typer
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import json_text, plain
 from faults.drill.plan import TICK_S
 from scripts.output import table, write_json
@@ -88,11 +88,9 @@ def equivalence(folders: Sequence[Path], margin: float) -> Equivalence:
     stuck = {drill: {world for one, world in never if one == drill} for drill in both}
     found = tuple(_drill(name, times) for name in sorted(both) if not stuck[name])
     if len(found) < 2:
-        told = f"{len(found)} of {len(both)} drills that ran in both worlds"
+        message = f"{len(found)} of {len(both)} drills that ran in both worlds"
         hint = "run more drills: selvage drill run NAME --target sim|local --out FOLDER"
-        raise DocumentError(
-            [Problem(str(folders[0]), 0, "", "two drills with a recovery in both worlds", told, hint)]
-        )
+        raise refusal(folders[0], "two drills with a recovery in both worlds", message, hint)
     return _judged(
         found,
         margin,
@@ -207,7 +205,12 @@ def lines_of(found: Equivalence) -> list[str]:
 
 def main(
     folders: Annotated[list[Path], typer.Argument(help="Folders with drill.json files of both worlds.")],
-    margin: Annotated[float, typer.Option(min=0.01, max=10.0, help="Of the ratio: 0.2 is a fifth.")] = 0.2,
+    margin: Annotated[
+        float,
+        typer.Option(
+            min=0.01, max=10.0, help="Largest difference that counts as equal, as a share: 0.2 is a fifth."
+        ),
+    ] = 0.2,
     out: Annotated[Path | None, typer.Option(help="File for the JSON object.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

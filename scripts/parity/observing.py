@@ -55,19 +55,19 @@ def measured(session: Session, say: Say) -> tuple[StepTime, ServingPath | None]:
 def observed(asked: Observed, say: Say) -> list[RecordedRun]:
     """Every rate ``runs`` times, alternating, after a few seconds to warm up."""
     warm = drawn(max(asked.rates_rps), min(5.0, asked.seconds), asked.seed, asked.lengths)
-    sent(asked, warm, 0)
+    send_load(asked, warm, 0)
     found: list[RecordedRun] = []
     for number in range(asked.runs):
         for rate in asked.rates_rps:
             load = drawn(rate, asked.seconds, asked.seed, asked.lengths)
             say(f"{len(load.at_s)} requests at {rate:g}/s, run {number + 1} of {asked.runs}")
             before = cpu_ticks()
-            times = sent(asked, load, 1 + len(found))
+            times = send_load(asked, load, 1 + len(found))
             found.append(_run(asked, rate, load, times, busy_between(before, cpu_ticks())))
     return found
 
 
-def sent(asked: Observed, load: RequestLoad, number: int) -> NDArray[np.float64]:
+def send_load(asked: Observed, load: RequestLoad, number: int) -> NDArray[np.float64]:
     """Times [n, 3] in ms of ``load`` as it was sent; run ``number`` has prompts of its own."""
     pairs = zip(load.prompt_tokens.tolist(), load.answer_tokens.tolist(), strict=True)
     plan = LoadPlan(

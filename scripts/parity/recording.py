@@ -16,8 +16,8 @@ from pydantic import Field, ValidationError
 from contracts.documents.envelope import NonNegative, Positive, PositiveCount, Strict
 from contracts.documents.pool import EngineLimits
 from contracts.documents.profile import ServingPath, StepTime, Version, Words
-from contracts.errors import DocumentError, Problem
-from contracts.loading.untrusted import refuse_crowded
+from contracts.errors import DocumentError, refusal
+from contracts.loading.untrusted import refuse_too_many_values
 from contracts.regular_files import TEXT_BYTES, read_regular
 
 #: Columns of a run's times.
@@ -106,27 +106,27 @@ def load_recording(path: Path, calibrate_rps: float | None = None) -> ParityReco
     """
     text = read_regular(path, TEXT_BYTES)
     try:
-        refuse_crowded(text)
+        refuse_too_many_values(text)
         recording = ParityRecording.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise _refused(path, place, first["msg"], repr(first["input"])[:80]) from None
+        raise _refusal(path, place, first["msg"], repr(first["input"])[:80]) from None
     except ValueError as error:
-        raise _refused(path, "", "a recording of `selvage parity`", str(error)) from None
+        raise _refusal(path, "", "a recording of `selvage parity`", str(error)) from None
     if calibrate_rps is not None:
         recording = recording.model_copy(update={"calibrate_rps": calibrate_rps})
     for number, run in enumerate(recording.runs):
         sizes = {len(run.at_s), len(run.prompt_tokens), len(run.answer_tokens), len(run.times_ms)}
         if len(sizes) > 1 or (np.diff(run.at_s) < 0.0).any():
-            told = f"{sorted(sizes)} entries" if len(sizes) > 1 else "arrivals that go back"
-            raise _refused(path, f"runs.{number}", "columns of one length in order of arrival", told)
+            message = f"{sorted(sizes)} entries" if len(sizes) > 1 else "arrivals that go back"
+            raise _refusal(path, f"runs.{number}", "columns of one length in order of arrival", message)
     if not recording.at(recording.calibrate_rps):
-        told = ", ".join(f"{rate:g}" for rate in recording.rates_rps)
-        raise _refused(path, "calibrate_rps", "the rate of one of the runs", told)
+        message = ", ".join(f"{rate:g}" for rate in recording.rates_rps)
+        raise _refusal(path, "calibrate_rps", "the rate of one of the runs", message)
     return recording
 
 
-def _refused(path: Path, place: str, expected: str, actual: str) -> DocumentError:
+def _refusal(path: Path, place: str, expected: str, actual: str) -> DocumentError:
     step = "give the recording.json that `selvage parity --out` wrote"
-    return DocumentError([Problem(str(path), 0, place, expected, actual, step)])
+    return refusal(path, expected, actual, step, path=place)

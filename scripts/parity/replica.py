@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from contracts.documents.pool import EngineLimits
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from live.errors import LiveError
 from live.fleet.background import running_fleet
 from live.fleet.plan import ServerOptions, has_amx, load_pool, plan_fleet
@@ -112,10 +112,8 @@ def pinned(cores: tuple[int, ...]) -> Iterator[None]:
     """Keep the calling process, and what it starts meanwhile, on ``cores`` alone; none: as it is."""
     before = os.sched_getaffinity(0)
     if not set(cores) <= before:
-        told = ",".join(map(str, sorted(before)))
-        raise DocumentError(
-            [Problem("--cores", 0, "", f"some of {told}", ",".join(map(str, cores)), "name others")]
-        )
+        message = ",".join(map(str, sorted(before)))
+        raise refusal("--cores", f"some of {message}", ",".join(map(str, cores)), "name others")
     if cores:
         os.sched_setaffinity(0, cores)
     try:

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.queues import SimpleQueue
 
-from contracts.jit import FUNCTIONS, is_all_compiled, note_all_compiled, told_of_compiling
+from contracts.jit import FUNCTIONS, is_all_compiled, note_all_compiled, report_compilations
 from policies import warm as ours
 from scripts.guard import die_with, ended_on_error
 from scripts.provenance import cores
@@ -57,7 +57,7 @@ def warm(tell: Tell | None = None) -> list[str]:
 
     if cores() > 1 and not is_all_compiled():
         _compile_in_two(count)
-    with told_of_compiling(count):
+    with report_compilations(count):
         for compile_one in WARMED:
             compile_one()
     note_all_compiled()
@@ -92,7 +92,7 @@ def _listen(names: SimpleQueue[str], parent: int) -> None:
 
 
 def _call(functions: tuple[Warm, ...]) -> None:
-    with told_of_compiling(_NAMED[0].put):
+    with report_compilations(_NAMED[0].put):
         for compile_one in functions:
             compile_one()
 

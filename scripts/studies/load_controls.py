@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.shipped import STRESS_SUITE
 from contracts.loading.uris import resolve_uri
 from contracts.scoring.intervals import poisson_rate
@@ -73,9 +73,7 @@ def _world(entries: dict[str, SuiteEntry], load: str) -> CompiledScenario:
     entry = entries.get(f"load-{load}")
     if entry is None:
         known = ",".join(name.removeprefix("load-") for name in entries if name.startswith("load-"))
-        raise DocumentError(
-            [Problem("selvage bench controls", 0, "--load", known, load, "choose from these")]
-        )
+        raise refusal("selvage bench controls", known, load, "choose from these", path="--load")
     document = entry.scenario()
     spec = document.spec.model_copy(update={"horizon_s": HORIZON_S})
     return compile_scenario(document.model_copy(update={"spec": spec}), entry.file)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from contracts.documents.artifact import Certificate, CertifiedClause, PolicyArtifact
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.loader import load_as
 from contracts.loading.shipped import LIVE_ARTEFACT, SHIPPED_ARTEFACT
 from contracts.loading.uris import resolve_uri
@@ -73,19 +73,19 @@ def refuse_other_worlds(found: Certificate, meta_file: Path, file: Path) -> None
     plan = plan_certification(asked)
     if found.inputs_sha256 is not None and found.inputs_sha256 != (now := inputs_sha256(plan)):
         hint = "certify again: a pool, a trace or a plug-in is another one"
-        raise _refused(file, "inputs_sha256", f"{now}, of its suites", found.inputs_sha256, hint)
+        raise _refusal(file, "inputs_sha256", f"{now}, of its suites", found.inputs_sha256, hint)
     drawn = {one.name: (one.low, one.high) for one in covers(plan)}
     for one in found.covers or ():
         low, high = drawn.get(one.name, (math.nan, math.nan))
         if not (_same(low, one.low) and _same(high, one.high)):
-            told = f"{low:g} to {high:g}, as its suites draw it"
+            message = f"{low:g} to {high:g}, as its suites draw it"
             hint = "certify again; a certificate is not edited"
-            raise _refused(file, f"covers.{one.name}", told, f"{one.low:g} to {one.high:g}", hint)
+            raise _refusal(file, f"covers.{one.name}", message, f"{one.low:g} to {one.high:g}", hint)
 
 
 def _same(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=1e-15)
 
 
-def _refused(file: Path, path: str, expected: str, actual: str, hint: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, f"certificate.{path}", expected, actual, hint)])
+def _refusal(file: Path, path: str, expected: str, actual: str, hint: str) -> DocumentError:
+    return refusal(file, expected, actual, hint, path=f"certificate.{path}")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.compiled.meta import CompiledMeta, compile_meta
 from contracts.documents import MetaContract, Suite
 from contracts.documents.artifact import Certificate, CertifiedRange
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.shipped import SHIPPED_META
@@ -31,7 +31,7 @@ from policies.certify.coverage import fleet_facts, ranges
 from policies.certify.evidence import evidence_text, text_sha256
 from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
-from scripts.kept import KeptResults, world_facts
+from scripts.partial_results import KeptResults, world_facts
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
 from scripts.train.certify_parts import CertificationPart, Still, make, run_parts
@@ -88,7 +88,7 @@ def plan_certification(request: CertificationRequest) -> CertificationPlan:
     document = load_as(MetaContract, file)
     asked = document.spec.certification
     if asked is None:
-        raise _refused(str(file), "spec.certification", "the suites to judge on", "nothing")
+        raise _refusal(str(file), "spec.certification", "the suites to judge on", "nothing")
     seeds = request.seeds or document.spec.suite_seeds
     days = asked.quiet_slice_days if request.quiet_days is None else request.quiet_days
     quiet, quiet_file = load_suite(resolve_uri(asked.quiet, file))
@@ -106,16 +106,16 @@ def plan_certification(request: CertificationRequest) -> CertificationPlan:
         pinned = getattr(asked, name)
         if pinned is not None and now != pinned:
             hint = "pin what it is now in the meta-contract, and certify every policy again"
-            raise _refused(str(file), f"spec.certification.{name}", now, pinned, hint)
+            raise _refusal(str(file), f"spec.certification.{name}", now, pinned, hint)
     return plan
 
 
 def _check(plan: CertificationPlan) -> None:
-    """DocumentError for a policy that nobody knows, before anything runs."""
+    """DocumentError for an unknown policy, before anything runs."""
     try:
         make(plan.request.spec, compiled(plan.incidents.entries[0]), plan.meta)
     except ValueError as error:
-        raise _refused("selvage policy certify", "POLICY", "a policy", str(error)) from None
+        raise _refusal("selvage policy certify", "POLICY", "a policy", str(error)) from None
 
 
 def _course(file: Path, seeds: int) -> Course:
@@ -167,7 +167,7 @@ def _decisions_ms(plan: CertificationPlan) -> NDArray[np.float64]:
 
 
 def _parts(plan: CertificationPlan) -> list[CertificationPart]:
-    """The longest first, so that several processes end together; nobody moves on the incidents alone."""
+    """The longest first, so that processes end together; the fleet without moves runs incidents alone."""
     courses = {"incidents": plan.incidents, "quiet": plan.quiet}
     asked = [("quiet", plan.request.spec), ("incidents", plan.request.spec), ("incidents", "")]
     return [
@@ -183,7 +183,7 @@ def _batches(seeds: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _place(plan: CertificationPlan) -> Callable[[EpisodeEvidence], tuple[int, int]]:
-    """Order of the suites, whoever finished first."""
+    """Order of the suites, in whatever order parts finished."""
     entries = [*plan.incidents.entries, *plan.quiet.entries]
     order = {entry.name: place for place, entry in enumerate(entries)}
     return lambda episode: (order[episode.scenario], episode.seed)
@@ -240,7 +240,7 @@ def covers(plan: CertificationPlan) -> tuple[CertifiedRange, ...]:
     return ranges([fleet_facts(world.setup, declared_load_ratio(world)) for world in _worlds(plan)])
 
 
-def _refused(
+def _refusal(
     file: str, path: str, expected: str, actual: str, hint: str = "e.g. selvage policy certify sequential"
 ) -> DocumentError:
-    return DocumentError([Problem(file, 0, path, expected, actual, hint)])
+    return refusal(file, expected, actual, hint, path=path)

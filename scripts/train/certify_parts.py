@@ -24,12 +24,12 @@ from controller.options import ControllerSetup
 from policies.certify.certificate import EpisodeEvidence, ServiceShares
 from policies.certify.evidence import EPISODES, SHARES
 from policies.registry import configuration_sha256, make_configuration
-from policies.supervised import under
+from policies.supervised import supervised_setup
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.run.jobs import compiled
 from scripts.e5.suite import SuiteEntry
-from scripts.kept import KeptResults, world_facts
-from scripts.workers import Workers, opened
+from scripts.partial_results import KeptResults, world_facts
+from scripts.workers import Workers, open_workers
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
@@ -39,7 +39,7 @@ Still = dict[tuple[str, int], ServiceShares]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationPart:
-    """One scenario with some seeds. spec: "" for the fleet in which nobody moves."""
+    """One scenario with some seeds. spec: "" for the fleet without moves."""
 
     suite: str  # "incidents" or "quiet"
     entry: SuiteEntry
@@ -55,7 +55,7 @@ class CertificationPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
-    """What a part leaves: evidence of the policy, or what a fleet served that nobody moved."""
+    """What a part leaves: evidence of the policy, or what the fleet without moves served."""
 
     part: CertificationPart
     episodes: tuple[EpisodeEvidence, ...]
@@ -64,7 +64,7 @@ class PartResult:
 
 def make(spec: str, world: CompiledScenario, meta: CompiledMeta) -> ControllerSetup:
     """The configuration ``spec`` for ``world``, watched and never demoted; ValueError for an unknown one."""
-    return under(meta, make_configuration(spec, world.setup), watch_only=True)
+    return supervised_setup(meta, make_configuration(spec, world.setup), watch_only=True)
 
 
 def run_part(part: CertificationPart) -> PartResult:
@@ -98,7 +98,7 @@ def run_parts(
             todo.append((part, key))
         else:
             yield found
-    with opened(workers) as run:
+    with open_workers(workers) as run:
         for place, result in run(run_part, [part for part, _ in todo]):
             kept.save(todo[place][1], _plain(result))
             yield result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from contracts.documents import FileRef, Scenario
 from contracts.documents.artifact import ComparedBaseline, RecurrentState, Training, TrainingRun
 from contracts.documents.profile import Version
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.untrusted import MALFORMED, arrays_of, json_of
@@ -33,11 +33,11 @@ def write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) ->
     file = resolve_uri(recipe, "selvage policy export")
     document = load_recipe(file)
     if document_sha256(document) != training["recipe_sha256"]:
-        raise _refused(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
+        raise _refusal(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
     runs = {row["seed"]: row for row in training["runs"]}
     shipped = max(runs, key=lambda key: runs[key]["score"]) if seed is None else seed
     if shipped not in runs:
-        raise _refused(run, f"one of the seeds {sorted(runs)}", str(shipped))
+        raise _refusal(run, f"one of the seeds {sorted(runs)}", str(shipped))
     content, recurrent = _network(seed_folder(run, shipped), document.spec, str(file))
     return write_artefact(
         out,
@@ -60,13 +60,13 @@ def write_for_fleet(manifest: str, scenario: str, out: Path, name: str) -> Path:
     artefact = load_artefact(manifest, allow_uncertified=True)
     spec = artefact.manifest.spec
     if spec.configuration is not None:
-        raise _refused(artefact.file, "a network of `selvage train`", f"one of `{spec.configuration}`")
+        raise _refusal(artefact.file, "a network of `selvage train`", f"one of `{spec.configuration}`")
     file = resolve_uri(scenario, "selvage policy export --scenario")
     layout = compile_scenario(load_as(Scenario, file), str(file)).layout
     kernels, slices = len(layout.kernels), len(layout.slices)
     content = resized(artefact.content, kernels, slices, spec.onnx.uri)
-    told = f"The weights of {artefact.manifest.metadata.name} ({spec.onnx.sha256}) for {slices} slices"
-    return write_artefact(out, name, content, f"{told}. {spec.description}", spec.training)
+    message = f"The weights of {artefact.manifest.metadata.name} ({spec.onnx.sha256}) for {slices} slices"
+    return write_artefact(out, name, content, f"{message}. {spec.description}", spec.training)
 
 
 def _network(folder: Path, recipe: RecipeSpec, file: str) -> tuple[bytes, RecurrentState | None]:
@@ -89,12 +89,12 @@ def network_of(file: Path, prefix: str, layout: InputLayout) -> bytes:
 
     arrays = _arrays(file, prefix)
     if any(one.dtype.kind != "f" for one in arrays.values()):
-        raise _refused(file, "weights of `selvage train`", "arrays of other numbers than floats")
+        raise _refusal(file, "weights of `selvage train`", "arrays of other numbers than floats")
     try:
         return network_bytes(arrays, layout) if prefix else recurrent_bytes(arrays, layout)
     except MALFORMED as error:
         told = f"{type(error).__name__}: {error}"[:200]
-        raise _refused(file, "weights of `selvage train`", told) from None
+        raise _refusal(file, "weights of `selvage train`", told) from None
 
 
 def read_training(run: Path) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def read_training(run: Path) -> dict[str, Any]:
         content: dict[str, Any] = json_of(read_regular(run / "training.json", TEXT_BYTES))
         finished = all(row["finished"] for row in content["runs"])
     except (DocumentError, ValueError, KeyError, TypeError, RecursionError):
-        raise _refused(run, "training.json of `selvage train`", "none that can be read") from None
+        raise _refusal(run, "training.json of `selvage train`", "none that can be read") from None
     if not finished:
-        raise _refused(run, "a finished training", "seeds that were interrupted")
+        raise _refusal(run, "a finished training", "seeds that were interrupted")
     return content
 
 
@@ -124,7 +124,7 @@ def _arrays(file: Path, prefix: str = "") -> dict[str, Any]:
         stored = arrays_of(read_regular(file, ARCHIVE_BYTES))
         return {name.removeprefix(prefix): one for name, one in stored.items() if name.startswith(prefix)}
     except ValueError as error:
-        raise _refused(file, "arrays of `selvage train`", f"{error}"[:200]) from None
+        raise _refusal(file, "arrays of `selvage train`", f"{error}"[:200]) from None
 
 
 def _manifest_training(
@@ -187,5 +187,5 @@ def _beside(uri: str, inner: str) -> str:
     return posixpath.normpath(f"{uri.rpartition('/')[0]}/{inner}")  # no URI of ours may go up by ".."
 
 
-def _refused(place: Path, expected: str, actual: str) -> DocumentError:
-    return DocumentError([Problem(str(place), 0, "", expected, actual, "run `selvage train` first")])
+def _refusal(place: Path, expected: str, actual: str) -> DocumentError:
+    return refusal(place, expected, actual, "run `selvage train` first")

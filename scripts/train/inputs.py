@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.files import canonical_sha256
 from contracts.loading.loader import document_sha256
 from contracts.loading.uris import resolve_uri
 from contracts.plugins import loaded_sha256
 from policies.registry import configuration_sha256
 from policies.train.recipe import TrainingRecipe
-from scripts.kept import world_facts
+from scripts.partial_results import world_facts
 from simulator.env.base import load_base
 
 
@@ -44,5 +44,6 @@ def _policy(spec: str, file: str) -> str:
     try:
         return configuration_sha256(spec)
     except ValueError as error:
-        problem = Problem(file, 0, "spec", "policies with their settings", str(error), "see docs/policies.md")
-        raise DocumentError([problem]) from None
+        raise refusal(
+            file, "policies with their settings", str(error), "see docs/policies.md", path="spec"
+        ) from None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, Problem, StateError
+from contracts.errors import DocumentError, StateError, refusal
 from contracts.loading.untrusted import MALFORMED
 from controller.options import ControllerSetup
 from live.control.journal import read_log
@@ -34,7 +34,7 @@ def decided(place: Path) -> list[Transitions]:
     found = [_episode(place, number, rows) for number, rows in enumerate(starts, 1)]
     kept = [(f"{place}, start {number}", one) for number, one in enumerate(found, 1) if one is not None]
     if not kept:
-        raise _refused(place, f"a start with {_LEAST_TICKS} ticks or more", "none", "let it run for longer")
+        raise _refusal(place, f"a start with {_LEAST_TICKS} ticks or more", "none", "let it run for longer")
     return agreeing(kept)
 
 
@@ -69,13 +69,13 @@ def episode_of(place: Path, number: int, rows: list[Row], setup: ControllerSetup
             version = rows[0].get("code_version")
             hint = f"see `selvage replay`; the log is of version {version}, which decides it as it was"
             actual = f"{len(again.differences)} of {again.ticks} ticks that are decided otherwise"
-            raise _refused(place, "a log that this version decides as it was", actual, hint)
+            raise _refusal(place, "a log that this version decides as it was", actual, hint)
         (found,) = recorder.logs(f"{place.name}-{number}", [-1])
     except (StateError, *MALFORMED) as error:
         actual = f"{error!r}"[:300]
-        raise _refused(place, "a whole decision log", actual, "give what `selvage run` wrote") from None
+        raise _refusal(place, "a whole decision log", actual, "give what `selvage run` wrote") from None
     return found
 
 
-def _refused(place: Path, expected: str, actual: str, hint: str) -> DocumentError:
-    return DocumentError([Problem(str(place), 0, "decision log", expected, actual, hint)])
+def _refusal(place: Path, expected: str, actual: str, hint: str) -> DocumentError:
+    return refusal(place, expected, actual, hint, path="decision log")

@@ -28,7 +28,7 @@ from policies.learned.exploring import CHOICE, LOG_PROBABILITY, ExploringPolicy,
 from policies.offline.observed import observed_cost, observed_reward
 from policies.offline.transitions import TransitionHeader, Transitions
 from policies.registry import make_configuration
-from policies.supervised import kept_by
+from policies.supervised import supervised_by_uri
 from policies.train.world import padded
 from scripts.e5.suite import expand_suite, load_suite
 from simulator.drive import ControllerDriver
@@ -128,7 +128,7 @@ def record_incidents(
     """Logs of ``scenario`` under the configuration ``spec``, explored at ``rate`` per slice and tick (0: as
     it is), and kept by the meta-contract at ``meta`` ("": nobody watches it).
     """
-    setup = kept_by(meta, spec, make_configuration(spec, scenario.setup), "selvage offline record")
+    setup = supervised_by_uri(meta, spec, make_configuration(spec, scenario.setup), "selvage offline record")
     if rate > 0.0:
         slices = len(scenario.contract.slices)
         exploring = ExploringPolicy(base=setup.policy, slices=slices, rate=rate, seed=explore_seed)

@@ -23,7 +23,7 @@ from contracts.documents.envelope import Metadata
 from contracts.documents.meta import Certification
 from contracts.documents.scenario import Change, FaultTarget, IntermittentShape, RampShape, SlowOnsetShape
 from contracts.documents.suite import SuiteScenario, SuiteSpec
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.loader import dump_text, load_as
 from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import PACKAGE_PREFIX, resolve_uri
@@ -32,7 +32,7 @@ from contracts.telemetry import Source
 from scripts.output import ready_folder, write_whole
 from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
 from simulator.world.compiled_scenario import CompiledScenario
-from simulator.world.measured import MeasuredKernel
+from simulator.world.kernel_measurements import MeasuredKernel
 from simulator.world.pool import MeasuredPool, load_pool
 from simulator.world.scenario import compile_scenario
 
@@ -104,7 +104,7 @@ def write_suites(asked: SuiteRequest) -> WrittenSuites:
     if not any(not row.control for row in incidents):
         expected = "a home kernel with a measured fault that breaks the contract, or with two replicas"
         hint = "measure faults (selvage profile --dose), or give a home kernel a second replica"
-        raise _refused(asked.scenario, expected, "; ".join(fleet.left_out) or "neither", hint)
+        raise _refusal(asked.scenario, expected, "; ".join(fleet.left_out) or "neither", hint)
     ready_folder(asked.out)
     _write(asked.out / "incidents-base.yaml", _calm(base, "incidents-base", INCIDENT_S, 1.0))
     _write(asked.out / "quiet-base.yaml", _calm(base, "quiet-base", QUIET_S, QUIET_RATE))
@@ -288,5 +288,5 @@ def _write(path: Path, document: Scenario | Suite | MetaContract | KernelPool) -
     write_whole(path, dump_text(document))
 
 
-def _refused(file: str, expected: str, actual: str, hint: str) -> DocumentError:
-    return DocumentError([Problem(file, 0, "spec.pool", expected, actual, hint)])
+def _refusal(file: str, expected: str, actual: str, hint: str) -> DocumentError:
+    return refusal(file, expected, actual, hint, path="spec.pool")

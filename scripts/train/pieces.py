@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from contracts.loading.untrusted import MALFORMED
 from policies.train.recipe import RewardRecipe
 from scripts.e5.configurations import configuration_key, parse_configuration
-from scripts.kept import KeptResults, world_facts
+from scripts.partial_results import KeptResults, world_facts
 from scripts.train.validation import (
     Drawn,
     EpisodeSet,

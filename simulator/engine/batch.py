@@ -1,4 +1,4 @@
-"""A replica's requests: its running batch and the KV blocks that it holds, its queue, and who ended."""
+"""A replica's requests: running batch and its KV blocks, queue, and ended requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody does to a fleet: arrivals fed, tables set, conditions changed, replicas killed and read."""
+"""Changes to a fleet from outside: arrivals fed, tables set, conditions changed, replicas killed and read."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from simulator.env.space import EpisodeSpace, Split
 KERNELS_MAX = 8
 
 
-def as_driven(fleet: FleetSetup) -> Detector:
+def shipped_detector(fleet: FleetSetup) -> Detector:
     """Sequential detectors as ``sequential`` and the shipped policy have them, calibrated as shipped."""
     settings = SequentialSettings(drift=True, traffic=shipped_traffic())
     return SequentialDetector(plan=sequential_plan(fleet, settings))
@@ -63,7 +63,7 @@ class EnvConfig:
     weights: RewardWeights = field(default_factory=RewardWeights)
     options: ControllerOptions = field(default_factory=ControllerOptions)
     """Of the controller inside."""
-    detector: Callable[[FleetSetup], Detector] = as_driven
+    detector: Callable[[FleetSetup], Detector] = shipped_detector
     """Of the controller inside, made for the fleet."""
 
 

@@ -52,7 +52,7 @@ class Truth(NamedTuple):
     kv_used: NDArray[np.float64]  # [B, R]
 
 
-def clauses_of(scenario: CompiledScenario, shares: NDArray[np.float64]) -> CostClauses:
+def cost_clauses(scenario: CompiledScenario, shares: NDArray[np.float64]) -> CostClauses:
     """The clauses of ``scenario``; ``shares`` as ``simulator.env.base.exceedance`` has them."""
     contract = scenario.contract
     judged = _judged(contract)

@@ -127,7 +127,7 @@ class SteppedFleets(FleetSimulation):
 
     @property
     def engine(self) -> FleetEngine:
-        """Who serves their requests."""
+        """The engine that serves their requests."""
         return self._parts.engine
 
     @property

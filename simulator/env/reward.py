@@ -24,7 +24,7 @@ from contracts.scoring.reward import (
 from simulator.engine import counters as column
 from simulator.engine.counters import Counters
 from simulator.engine.gauges import Gauges
-from simulator.env.costs import Truth, add_costs, clauses_of
+from simulator.env.costs import Truth, add_costs, cost_clauses
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 
@@ -81,7 +81,7 @@ class TermsOfTicks:
         table: NDArray[np.float64],
         weights: RewardWeights,
     ) -> None:
-        self._clauses = clauses_of(scenario, shares)
+        self._clauses = cost_clauses(scenario, shares)
         self._packed_clauses = tuple(self._clauses)
         soft = soft_clauses(scenario.contract)
         self._packed_weights = tuple(_Weights(weights.quality, weights.move, weights.capacity, soft))

@@ -23,14 +23,14 @@ _ABSENT = int(ReplicaState.ABSENT)
 
 
 class CountsProbes(Protocol):
-    """Who knows what probes cost."""
+    """Counts the tokens and time that probes cost."""
 
     def tokens(self) -> NDArray[np.float64]:
         """Probe tokens that the replicas of each kernel computed in the open tick, float64 [B, K]."""
 
 
-class Keeper(Protocol):
-    """Who is told what is true of B fleets, and may keep it."""
+class TruthListener(Protocol):
+    """Receives the ground truth of B fleets, row by row, and may keep it."""
 
     @property
     def exposing(self) -> NDArray[np.bool_]:

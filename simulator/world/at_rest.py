@@ -17,7 +17,7 @@ from contracts.documents.profile import HEALTHY
 from contracts.documents.scenario import ScenarioSpec
 from contracts.metrics import metric
 from contracts.telemetry import Source
-from simulator.world.measured import MeasuredKernel
+from simulator.world.kernel_measurements import MeasuredKernel
 from simulator.world.pool import MeasuredPool, layout_of, load_pool
 from simulator.world.tables import clause_broken, clause_value
 
@@ -57,10 +57,10 @@ def broken_at_rest(spec: ScenarioSpec, file: str) -> tuple[BrokenAtRest, ...]:
 
     Raises DocumentError for a pool, profile or contract that cannot be used.
     """
-    return broken_in(load_pool(spec, file))
+    return broken_in_pool(load_pool(spec, file))
 
 
-def broken_in(pool: MeasuredPool) -> tuple[BrokenAtRest, ...]:
+def broken_in_pool(pool: MeasuredPool) -> tuple[BrokenAtRest, ...]:
     """The same for a pool that is loaded, slice by slice."""
     layout = layout_of(pool, {})
     contract = compile_contract(pool.contract, layout)

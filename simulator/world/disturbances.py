@@ -10,7 +10,7 @@ from faults.catalogue import CATALOGUE, Channel, FaultKind
 from faults.effects import ALL_REQUESTS, Struck
 from faults.schedule import FaultPlan, Shape, struck_share
 from simulator.world.compiled_scenario import FleetChange, Surge
-from simulator.world.measured import refuse
+from simulator.world.kernel_measurements import profile_refusal
 from simulator.world.pool import MeasuredPool
 from simulator.world.tables import KernelTable, is_measured
 
@@ -90,7 +90,7 @@ def resolve_target(target: FaultTarget, layout: FleetLayout, path: str, file: st
     if target.replica is not None:
         chosen = chosen[target.replica : target.replica + 1]
     if not chosen:
-        raise refuse(
+        raise profile_refusal(
             file, path, "a target with at least one replica", "none", "check kernel, replica and zone"
         )
     return struck_share(chosen, target.replica_ratio)
@@ -129,17 +129,17 @@ def _check_simulated(fault: ScheduledFault, kind: FaultKind, path: str, file: st
     if kind.channel is Channel.LIVE_ONLY:
         expected = "a kind of fault that can be simulated"
         step = "simulated answers have no text and no sampling: run it against live servers"
-        raise refuse(file, f"{path}.kind", expected, fault.kind, step)
+        raise profile_refusal(file, f"{path}.kind", expected, fault.kind, step)
     if fault.trigger is None:
         return
     unseen = [name for name in fault.trigger.conditions if name not in SIMULATED_CONDITIONS]
     step = "simulated requests know no more; run it against live servers"
     if unseen:
         expected = " or ".join(SIMULATED_CONDITIONS)
-        raise refuse(file, f"{path}.trigger.{unseen[0]}", expected, unseen[0], step)
+        raise profile_refusal(file, f"{path}.trigger.{unseen[0]}", expected, unseen[0], step)
     if kind.channel is not Channel.NUMERIC:
         expected = "a trigger of a fault of numbers"
-        raise refuse(file, f"{path}.trigger", expected, f"one of {fault.kind}", step)
+        raise profile_refusal(file, f"{path}.trigger", expected, f"one of {fault.kind}", step)
 
 
 def _struck(fault: ScheduledFault, layout: FleetLayout, path: str, file: str) -> Struck:
@@ -161,7 +161,7 @@ def _check_condition(
 ) -> None:
     if fault.condition is None:
         if kind.measured:
-            raise refuse(
+            raise profile_refusal(
                 file,
                 f"{path}.condition",
                 "a measured condition of the profile",
@@ -214,14 +214,16 @@ def _dose(
     dose = kind.dose.default if fault.dose is None else fault.dose
     if not kind.dose.lowest <= dose <= kind.dose.highest:
         expected = f"{kind.dose.quantity} in {kind.dose.lowest:g}..{kind.dose.highest:g}"
-        raise refuse(file, f"{path}.dose", expected, f"{dose:g}", f"see the dose of {kind.name}")
+        raise profile_refusal(file, f"{path}.dose", expected, f"{dose:g}", f"see the dose of {kind.name}")
     return dose
 
 
 def _shape(fault: ScheduledFault, path: str, file: str) -> Shape:
     block = {"ramp": fault.ramp, "intermittent": fault.intermittent, "slow_onset": fault.slow_onset}
     if fault.shape != "step" and block[fault.shape] is None:
-        raise refuse(file, f"{path}.{fault.shape}", f"the block of shape {fault.shape}", "nothing", "add it")
+        raise profile_refusal(
+            file, f"{path}.{fault.shape}", f"the block of shape {fault.shape}", "nothing", "add it"
+        )
     if fault.shape == "intermittent" and fault.intermittent is not None:
         rhythm = fault.intermittent
         return Shape(kind=fault.shape, period_s=rhythm.period_s, duty_ratio=rhythm.duty_ratio)
@@ -239,7 +241,9 @@ def _changed(
     if change.kind not in ("scale_up", "scale_down"):
         return resolve_target(FaultTarget(kernel=change.kernel, zone=change.zone), layout, path, file)
     if change.kernel is None:
-        raise refuse(file, f"{path}.kernel", "a kernel of the pool", "nothing", "name the kernel that scales")
+        raise profile_refusal(
+            file, f"{path}.kernel", "a kernel of the pool", "nothing", "name the kernel that scales"
+        )
     _known(change.kernel, layout.kernels, f"{path}.kernel", file)
     count, have = change.replicas or 1, present[change.kernel]
     own = resolve_target(FaultTarget(kernel=change.kernel), layout, path, file)
@@ -247,7 +251,9 @@ def _changed(
         present[change.kernel] = have + count
         return own[have : have + count]
     if count > have:
-        raise refuse(file, f"{path}.replicas", f"at most {have}", str(count), "remove fewer replicas")
+        raise profile_refusal(
+            file, f"{path}.replicas", f"at most {have}", str(count), "remove fewer replicas"
+        )
     present[change.kernel] = have - count
     return own[have - count : have]
 
@@ -271,4 +277,4 @@ def _end(at_s: float, duration_s: float | None, horizon_s: float) -> float:
 
 def _known(name: str, names: tuple[str, ...], path: str, file: str) -> None:
     if name not in names:
-        raise refuse(file, path, " or ".join(names), repr(name), "use one of these names")
+        raise profile_refusal(file, path, " or ".join(names), repr(name), "use one of these names")

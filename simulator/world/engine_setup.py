@@ -14,7 +14,7 @@ from contracts.documents.scenario import ScenarioSpec
 from contracts.units import MS_PER_S
 from simulator.engine.spec import EngineSpec
 from simulator.engine.validate import check_spec
-from simulator.world.measured import refuse
+from simulator.world.kernel_measurements import profile_refusal
 from simulator.world.pool import MeasuredPool
 from simulator.world.tables import KernelTable, PromptRoles
 
@@ -31,7 +31,7 @@ def step_models(
     share = probe_share(measured, spec.telemetry.probes_per_s, prompts.mean_probe_tokens)
     worst = int(np.argmax(share))
     if share[worst] >= 0.5:
-        raise refuse(
+        raise profile_refusal(
             file,
             "spec.telemetry.probes_per_s",
             "probes below half of a replica's time",
@@ -75,7 +75,7 @@ def _limits(pool: MeasuredPool) -> EngineLimits:
         mine = kernel.entry.limits
         for name in ("max_sequences", "max_batch_tokens", "block_tokens"):
             if getattr(mine, name) != getattr(first, name):
-                raise refuse(
+                raise profile_refusal(
                     pool.file,
                     f"spec.kernels[{kernel.entry.name}].limits.{name}",
                     f"{getattr(first, name)} as in the first kernel",
@@ -117,7 +117,7 @@ def engine_spec(
     try:
         check_spec(engine)
     except ValueError as error:
-        raise refuse(
+        raise profile_refusal(
             pool.file,
             "spec.kernels",
             "limits and step times an engine can run with",

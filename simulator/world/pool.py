@@ -17,9 +17,9 @@ from contracts.documents.scenario import ScenarioSpec
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import metric
-from contracts.rules.estimators import AsMeasured, as_measured, first_measured
+from contracts.rules.estimators import AsMeasured, first_measured, with_measured_estimators
 from contracts.telemetry import Source
-from simulator.world.measured import MeasuredKernel, measured_kernel, refuse
+from simulator.world.kernel_measurements import MeasuredKernel, measured_kernel, profile_refusal
 from simulator.world.tables import MeasuredBy, is_measured
 
 
@@ -59,7 +59,7 @@ def load_pool(spec: ScenarioSpec, file: str) -> MeasuredPool:
     contract = load_as(KernelContract, resolve_uri(spec.contract, file))
     kernels = tuple(measured_kernel(entry, pool_file) for entry in pool.kernels)
     columns = _columns_of_all([kernel.samples for kernel in kernels])
-    judged = as_measured(contract, columns)
+    judged = with_measured_estimators(contract, columns)
     by = _measured_by(columns, judged)
     loaded = MeasuredPool(spec=pool, file=pool_file, contract=judged.contract, kernels=kernels, by=by)
     _check_names(loaded, {part.slice for part in spec.workload.slice_mix})
@@ -89,10 +89,10 @@ def _measured_by(columns: set[str], judged: AsMeasured) -> MeasuredBy:
     """The most telling estimators that all kernels share; the exact ones, to be refused, for none."""
     quality, drift = first_measured("tv_mean", columns), first_measured("kl_mean", columns)
     usual = MeasuredBy()
-    told = judged.told()
+    notes = judged.notes()
     if quality not in (None, usual.quality):
-        told.insert(0, f"quality loss and drift are lower bounds: {quality}, {drift}")
-    return MeasuredBy(quality=quality or usual.quality, drift=drift or usual.drift, told=tuple(told))
+        notes.insert(0, f"quality loss and drift are lower bounds: {quality}, {drift}")
+    return MeasuredBy(quality=quality or usual.quality, drift=drift or usual.drift, notes=tuple(notes))
 
 
 def layout_of(pool: MeasuredPool, extra: dict[str, int]) -> FleetLayout:
@@ -130,7 +130,9 @@ def probe_metrics(contract: KernelContract) -> tuple[str, ...]:
 
 def _pool(spec: ScenarioSpec, file: str) -> tuple[PoolSpec, str]:
     if (spec.pool is None) == (spec.pool_uri is None):
-        raise refuse(file, "spec.pool", "exactly one of pool and pool_uri", "both or none", "keep one")
+        raise profile_refusal(
+            file, "spec.pool", "exactly one of pool and pool_uri", "both or none", "keep one"
+        )
     if spec.pool is not None:
         return spec.pool, file
     path = resolve_uri(str(spec.pool_uri), file)
@@ -141,20 +143,24 @@ def _known_good(pool: MeasuredPool) -> int:
     for index, kernel in enumerate(pool.kernels):
         if kernel.entry.role == "known_good":
             return index
-    raise refuse(pool.file, "spec.kernels", "one kernel of role known_good", "none", "name the fallback")
+    raise profile_refusal(
+        pool.file, "spec.kernels", "one kernel of role known_good", "none", "name the fallback"
+    )
 
 
 def _check_names(pool: MeasuredPool, asked: set[str]) -> None:
     """DocumentError for kernels of one name, and for a slice that is ``asked`` for without a home."""
     names = [kernel.entry.name for kernel in pool.kernels]
     if len(set(names)) != len(names):
-        raise refuse(pool.file, "spec.kernels", "unique kernel names", ", ".join(names), "rename one")
+        raise profile_refusal(
+            pool.file, "spec.kernels", "unique kernel names", ", ".join(names), "rename one"
+        )
     homes = {home.slice: home.kernel for home in pool.spec.home}
     for part in pool.contract.spec.slices:
         name = part.name
         if (name in asked or name in homes) and homes.get(name) not in names:
             actual = homes.get(name) or "nothing"
-            raise refuse(
+            raise profile_refusal(
                 pool.file, f"spec.home[{name}]", "a kernel of the pool", actual, "name its home kernel"
             )
 
@@ -165,22 +171,22 @@ def _check_samples(pool: MeasuredPool) -> None:
         samples, where = kernel.samples, kernel.entry.profile
         if HEALTHY not in samples.condition_names or not is_measured(samples, HEALTHY, pool.by):
             expected = f"{HEALTHY} measured on every traffic prompt, column {pool.by.quality}"
-            raise refuse(where, "condition_names", expected, "less", "measure the kernel healthy")
+            raise profile_refusal(where, "condition_names", expected, "less", "measure the kernel healthy")
         same = np.array_equal(samples.prompt_ids, first.prompt_ids)
         if not same or samples.prompt_split != first.prompt_split:
             expected = f"the prompts and splits of {pool.kernels[0].entry.profile}"
-            raise refuse(
+            raise profile_refusal(
                 where, "prompt_ids", expected, "others", "measure all kernels of a pool on one prompt file"
             )
     lengths = pool.prompt_tokens
     if not all(int(prompt) in lengths for prompt in first.prompt_ids):
         actual = f"{len(lengths)} prompts for {first.prompt_ids.size} measured ones"
         where = pool.kernels[0].profile.spec.prompts.uri
-        raise refuse(where, "id", "every measured prompt", actual, "measure the profile again")
+        raise profile_refusal(where, "id", "every measured prompt", actual, "measure the profile again")
     for split in ("probe", "traffic"):
         for name in pool.slices:
             if not first.rows(split, name).size:
-                raise refuse(
+                raise profile_refusal(
                     pool.kernels[0].entry.profile,
                     "prompt_slice",
                     f"{split} prompts of slice {name}",

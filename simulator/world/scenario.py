@@ -20,7 +20,7 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
 from controller.fleet import stages_of
 from faults.schedule import expand
-from simulator.world.at_rest import broken_in
+from simulator.world.at_rest import broken_in_pool
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.disturbances import compile_changes, compile_faults, compile_surges, extra_replicas
 from simulator.world.engine_setup import (
@@ -34,7 +34,7 @@ from simulator.world.engine_setup import (
     padded,
     step_models,
 )
-from simulator.world.measured import refuse
+from simulator.world.kernel_measurements import profile_refusal
 from simulator.world.pool import MeasuredPool, layout_of, load_pool
 from simulator.world.tables import KernelTable, PromptRoles, build_table, certified_loss, plan_prompts
 from simulator.world.traffic import compile_workload
@@ -109,7 +109,7 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
     return {
         "profile_sha256": tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
         "stage": stages_of(kernel.entry for kernel in pool.kernels),
-        "at_rest": broken_in(pool),
+        "at_rest": broken_in_pool(pool),
         "certified_loss": np.stack(
             [certified_loss(kernel.samples, layout.slices, pool.by) for kernel in pool.kernels]
         ),
@@ -132,7 +132,7 @@ def _homes(pool: MeasuredPool, layout: FleetLayout) -> NDArray[np.int64]:
 def _check_workload(spec: ScenarioSpec, layout: FleetLayout, file: str) -> None:
     for entry in spec.workload.slice_mix:
         if entry.slice not in layout.slices:
-            raise refuse(
+            raise profile_refusal(
                 file,
                 "spec.workload.slice_mix",
                 " or ".join(layout.slices),
@@ -140,10 +140,10 @@ def _check_workload(spec: ScenarioSpec, layout: FleetLayout, file: str) -> None:
                 "name a slice of the contract",
             )
     if not sum(entry.share for entry in spec.workload.slice_mix) > 0.0:
-        raise refuse(file, "spec.workload.slice_mix", "some share above 0", "all 0", "give a share")
+        raise profile_refusal(file, "spec.workload.slice_mix", "some share above 0", "all 0", "give a share")
     ticks = spec.horizon_s / spec.tick_s
     if abs(ticks - round(ticks)) > 1e-9 or round(ticks) < 1:
-        raise refuse(
+        raise profile_refusal(
             file,
             "spec.horizon_s",
             "a whole number of ticks",

@@ -27,7 +27,7 @@ class MeasuredBy:
     """Column that says how far a served answer is from the reference."""
     drift: str = "kl_mean@full_vocab"
     """Column that orders doses."""
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What is to be said of the estimators; nothing where all is as the contract says."""
 
     @property

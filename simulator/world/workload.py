@@ -120,7 +120,7 @@ class _Choices(NamedTuple):
 
 
 class WorkloadStream:
-    """The arrivals of one fleet, in order, as far as somebody asks."""
+    """The arrivals of one fleet, in order, drawn as far as they are asked for."""
 
     def __init__(self, spec: WorkloadSpec, seed: int) -> None:
         self._spec = spec

@@ -18,7 +18,7 @@ from contracts.loading.loader import load_document
 from contracts.regular_files import lines_of
 from contracts.workload.azure_trace import load_trace
 from live.measure.prompts import load_prompts
-from scripts.cli.telling.decision_log import read_decisions
+from scripts.cli.run_reports.decision_log import read_decisions
 from tests.support.paths import ROOT
 
 

@@ -13,7 +13,7 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 from controller.supervise.switch_counter import Counts
 from policies.registry import make_configuration
-from policies.supervised import shipped_meta, under
+from policies.supervised import shipped_meta, supervised_setup
 from tests.support.fleets.builders import make_fleet, make_layout
 from tests.support.fleets.fakes import RecordingActuator, ScriptedTelemetry
 from tests.support.fleets.worlds import Edit, drift, script
@@ -66,7 +66,7 @@ def test_a_refused_plan_changes_nothing_of_the_table() -> None:
 
 def test_a_refused_plan_is_not_counted_of_its_policy() -> None:
     """Nothing that never ran is counted, and the policy is asked as if it had not moved."""
-    setup = under(shipped_meta(), make_configuration("threshold", FLEET))
+    setup = supervised_setup(shipped_meta(), make_configuration("threshold", FLEET))
     controller, turn, before = after_a_refusal(setup)
     for name in (*RowMemory._fields, *Counts._fields):
         np.testing.assert_array_equal(

@@ -21,7 +21,7 @@ from contracts.regular_files import ONNX_BYTES, TEXT_BYTES, read_regular
 from contracts.workload.azure_trace import load_trace
 from live.errors import LiveError
 from live.fleet.state import FleetFolder, read_state
-from live.heal.readmission import on_their_way
+from live.heal.readmission import replicas_returning
 from live.measure.prompts import load_prompts
 from policies.certify.admission import load_certificate, refuse_unless_passing
 from policies.certify.certificate import judge_clauses
@@ -29,7 +29,7 @@ from policies.certify.evidence import parse_evidence
 from policies.certify.signature import public_key
 from policies.learned.runner import ScoreRunner
 from policies.offline.transitions import load_transitions
-from scripts.cli.telling.decision_log import read_decisions
+from scripts.cli.run_reports.decision_log import read_decisions
 from scripts.e5.scores.parts import read_episodes
 from scripts.e5.suite import expand_suite, load_suite
 from scripts.parity.drills import drill_parity
@@ -159,7 +159,9 @@ GIVEN: dict[str, Reader] = {
         kinds=mutations.JSON_LINES,
     ),
     "replicas on their way back": Reader(
-        read=on_their_way, originals=written("healing.json", '["fp16-0", "fp16-1"]'), kinds=mutations.JSON
+        read=replicas_returning,
+        originals=written("healing.json", '["fp16-0", "fp16-1"]'),
+        kinds=mutations.JSON,
     ),
     "certificates": Reader(
         read=certificate, originals=shipped("policies/hysteresis-certificate.json"), kinds=mutations.JSON

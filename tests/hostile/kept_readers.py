@@ -35,8 +35,8 @@ from live.control.replay import replay
 from live.run.evidence import EVIDENCE
 from live.run.options import setup_again
 from policies.train.recipe import load_recipe
-from scripts.cli.telling.bundling import write_bundle
-from scripts.cli.telling.explaining import from_log
+from scripts.cli.run_reports.bundling import write_bundle
+from scripts.cli.run_reports.explaining import from_log
 from scripts.train.exported import read_training
 from scripts.train.offline_decisions import episode_of
 from tests.hostile import mutations

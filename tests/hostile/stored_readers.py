@@ -43,10 +43,10 @@ from live.probe.golden_answers import SAMPLING
 from policies.certify.signature import refuse_unsigned, signature_of
 from scripts.cli.judging.tables import evaluation_json
 from scripts.cli.measuring.request import read_key
-from scripts.kept import KeptResults
+from scripts.partial_results import KeptResults
 from scripts.train import certify_parts
 from scripts.train.pieces import read_score
-from simulator.world.measured import prompt_tokens
+from simulator.world.kernel_measurements import prompt_tokens
 from tests.hostile import mutations
 from tests.hostile.answer_readers import answering, client
 from tests.hostile.mutations import inside_header

@@ -27,7 +27,7 @@ from scripts.cli.policy import subject_of
 from scripts.e5.run.experiment import Options, header, plan_run
 from scripts.e5.run.jobs import compiled
 from scripts.train.certify import CertificationRequest, inputs_sha256, plan_certification
-from simulator.world import measured
+from simulator.world import kernel_measurements
 from tests.hostile.test_files import selvage
 from tests.policies.learned.test_runner import TRAINING, content
 from tests.support.documents.documents_written import envelope, write_yaml
@@ -120,7 +120,7 @@ def certification(folder: Path) -> object:
 
 def _found(what: Callable[[Path], object], folder: Path) -> object:
     """``what`` of the folder as a process of its own would find it; None where it is refused."""
-    measured._profile.cache_clear()
+    kernel_measurements._profile.cache_clear()
     compiled.cache_clear()
     try:
         return what(folder)

@@ -23,7 +23,7 @@ from policies.train.recipe import load_recipe
 from scripts.drill.documents import read_drill, targets_of
 from scripts.drill.inputs import input_hashes
 from scripts.train.inputs import training_inputs
-from simulator.world import measured
+from simulator.world import kernel_measurements
 from tests.hostile.test_files import selvage
 from tests.policies.learned.test_runner import TRAINING, content
 from tests.policies.offline.test_transitions import made_up
@@ -128,7 +128,7 @@ def _altered(what: Callable[[Path], object], path: Path) -> object:
 
 def _found(what: Callable[[Path], object], folder: Path) -> object:
     """``what`` as a process of its own would find it; None where it is refused."""
-    measured._profile.cache_clear()
+    kernel_measurements._profile.cache_clear()
     try:
         return what(folder)
     except DocumentError:

@@ -28,7 +28,7 @@ from live.measure.prompts import load_prompts
 from policies.offline.transitions import load_transitions
 from scripts.cli.main import app
 from scripts.cli.measuring.request import read_key
-from scripts.cli.telling.decision_log import read_decisions
+from scripts.cli.run_reports.decision_log import read_decisions
 from scripts.sb3 import bytes_of_zip
 from tests.support.fleets.synthetic import write_world
 from tests.support.paths import ROOT

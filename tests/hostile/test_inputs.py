@@ -15,7 +15,7 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import load_document
 from contracts.loading.uris import resolve_uri
 from policies.registry import configuration_sha256
-from simulator.world import measured
+from simulator.world import kernel_measurements
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 from tests.support.documents.documents_written import envelope, write_yaml
@@ -54,7 +54,7 @@ def test_no_byte_of_any_input_changes_unnoticed(scenario: Path, share: float) ->
         content[place] ^= 1
         whole = path.read_bytes()
         path.write_bytes(content)
-        measured._profile.cache_clear()  # as in a process of its own
+        kernel_measurements._profile.cache_clear()  # as in a process of its own
         with suppress(DocumentError):
             assert hashes(load_scenario(scenario)) != before, f"{path.name} at {place}"
         path.write_bytes(whole)

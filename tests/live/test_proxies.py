@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.gateway.admin import EnvoyAdmin
 from live.measure.endpoint import Endpoint
 

@@ -53,7 +53,6 @@ FORMER_IN_NAMES = {
 ALLOWED = {
     "arm64": "an architecture of processors",
     "fold": "rich's name for wrapping; what a reader may open in a report; the name of a random stream",
-    "Fold": "a part of a report that a reader may open",
     "folds": "parts of a report that a reader may open",
     "_Flight": "a probe in flight",
     "flight": "a probe in flight",

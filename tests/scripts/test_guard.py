@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-GUARDED = "import sys\nfrom scripts.guard import guarded\n"
+GUARDED = "import sys\nfrom scripts.guard import run_guarded\n"
 
 
 def heed_hangup() -> None:
@@ -27,7 +27,7 @@ def heed_hangup() -> None:
 
 def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a guarded function with ``body`` in a process of its own."""
-    code = f"{GUARDED}def run():\n    {body}\nsys.exit(guarded(run))"
+    code = f"{GUARDED}def run():\n    {body}\nsys.exit(run_guarded(run))"
     settings = {"XDG_STATE_HOME": str(state), "PYTHONPATH": str(ROOT)}
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "preexec_fn": heed_hangup, **more}
     return subprocess.run(

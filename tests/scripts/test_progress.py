@@ -16,7 +16,7 @@ def test_a_long_step_is_seen_to_be_alive(
 ) -> None:
     """Redirected, lines come while nothing changes, with the share done and an estimate; none afterwards."""
     monkeypatch.setattr(progress, "EVERY_S", 0.02)
-    with progress.told("working", 4.0) as state:
+    with progress.show_progress("working", 4.0) as state:
         state.update("half way", done=2.0)
         while not capsys.readouterr().err:
             time.sleep(0.01)

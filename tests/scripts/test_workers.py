@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import DocumentError, LostWorkerError, MissingPartError
-from scripts.workers import EVERY_CORE, TRIES, Workers, opened, refuse_unknown
+from scripts.workers import EVERY_CORE, TRIES, Workers, open_workers, refuse_unknown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -54,7 +54,7 @@ def die(number: int) -> int:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_job_has_its_own_result(jobs: int) -> None:
     """However many run beside each other."""
-    with opened(Workers(jobs=jobs)) as run:
+    with open_workers(Workers(jobs=jobs)) as run:
         first = dict(run(square, range(20)))
         again = dict(run(square, []))
     assert first == {number: number * number for number in range(20)}
@@ -63,7 +63,7 @@ def test_every_job_has_its_own_result(jobs: int) -> None:
 
 def test_the_jobs_of_a_lost_worker_run_again(tmp_path: Path) -> None:
     """Workers are killed over and over, and every result is there, once."""
-    with opened(Workers(jobs=2)) as run:
+    with open_workers(Workers(jobs=2)) as run:
         found = list(run(partial(die_once, tmp_path), range(7)))
     assert sorted(found) == [(number, number * number) for number in range(7)]
     assert len(list(tmp_path.iterdir())) == 3
@@ -71,13 +71,13 @@ def test_the_jobs_of_a_lost_worker_run_again(tmp_path: Path) -> None:
 
 def test_a_job_that_kills_every_worker_ends_the_run(tmp_path: Path) -> None:
     """After so many losses in a row the run gives up, by the name of its own error."""
-    with opened(Workers(jobs=2)) as run, pytest.raises(LostWorkerError, match=f"{TRIES} times"):
+    with open_workers(Workers(jobs=2)) as run, pytest.raises(LostWorkerError, match=f"{TRIES} times"):
         list(run(die, range(3)))
 
 
 def test_what_a_job_raises_is_raised() -> None:
     """An error of a job is no loss of a worker."""
-    with opened(Workers(jobs=2)) as run, pytest.raises(DocumentError):
+    with open_workers(Workers(jobs=2)) as run, pytest.raises(DocumentError):
         list(run(refuse, [3]))
 
 
@@ -88,7 +88,7 @@ def test_ray_that_is_not_there_is_named() -> None:
     except ModuleNotFoundError:
         with (
             pytest.raises(MissingPartError, match=r"pip install 'selvage-fleet\[ray\]'"),
-            opened(Workers(jobs=2, backend="ray")),
+            open_workers(Workers(jobs=2, backend="ray")),
         ):
             pytest.fail("opened")
     with pytest.raises(DocumentError, match="loky or ray"):
@@ -100,7 +100,7 @@ def test_ray_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("jobs", [2, EVERY_CORE])
 def test_a_local_ray_gives_the_same_results(jobs: int) -> None:
     """Ray's back end runs the same jobs."""
-    with opened(Workers(jobs=jobs, backend="ray")) as run:
+    with open_workers(Workers(jobs=jobs, backend="ray")) as run:
         assert dict(run(square, range(20))) == {number: number * number for number in range(20)}
 
 
@@ -108,7 +108,7 @@ def test_a_local_ray_gives_the_same_results(jobs: int) -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_the_jobs_of_a_lost_ray_worker_run_again(tmp_path: Path) -> None:
     """Workers of Ray are killed, and every result is there, once."""
-    with opened(Workers(jobs=2, backend="ray")) as run:
+    with open_workers(Workers(jobs=2, backend="ray")) as run:
         found = list(run(partial(die_once, tmp_path), range(7)))
     assert sorted(found) == [(number, number * number) for number in range(7)]
 
@@ -117,7 +117,7 @@ def test_the_jobs_of_a_lost_ray_worker_run_again(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_what_a_job_of_ray_raises_is_raised() -> None:
     """An error of a job is told as this process would tell it."""
-    with opened(Workers(jobs=2, backend="ray")) as run, pytest.raises(DocumentError):
+    with open_workers(Workers(jobs=2, backend="ray")) as run, pytest.raises(DocumentError):
         list(run(refuse, [3]))
 
 
@@ -126,7 +126,7 @@ def test_what_a_job_of_ray_raises_is_raised() -> None:
 def test_a_job_that_kills_every_ray_worker_ends_the_run() -> None:
     """So many losses in a row end the run by the name of its own error, on Ray too."""
     with (
-        opened(Workers(jobs=2, backend="ray")) as run,
+        open_workers(Workers(jobs=2, backend="ray")) as run,
         pytest.raises(LostWorkerError, match=f"{TRIES} times"),
     ):
         list(run(die, range(3)))

@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 #: Of the live fleet: it kills the groups that it was told when its stdin ends, which any death of us makes
 #: happen, whichever thread started it.
-_GUARD = ROOT / "live" / "fleet" / "guard.py"
+_GUARD = ROOT / "live" / "fleet" / "watchdog.py"
 
 
 class Guard:

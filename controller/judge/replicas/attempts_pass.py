@@ -17,8 +17,18 @@ _ANSWERED, _FAILED, _REFUSED = (
 )
 #: Odds of a failure over those of the other side that evidence is of: less is not worth a move.
 ODDS = 4.0
-#: A ratio is told up to here.
+#: A likelihood ratio is computed up to here.
 MOST_RATIO = 2e7
+#: Evidence from which a replica fails more than its kernel: by chance alone once in so many blocks with
+#: failures. Asked of who is in alarm already, so that it decides only whose the failures are.
+FAILS_MORE = 1e3
+#: Attempts of a kernel in a block at least; of a single one there is nothing to compare.
+LEAST_ATTEMPTS = 20.0
+#: Columns of what is remembered of a replica: evidence, and attempts and failed ones of the open block.
+EVIDENCE, ENDED, FAILED = range(3)
+COLUMNS = 3
+#: Evidence is kept up to here, so that it falls as soon as failures are the same.
+_MOST = 20.0 * FAILS_MORE
 #: Ways are counted relative to the first, and rescaled beyond this.
 _LARGE = 1e100
 
@@ -76,3 +86,32 @@ def odds_ratio(ended, failed, other_ended, other_failed):
             ways, ways_all, shift = ways / _LARGE, ways_all / _LARGE, shift - log(_LARGE)
     exponent = (failed - least) * log(ODDS) + log(ways_all) - log(tilted_all) - shift
     return np.exp(min(exponent, log(MOST_RATIO)))
+
+
+@compiled
+def add_tick(memory, ended, failed, owner, kernels):
+    """Add a tick to ``memory`` [B, R, COLUMNS]; ended, failed: float64 [B, R], whole numbers."""
+    memory = borrowed(memory)
+    for b in range(memory.shape[0]):
+        for k in range(kernels):
+            all_ended, all_failed = 0.0, 0.0
+            for r in range(len(owner)):
+                if owner[r] == k:
+                    memory[b, r, ENDED] += ended[b, r]
+                    memory[b, r, FAILED] += failed[b, r]
+                    all_ended += memory[b, r, ENDED]
+                    all_failed += memory[b, r, FAILED]
+            if all_ended >= LEAST_ATTEMPTS:
+                for r in range(len(owner)):
+                    if owner[r] == k:
+                        _end_block(memory[b, r], all_ended, all_failed)
+
+
+@compiled
+def _end_block(one, all_ended, all_failed):
+    """Of one replica's memory [COLUMNS], beside what its kernel ended and failed in the block."""
+    ended, failed = one[ENDED], one[FAILED]
+    if all_failed > 0.0 and 0.0 < ended < all_ended:
+        e_value = odds_ratio(ended, failed, all_ended - ended, all_failed - failed)
+        one[EVIDENCE] = min((one[EVIDENCE] + 1.0) * e_value, _MOST)
+    one[ENDED], one[FAILED] = 0.0, 0.0

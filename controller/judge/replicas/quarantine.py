@@ -36,7 +36,6 @@ from controller.judge.replicas.departures import (
 )
 from controller.judge.replicas.departures_pass import Alarms, ask_away
 from controller.judge.replicas.failing_in_a_row import failing_between_answers, telling_rows
-from controller.judge.replicas.failing_more import EVIDENCE, follow_replicas
 from controller.judge.replicas.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
 from controller.judge.replicas.identity import wrong_builds
 from controller.judge.replicas.late_on_the_way import Late, culprits_on_the_way, late_on_the_way
@@ -60,7 +59,11 @@ from controller.judge.replicas.quarantine_pass import (
 )
 from controller.judge.replicas.returns import follow_health, relapsing, renew, who_waits
 from controller.judge.replicas.sparing import most_offered_rps, recall, spare
-from controller.judge.replicas.whose_failures import failing_with_their_zone, proven_departures
+from controller.judge.replicas.whose_failures import (
+    failing_with_zone,
+    follow_replicas,
+    proven_departures,
+)
 from controller.state import ControllerState, altered
 
 
@@ -91,12 +94,12 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     """Quarantine, release, and report which alarms stay with the kernel."""
     condemned, severe, some = _recertified(case)
     fails_more = follow_replicas(case)
-    apart = proven_departures(stand_apart(severe, case), fails_more[..., EVIDENCE], case) if some else None
+    apart = proven_departures(stand_apart(severe, case), fails_more, case) if some else None
     alarms, of_zone = attribute(apart, case)
     acts = case.setup.options.quarantine
     on_the_way = late_on_the_way(case)
     late = culprits_on_the_way(on_the_way, case)
-    guilty = culprits_of(case), failing_with_their_zone(case), wrong_builds(severe, case), late
+    guilty = culprits_of(case), failing_with_zone(case), wrong_builds(severe, case), late
     for culprits in guilty if acts else ():
         if culprits is not None:
             alarms = with_culprits(alarms, severe, culprits)

@@ -6,6 +6,14 @@ failures there: of the attempts of all members, those that failed are drawn with
 conditional test of one common rate, Fisher 1935), and every choice of so many members counts as one more
 trial, because the members were chosen by what they showed.
 
+Where a server gets a request every few seconds, no window holds enough of them to tell chance from a host
+that fails a third: evidence has to last until it is enough. It is that of kernels
+(``judge.kernels.more_failures``), of one replica against all others of its kernel in rotation: the likelihood
+ratio of a block at ``ODDS`` times the odds, given how many of the attempts of all failed; a product over
+blocks from every start, summed. A block is a tick, or as many as it takes for ``LEAST_ATTEMPTS`` of the
+kernel. Common failures, however they come and go, speak against nobody, and neither does who was in rotation
+when: every block is compared with itself.
+
 Failures alone: a replica that is slow, or answers wrongly, is compared one by one (``departures``), because
 its latencies follow its load and its probes are few.
 
@@ -24,15 +32,50 @@ from scipy import special
 from controller.cells import kernel_count, some_at, some_in
 from controller.detect.clauses import failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
+from controller.judge.replicas.attempts_pass import EVIDENCE, FAILS_MORE, Tried, add_tick, count_attempts
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.departures_pass import Alarms
-from controller.judge.replicas.failing_more import FAILS_MORE
 from controller.judge.replicas.own_clock import LEAST_KERNELS, zones_of
 from controller.judge.replicas.quarantine_pass import ERRORS
+from controller.perceive.excuse_pass import counting_shares
+
+Floats = NDArray[np.float64]
 
 #: Looks at one memory of failures by which the chance of a departure is shared: one in ten seconds, because
 #: those in between see nearly the same.
 _LOOKS = 6.0
+#: Windows after which evidence that nothing renews is forgotten.
+_MEMORY_WINDOWS = 5.0
+
+
+def follow_replicas(case: Case) -> Floats:
+    """float64 [B, R, COLUMNS], what is remembered of each replica after this tick."""
+    before = case.estimate.state.fails_more
+    ended, failed = _attempts(case)
+    if not some_in(before) and not some_in(failed):
+        return before
+    memory_s = _MEMORY_WINDOWS * case.setup.contract.window_s
+    after = before.copy()
+    after[..., EVIDENCE] *= np.exp(-case.estimate.since_s[:, None] / memory_s)
+    add_tick(after, ended, failed, case.owner, case.kernels)
+    return after
+
+
+def _attempts(case: Case) -> tuple[Floats, Floats]:
+    """(ended, failed), float64 [B, R], in this tick: requests and probes of who is in rotation. Of an
+    overloaded kernel what came too late did not fail (``perceive.excuse_pass``).
+    """
+    plain, seen, probes = np.ascontiguousarray, case.telemetry, case.telemetry.probes
+    late, all_failed = plain(seen.gateway.timed_out), plain(seen.gateway.failed)
+    shares = counting_shares(all_failed, late, case.estimate.overload)[:, case.owner]
+    tried = Tried(plain(seen.answered), plain(seen.failed), plain(probes.replica), plain(probes.outcome))
+    ended, failed = np.zeros((2, *shares.shape))
+    count_attempts(ended, failed, tuple(tried), _serving(case), plain(shares), np.arange(len(case.owner)))
+    return ended, failed
+
+
+def _serving(case: Case) -> Flags:
+    return np.asarray(case.ready & ~case.estimate.state.quarantined)
 
 
 def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
@@ -51,12 +94,12 @@ def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Fl
     return found
 
 
-def proven_departures(alarms: Alarms, fails_more: NDArray[np.float64], case: Case) -> Alarms:
+def proven_departures(alarms: Alarms, fails_more: Floats, case: Case) -> Alarms:
     """``alarms`` in which nobody departs on a clause on failures but who provably fails more than its peers.
 
     An alarm says that a replica fails more than the contract allows, and that most peers are inside the limit
     may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``. What
-    a window is too short to show, evidence that lasts may (``fails_more`` [B, R], ``judge.failing_more``).
+    a window is too short to show, evidence that lasts may (``follow_replicas``).
     """
     contract, judged = case.setup.contract, case.verdicts.replicas.judged
     chance, departs = (1.0 - contract.alarm_confidence) / _LOOKS, alarms.departs
@@ -70,7 +113,7 @@ def proven_departures(alarms: Alarms, fails_more: NDArray[np.float64], case: Cas
             found = departs[b, members, s, c]
             proven = found.any() and not found.all()
             if not proven or gathered_by_chance(judged[b, members, s, c], found) >= chance:
-                departs[b, case.owner == k, s, c] &= fails_more[b, case.owner == k] >= FAILS_MORE
+                departs[b, case.owner == k, s, c] &= fails_more[b, case.owner == k, EVIDENCE] >= FAILS_MORE
     return alarms._replace(departs=departs)
 
 
@@ -96,7 +139,7 @@ def _choose(count: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.where(drawn <= count, ways, -np.inf))
 
 
-def failing_with_their_zone(case: Case) -> Flags | None:
+def failing_with_zone(case: Case) -> Flags | None:
     """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: nobody."""
     state, contract = case.estimate.state, case.setup.contract
     out = state.quarantined & (state.quarantine_reason == ERRORS)

@@ -67,23 +67,23 @@ def judge_drill(found: Manifest, seen: Resources, place: DrillPlace) -> DrillAdm
     """The verdict on ``found``."""
     namespace, allowed = place.namespace, place.allowed
     if namespace not in allowed:
-        told = (
+        message = (
             f"namespace {namespace}: drills are allowed in {', '.join(sorted(allowed)) or 'none'} alone;"
             " apply the drill there, or name this one with --allow-namespace of the drill runner"
         )
-        return refused("NamespaceNotAllowed", told)
+        return refused_admission("NamespaceNotAllowed", message)
     try:
         drill = document_of(found)
     except DocumentError as error:
-        return refused("Invalid", str(error))
+        return refused_admission("Invalid", str(error))
     assert isinstance(drill, FaultDrill)
     problem = _unsound(drill)
     if problem is not None:
-        return refused(*problem)
+        return refused_admission(*problem)
     return _resolved(drill, found, seen, place)
 
 
-def refused(reason: str, message: str) -> DrillAdmission:
+def refused_admission(reason: str, message: str) -> DrillAdmission:
     """A drill that is not accepted."""
     return DrillAdmission(
         accepted=condition("Accepted", False, reason, message),
@@ -91,7 +91,7 @@ def refused(reason: str, message: str) -> DrillAdmission:
     )
 
 
-def unresolved(verdict: DrillAdmission, reason: str, message: str) -> DrillAdmission:
+def unresolved_admission(verdict: DrillAdmission, reason: str, message: str) -> DrillAdmission:
     """``verdict`` with something missing that may come."""
     return DrillAdmission(
         accepted=verdict.accepted, resolved=condition("ResolvedRefs", False, reason, message)
@@ -120,29 +120,31 @@ def _resolved(drill: FaultDrill, found: Manifest, seen: Resources, place: DrillP
     verdict = DrillAdmission(accepted=accepted, resolved=accepted)
     documents, problem = _documents(drill.spec.pool, seen, place.namespace)
     if documents is None:
-        return unresolved(verdict, "RefNotFound", problem)
+        return unresolved_admission(verdict, "RefNotFound", problem)
     pool = documents.pool.spec.model_copy(update={"kernels": serving(documents.pool)})
     try:
         plan = plan_drill(drill, origin(found), pool)
         layout = controller_setup(documents, USUAL_RATES).setup.layout
     except MissingArtefactError as error:
         place.missing(error.uri)
-        return unresolved(verdict, "ArtefactNotFetched", f"{error.uri} is being fetched")
+        return unresolved_admission(verdict, "ArtefactNotFetched", f"{error.uri} is being fetched")
     except (DocumentError, ValueError) as error:
-        return unresolved(verdict, "DoesNotFit", str(error))
+        return unresolved_admission(verdict, "DoesNotFit", str(error))
     header = documents.policy.spec.route.slice_header
     if header != SLICE_HEADER:
-        told = f"route.slice_header: expected {SLICE_HEADER}, which the load of drills sends, got {header}"
-        return unresolved(verdict, "DoesNotFit", told)
+        message = f"route.slice_header: expected {SLICE_HEADER}, which the load of drills sends, got {header}"
+        return unresolved_admission(verdict, "DoesNotFit", message)
     strange = [part.slice for part in plan.slices if part.slice not in layout.slices]
     if strange:
-        told = f"load.slice_mix: no slice {', '.join(strange)}; there are {', '.join(layout.slices)}"
-        return unresolved(verdict, "DoesNotFit", told)
+        message = f"load.slice_mix: no slice {', '.join(strange)}; there are {', '.join(layout.slices)}"
+        return unresolved_admission(verdict, "DoesNotFit", message)
     shape = route_shape(documents, layout, place.shed)
     site = DrillSite(drill=drill, plan=plan, documents=documents, layout=layout, shape=shape)
-    told = f"pool {drill.spec.pool} and the policy {documents.policy.metadata.name} that routes it were found"
+    message = (
+        f"pool {drill.spec.pool} and the policy {documents.policy.metadata.name} that routes it were found"
+    )
     return DrillAdmission(
-        accepted=accepted, resolved=condition("ResolvedRefs", True, "Resolved", told), site=site
+        accepted=accepted, resolved=condition("ResolvedRefs", True, "Resolved", message), site=site
     )
 
 
@@ -151,7 +153,7 @@ def _documents(pool: str, seen: Resources, namespace: str) -> tuple[Documents | 
     if pool not in seen.pools:
         known = ", ".join(sorted(seen.pools)) or "none"
         return None, f"pool: there is no KernelPool {pool} in this namespace (there are: {known}); apply it"
-    told = ""
+    message = ""
     for name in sorted(seen.policies):
         if seen.policies[name].get("spec", {}).get("pool") != pool:
             continue
@@ -159,8 +161,8 @@ def _documents(pool: str, seen: Resources, namespace: str) -> tuple[Documents | 
         if verdict.documents is not None:
             return verdict.documents, ""
         bad = verdict.resolved if verdict.accepted.status == _TRUE else verdict.accepted
-        told = f"RoutePolicy {name} routes it and is not sound: {bad.message}"
-    return None, told or (
+        message = f"RoutePolicy {name} routes it and is not sound: {bad.message}"
+    return None, message or (
         f"pool: no RoutePolicy routes KernelPool {pool}, so nothing says where its traffic goes and what it "
         "is judged by; apply one"
     )

@@ -9,17 +9,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from faults.drill.outcome import DrillVerdict
-from k8s.operator.drills.admission import DrillAdmission, DrillPlace, judge_drill, refused, unresolved
+from k8s.operator.drills.admission import (
+    DrillAdmission,
+    DrillPlace,
+    judge_drill,
+    refused_admission,
+    unresolved_admission,
+)
 from k8s.operator.drills.cluster import FINALIZER, DrillCluster
 from k8s.operator.drills.fleet import ClusterFleet, Entrance
 from k8s.operator.drills.ledger import ClusterLedger, take_back
-from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER, NETWORK_KINDS, Steering, is_handed_over
+from k8s.operator.drills.pods import CHAOS_MESH, HAND_OVER, NETWORK_KINDS, Steering, uses_chaos_mesh
 from k8s.operator.drills.report import ended, running, waiting
 from k8s.operator.drills.work import DrillWork
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.status.conditions import ResourceCondition
 from k8s.operator.status.publisher import Publication, Publisher
-from k8s.resources.status import DrillPhase, drill_verdict_told
+from k8s.resources.status import DrillPhase, drill_verdict_text
 
 _LOG = logging.getLogger(__name__)
 #: An undo waits so long for a pod that died, and what is under way of the load comes before it.
@@ -38,7 +44,7 @@ class DrillParts:
 
 
 class Drills:
-    """Only who leads calls ``turn``."""
+    """Only the leader calls ``turn``."""
 
     def __init__(self, parts: DrillParts) -> None:
         self.parts = parts
@@ -107,7 +113,7 @@ class Drills:
     def _finish(self, uid: str, work: DrillWork) -> None:
         """Say how a run ended; where its undo was not confirmed the finalizer stays."""
         assert work.ended is not None
-        reason = drill_verdict_told(work.ended.verdict), work.ended.reason
+        reason = drill_verdict_text(work.ended.verdict), work.ended.reason
         said = ended(work.verdict, work.drill["metadata"]["name"], work.ended.verdict, reason)
         if not self._say(work.drill, said):
             return  # not told yet: without it the drill would run again
@@ -133,15 +139,15 @@ class Drills:
             self._say(drill, waiting(verdict))
             return
         if (other := self._on(verdict.site.drill.spec.pool)) is not None:
-            told = (
+            message = (
                 f"pool {verdict.site.drill.spec.pool}: drill {other} runs on it; delete this one, and apply "
                 "it again when that one has ended"
             )
-            taken = refused("PoolTaken", told)
-            reason = "PoolTaken", told
+            taken = refused_admission("PoolTaken", message)
+            reason = "PoolTaken", message
             self._say(drill, ended(taken, drill["metadata"]["name"], DrillVerdict.INVALID, reason))
             return
-        handed = is_handed_over(drill)
+        handed = uses_chaos_mesh(drill)
         if handed and (problem := self._no_chaos(verdict)) is not None:
             self._say(drill, waiting(problem))
             return
@@ -153,7 +159,7 @@ class Drills:
         own = replace(parts.steering, records=parts.steering.records / str(drill["metadata"]["uid"]))
         fleet = ClusterFleet(parts.cluster, site, parts.entrance, own, handed)
         if (problem := fleet.refusal()) is not None:
-            self._say(drill, waiting(unresolved(verdict, problem.reason, problem.message)))
+            self._say(drill, waiting(unresolved_admission(verdict, problem.reason, problem.message)))
             return
         ledger = ClusterLedger(parts.cluster, drill, fleet.take())
         parts.cluster.hold(drill, held=True)
@@ -166,15 +172,17 @@ class Drills:
         """What speaks against handing over; None for nothing."""
         assert verdict.site is not None
         if not any(one.fault.kind in NETWORK_KINDS for one in verdict.site.plan.strikes):
-            told = f"{HAND_OVER}: no fault of this drill is one of the network ({', '.join(NETWORK_KINDS)})"
-            return unresolved(verdict, "NothingToHandOver", f"{told}; take the annotation away")
+            message = (
+                f"{HAND_OVER}: no fault of this drill is one of the network ({', '.join(NETWORK_KINDS)})"
+            )
+            return unresolved_admission(verdict, "NothingToHandOver", f"{message}; take the annotation away")
         if self.parts.cluster.has_chaos_mesh():
             return None
-        told = (
+        message = (
             f"{HAND_OVER}: {CHAOS_MESH} is not installed here; install it, or take the annotation away and "
             "let the server itself be late"
         )
-        return unresolved(verdict, "ChaosMeshMissing", told)
+        return unresolved_admission(verdict, "ChaosMeshMissing", message)
 
     def _on(self, pool: str) -> str | None:
         """The drill that runs on ``pool``."""

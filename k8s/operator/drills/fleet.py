@@ -19,7 +19,7 @@ from k8s.operator.drills.ledger import StruckPod
 from k8s.operator.drills.pods import (
     NETWORK_KINDS,
     POD_KILL,
-    Handed,
+    ChaosMeshFaults,
     PodFaults,
     Steering,
     chaos_name,
@@ -194,11 +194,11 @@ class ClusterFleet:
                 reason="PodMissing", message=f"{name}: its place has no pod; wait, or scale its Deployment up"
             )
         if slots[name].pod not in self._pods:
-            told = (
+            message = (
                 f"pod {slots[name].pod} ({name}) does not carry the label selvage.dev/drills: allowed; "
                 "start its Deployment with the drills component, or strike another one"
             )
-            return Refusal(reason="NotForDrills", message=told)
+            return Refusal(reason="NotForDrills", message=message)
         return None
 
     def _admit(self, name: str) -> None:
@@ -212,7 +212,7 @@ class ClusterFleet:
         if found is not None:
             raise DrillRefusedError(found.message)
 
-    def _handed(self, name: str) -> Handed:
+    def _handed(self, name: str) -> ChaosMeshFaults:
         """What Chaos Mesh carries out on ``name``."""
         plan = self._site.plan
         here = [one.fault for one in plan.strikes if name in one.replicas]
@@ -222,7 +222,7 @@ class ClusterFleet:
             if self._handed_over and one.kind in NETWORK_KINDS
         }
         rest = [one for one in here if one.name not in names and one.kind != POD_KILL]
-        return Handed(names=names, lasts_s=plan.spec.time_to_live_s, all=not rest)
+        return ChaosMeshFaults(names=names, lasts_s=plan.spec.time_to_live_s, all=not rest)
 
     def _ready_url(self) -> str:
         ready = [one.url for one in self.replicas() if one.state == ReplicaState.READY]
@@ -272,11 +272,11 @@ def _last_ready(pods: Sequence[PodReplica], struck: set[str]) -> Refusal | None:
         if one.slot not in struck and one.in_rotation and one.replica.state == ReplicaState.READY
     }
     for kernel in sorted(kernels - sound):
-        told = (
+        message = (
             f"kernel {kernel}: no ready pod would be left that is not struck; strike fewer of its pods "
             "(target.replica or replica_ratio), or scale its Deployment up"
         )
-        return Refusal(reason="LastReady", message=told)
+        return Refusal(reason="LastReady", message=message)
     return None
 
 

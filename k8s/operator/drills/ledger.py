@@ -1,4 +1,4 @@
-"""What may be in force of a drill, in a ConfigMap: written before the injection, read by whoever undoes.
+"""What may be in force of a drill, in a ConfigMap: written before the injection, read by its undo.
 
 It names each pod by its uid, so that nobody takes a later pod at an address for the one that was struck. What
 a lost runner left in force is taken back by whoever finds its note.
@@ -18,7 +18,7 @@ from contracts.loading.untrusted import MALFORMED
 from faults.client.replica import Undone
 from faults.client.wire import DrillError
 from k8s.operator.drills.cluster import DrillCluster
-from k8s.operator.drills.pods import POD_KILL, Handed, PodFaults, Steering, drill_pods
+from k8s.operator.drills.pods import POD_KILL, ChaosMeshFaults, PodFaults, Steering, drill_pods
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 
 _NOTE, REPORT, LINE = "drill.json", "outcome.json", "timeline.json"
@@ -41,7 +41,7 @@ _STRUCK = TypeAdapter(tuple[StruckPod, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillNote:
-    """A drill that runs or ran. open: nobody confirmed that everything was taken back."""
+    """A drill that runs or ran. open: it was not confirmed that everything was taken back."""
 
     uid: str
     open: bool
@@ -142,7 +142,7 @@ def _undone(cluster: DrillCluster, struck: StruckPod, steering: Steering) -> Und
         return Undone(clean=True)
     if pod is None or pod.uid != struck.uid or struck.fault["kind"] == POD_KILL:
         return Undone(clean=False, gone=True)
-    faults = PodFaults(cluster, pod, steering, lambda: None, Handed())
+    faults = PodFaults(cluster, pod, steering, lambda: None, ChaosMeshFaults())
     try:
         return faults.undo(struck.fault["name"])
     except DrillError as error:

@@ -32,7 +32,7 @@ CHAOS_GROUP, CHAOS_VERSION, CHAOS_PLURAL = "chaos-mesh.org", "v1alpha1", "networ
 NETWORK_KINDS = ("latency",)
 
 
-def is_handed_over(drill: Manifest) -> bool:
+def uses_chaos_mesh(drill: Manifest) -> bool:
     """Whether ``drill`` wants its network faults carried out by Chaos Mesh."""
     return bool((drill["metadata"].get("annotations") or {}).get(HAND_OVER) == CHAOS_MESH)
 
@@ -75,7 +75,7 @@ POD_KILL = "crash"
 
 
 class UnseenError(DrillError):
-    """The API server did not say whether the pod is there, so nobody touched it."""
+    """The API server did not say whether the pod is there, so it was not touched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def steering_url(pod: DrillPod, port: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class ChaosMeshFaults:
     """What of a drill Chaos Mesh carries out on one pod. names: of faults -> of NetworkChaos."""
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class PodFaults(ReplicaFaults):
         pod: DrillPod,
         steering: Steering,
         admit: Callable[[], None],
-        handed: Handed,
+        handed: ChaosMeshFaults,
     ) -> None:
         super().__init__(steering_url(pod, steering.port), steering.token_file, steering.records)
         self._cluster, self._pod, self._admit = cluster, pod, admit
@@ -124,7 +124,7 @@ class PodFaults(ReplicaFaults):
         self._admit()
         if fault.kind != POD_KILL and fault.name not in self._handed.names:
             return super().inject(fault, ttl_s)
-        with _told():
+        with _as_unseen_error():
             if fault.kind == POD_KILL:
                 self._cluster.delete_pod(self._pod.name, self._pod.uid)
             else:
@@ -148,12 +148,12 @@ class PodFaults(ReplicaFaults):
         chaos = self._handed.names.get(injected.fault["name"])
         if chaos is None:
             return super().verify(injected)
-        with _told():
+        with _as_unseen_error():
             return chaos_proof(self._cluster.chaos(chaos))
 
     def undo(self, name: str = "") -> Undone:
         """End the fault called ``name``; a pod that is gone took its faults with it."""
-        with _told():
+        with _as_unseen_error():
             if name in self._handed.names:
                 self._cluster.delete_chaos(self._handed.names[name])
                 return Undone(clean=True)
@@ -167,7 +167,7 @@ class PodFaults(ReplicaFaults):
     def _steer(
         self, action: str, body: dict[str, Any] | None = None, within_s: float = 10.0
     ) -> dict[str, Any]:
-        with _told():
+        with _as_unseen_error():
             there = pod_exists(self._cluster, self._pod)
         if not there:
             raise ReplicaGoneError(f"pod {self._pod.name} ({self._pod.uid}) is gone")
@@ -175,7 +175,7 @@ class PodFaults(ReplicaFaults):
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_unseen_error() -> Iterator[None]:
     """UnseenError where the API server refuses or does not answer."""
     try:
         yield

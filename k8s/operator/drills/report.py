@@ -7,11 +7,11 @@ from typing import Any
 from contracts.loading.files import json_text, plain
 from contracts.scoring.measures import measures_plain
 from contracts.scoring.timeline import timeline, timeline_plain, unknown_health
-from faults.drill.outcome import DrillOutcome, DrillVerdict, outcome_told
+from faults.drill.outcome import DrillOutcome, DrillVerdict, outcome_json
 from k8s.operator.drills.admission import DrillAdmission
 from k8s.operator.drills.ledger import REPORT, ledger_name
 from k8s.operator.status.conditions import ResourceCondition, condition
-from k8s.resources.status import DrillPhase, drill_verdict_told
+from k8s.resources.status import DrillPhase, drill_verdict_text
 
 _HOLDS = {
     DrillVerdict.PASSED: True,
@@ -58,7 +58,7 @@ def ended(
     )
     body = {
         "phase": str(DrillPhase.DONE),
-        "verdict": drill_verdict_told(outcome),
+        "verdict": drill_verdict_text(outcome),
         "report": f"configmap:{ledger_name(name)}/{REPORT}",
     }
     return (verdict.accepted, verdict.resolved, *rest), body
@@ -83,7 +83,7 @@ def outcome_content(outcome: DrillOutcome) -> dict[str, Any]:
             "measures": measures_plain(outcome.measures),
         }
     )
-    return {**outcome_told(outcome), **own}
+    return {**outcome_json(outcome), **own}
 
 
 def outcome_line(outcome: DrillOutcome) -> str:

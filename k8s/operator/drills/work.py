@@ -15,7 +15,7 @@ from k8s.operator.drills.healer import OperatorHeals
 from k8s.operator.drills.ledger import ClusterLedger
 from k8s.operator.drills.report import outcome_content, outcome_line
 from k8s.operator.objects import Manifest
-from k8s.operator.status.told import fields
+from k8s.operator.status.log_fields import fields
 from k8s.resources.status import DrillPhase
 from live.drill.episode import Frame
 from live.drill.target import LiveTarget
@@ -78,9 +78,9 @@ class DrillWork:
             )
         except Exception as error:  # a bug of ours must not leave a fault behind unsaid
             _LOG.exception("drill %s failed", self.drill["metadata"]["name"])
-            told = f"an unforeseen error ended it: {error!r}"
+            message = f"an unforeseen error ended it: {error!r}"
             self.ended = EndedRun(
-                verdict=DrillVerdict.INCONCLUSIVE, reason=told, undone=not self._ledger.opened
+                verdict=DrillVerdict.INCONCLUSIVE, reason=message, undone=not self._ledger.opened
             )
 
     def _drilled(self) -> EndedRun:

@@ -14,7 +14,6 @@ from typing import Any
 from contracts.documents.pool import POOL_GROUP, BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster, Manifest
-from k8s.operator.pods.places import POOL_VERSION
 from k8s.operator.pods.pod_facts import (
     IN,
     IN_ROTATION,
@@ -29,6 +28,7 @@ from k8s.operator.pods.pod_facts import (
     pod_label,
     serves,
 )
+from k8s.operator.pods.slots import POOL_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class BackendEndpoint:
     movable: bool = True
     """Whether the label takes it out of what the gateway selects."""
     label: str = ""
-    """Value of the label now, "" where nobody knows."""
+    """Value of the label now, "" where it is not known."""
     label_in: str = IN
     """Value that brings it into rotation."""
     uid: str = ""
-    """Of its pod, "" where nobody says: a pod of a StatefulSet comes again under its name."""
+    """Of its pod, "" where it is not stated: a pod of a StatefulSet comes again under its name."""
     leaves: str = ""
     """Kernel in whose rotation it stands though it is none of its servers."""
 
@@ -67,14 +67,14 @@ class FoundEndpoints:
 
     endpoints: tuple[BackendEndpoint, ...]
     port: int | None
-    """That servers listen on; None while nobody knows."""
+    """That servers listen on; None while it is not known."""
     reason: str = ""
     message: str = ""
     selector: Mapping[str, str] = field(default_factory=dict)
     """Labels that the backend selects its pods by."""
 
 
-def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
+def endpoints_of(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
     """Servers of ``backend``, in rotation and out of it; ``port``: where they listened last.
 
     Raises ClusterError.
@@ -86,7 +86,7 @@ def behind(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndp
 
 def ready_url(cluster: Cluster, backend: BackendRef) -> str:
     """Address of a ready pod that is in rotation, "" where there is none. Raises ClusterError."""
-    found = behind(cluster, backend, None).endpoints
+    found = endpoints_of(cluster, backend, None).endpoints
     return next((one.url for one in found if one.in_rotation and one.state == ReplicaState.READY), "")
 
 
@@ -141,25 +141,25 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
 def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
     pool, what = cluster.inference_pool(name), f"InferencePool {name}"
     if pool is None:
-        told = (
+        text = (
             f"there is no {what} of {POOL_GROUP}/{POOL_VERSION} in this namespace; install its definition "
             "and apply it, because pools of inference.networking.x-k8s.io, its predecessor, are not read"
         )
-        return FoundEndpoints(endpoints=(), port=None, reason="BackendNotFound", message=told)
+        return FoundEndpoints(endpoints=(), port=None, reason="BackendNotFound", message=text)
     spec = pool.get("spec") or {}
     if strange := sorted((spec.get("selector") or {}).keys() - {"matchLabels"}):
-        told = (
+        text = (
             f"{what}: expected matchLabels alone in its selector, got {', '.join(map(str, strange))}; "
             "nobody knows which pods it selects, so write them as matchLabels"
         )
-        return FoundEndpoints(endpoints=(), port=None, reason="SelectorNotRead", message=told)
+        return FoundEndpoints(endpoints=(), port=None, reason="SelectorNotRead", message=text)
     ports = [one.get("number") for one in spec.get("targetPorts") or []]
     if len(ports) != 1 or not isinstance(ports[0], int):
-        told = (
+        text = (
             f"{what}: expected one target port, got {ports}; "
             "a pod leaves rotation with all its ports, so run one server per pod"
         )
-        return FoundEndpoints(endpoints=(), port=None, reason="NotOneTargetPort", message=told)
+        return FoundEndpoints(endpoints=(), port=None, reason="NotOneTargetPort", message=text)
     selector = {str(k): str(v) for k, v in ((spec.get("selector") or {}).get("matchLabels") or {}).items()}
     reason, message = _selector_problem(what, selector)
     own = own_labels(selector)
@@ -176,10 +176,10 @@ def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
 def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]:
     """Reason and message where the label cannot take a single pod out; "" where it can."""
     if not own_labels(selector):
-        told = (
+        message = (
             f"{what}: expected labels of this kernel's pods in its selector, got {dict(selector)}; add them"
         )
-        return "SelectsNobody", told
+        return "SelectsNobody", message
     if selector.get(IN_ROTATION) not in (IN, UPGRADED):
         got = selector.get(IN_ROTATION, "no such label")
         return "NotInSelector", (
@@ -204,11 +204,11 @@ def _without_port(
     backend: BackendRef, ports: Sequence[Manifest], selector: Mapping[str, str]
 ) -> FoundEndpoints:
     """Nobody: a gateway finds no server either."""
-    told = (
+    message = (
         f"Service {backend.name}: expected port {backend.port}, as the pool's backend names it, got "
         f"{sorted(one['port'] for one in ports)}; name a port of the Service, not of its pods"
     )
-    return FoundEndpoints(endpoints=(), port=None, reason="PortNotFound", message=told, selector=selector)
+    return FoundEndpoints(endpoints=(), port=None, reason="PortNotFound", message=message, selector=selector)
 
 
 def _target_port(told: Manifest | None) -> int | None:
@@ -235,7 +235,7 @@ def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoi
 
 
 def _of_slice(endpoint: Mapping[str, Any], port: int) -> BackendEndpoint:
-    """A Service may publish who is not ready (``publishNotReadyAddresses``), which ``serving`` tells."""
+    """A Service may publish pods that are not ready (``publishNotReadyAddresses``), see ``serving``."""
     said, target = endpoint.get("conditions") or {}, endpoint.get("targetRef") or {}
     serves = said.get("ready") is not False and said.get("serving") is not False
     state = ReplicaState.READY if serves else ReplicaState.STARTING

@@ -14,7 +14,7 @@ from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
 from k8s.operator.pods import endpoints, pod_facts
 from k8s.operator.pods.endpoints import BackendEndpoint, FoundEndpoints
-from k8s.operator.pods.upgrades import Announced, Servers, misplaced, settled
+from k8s.operator.pods.upgrades import Announced, Servers, assign_kernels, label_problem
 from live.ports import LiveReplica
 
 
@@ -89,7 +89,7 @@ class PodDiscovery:
 
     @property
     def slots(self) -> Slots:
-        """Who has which slot."""
+        """The pod of each slot."""
         return self._slots
 
     @property
@@ -125,11 +125,11 @@ class PodDiscovery:
         """Ask the server."""
         found = {}
         for kernel in self._kernels:
-            found[kernel.kernel] = one = endpoints.behind(
+            found[kernel.kernel] = one = endpoints.endpoints_of(
                 self._cluster, kernel.backend, self._ports.get(kernel.kernel)
             )
             self._ports[kernel.kernel] = one.port
-        servers = settled(found, self.announced, self._stated)
+        servers = assign_kernels(found, self.announced, self._stated)
         self.problems = tuple(
             BackendProblem(reason=one.reason, message=f"kernel {name}: {one.message}")
             for name, one in found.items()
@@ -140,7 +140,7 @@ class PodDiscovery:
     def _misplaced(self, found: Mapping[str, FoundEndpoints]) -> list[BackendProblem]:
         """Upgrades in place whose servers no label can tell apart."""
         there = [one for one in self.announced if one.kernel in found and one.candidate in found]
-        told = [misplaced(found, one) for one in there]
+        told = [label_problem(found, one) for one in there]
         return [BackendProblem(reason="NotInPlace", message=one) for one in told if one]
 
     def _place(self, servers: Servers) -> None:

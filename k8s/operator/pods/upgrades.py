@@ -27,7 +27,7 @@ class Announced:
 Servers = dict[str, tuple[BackendEndpoint, ...]]
 
 
-def settled(
+def assign_kernels(
     found: Mapping[str, FoundEndpoints], announced: Sequence[Announced], stated: Mapping[str, str]
 ) -> Servers:
     """Each server with one kernel. stated: pod -> fingerprint that its answers state."""
@@ -40,7 +40,7 @@ def settled(
     return _once(servers)
 
 
-def misplaced(found: Mapping[str, FoundEndpoints], one: Announced) -> str:
+def label_problem(found: Mapping[str, FoundEndpoints], one: Announced) -> str:
     """What keeps servers of ``one`` from being told apart by their label, "" for nothing."""
     old, new = (found[name].selector for name in (one.kernel, one.candidate))
     values = old.get(IN_ROTATION), new.get(IN_ROTATION)

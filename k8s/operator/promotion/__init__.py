@@ -1,1 +1,1 @@
-"""Promotions of a namespace: which are accepted, whom they ask, what they let in, and what is said."""
+"""Promotions of a namespace: which are accepted, their webhooks, what they let in, and their reports."""

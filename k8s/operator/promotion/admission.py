@@ -42,16 +42,16 @@ def judge_promotion(
         return _refused("Invalid", f"expected a KernelPromotion, got a {document.kind}")
     spec = document.spec
     if spec.candidate in taken:
-        told = f"candidate: an older promotion has {spec.candidate}; delete one of the two"
-        return _refused("CandidateTaken", told)
+        message = f"candidate: an older promotion has {spec.candidate}; delete one of the two"
+        return _refused("CandidateTaken", message)
     accepted = condition("Accepted", True, "Valid", "the document is sound and its candidate its own")
     if documents is None:
-        told = f"policy: RoutePolicy {spec.policy} is not in force; see its conditions, or apply it"
-        return _unresolved(accepted, "PolicyNotInForce", told)
+        message = f"policy: RoutePolicy {spec.policy} is not in force; see its conditions, or apply it"
+        return _unresolved(accepted, "PolicyNotInForce", message)
     if problem := _problem(document, documents) or _not_allowed(document, origins):
         return _unresolved(accepted, *problem)
-    told = f"policy {spec.policy}, its pool and its contract were found and fit"
-    resolved = condition("ResolvedRefs", True, "Resolved", told)
+    message = f"policy {spec.policy}, its pool and its contract were found and fit"
+    resolved = condition("ResolvedRefs", True, "Resolved", message)
     return PromotionAdmission(accepted=accepted, resolved=resolved, document=document)
 
 
@@ -105,19 +105,19 @@ def _not_allowed(document: KernelPromotion, origins: Collection[str]) -> tuple[s
         except ValueError as error:
             return "WebhookNotAllowed", f"webhooks: {hook.name}: {error}; correct its url"
         if origin not in origins:
-            told = (
+            message = (
                 f"webhooks: {hook.name} calls {origin}, which this operator may not; start it with "
                 f"--webhook-origin {origin}, or take the webhook out"
             )
-            return "WebhookNotAllowed", told
+            return "WebhookNotAllowed", message
     return None
 
 
 def _refused(reason: str, message: str) -> PromotionAdmission:
-    told = "judged once the document is accepted"
+    text = "judged once the document is accepted"
     return PromotionAdmission(
         accepted=condition("Accepted", False, reason, message),
-        resolved=condition("ResolvedRefs", None, "NotAccepted", told),
+        resolved=condition("ResolvedRefs", None, "NotAccepted", text),
     )
 
 

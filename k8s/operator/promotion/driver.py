@@ -25,8 +25,8 @@ from k8s.operator.promotion.records import Attempt, approvals, change_of, subjec
 from k8s.operator.promotion.report import change_key, promotion_body, promotion_conditions
 from k8s.operator.promotion.stages import with_promotions
 from k8s.operator.route_loop import RouteLoop
+from k8s.operator.status.log_fields import fields
 from k8s.operator.status.publisher import Publication, Publisher
-from k8s.operator.status.told import fields
 
 _LOG = logging.getLogger(__name__)
 #: Evidence that could not be read is asked for again after so long.
@@ -42,7 +42,7 @@ class _Policy:
 
 
 class Promotions:
-    """Every promotion of one namespace; only who leads calls it."""
+    """Every promotion of one namespace; only the leader calls it."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class Promotions:
         document, subject = judged.document, subject_of(judged.document, documents)
         attempt, uid = self.attempts.get(name), str(found["metadata"].get("uid", ""))
         if attempt is None or (attempt.uid, attempt.state.subject) != (uid, subject):
-            state = _kept(found, subject)
-            told = _told(found) if attempt is None or attempt.uid != uid else attempt.told
+            state = _stored_state(found, subject)
+            told = _last_reported(found) if attempt is None or attempt.uid != uid else attempt.told
             attempt = Attempt(
                 uid=uid, document=document, terms=terms_of(document), state=state, queued=told, told=told
             )
@@ -200,11 +200,11 @@ def _of_policy(policy: str, seen: Resources) -> list[str]:
     return [name for _, name in sorted(found)]
 
 
-def _kept(found: Manifest, subject: str) -> PromotionState:
+def _stored_state(found: Manifest, subject: str) -> PromotionState:
     """As the status keeps it, where that is about ``subject``; else from the begin.
 
-    Of a status that another version wrote otherwise one thing is read all the same: who was rolled back stays
-    out, because nothing else would keep a condemned candidate from being let in again.
+    Of a status in another version's form one thing is read all the same: a candidate that was rolled back
+    stays out, because nothing else would keep it from being let in again.
     """
     status = found.get("status") or {}
     try:
@@ -220,7 +220,7 @@ def _kept(found: Manifest, subject: str) -> PromotionState:
 
 
 def _unread(subject: str, told: str) -> PromotionState:
-    """Rolled back, and nobody can read why."""
+    """Rolled back, for a reason that cannot be read."""
     return PromotionState(
         subject=subject,
         stage=PromotionStage.ROLLED_BACK,
@@ -230,7 +230,7 @@ def _unread(subject: str, told: str) -> PromotionState:
     )
 
 
-def _told(found: Manifest) -> str:
+def _last_reported(found: Manifest) -> str:
     """Newest change that webhooks were told of, as the status keeps it."""
     told = (found.get("status") or {}).get("told")
     return told if isinstance(told, str) else ""

@@ -13,7 +13,7 @@ from contracts.assess.evidence import Build, evidence_in
 from contracts.assess.gate import GateOutcome
 from contracts.assess.register import RegisterEntry, register_entries
 from contracts.documents import FileRef, KernelPromotion
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.loader import document_sha256
 from contracts.loading.oci import MissingArtefactError, OciUri
 from contracts.loading.profiles import kernel_profile
@@ -57,10 +57,10 @@ def _result(cluster: Cluster, document: KernelPromotion, documents: Documents) -
     if offline.evaluation is not None:
         content = _content(cluster, offline.evaluation)
         found = evidence_in(content, Path(offline.evaluation.uri), build)
-        told = (
+        message = (
             f"the evaluation was made again from the samples of {build.profile.spec.kernel}: {found.verdict}"
         )
-        return _said(_OUTCOMES[found.verdict], told, found.sha256)
+        return _said(_OUTCOMES[found.verdict], message, found.sha256)
     assert offline.register_file is not None  # a rule of the document
     content = _content(cluster, offline.register_file)
     entries = register_entries(content, Path(offline.register_file.uri))
@@ -85,16 +85,16 @@ def _entry_result(
     if not about:
         expected = f"an entry on profile {wanted[0]} and contract {wanted[1]}"
         hint = "selvage contract register add, with this profile and contract, and pin the new file"
-        raise DocumentError([Problem(ref.uri, 0, "", expected, f"none of {len(entries)}", hint)])
+        raise refusal(ref.uri, expected, f"none of {len(entries)}", hint)
     entry = about[-1]
     if entry.decision == "promoted" and entry.override_reason:
-        told = f"entry {entry.sequence}: promoted by {entry.override_author}: {entry.override_reason}"
-        return _said(GateOutcome.SUCCESSFUL, told, entry.entry_sha256)
+        message = f"entry {entry.sequence}: promoted by {entry.override_author}: {entry.override_reason}"
+        return _said(GateOutcome.SUCCESSFUL, message, entry.entry_sha256)
     if entry.verdict == "pass" and entry.verdict_source != "evaluated":
-        told = (
+        message = (
             f"entry {entry.sequence} claims a pass that nobody evaluated; enter the output of evaluate --json"
         )
-        return _said(GateOutcome.INCONCLUSIVE, told, entry.entry_sha256)
+        return _said(GateOutcome.INCONCLUSIVE, message, entry.entry_sha256)
     return _said(_OUTCOMES[entry.verdict], f"entry {entry.sequence}: {entry.verdict}", entry.entry_sha256)
 
 
@@ -114,9 +114,9 @@ def _content(cluster: Cluster, ref: FileRef) -> bytes:
     if text is None:
         actual = "no such ConfigMap" if config is None else "no such key"
         hint = f"kubectl create configmap {name} --from-file={key or 'KEY'}"
-        raise DocumentError([Problem(ref.uri, 0, "", "configmap:NAME/KEY", actual, hint)])
+        raise refusal(ref.uri, "configmap:NAME/KEY", actual, hint)
     content = str(text).encode()
     if (found := hashlib.sha256(content).hexdigest()) != ref.sha256:
         hint = "pin what it holds now, or restore it"
-        raise DocumentError([Problem(ref.uri, 0, "", f"sha256 {ref.sha256}", f"sha256 {found}", hint)])
+        raise refusal(ref.uri, f"sha256 {ref.sha256}", f"sha256 {found}", hint)
     return content

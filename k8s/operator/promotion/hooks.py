@@ -1,4 +1,4 @@
-"""Webhooks of promotions: who is asked, who is told, and what the last answers mean. Nothing here waits.
+"""Webhooks of promotions: which are called, and what their last answers mean. Nothing here waits.
 
 An answer is of one promotion, one subject, one stage and one hook; with any of them it is forgotten. One that
 is older than two turns of asking and the time of a call is unknown again. A veto stays a veto.
@@ -62,7 +62,7 @@ class _Question:
     def agreed(self, now_s: float) -> bool:
         return self.answer is not None and self.answer.agrees and self.fresh(now_s)
 
-    def told(self, now_s: float) -> str:
+    def describe(self, now_s: float) -> str:
         if self.answer is None:
             said = "not answered yet"
         else:
@@ -71,7 +71,7 @@ class _Question:
 
 
 class Webhooks:
-    """Of every promotion of one namespace; only the loop's thread of who leads calls it."""
+    """Of every promotion of one namespace; only the leader's loop thread calls it."""
 
     def __init__(self, caller: HookCaller, namespace: str) -> None:
         self._caller, self._namespace = caller, namespace
@@ -166,8 +166,8 @@ def _view(state: PromotionState, questions: list[_Question], now_s: float) -> Ho
         for kind in ("confirm", "veto")
     }
     waits = frozenset() if state.waits_for is None else frozenset({state.waits_for})
-    vetoes = [one.told(one.answered_at_s) for one in questions if one.vetoed]
-    held_up_by = [one.told(now_s) for one in questions if not one.agreed(now_s)]
+    vetoes = [one.describe(one.answered_at_s) for one in questions if one.vetoed]
+    held_up_by = [one.describe(now_s) for one in questions if not one.agreed(now_s)]
     return HookView(
         confirmed=waits if agreed["confirm"] else frozenset(),
         unopposed=frozenset({state.stage}) if agreed["veto"] else frozenset(),
@@ -177,7 +177,7 @@ def _view(state: PromotionState, questions: list[_Question], now_s: float) -> Ho
 
 
 def _end(questions: Iterable[_Question]) -> None:
-    """Nobody reads these answers any more."""
+    """These answers are not read any more."""
     for one in questions:
         if one.pending is not None:
             one.pending.cancel()

@@ -90,7 +90,7 @@ def kernel_sha256(document: KernelPromotion, documents: Documents) -> str:
 
 
 def approvals(annotations: dict[str, Any], subject: str) -> frozenset[PromotionStage]:
-    """Stages that somebody lets in, of this subject alone: an approval does not outlive what it saw."""
+    """Approved stages, of this subject alone: an approval does not outlive what it saw."""
     found = set()
     for one in str(annotations.get(APPROVE, "")).split(","):
         stage, _, about = one.strip().partition("@")

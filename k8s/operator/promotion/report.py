@@ -28,8 +28,8 @@ def promotion_conditions(
     """Every condition of a promotion; ``attempt`` None: nothing of it was ever in force."""
     heads = (judged.accepted, judged.resolved)
     if attempt is None:
-        told = "it is not in force; see Accepted and ResolvedRefs"
-        return (*heads, condition("Promoted", False, "NotRunning", told))
+        message = "it is not in force; see Accepted and ResolvedRefs"
+        return (*heads, condition("Promoted", False, "NotRunning", message))
     state = attempt.state
     return (*heads, _promoted(state), _progressing(state), _degraded(state))
 

@@ -16,9 +16,9 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 from k8s.operator.fleet import slots
 from k8s.operator.records.log_space import LogSpace
-from k8s.operator.status.told import fields
-from k8s.operator.telemetry.sensing import Sensing
-from live.control.journal import Beginning, DecisionLog, code_version, segments, turn_told
+from k8s.operator.status.log_fields import fields
+from k8s.operator.telemetry.pool_reader import Sensing
+from live.control.journal import Beginning, DecisionLog, code_version, segments, turn_lines
 from live.control.loop import Turn
 from live.control.setup import LiveDocuments
 from live.run.options import RunOptions, recipe
@@ -45,7 +45,7 @@ class PolicyJournal:
     def turn(self, turn: Turn) -> None:
         """Take note of ``turn``. Raises OSError where the volume is full; the chain stays whole."""
         if _moved(turn):
-            for one in turn_told(turn, self.setup):
+            for one in turn_lines(turn, self.setup):
                 about = fields(
                     policy=self.policy,
                     route=self.route,
@@ -87,8 +87,8 @@ class PolicyJournal:
         resumes = self._full and not full  # with a file of its own, which begins with the state as it is now
         self.log.segment_bytes = 0 if resumes else self.space.segment_bytes
         if full and not self._full:
-            told = "policy %s: no turn is logged: the logs take all of %d bytes; raise --decision-log-mib"
-            _LOG.warning(told, self.policy, self.space.most_bytes, extra=fields(policy=self.policy))
+            message = "policy %s: no turn is logged: the logs take all of %d bytes; raise --decision-log-mib"
+            _LOG.warning(message, self.policy, self.space.most_bytes, extra=fields(policy=self.policy))
         self._full = full
         return not full
 

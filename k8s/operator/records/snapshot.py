@@ -53,7 +53,7 @@ class Snapshot:
     problem: str = ""
     """Why something was left out."""
     slots: Slots = field(default_factory=dict)
-    """Who was in which place."""
+    """The pod of each slot."""
     uids: Mapping[str, str] = field(default_factory=dict)
     """Uid of each server's pod; without a server's, whoever has its name now is taken for it."""
 
@@ -118,8 +118,8 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     if not read.failed("state") and canonical_sha256(text) != data.get(_SHA256):
         read.problems["state"] = "the kept state is not what was written"
     if not read.problems and _SLOTS not in data:
-        told = "the kept state is of an earlier version: it does not say which pod is in which place"
-        read.problems["places"] = told
+        message = "the kept state is of an earlier version: it does not say which pod is in which place"
+        read.problems["places"] = message
     whole = not (read.failed("state") or read.failed("places"))
     problem = "; ".join(read.problems.values())
     return Snapshot(documents=documents, state=text if whole else "", problem=problem, slots=slots, uids=uids)

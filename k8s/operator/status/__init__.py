@@ -1,1 +1,1 @@
-"""What is said to people: conditions, events, outcomes, recent moves, failed turns."""
+"""What people are shown: conditions, events, outcomes, recent moves, failed turns."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from k8s.operator.objects import Manifest
 from k8s.operator.status.conditions import ResourceCondition, condition
+from k8s.operator.status.log_fields import fields
 from k8s.operator.status.publisher import Publication
-from k8s.operator.status.told import fields
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class TurnFailures:
             self.now[policy] = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
 
 
-def unwell(told: str) -> tuple[ResourceCondition, ...]:
+def failed_turn_conditions(told: str) -> tuple[ResourceCondition, ...]:
     """What is so while turns fail of ``told``, whatever was so before."""
     held = f"the turn failed ({told}); the route stays as it is"
     return (
@@ -58,7 +58,7 @@ def unwell(told: str) -> tuple[ResourceCondition, ...]:
 def failed_publication(found: Manifest, told: str) -> Publication:
     """What is said of policy ``found`` after a turn that failed of ``told``: the rest of its status stays."""
     status = found.get("status") or {}
-    worse = unwell(told)
+    worse = failed_turn_conditions(told)
     changed = {one.type for one in worse}
     kept = [_read(one) for one in status.get("conditions") or [] if one["type"] not in changed]
     body = {key: one for key, one in status.items() if key not in _BESIDE}

@@ -44,7 +44,7 @@ class Tally:
     demotions: Counter[str] = field(default_factory=lambda: _zeros(DEMOTION_REASONS))
     """Times that the baseline took over, by the metric that the policy broke, or ``operator``."""
     _demoted: bool | None = None
-    """Whether the baseline drove at the turn before; None: nobody knows, and nothing is counted."""
+    """Whether the baseline drove at the turn before; None: not known, and nothing is counted."""
 
     def turned(self, turn: Turn) -> None:
         """Count ``turn``."""
@@ -91,7 +91,7 @@ class Evaluated:
 
 @dataclass(slots=True)
 class Evaluations:
-    """Tells ``sink`` of changed verdicts; a clause that nobody ever saw in alarm is never told."""
+    """Tells ``sink`` of changed verdicts; a clause that never alarmed is not reported."""
 
     sink: Callable[[Evaluated], None]
     _failing: dict[str, set[tuple[str, str, str]]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from typing import Any
 from contracts.loading.files import canonical_sha256
 from k8s.operator.objects import Cluster, ClusterError, EventNote, Manifest
 from k8s.operator.status.conditions import ResourceCondition, as_json, transitions
-from k8s.operator.status.told import fields
+from k8s.operator.status.log_fields import fields
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,11 +111,11 @@ class Publisher:
         for one in transitions(found.conditions, old):
             each = one.condition
             reason = f"{each.type}{each.reason}" if each.status == "True" else f"Not{each.type}{each.reason}"
-            told = f"{each.type} is {each.status}: {each.message}"
+            message = f"{each.type} is {each.status}: {each.message}"
             kind, name = found.about["kind"], found.about["metadata"]["name"]
             about = fields(kind=kind, name=name, condition=each.type, status=each.status, reason=each.reason)
-            _LOG.log(_LEVELS[each.bad], "%s %s: %s", kind, name, told[:1024], extra=about)
-            note = EventNote(about=found.about, reason=reason[:128], message=told[:1024], warning=each.bad)
+            _LOG.log(_LEVELS[each.bad], "%s %s: %s", kind, name, message[:1024], extra=about)
+            note = EventNote(about=found.about, reason=reason[:128], message=message[:1024], warning=each.bad)
             refused = refused or not self._noted(note)
 
     def _noted(self, event: EventNote) -> bool:

@@ -1,4 +1,4 @@
-"""The newest decisions of a policy, a few words each: for the status, where whoever may read it finds them.
+"""The newest decisions of a policy, a few words each, for its status.
 
 The evidence stands in the decision log; these are its headlines, and need no right to reach into a pod.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.explain.moves import CAPACITY_ALONE, moves
 from controller.options import ControllerSetup
-from live.control.journal import turn_lines
+from live.control.journal import turn_texts
 from live.control.loop import Turn
 
 #: Decisions that are kept, and characters of each.
@@ -47,12 +47,12 @@ class RecentDecisions:
         rotated = decision.quarantined[0] != turn.before.quarantined[0]
         if not (bool(decision.moved[0]) or bool(rotated.any())):
             return
-        told = "\n".join(turn_lines(turn, setup)) or "weights or rotation changed"
+        message = "\n".join(turn_texts(turn, setup)) or "weights or rotation changed"
         at = datetime.fromtimestamp(turn.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         why = {one.slice: one.because for one in moves(turn.before, turn.after, decision, setup, 0, None)}
         alone = tuple(name for name, because in why.items() if because == CAPACITY_ALONE)
         self._found.appendleft(
-            RecentDecision(at=at, told=told[:MOST_CHARACTERS], moved=tuple(why), for_capacity=alone)
+            RecentDecision(at=at, told=message[:MOST_CHARACTERS], moved=tuple(why), for_capacity=alone)
         )
 
     def go_on(self, status: Mapping[str, Any]) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from contracts.telemetry import ProbeSamples, ReplicaState, SampleRates
 from controller.fleet import USUAL_RATES
 from k8s.operator.objects import ClusterError
-from k8s.operator.telemetry.sensing import Sensing
-from live.control.loop import told
+from k8s.operator.telemetry.pool_reader import Sensing
+from live.control.loop import error_line
 from live.control.source import nothing_probed
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt, load_prompts
@@ -122,7 +122,7 @@ class ClusterProber:
         try:
             model, plan = asked.result()
         except Exception as error:  # whatever a server answers, the loop goes on
-            self.problem = f"nothing is probed: {told(error)}"
+            self.problem = f"nothing is probed: {error_line(error)}"
             return
         client = self._probing.access.endpoint("http://pods", model).client()
         nowhere = dict.fromkeys(self._layout.replicas, "")

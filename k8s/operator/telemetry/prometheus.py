@@ -14,8 +14,8 @@ from contracts.documents.pool import Prometheus
 from contracts.errors import DocumentError, Problem
 from contracts.regular_files import read_regular
 from k8s.operator.admission import Documents
-from k8s.operator.telemetry.sensing import PoolReader, ReadFailure, Sensing
-from live.bounded import ahead_of_dates_s
+from k8s.operator.telemetry.pool_reader import PoolReader, ReadFailure, Sensing
+from live.bounded_http import system_clock_ahead_s
 from live.observe.metrics import EngineReading
 from live.observe.prometheus import PodQuery, readings_of
 from live.observe.prometheus_api import PrometheusApi, PrometheusError
@@ -141,8 +141,8 @@ class PrometheusScrapes(PoolReader):
 
 
 def _dated(found: EngineReading) -> EngineReading:
-    """``found`` on the clock of ``live.bounded.dated_s``; Prometheus dates it by a system clock."""
-    return replace(found, read_at_s=found.read_at_s - ahead_of_dates_s())
+    """``found`` on the clock of ``monotonic_unix_s``; Prometheus dates it by a system clock."""
+    return replace(found, read_at_s=found.read_at_s - system_clock_ahead_s())
 
 
 def _problem(place: str, expected: str, actual: str, next_step: str) -> Problem:

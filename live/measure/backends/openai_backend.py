@@ -19,11 +19,11 @@ import numpy as np
 
 from contracts.assess.sources import UNSTATED
 from contracts.documents.profile import Fingerprint, StepPoint
-from contracts.errors import BrokenAnswerError, MeasurementError
+from contracts.errors import BrokenAnswerError, MeasurementError, refusal
 from contracts.loading.untrusted import MALFORMED
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.measure.backend import EngineFacts, Scores, Session, StepPlan, TopScores
-from live.measure.endpoint import Declared, Endpoint, listed_models, refused, stated_model
+from live.measure.endpoint import Declared, Endpoint, listed_models, stated_model
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt
 from live.measure.steps.streamed_answers import Streamed, stream_at_once
@@ -85,7 +85,7 @@ class OpenaiBackend:
         wanted, most = len(longest.token_ids) + 1, self._served.positions
         if 0 < most < wanted:
             told, step = f"{wanted}: prompt {longest.id} and a token", "leave out longer prompts, or raise it"
-            raise refused(self._endpoint.base, f"at most the server's {most} positions", told, step)
+            raise refusal(self._endpoint.base, f"at most the server's {most} positions", told, step)
         with self.start(self.kernels[0]) as session:
             next(iter(session.score([longest])))
 
@@ -122,7 +122,7 @@ def _served(endpoint: Endpoint, client: httpx.Client) -> _Served:
     if not name:
         raise MeasurementError("the server names no model at /v1/models; give --endpoint-model")
     if known and name not in known:
-        raise refused(
+        raise refusal(
             f"{endpoint.base}/v1/models", f"one of {', '.join(known)}", name, "correct --endpoint-model"
         )
     positions = known.get(name, {}).get("max_model_len")

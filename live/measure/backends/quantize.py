@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import json_text, write_pinned
 from contracts.loading.untrusted import MALFORMED
 from live.measure.checkpoint import read_config
@@ -67,8 +67,7 @@ def _load(source: Path) -> Tensors:
 
 
 def _damaged(path: Path, actual: str) -> DocumentError:
-    problem = Problem(str(path), 0, "", "a safetensors file", actual, "fetch the checkpoint again")
-    return DocumentError([problem])
+    return refusal(path, "a safetensors file", actual, "fetch the checkpoint again")
 
 
 def _copy_side_files(source: Path, target: Path) -> None:

@@ -124,9 +124,9 @@ def _shared_predictions(models: Sequence[StepTime]) -> tuple[ValueAgreement, ...
     """The operating points, which every profile must state alike."""
     stated = [{_work(one): one for one in model.predictions or ()} for model in models]
     if len(stated[0]) < len(OPERATING_POINTS) or any(each.keys() != stated[0].keys() for each in stated):
-        told = "; ".join(", ".join(map(_named, each)) or "none" for each in stated)
+        message = "; ".join(", ".join(map(_named, each)) or "none" for each in stated)
         raise MeasurementError(
-            f"the profiles predict other steps ({told}): measure them with the same --step-sequences"
+            f"the profiles predict other steps ({message}): measure them with the same --step-sequences"
         )
     if any(one.predicted_ms <= 0.0 for each in stated for one in each.values()):
         raise MeasurementError("a profile predicts steps that take no time: measure it again")
@@ -146,8 +146,8 @@ def _work(one: StepPrediction) -> tuple[int, int, int]:
 
 def _named(work: tuple[int, int, int]) -> str:
     prefill, sequences, context = work
-    told = f"{sequences} sequences over {context} tokens"
-    return f"{told}, {prefill} prefilled" if prefill else told
+    message = f"{sequences} sequences over {context} tokens"
+    return f"{message}, {prefill} prefilled" if prefill else message
 
 
 def _compared(name: str, values: tuple[float, ...], widths: tuple[float, ...]) -> ValueAgreement:

@@ -157,9 +157,9 @@ def _refuse_undetermined(features: Floats, measured: Floats, asked: NDArray[np.i
         names = [
             _NAMES[one] for one, loose in zip(asked, (open_rows > 0.1).any(axis=0), strict=True) if loose
         ]
-        told = ", ".join(names)
+        message = ", ".join(names)
         raise MeasurementError(
-            f"the {len(measured)} timed steps do not determine {told}: time more batch sizes and contexts"
+            f"the {len(measured)} timed steps do not determine {message}: time more batch sizes and contexts"
         )
     if len(measured) <= len(asked):
         raise MeasurementError(

@@ -105,6 +105,6 @@ def _streamed(
     except (httpx.HTTPError, *MALFORMED) as error:
         raise MeasurementError(f"a streamed completion: {type(error).__name__}: {error}") from None
     if not first_at_s or made != tokens:
-        told = f"{made} of {tokens} tokens" if first_at_s else "no token as a stream"
-        raise MeasurementError(f"a streamed completion: the server sent {told}")
+        message = f"{made} of {tokens} tokens" if first_at_s else "no token as a stream"
+        raise MeasurementError(f"a streamed completion: the server sent {message}")
     return Streamed(first_ms=1000.0 * (first_at_s - began_at_s), rest_ms=1000.0 * (last_at_s - first_at_s))

@@ -160,8 +160,8 @@ def _refuse_too_few(blocks: int, plan: StepPlan) -> None:
     """TooFewRoundsError where too few blocks ended in time to know how they differ."""
     least = min(plan.blocks, LEAST_BLOCKS)
     if blocks < least:
-        told = f"only {blocks} of at least {least} blocks of {plan.rounds} rounds ended within"
-        raise TooFewRoundsError(f"{told} {plan.most_seconds:g} s; allow more by --step-seconds")
+        message = f"only {blocks} of at least {least} blocks of {plan.rounds} rounds ended within"
+        raise TooFewRoundsError(f"{message} {plan.most_seconds:g} s; allow more by --step-seconds")
 
 
 class _Rounds:
@@ -221,7 +221,7 @@ def _sure(points: list[StepPoint], wanted: float) -> bool:
 
 
 class FreshPrompts:
-    """Prompts that nobody has sent before: random tokens of a seed from the system."""
+    """Prompts that were never sent before: random tokens of a seed from the system."""
 
     def __init__(self) -> None:
         self._rng = stream(secrets.randbits(62), "step-prompts")

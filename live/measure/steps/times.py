@@ -52,7 +52,7 @@ def measure_served(
         return None, [f"The serving path was not measured: {error}. Simulated latencies are of steps alone."]
 
 
-def slower(other: Session, healthy: Session) -> float:
+def slowdown(other: Session, healthy: Session) -> float:
     """Least times of equal requests to ``other`` by those to ``healthy``; at least a little."""
     return step_time_ratio(other.time_steps(_SERVER_PLAN), healthy.time_steps(_SERVER_PLAN))
 
@@ -76,8 +76,8 @@ def _how_sure(fitted: StepTime) -> str:
     work = f"{widest.decode_sequences} sequences decoding over {widest.context_tokens} tokens"
     work += f", {widest.prefill_tokens} tokens prefilled" if widest.prefill_tokens else ""
     share = 100.0 * widest_prediction(fitted)
-    told = f"{widest.predicted_ms:.3g} +- {widest.half_width_ms:.2g} ms"
-    return f"predicted step times are known to {share:.0f} % only ({told} for {work})"
+    message = f"{widest.predicted_ms:.3g} +- {widest.half_width_ms:.2g} ms"
+    return f"predicted step times are known to {share:.0f} % only ({message} for {work})"
 
 
 def _step_notes(fitted: StepTime, plan: StepPlan) -> list[str]:

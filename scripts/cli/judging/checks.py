@@ -10,7 +10,7 @@ from contracts.documents import KINDS, Document, RoutePolicy, Scenario, Suite
 from contracts.errors import DocumentError, KeyPath, Problem
 from contracts.loading.loader import cautions, load_as, load_text, read_text
 from contracts.loading.notes import Note, notes
-from contracts.loading.references import reference_breaches, retold
+from contracts.loading.references import first_problem_breach, reference_breaches
 from contracts.loading.uris import resolve_uri
 from contracts.rules import Breach
 
@@ -48,17 +48,17 @@ def _broken_at_rest(document: Document, file: str) -> list[str]:
     """What home kernels of a scenario, or of a suite's scenarios, break with nothing injected."""
     place = resolve_uri(file, "selvage")
     if isinstance(document, Scenario):
-        return _told(document, str(place))
+        return _broken_at_rest_lines(document, str(place))
     if not isinstance(document, Suite):
         return []
     spec = document.spec
     bases = dict.fromkeys(row.uri or row.base or spec.base for row in spec.scenarios)
     files = [resolve_uri(uri, place) for uri in bases if uri is not None]
-    told = [line for each in files for line in _told(load_as(Scenario, each), str(each))]
+    told = [line for each in files for line in _broken_at_rest_lines(load_as(Scenario, each), str(each))]
     return list(dict.fromkeys(told))
 
 
-def _told(scenario: Scenario, file: str) -> list[str]:
+def _broken_at_rest_lines(scenario: Scenario, file: str) -> list[str]:
     """One line for each clause; nothing of a fleet that cannot be put together, which running it tells."""
     from simulator.world.at_rest import CONSEQUENCE, broken_at_rest
 
@@ -76,7 +76,7 @@ def every_kind() -> tuple[type[Document], ...]:
 
 
 def _more(document: Document, file: str, *, references: bool) -> Iterator[Breach]:
-    """Names of policies that nobody has and, with ``references``, what is wrong with what is referred to."""
+    """Unknown names of policies and, with ``references``, what is wrong with what is referred to."""
     yield from _unknown_policies(document)
     if references:
         yield from reference_breaches(document, file)
@@ -92,7 +92,7 @@ def _unread(document: Document, file: str) -> Iterator[Breach]:
         try:
             load_as(Scenario, resolve_uri(uri, resolve_uri(file, "selvage")))
         except DocumentError as error:
-            yield from retold(error, ("spec", "episodes", "scenarios", index))
+            yield from first_problem_breach(error, ("spec", "episodes", "scenarios", index))
 
 
 def _unknown_policies(document: Document) -> Iterator[Breach]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from contracts.assess.observation_log import load_log
 from contracts.assess.observations import Observations, from_samples
 from contracts.assess.samples import KernelSamples, load_samples
-from contracts.assess.several import joined
+from contracts.assess.several import join_observations
 from contracts.assess.sources import SourceBound, quantisation_bits, source_bounds
 from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY, Fingerprint, ProfileSpec
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.files import sha256_of
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import resolve_uri
@@ -48,7 +48,9 @@ def load_judged(name: str, condition: str, split: str) -> ContractInputs:
         return ContractInputs(observations=observations, samples=samples, profile=None)
     if path.suffix == ".jsonl":
         return ContractInputs(observations=load_log(path), samples=None, profile=None)
-    raise refused(name, "a .yaml profile, a .npz samples file or a .jsonl log", path.suffix or "no suffix")
+    raise input_refusal(
+        name, "a .yaml profile, a .npz samples file or a .jsonl log", path.suffix or "no suffix"
+    )
 
 
 def _hash_of(path: Path) -> str:
@@ -56,20 +58,20 @@ def _hash_of(path: Path) -> str:
         return sha256_of(path)
     except OSError as error:
         step = "check the path and its rights"
-        raise refused(str(path), "a readable file", error.strerror or str(error), step) from None
+        raise input_refusal(str(path), "a readable file", error.strerror or str(error), step) from None
 
 
 def load_all(names: Sequence[str], condition: str, split: str) -> ContractInputs:
     """Observations of several inputs together: the files of one kernel, and logs.
 
-    Raises DocumentError where profiles are of different builds, or ``joined`` refuses.
+    Raises DocumentError where profiles are of different builds, or ``join_observations`` refuses.
     """
     parts = [load_judged(name, condition, split) for name in names]
     _refuse_other_builds(names, parts)
     try:
-        together = joined([part.observations for part in parts])
+        together = join_observations([part.observations for part in parts])
     except ValueError as error:
-        raise refused(", ".join(names), "inputs of one kernel, each once", str(error)) from None
+        raise input_refusal(", ".join(names), "inputs of one kernel, each once", str(error)) from None
     profiles = [part.profile for part in parts if part.profile is not None]
     first = next((part for part in parts if part.profile is not None), parts[0])
     return replace(first, observations=together, profile_sha256=tuple(map(document_sha256, profiles)))
@@ -84,7 +86,9 @@ def _refuse_other_builds(names: Sequence[str], parts: Sequence[ContractInputs]) 
     first = next(iter(builds.values()), None)
     for name, build in builds.items():
         if build != first:
-            raise refused(name, "profiles of one build", f"another: {build[0]}", "evaluate each by itself")
+            raise input_refusal(
+                name, "profiles of one build", f"another: {build[0]}", "evaluate each by itself"
+            )
 
 
 def load_profile(path: Path) -> tuple[KernelProfile, KernelSamples]:
@@ -118,13 +122,11 @@ def _with_scheme(spec: ProfileSpec) -> Fingerprint:
     return spec.fingerprint.model_copy(update={"quantization": spec.kernel})
 
 
-def refused(
+def input_refusal(
     file: str, expected: str, actual: str, next_step: str = "check the command line"
 ) -> DocumentError:
     """Bad input on the command line as the one error that exits 2."""
-    return DocumentError(
-        [Problem(file=file, line=0, path="", expected=expected, actual=actual, next_step=next_step)]
-    )
+    return refusal(file, expected, actual, next_step)
 
 
 def _observations(
@@ -133,4 +135,4 @@ def _observations(
     try:
         return from_samples(samples, sha256, condition, split)
     except (KeyError, ValueError) as error:
-        raise refused(str(path), "a measured condition and split", str(error.args[0])) from error
+        raise input_refusal(str(path), "a measured condition and split", str(error.args[0])) from error

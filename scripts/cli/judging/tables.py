@@ -88,8 +88,8 @@ def show_evaluation(console: Console, evaluation: Evaluation) -> None:
     for name in unseen_slices(evaluation.clauses):
         console.print(f"slice {name}: no sample", style=_STYLES[ContractVerdict.INCONCLUSIVE])
     for lost in evaluation.unreadable:
-        told = f"unreadable: {lost.column} on {lost.slice}: {lost.count} of {lost.prompts} prompts"
-        console.print(f"{told} (no number, or none that it can be)", style="yellow")
+        message = f"unreadable: {lost.column} on {lost.slice}: {lost.count} of {lost.prompts} prompts"
+        console.print(f"{message} (no number, or none that it can be)", style="yellow")
     style = _STYLES[evaluation.verdict]
     counts = ", ".join(f"{n} {name}" for name, n in _counts(evaluation))
     console.print(Text.assemble("verdict ", (str(evaluation.outcome), style), f" ({counts})"))

@@ -40,13 +40,13 @@ class AgreeOptions:
     output_tokens: Annotated[float, typer.Option(min=1.0, max=1e6, help="Their mean answer, tokens.")] = 24.0
     max_sequences: Annotated[
         int | None,
-        typer.Option(min=1, max=65536, help="Most of them at once; without it as many as were predicted."),
+        typer.Option(min=1, max=65536, help="Most of them at once; default: as many as were predicted."),
     ] = None
     ttft_ms: Annotated[
-        float | None, typer.Option(min=0.0, help="Objective of the first token; without it there is none.")
+        float | None, typer.Option(min=0.0, help="Objective of the first token; default: none.")
     ] = None
     inter_token_ms: Annotated[
-        float | None, typer.Option(min=0.0, help="Objective between two tokens; without it there is none.")
+        float | None, typer.Option(min=0.0, help="Objective between two tokens; default: none.")
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 
@@ -113,7 +113,7 @@ def _agreement_text(found: StepAgreement, shares: Mapping[str, float]) -> str:
     carried = [f"{rate:.4g}/s" for rate in found.capacity.carried_rps]
     cells = [*carried, f"{100.0 * found.capacity.apart:.0f} %", "yes" if found.capacity.agrees else "no"]
     lines.append("| capacity of a replica | " + " | ".join(cells) + " |")
-    told = "; ".join(f"{name} ±{100.0 * share:.0f} %" for name, share in shares.items())
+    message = "; ".join(f"{name} ±{100.0 * share:.0f} %" for name, share in shares.items())
     path = "serving path included" if found.capacity.served else "of steps alone"
     return "\n".join(
         [
@@ -121,7 +121,7 @@ def _agreement_text(found: StepAgreement, shares: Mapping[str, float]) -> str:
             "",
             "apart: largest difference by the half-widths together (at most 1);"
             f" of capacity largest by smallest less one (at most {100 * CAPACITY_SHARE:.0f} %)",
-            f"least sure predicted step time: {told} (within {100 * WANTED_SHARE:.0f} %)",
+            f"least sure predicted step time: {message} (within {100 * WANTED_SHARE:.0f} %)",
             f"capacity: {found.capacity.max_sequences} sequences at once, {path}",
         ]
     )

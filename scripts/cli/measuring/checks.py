@@ -16,7 +16,7 @@ from scripts.cli.measuring.request import ProfileRequest, problem
 if TYPE_CHECKING:
     from live.measure.backend import ServingBackend
     from live.measure.kernels import Kernel
-    from live.measure.measured import MeasurePlan
+    from live.measure.measurement import MeasurePlan
     from live.measure.prompts import Prompt
 
 
@@ -83,8 +83,10 @@ def refuse_unusable_servers(
     names = [HEALTHY, *(server.name for server in servers)]
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
-        told = f"{twice} twice" if twice != HEALTHY else f"{twice}, which the measured server is"
-        raise DocumentError([problem("--condition", "a name for each server", told, "choose another name")])
+        message = f"{twice} twice" if twice != HEALTHY else f"{twice}, which the measured server is"
+        raise DocumentError(
+            [problem("--condition", "a name for each server", message, "choose another name")]
+        )
     urls = ", ".join([request.server.endpoint.base, *(server.endpoint.base for server in servers)])
     print(f"Trying {urls} by one prompt.", file=sys.stderr, flush=True)
     longest = max(golden, key=lambda prompt: prompt.positions)

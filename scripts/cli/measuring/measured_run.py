@@ -24,12 +24,12 @@ from scripts.cli.measuring.checks import (
 from scripts.cli.measuring.request import BackendName, ProfileRequest, problem
 from scripts.guard import on_interrupt
 from scripts.output import ready_folder
-from scripts.progress import ProgressLine, told
+from scripts.progress import ProgressLine, show_progress
 
 if TYPE_CHECKING:
     from live.measure.backend import ServingBackend, StepPlan
     from live.measure.kernels import Kernel
-    from live.measure.measured import MeasurePlan
+    from live.measure.measurement import MeasurePlan
     from live.measure.profile_writer import ProfileContext
     from live.measure.prompts import Prompt
     from live.measure.reference import AnyReference
@@ -64,7 +64,7 @@ def run_profile(request: ProfileRequest) -> list[Path]:
         refuse_unusable_servers(request, backend, [plan for _, plan in chosen], golden)
         _say([*repeated, *missing_splits(golden), *_cannot(request), *_load(chosen)])
         total = len(golden) * (1 + sum(_passes(plan) for _, plan in chosen))
-        with on_interrupt(lambda: _kept(request)), told("reference", total) as progress:
+        with on_interrupt(lambda: _kept(request)), show_progress("reference", total) as progress:
             reference = _reference(request, folder, golden, Path(scratch), progress)
             return _measure(request, backend, chosen, golden, (folder, reference), progress)
 
@@ -236,7 +236,7 @@ def _chosen(request: ProfileRequest, backend: ServingBackend) -> list[Kernel]:
 
 def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:
     from live.measure.kernels import FAULTED_KERNELS, slow_doses, weight_doses
-    from live.measure.measured import MeasurePlan
+    from live.measure.measurement import MeasurePlan
 
     injectable = request.backend is not BackendName.OPENAI and request.faults is not False
     wanted = injectable and (bool(request.faults) or kernel.name in FAULTED_KERNELS)

@@ -16,7 +16,7 @@ from contracts.regular_files import read_regular_text
 
 if TYPE_CHECKING:
     from live.measure.endpoint import Declared, Endpoint
-    from live.measure.measured import ServerCondition
+    from live.measure.measurement import ServerCondition
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
@@ -78,7 +78,7 @@ class ServerRequest:
 
     def servers(self) -> tuple[ServerCondition, ...]:
         """The badly configured servers."""
-        from live.measure.measured import ServerCondition
+        from live.measure.measurement import ServerCondition
 
         parts = [one.partition("=") for one in self.conditions]
         for name, _, url in parts:
@@ -202,8 +202,8 @@ def read_key(option: str, variable: str, file: Path | None) -> str:
         )
     if variable:
         if variable not in os.environ:
-            told = f"{variable} is not set"
-            raise DocumentError([problem(f"{option}-env", "a variable with the key", told, "export it")])
+            message = f"{variable} is not set"
+            raise DocumentError([problem(f"{option}-env", "a variable with the key", message, "export it")])
         return _one_key(f"${variable}", os.environ[variable].strip())
     if file is None:
         return ""
@@ -213,8 +213,8 @@ def read_key(option: str, variable: str, file: Path | None) -> str:
 def _one_key(place: str, key: str) -> str:
     """``key`` where a header can carry it; an error never shows it."""
     if not key or not all("!" <= sign <= "~" for sign in key):
-        told = "nothing" if not key else "blanks, line ends, or letters that are not ASCII"
-        raise DocumentError([problem(place, "one line with the key, of ASCII", told, "correct it")])
+        message = "nothing" if not key else "blanks, line ends, or letters that are not ASCII"
+        raise DocumentError([problem(place, "one line with the key, of ASCII", message, "correct it")])
     return key
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.scoring.measure_table import MEASURE_LABELS
 from scripts.e5.report.tables import TableCell, harm_table
 from scripts.e5.scores.harm import HARM, HARM_TO
@@ -31,8 +31,7 @@ def tables(content: dict[str, Any]) -> dict[str, list[str]]:
     """Lines by mark: both measures of harm, the worst scenarios first, and what stands beside them."""
     harm = content["harm"]
     if not harm["policies"]:
-        problem = Problem("e5.json", 0, "harm.policies", f"a run with {HARM_TO}", harm["note"], "run it too")
-        raise DocumentError([problem])
+        raise refusal("e5.json", f"a run with {HARM_TO}", harm["note"], "run it too", path="harm.policies")
     # The file has its keys in alphabetical order; the header has those of the run.
     order = [name for name in content["header"]["policies"] if name in harm["policies"]]
     harm = harm | {"policies": {name: harm["policies"][name] for name in order}}
@@ -75,7 +74,7 @@ def main(
     suite, expected = content["header"]["suite"], SHARED if common else STRESS
     if suite != expected:
         hint = "name its e5.json, and --common for the other"
-        raise DocumentError([Problem(str(run), 0, "header.suite", expected, suite, hint)])
+        raise refusal(run, expected, suite, hint, path="header.suite")
     filled = tables(content)
     if common:
         filled = {f"common-{name}": filled[name] for name in COMMON}

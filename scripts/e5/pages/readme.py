@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.home import HOME
 from scripts.e5.report.plots import FrontPoint, front_svg
 from scripts.e5.report.tables import Table, policy_table
@@ -47,7 +47,7 @@ def section(content: dict[str, Any]) -> str:
     """Text between the marks; DocumentError for a run without the learned policy."""
     header, rows = content["header"], content["groups"][GROUP]
     if SHOWN not in rows:
-        raise _refused("--policies", f"a run with {SHOWN}", ", ".join(rows), "run make readme")
+        raise _refusal("--policies", f"a run with {SHOWN}", ", ".join(rows), "run make readme")
     table = markdown(policy_table(rows, header["policies"], COLUMNS))
     scenarios = sum(1 for scenario in header["scenarios"] if scenario["group"] == GROUP)
     return f"""\
@@ -78,8 +78,8 @@ def _triples(point: dict[str, Any]) -> dict[str, Any]:
     return {**point, **known}
 
 
-def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(PAGE, 0, path, expected, actual, next_step)])
+def _refusal(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal(PAGE, expected, actual, next_step, path=path)
 
 
 def main(results: Path) -> None:

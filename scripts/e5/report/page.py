@@ -25,7 +25,7 @@ from scripts.e5.report.sections import (
     RATIO_TEXT,
     SLICE_TEXT,
     TIMELINE_TEXT,
-    Fold,
+    CollapsibleSection,
     Section,
     at_rest_section,
 )
@@ -134,7 +134,7 @@ def _group_section(report: ReportInput, group: str) -> Section:
     deltas = report.content["differences"][group]
     faster = report.content.get("ratios") if group == "silent_numeric" else None
     folds = tuple(
-        Fold(
+        CollapsibleSection(
             title=f"Paired differences to {configuration}",
             tables=(difference_table(deltas, report.policies, configuration),),
         )
@@ -143,7 +143,7 @@ def _group_section(report: ReportInput, group: str) -> Section:
     )
     if faster:
         shown = (ratio_table(faster, report.policies, name) for name in ("mttr_s", "slice_lag_s"))
-        folds += (Fold(title=RATIO_TEXT, tables=tuple(shown)),)
+        folds += (CollapsibleSection(title=RATIO_TEXT, tables=tuple(shown)),)
     label = GROUP_LABELS[group]
     title = label[0].upper() + label[1:]
     return Section(
@@ -176,7 +176,7 @@ def _front_section(report: ReportInput) -> Section:
         for p in report.points
     )
     plot = front_svg(report.points, report.policies)
-    fold = Fold(title="All settings as a table", tables=(Table(heads=heads, rows=rows),))
+    fold = CollapsibleSection(title="All settings as a table", tables=(Table(heads=heads, rows=rows),))
     return Section(title="Recovery against false switches", text=text, plots=(plot,), folds=(fold,))
 
 
@@ -190,7 +190,7 @@ def _timeline_section(report: ReportInput) -> Section:
         text=text,
         plots=tuple(shown[-1:]),
         folds=tuple(
-            Fold(title=line.policy, plots=(svg,))
+            CollapsibleSection(title=line.policy, plots=(svg,))
             for line, svg in zip(report.timelines, shown[:-1], strict=False)
         ),
     )
@@ -216,7 +216,7 @@ def _slice_section(report: ReportInput) -> Section:
     )
     text = (f"For {GROUP_LABELS[group]}. {SLICE_TEXT}",)
     folds = tuple(
-        Fold(title=f"{name} as a table", tables=(table,))
+        CollapsibleSection(title=f"{name} as a table", tables=(table,))
         for name, table in zip(("Quality preserved", "Clause pass rate"), tables, strict=True)
     )
     return Section(title="Slice by slice", text=text, plots=tuple(plots), folds=folds)
@@ -225,7 +225,7 @@ def _slice_section(report: ReportInput) -> Section:
 def _budget_section(report: ReportInput) -> Section:
     """The false-switch budget of each configuration that has one, and its split over streams."""
     folds = tuple(
-        Fold(title=f"{configuration}: {budget_text(split)}", tables=(budget_table(split),))
+        CollapsibleSection(title=f"{configuration}: {budget_text(split)}", tables=(budget_table(split),))
         for configuration, split in report.content["budgets"].items()
     )
     return Section(title="Budget of false switches", text=(BUDGET_TEXT,), folds=folds)
@@ -240,7 +240,7 @@ def _cost_section(report: ReportInput) -> Section:
 def _scenario_section(report: ReportInput) -> Section:
     descriptions = {row["name"]: row["description"] for row in report.content["header"]["scenarios"]}
     folds = tuple(
-        Fold(
+        CollapsibleSection(
             title=f"{name}: {descriptions.get(name, '')}",
             tables=(policy_table(rows, report.policies, SCENARIO_COLUMNS),),
         )

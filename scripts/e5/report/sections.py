@@ -142,7 +142,7 @@ GROUP_TEXT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
+class CollapsibleSection:
     """Plots and tables behind a summary line."""
 
     title: str
@@ -158,7 +158,7 @@ class Section:
     text: tuple[str, ...] = ()
     plots: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    folds: tuple[Fold, ...] = ()
+    folds: tuple[CollapsibleSection, ...] = ()
 
 
 def at_rest_section(broken: list[dict[str, Any]]) -> Section:
@@ -176,5 +176,5 @@ def at_rest_section(broken: list[dict[str, Any]]) -> Section:
         )
         for row in broken
     )
-    told = f"{CONSEQUENCE[0].upper()}{CONSEQUENCE[1:]}."
-    return Section(title="Broken at rest", text=(told,), tables=(Table(heads=heads, rows=rows),))
+    message = f"{CONSEQUENCE[0].upper()}{CONSEQUENCE[1:]}."
+    return Section(title="Broken at rest", text=(message,), tables=(Table(heads=heads, rows=rows),))

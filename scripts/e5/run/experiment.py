@@ -252,7 +252,7 @@ def header(plan: RunPlan, options: Options) -> dict[str, Any]:
         "slices": list(first.layout.slices),
         "profile_sha256": dict(zip(first.layout.kernels, first.profile_sha256, strict=True)),
         "quality_estimator": first.measured_by.estimator,
-        "measured_by": list(first.measured_by.told),
+        "measured_by": list(first.measured_by.notes),
         "trace": options.trace.name if options.trace else None,
         "trace_sha256": sha256_of(options.trace) if options.trace else None,
         "plugins_sha256": loaded_sha256(),

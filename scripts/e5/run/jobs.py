@@ -21,7 +21,7 @@ from contracts.scoring.timeline import Timeline, timeline
 from controller.decision import Decision
 from scripts.e5.configurations import BASELINE_CONFIGURATION, Configuration
 from scripts.e5.suite import SuiteEntry
-from scripts.workers import Run, Workers, opened
+from scripts.workers import Run, Workers, open_workers
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -130,7 +130,7 @@ def run_jobs(jobs: list[Job], workers: Workers, kept: JobStore | None = None) ->
     first = [job for job in jobs if job.configuration.name == BASELINE_CONFIGURATION]
     rest = [job for job in jobs if job.configuration.name != BASELINE_CONFIGURATION]
     healthy: dict[str, SliceQuality] = {}
-    with opened(workers) as run:
+    with open_workers(workers) as run:
         for result in _resumed(run, first, kept):
             healthy[result.scenario] = result.healthy
             yield result

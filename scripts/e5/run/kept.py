@@ -15,7 +15,7 @@ from contracts.scoring.measures import EpisodeMeasures
 from contracts.scoring.quality import SliceQuality
 from scripts.e5.configurations import configuration_key
 from scripts.e5.run.jobs import Job, JobResult, compiled
-from scripts.kept import KeptResults, world_facts
+from scripts.partial_results import KeptResults, world_facts
 
 _EPISODES = TypeAdapter(tuple[EpisodeMeasures, ...])
 

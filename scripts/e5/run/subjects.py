@@ -1,4 +1,4 @@
-"""Who ran in an experiment and on what: hashes, pools, and what must be said of them before any result."""
+"""What ran in an experiment: hashes, pools, and what must be said of them before any result."""
 
 from __future__ import annotations
 

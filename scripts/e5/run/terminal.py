@@ -22,7 +22,7 @@ from scripts.e5.run.trial import estimated_s
 from scripts.e5.suite import GROUP_LABELS
 from scripts.guard import kept_in, on_interrupt
 from scripts.output import TABLE_WIDTH, ready_folder
-from scripts.progress import told
+from scripts.progress import show_progress
 from scripts.setup.warm import warm
 from simulator.world.at_rest import CONSEQUENCE
 
@@ -55,7 +55,7 @@ def run_and_show(options: Options, *, as_json: bool = False, quiet: bool = False
 
 
 def _say_broken(plan: RunPlan) -> None:
-    """What home kernels break with nothing injected, and who only observes, before hours are spent on it."""
+    """What home kernels break without a fault, and which policies only observe, before hours are spent."""
     told = dict.fromkeys(str(broken) for entry in plan.entries for broken in compiled(entry).at_rest)
     for text in told:
         typer.echo(f"broken at rest: {text}; {CONSEQUENCE}", err=True)
@@ -66,7 +66,7 @@ def _say_broken(plan: RunPlan) -> None:
 def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any], str]:
     """Run with progress on stderr, compiled code warm before processes start."""
     _say_size(plan, options)
-    with told("compiling", len(plan.jobs)) as progress:
+    with show_progress("compiling", len(plan.jobs)) as progress:
         warm(lambda done, known: progress.update(f"compiling {done} of {known}"))
         _say_duration(plan, options)
         progress.restart("running")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.scoring.intervals import (
     Interval,
     clustered_mean,
@@ -93,7 +93,7 @@ def load_run(out: Path, suite: Path | None) -> Run:
         (row["policy"], row["scenario"], row["seed"]): row for row in rows if row["scenario"] in names
     }
     if not episodes:
-        raise _refused(str(out), "parts of a run of this suite", "none", "run selvage e5 --suite ... first")
+        raise _refusal(str(out), "parts of a run of this suite", "none", "run selvage e5 --suite ... first")
     return Run(
         episodes=episodes,
         entries=entries,
@@ -139,7 +139,7 @@ def compare(run: Run, candidate: str) -> dict[str, Any]:
 def _refuse_absent(candidate: str, configurations: list[str]) -> None:
     if candidate not in configurations:
         there = " or ".join(configurations) or "a configuration on every scenario"
-        raise _refused("--candidate", there, candidate, "name one")
+        raise _refusal("--candidate", there, candidate, "name one")
 
 
 def _means(run: Run, configuration: str, names: list[str]) -> dict[str, float]:
@@ -192,7 +192,7 @@ def _alone(run: Run, configuration: str, measure: ComparedMeasure, names: list[s
 
 
 def is_reference(configuration: str) -> bool:
-    """A configuration that is told of the faults: nobody is meant to beat it."""
+    """A configuration that is told of the faults: it is not meant to be beaten."""
     return configuration.partition(":")[0] == INFORMED
 
 
@@ -261,5 +261,5 @@ def _mean(values: Floats) -> float:
     return float(known.mean()) if known.size else math.nan
 
 
-def _refused(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem("selvage e5", 0, path, expected, actual, next_step)])
+def _refusal(path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+    return refusal("selvage e5", expected, actual, next_step, path=path)

@@ -1,4 +1,4 @@
-"""Harm: what a configuration takes away from traffic that would have been served had nobody moved anything.
+"""Harm: what a configuration takes away from traffic that would have been served without any move.
 
 Per scenario and configuration the paired difference to ``fixed-bare`` (same scenario, same seed), in
 percentage points, of useful tokens per offered token and of failed or exposed requests per offered one, each

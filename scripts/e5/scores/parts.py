@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 
@@ -63,14 +63,12 @@ def read_episodes(file: Path) -> list[dict[str, Any]]:
         _EPISODES.validate_python(rows)
     except ValidationError as error:
         first = error.errors()[0]
-        raise _refused(file, ".".join(str(part) for part in first["loc"]), first["msg"]) from None
+        raise _refusal(file, ".".join(str(part) for part in first["loc"]), first["msg"]) from None
     except (ValueError, RecursionError) as error:
-        raise _refused(file, "", f"{error}"[:200]) from None
+        raise _refusal(file, "", f"{error}"[:200]) from None
     return rows
 
 
-def _refused(file: Path, place: str, found: str) -> DocumentError:
+def _refusal(file: Path, place: str, found: str) -> DocumentError:
     expected = "episodes of `selvage e5`"
-    return DocumentError(
-        [Problem(str(file), 0, place, expected, found, "delete it and run selvage e5 again")]
-    )
+    return refusal(file, expected, found, "delete it and run selvage e5 again", path=place)

@@ -66,7 +66,7 @@ class Episodes:
         return np.array([[math.nan if e is None else measure.value(e) for e in row] for row in rows])
 
 
-def leaf(interval: Interval) -> dict[str, float | int | None]:
+def interval_json(interval: Interval) -> dict[str, float | int | None]:
     """``{mean, ci_low, ci_high, n}`` with null for what is not known."""
     found: dict[str, float | int | None] = plain(asdict(interval))
     return found
@@ -74,7 +74,9 @@ def leaf(interval: Interval) -> dict[str, float | int | None]:
 
 def summarise(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[str, Any]:
     """Every measure of one policy over ``scenarios``."""
-    return {measure.name: leaf(_interval(episodes, policy, scenarios, measure)) for measure in MEASURES}
+    return {
+        measure.name: interval_json(_interval(episodes, policy, scenarios, measure)) for measure in MEASURES
+    }
 
 
 def _interval(episodes: Episodes, policy: str, scenarios: Sequence[str], measure: Measure) -> Interval:
@@ -89,7 +91,7 @@ def by_slice(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[
     """Per slice the measures of ``BY_SLICE`` of one policy over ``scenarios``."""
     return {
         name: {
-            measure: leaf(_slice_interval(episodes, policy, scenarios, measure, index))
+            measure: interval_json(_slice_interval(episodes, policy, scenarios, measure, index))
             for measure in BY_SLICE
         }
         for index, name in enumerate(episodes.slices)
@@ -112,7 +114,7 @@ def differences(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> di
     measures = [measure for measure in MEASURES if measure.name in COMPARED]
     return {
         configuration: {
-            measure.name: leaf(
+            measure.name: interval_json(
                 paired_difference(
                     episodes.matrix(policy, scenarios, measure),
                     episodes.matrix(configuration, scenarios, measure),
@@ -130,7 +132,7 @@ def ratios(episodes: Episodes, policy: str, scenarios: Sequence[str]) -> dict[st
     """Paired ratios of the sums of ``RATIOS`` to those of ``RATIO_TO``."""
     measures = [measure for measure in MEASURES if measure.name in RATIOS]
     return {
-        measure.name: leaf(
+        measure.name: interval_json(
             paired_ratio(
                 episodes.matrix(policy, scenarios, measure),
                 episodes.matrix(RATIO_TO, scenarios, measure),

@@ -57,7 +57,7 @@ def ratios(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> Floats:
 
 
 def first_out(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> str:
-    """Who goes first, for which reason and when, in seconds of the log."""
+    """Which replica goes first, for which reason and when, in seconds of the log."""
     for telemetry, _, state in _decided(setup, seen):
         gone = np.flatnonzero(state.quarantined[0])
         if gone.size:
@@ -73,10 +73,10 @@ def by_minute(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> Iterato
     at_s = np.array([one.now_ms[0] - seen[0].now_ms[0] for one in seen]) / MS_PER_S
     for begin_s in np.arange(0.0, at_s[-1], MINUTE_S):
         rows = found[(at_s >= begin_s) & (at_s < begin_s + MINUTE_S)]
-        yield f"| {begin_s:.0f} | {' | '.join(_told(column[np.isfinite(column)]) for column in rows.T)} |"
+        yield f"| {begin_s:.0f} | {' | '.join(_spread(column[np.isfinite(column)]) for column in rows.T)} |"
 
 
-def _told(logs: Floats) -> str:
+def _spread(logs: Floats) -> str:
     return f"{np.exp(logs.mean()):.2f} ± {logs.std():.2f} ({logs.size})" if logs.size else "–"
 
 

@@ -117,8 +117,8 @@ def _missed(results: tuple[IncidentResult, ...]) -> list[str]:
     latest = _latest(results)
     for seed, names in sorted(misses(latest).items()):
         ran = sum(one.seed == seed and one.name != CONTROL and not one.void for one in latest)
-        told = ", ".join(f"`{name}`" for name in names) or "nothing"
-        rows.append([str(seed), f"{len(names)} of {ran}", told])
+        message = ", ".join(f"`{name}`" for name in names) or "nothing"
+        rows.append([str(seed), f"{len(names)} of {ran}", message])
     return table(("seed", "missed", "which"), rows)
 
 

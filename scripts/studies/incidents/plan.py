@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.documents.scenario import ScheduledFault
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from faults.client.replica import wire_form
 from faults.drill.incidents import INCIDENTS, NOISE, FaultPlace, IncidentClass, drawn_fault
 
@@ -71,7 +71,7 @@ def planned(seeds: str, classes: str, limit_s: float, place: FaultPlace) -> tupl
     )
 
 
-def noise_told() -> str:
+def noise_range_text() -> str:
     """The range of the disturbance that classes of wrong weights draw from."""
     return f"{NOISE[0]:g}..{NOISE[1]:g}"
 
@@ -79,10 +79,10 @@ def noise_told() -> str:
 def _seeds(text: str) -> range:
     found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", text)
     if found is None:
-        raise refused("--seeds", "A..B or one seed", text, "e.g. --seeds 0..9")
+        raise option_refusal("--seeds", "A..B or one seed", text, "e.g. --seeds 0..9")
     first, last = int(found[1]), int(found[2] or found[1])
     if not first <= last < first + MOST_SEEDS:
-        raise refused("--seeds", f"A..B of 1 to {MOST_SEEDS} seeds", text, "e.g. --seeds 0..9")
+        raise option_refusal("--seeds", f"A..B of 1 to {MOST_SEEDS} seeds", text, "e.g. --seeds 0..9")
     return range(first, last + 1)
 
 
@@ -91,17 +91,17 @@ def _chosen(text: str) -> tuple[IncidentClass, ...]:
     names = list(dict.fromkeys(filter(None, text.split(",")))) or list(known)
     for name in names:
         if name not in known:
-            raise refused("--classes", f"some of {', '.join(known)}", name, "separate them by commas")
+            raise option_refusal("--classes", f"some of {', '.join(known)}", name, "separate them by commas")
     return tuple(known[name] for name in names)
 
 
 def limit_of(text: str) -> float:
     """``text`` as seconds; DocumentError where it is none that can be watched."""
     if re.fullmatch(r"\d{1,5}(\.\d*)?", text) is None or not 5.0 <= float(text) <= 3600.0:
-        raise refused("--limit-s", "5 to 3600 seconds", text, "e.g. --limit-s 120")
+        raise option_refusal("--limit-s", "5 to 3600 seconds", text, "e.g. --limit-s 120")
     return float(text)
 
 
-def refused(option: str, expected: str, actual: str, step: str) -> DocumentError:
+def option_refusal(option: str, expected: str, actual: str, step: str) -> DocumentError:
     """An error about an option of the command."""
-    return DocumentError([Problem(COMMAND, 0, option, expected, actual, step)])
+    return refusal(COMMAND, expected, actual, step, path=option)

@@ -15,7 +15,7 @@ from contracts.loading.files import canonical_sha256, json_text
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, read_regular
 from scripts.output import ready_folder, write_whole
-from scripts.studies.incidents.plan import CONTROL, WARM_S, IncidentPart, noise_told
+from scripts.studies.incidents.plan import CONTROL, WARM_S, IncidentPart, noise_range_text
 
 _FORMAT = 1
 
@@ -83,7 +83,7 @@ class KeptParts:
         return self._folder / f"{part.place}.json"
 
     def _key(self, part: IncidentPart) -> str:
-        facts = [_FORMAT, part.name, part.seed, part.drawn, part.limit_s, WARM_S, noise_told()]
+        facts = [_FORMAT, part.name, part.seed, part.drawn, part.limit_s, WARM_S, noise_range_text()]
         return canonical_sha256([*facts, *self._facts])
 
 

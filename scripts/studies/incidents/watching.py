@@ -15,16 +15,16 @@ import httpx
 from contracts.documents.scenario import ScheduledFault
 from contracts.errors import SelvageError
 from contracts.metrics import GENERATION_COLUMNS
-from live.drill.one_server import NAME, DrillServer, drill_server, users
+from live.drill.one_server import NAME, DrillServer, drill_server, send_user_load
 from live.measure.corpus import SLICES
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.probe.prober import ProbePlan, Prober
-from live.run.generating import generation_plans
+from live.run.generation import generation_plans
 from live.run.options import ProbeOptions
 from live.run.probing import probe_plan
 from scripts.studies.alarms import AlarmWatch, SeenRun, live_probe_fleet
-from scripts.studies.incidents.plan import WARM_S, IncidentPart, noise_told
+from scripts.studies.incidents.plan import WARM_S, IncidentPart, noise_range_text
 from scripts.studies.incidents.results import IncidentResult
 
 #: Tokens per second: more than the shipped budget, so that a run is short; tokens are what counts.
@@ -92,7 +92,7 @@ class _Watching:
             name=part.name,
             seed=part.seed,
             limit_s=part.limit_s,
-            noise=noise_told(),
+            noise=noise_range_text(),
             by=seen.by,
             after_s=None if seen.after_s is None else round(seen.after_s, 1),
             tokens=seen.tokens,
@@ -128,7 +128,7 @@ class _Watching:
         fleet = live_probe_fleet(SLICES, PREFILL_TOKENS_PER_S / 64.0)
         urls = {fleet.layout.replicas[0]: self.server.url}
         with (
-            users(self.server.url, asked, part.seed),
+            send_user_load(self.server.url, asked, part.seed),
             Prober(fleet.layout, self.plan, urls, NAME, time.time()) as prober,
         ):
             before = self._watch(prober, AlarmWatch(fleet), WARM_S, lambda: False)

@@ -14,7 +14,7 @@ from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import EventNote, Manifest, Resources
 from k8s.operator.pods.pod_facts import IN_ROTATION
 from k8s.operator.route_loop import LoopParts
-from k8s.operator.telemetry.sensing import Sensing
+from k8s.operator.telemetry.pool_reader import Sensing
 from k8s.routes.rules import Backend
 from live.control.source import counted_by_servers, nothing_probed
 from live.observe.metrics import EngineReading, parse_reading

@@ -35,7 +35,7 @@ Figures = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class CpuTimes:
     """CPU seconds of ``steps`` environment steps end to end, and of these in the environment and updates."""
 
     steps: int
@@ -77,13 +77,13 @@ class Timed:
         self.model.train = timed(self.model.train, "update", self._spent_s)
         self._rollout = FLEETS * TICKS
 
-    def run(self, rollouts: int) -> Spent:
+    def run(self, rollouts: int) -> CpuTimes:
         """Collect and update ``rollouts`` times, going on where the last call stopped."""
         self._spent_s |= {"env": 0.0, "update": 0.0}
         steps, began = rollouts * self._rollout, time.process_time()
         self.model.learn(steps, callback=self._callbacks or None, reset_num_timesteps=False)
         whole_s = time.process_time() - began
-        return Spent(
+        return CpuTimes(
             steps=steps, whole_s=whole_s, env_s=self._spent_s["env"], update_s=self._spent_s["update"]
         )
 

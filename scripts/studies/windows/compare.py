@@ -145,7 +145,7 @@ def forms(of: Sequence[FaultCase], size: Size) -> dict[tuple[str, float], Times]
 
 
 def lower_bound_s(world: CompiledScenario) -> float:
-    """Interval of one replica's probes plus one tick: nobody acts sooner."""
+    """Interval of one replica's probes plus one tick: no policy acts sooner."""
     return 1.0 / world.telemetry.probes_per_s + world.tick_s
 
 

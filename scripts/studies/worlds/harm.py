@@ -70,7 +70,7 @@ def differences(
             yield one.name, useful - bare
 
 
-def told(number: int, spec: Spec, found: Found) -> str:
+def world_line(number: int, spec: Spec, found: Found) -> str:
     """The line of world ``number``."""
     harm = "HARM " if min(each.mean() for each in found.values()) < HARM_POINTS else ""
     by_policy = [f"{name} {each.mean():+.2f} {np.round(each, 2).tolist()}" for name, each in found.items()]
@@ -104,7 +104,7 @@ def main(
     for number in range(first, last):
         scenario, spec = world(number, wider=wider)
         found = dict(differences(scenario, tuple(policies.split(",")), tuple(range(1, seeds + 1))))
-        print(told(number, spec, found), flush=True)
+        print(world_line(number, spec, found), flush=True)
         for name, points in found.items():
             means.setdefault(name, []).append(float(points.mean()))
     for line in summary(means):

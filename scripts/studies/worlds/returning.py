@@ -49,7 +49,7 @@ WAYS = (
 
 
 def world_of(way: Comparing, probes_per_s: float) -> CompiledScenario:
-    """Everybody at home on four replicas of bf16, which keep three bits for a time, beside four of fp32."""
+    """Every slice at home on four replicas of bf16, which keep three bits for a time, beside four of fp32."""
     kernels = [
         {"name": f"k-{name}", "profile": f"{LIBRARY}profiles/{name}.yaml", "replicas": 4, "role": role}
         for name, role in (("bf16", "serving"), ("fp32", "known_good"))

@@ -43,7 +43,7 @@ def even_workload(rate_rps: float) -> Spec:
 def short_spec(
     faults: list[dict[str, Any]], rate_rps: float, replicas: int = 8, probes_per_s: float = 1.0
 ) -> Spec:
-    """Everybody at home on ``replicas`` of bf16; the known-good kernel is one replica of fp16."""
+    """Every slice at home on ``replicas`` of bf16; the known-good kernel is one replica of fp16."""
     kernels = [
         {"name": f"k-{name}", "profile": f"{LIBRARY}profiles/{name}.yaml", "replicas": count, "role": role}
         for name, count, role in (("bf16", replicas, "serving"), ("fp16", 1, "known_good"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contracts.assess.evaluate import Evaluation, evaluate
 from contracts.assess.gate import GateOutcome, Waiver, parse_waiver
 from contracts.assess.observations import LOGGED, Observations, ObservedColumn
-from contracts.assess.several import joined
+from contracts.assess.several import join_observations
 from contracts.assess.verdicts import ContractVerdict
 from contracts.documents import KernelContract
 from contracts.errors import DocumentError
@@ -231,8 +231,8 @@ def test_samples_and_logs_meet_in_one_verdict() -> None:
         for name, one in ((str(i), o) for i, o in enumerate(every) if "@" not in o.column)
     ]
     assert evaluate(terms(), numeric).outcome is GateOutcome.INCONCLUSIVE
-    assert evaluate(terms(), joined(logs)).outcome is GateOutcome.INCONCLUSIVE
-    together = evaluate(terms(), joined([*logs, numeric]))
+    assert evaluate(terms(), join_observations(logs)).outcome is GateOutcome.INCONCLUSIVE
+    together = evaluate(terms(), join_observations([*logs, numeric]))
     assert together.outcome is GateOutcome.SUCCESSFUL
     assert (together.samples_sha256, together.condition, len(together.inputs)) == (
         "aa",
@@ -245,6 +245,6 @@ def test_inputs_that_are_not_of_one_kernel_are_refused() -> None:
     """Neither the same file twice nor two sets of samples of the same numbers make one verdict."""
     one = Observations(sha256="aa", condition="healthy", split="all", columns=columns_of(1, None))
     with pytest.raises(ValueError, match="twice"):
-        joined([one, one])
+        join_observations([one, one])
     with pytest.raises(ValueError, match="two files"):
-        joined([one, replace(one, sha256="bb")])
+        join_observations([one, replace(one, sha256="bb")])

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from contracts.jit.dispatcher import has_door, seldom_collecting
+from contracts.jit.dispatcher import has_python_wrapper, rare_garbage_collection
 from tests.support.fresh_python import printed
 
 #: One compiled function that calls another.
@@ -42,7 +42,10 @@ def pair(tmp_path: Path) -> ModuleType:
 
 def doors_by_types(function: object) -> dict[str, bool]:
     """Which compiled versions have one."""
-    return {str(types): has_door(version) for types, version in getattr(function, "overloads", {}).items()}
+    return {
+        str(types): has_python_wrapper(version)
+        for types, version in getattr(function, "overloads", {}).items()
+    }
 
 
 def doors(function: object) -> list[bool]:
@@ -103,7 +106,7 @@ def test_compiling_leaves_the_look_for_garbage_as_it_was(before: tuple[int, int,
     usual = gc.get_threshold()
     try:
         gc.set_threshold(*before)
-        with seldom_collecting():
+        with rare_garbage_collection():
             assert gc.get_threshold()[0] == (max(before[0], 100_000) if before[0] else 0)
         assert gc.get_threshold() == before
     finally:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.loading import untrusted
-from contracts.loading.untrusted import MOST_VALUES, json_of, refuse_crowded
+from contracts.loading.untrusted import MOST_VALUES, json_of, refuse_too_many_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -37,7 +37,7 @@ def test_more_values_than_may_be_are_refused_however_they_nest(value: object, mo
         patch.setattr(untrusted, "MOST_VALUES", most)
         text = json.dumps(value)
         try:
-            refuse_crowded(text)
+            refuse_too_many_values(text)
         except ValueError:
             return
         assert counted(value) <= most + 1 or len(text) < most

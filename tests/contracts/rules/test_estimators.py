@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contracts.rules.estimators import as_measured, first_measured
+from contracts.rules.estimators import first_measured, with_measured_estimators
 from tests.support.documents.contracts_made import contract
 
 EXACT, BOUND = "kl_mean@full_vocab", "kl_mean@top_k"
@@ -11,27 +11,27 @@ KL = contract({"metric": "kl_mean", "threshold": 1e-3})
 
 def test_a_measured_clause_stays_as_it_is() -> None:
     """With its own estimator measured the contract is the very same, whatever else was."""
-    found = as_measured(KL, {EXACT, BOUND})
+    found = with_measured_estimators(KL, {EXACT, BOUND})
     assert found.contract is KL
-    assert found.told() == []
+    assert found.notes() == []
 
 
 def test_a_clause_is_judged_by_what_was_measured() -> None:
     """Without the exact column the bound judges, and is named; the threshold is the contract's."""
-    found = as_measured(KL, {BOUND})
+    found = with_measured_estimators(KL, {BOUND})
     clause = found.contract.spec.clauses[0]
     assert clause.estimator == "top_k"
     assert clause.threshold == KL.spec.clauses[0].threshold
     assert found.replaced == (clause.id,)
-    assert "lower bound" in found.told()[0]
+    assert "lower bound" in found.notes()[0]
 
 
 def test_a_clause_that_nothing_measures_is_said() -> None:
     """Without any column of its metric the clause stands, and is told as not judged."""
-    found = as_measured(KL, {"tv_mean@top_k"})
+    found = with_measured_estimators(KL, {"tv_mean@top_k"})
     assert found.contract is KL
     assert found.unmeasured == (KL.spec.clauses[0].id,)
-    assert "not judged" in found.told()[0]
+    assert "not judged" in found.notes()[0]
 
 
 def test_the_most_telling_estimator_comes_first() -> None:

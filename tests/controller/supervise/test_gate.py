@@ -16,7 +16,7 @@ from controller.ports import Observation, PolicyState, Proposal
 from controller.state_json import state_from_json, state_to_json
 from controller.supervise.meta import OPERATOR
 from policies.registry import make_configuration
-from policies.supervised import under
+from policies.supervised import supervised_setup
 from tests.support.fleets.operator import demote_by_operator, reset_by_operator
 from tests.support.fleets.swinging import (
     FLEET,
@@ -66,7 +66,7 @@ def test_a_policy_that_keeps_the_clauses_is_never_demoted_and_never_disturbed() 
     """Hysteresis that leaves and returns decides under the meta-contract as without it, byte for byte."""
     edits = (drift(LAYOUT, [0, 1, 2, 3], 100.0, 160.0), silence(700.0, 725.0))
     configuration = make_configuration("hysteresis:dwell_s=60", FLEET)
-    found = run(under(META, configuration), script(LAYOUT, 1000, *edits))
+    found = run(supervised_setup(META, configuration), script(LAYOUT, 1000, *edits))
     alone = run(configuration, script(LAYOUT, 1000, *edits))
     assert len(turns_taken(found)) >= 2
     assert not demoted(found).any()

@@ -13,7 +13,7 @@ from controller.options import ShieldLimits
 from controller.ports import Proposal
 from controller.supervise.meta import DECISIONS, capped_ejections, note_decision, readings
 from policies.registry import make_configuration
-from policies.supervised import stricter, under
+from policies.supervised import stricter_limits, supervised_setup
 from tests.support.fleets.builders import make_contract, make_fleet
 from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 from tests.support.fleets.swinging import FLEET, LAYOUT, META, Swinging, demoted, later_script, watched
@@ -30,7 +30,7 @@ def test_shed_for_want_of_capacity_is_exempt() -> None:
     """Where every kernel together carries 90 % of what is offered, a tenth shed demotes nobody."""
     short = replace(FLEET, capacity_rps=np.full(3, 20.0 * 0.9 / 12))
     configuration = replace(make_configuration("threshold", short), policy=Swinging(period_s=1e9, shed=0.1))
-    assert not demoted(run(under(META, configuration), script(LAYOUT, 200))).any()
+    assert not demoted(run(supervised_setup(META, configuration), script(LAYOUT, 200))).any()
 
 
 def test_slow_decisions_demote() -> None:
@@ -109,13 +109,13 @@ def test_of_two_limits_the_stricter_holds() -> None:
     """The shield moves as slowly, rests as long and lets a canary have as little as either document says."""
     loose = ShieldLimits(max_move_ratio=0.5, min_dwell_s=10.0, canary_most_ratio=0.2)
     tight = ShieldLimits(max_move_ratio=0.1, min_dwell_s=90.0, canary_most_ratio=0.005)
-    assert stricter(loose, META) == replace(
+    assert stricter_limits(loose, META) == replace(
         loose, max_move_ratio=0.25, min_dwell_s=30.0, canary_most_ratio=0.05
     )
-    assert stricter(tight, META) == replace(tight, canary_least_ratio=0.005)
+    assert stricter_limits(tight, META) == replace(tight, canary_least_ratio=0.005)
     configuration = make_configuration("threshold", FLEET)
     configuration = replace(configuration, options=replace(configuration.options, limits=loose))
-    assert under(META, configuration).options.limits.max_move_ratio == 0.25
+    assert supervised_setup(META, configuration).options.limits.max_move_ratio == 0.25
 
 
 def test_shed_by_the_contracts_own_choice_is_exempt() -> None:
@@ -123,7 +123,9 @@ def test_shed_by_the_contracts_own_choice_is_exempt() -> None:
     contract = make_contract(LAYOUT, shed_when_uncertified=True)
     fleet = make_fleet(LAYOUT, contract=contract)
     everywhere = drift(LAYOUT, list(range(12)), 5.0)
-    found = run(under(META, make_configuration("hysteresis", fleet)), script(LAYOUT, 120, everywhere))
+    found = run(
+        supervised_setup(META, make_configuration("hysteresis", fleet)), script(LAYOUT, 120, everywhere)
+    )
     assert found.tables()[-1][:, -1].tolist() == [1.0, 1.0]
     assert found.state.supervisor["shed_requests"][0] == 0.0
     assert not demoted(found).any()

@@ -20,7 +20,7 @@ from k8s.api.cluster import ApiCluster
 from k8s.api.pages import PAGE_OBJECTS
 from k8s.api.watched import NamespaceWatch
 from k8s.operator.objects import ClusterError
-from k8s.operator.pods.places import PODS, SLICES
+from k8s.operator.pods.slots import PODS, SLICES
 from tests.support.cluster.granted import rights
 from tests.support.servers.listening import Answering, listening
 

@@ -9,7 +9,7 @@ from kubernetes import client
 
 from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch, _Gone
-from k8s.operator.pods.places import PODS
+from k8s.operator.pods.slots import PODS
 from tests.support.cluster.granted import rights
 from tests.support.servers.live_fleets import until
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from k8s.api.watched import NamespaceWatch
-from k8s.operator.pods.places import BUILT_IN, SERVICES
+from k8s.operator.pods.slots import BUILT_IN, SERVICES
 
 pytest.importorskip("kubernetes")
 LISTED = {"items": [], "metadata": {"resourceVersion": "7"}}

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.telemetry import ReplicaState
 from controller.ports import RoutingPlan
-from k8s.operator.actuator import ClusterActuator, RouteTarget, emptied
+from k8s.operator.actuator import ClusterActuator, RouteTarget, unserved_slices
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.pods.replicas import PodReplica
 from k8s.routes.writer import WrittenRoute
@@ -40,7 +40,7 @@ def test_a_slice_is_emptied_only_where_nobody_could_serve_it(
         version=np.array([1]),
         forbidden=None if forbidden is None else np.array([forbidden]),
     )
-    assert emptied(plan, LAYOUT, frozenset(ready)) == empty
+    assert unserved_slices(plan, LAYOUT, frozenset(ready)) == empty
 
 
 @dataclass

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from k8s.operator.fleet import earlier_of
+from k8s.operator.fleet import earlier_now
 from live.control.clocks import SteadyClock
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
@@ -30,7 +30,7 @@ def test_a_freeze_outlives_a_jump_of_the_system_clock_and_ends(bench: Bench, jum
     def now() -> datetime:
         return datetime.fromtimestamp(bench.now_s + wall["jump_s"], UTC)
 
-    operator = bench.operator(now=earlier_of(now, bench))
+    operator = bench.operator(now=earlier_now(now, bench))
     bench.turns(operator, 16)
     table = [
         {"slice": "prose", "weights": [{"kernel": "bf16", "weight": 0.7}, {"kernel": "fp8", "weight": 0.3}]}
@@ -81,6 +81,6 @@ def test_the_operators_clock_does_not_jump(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_freeze_asks_the_clock_that_is_behind() -> None:
     """Of two clocks the one that is behind decides, so nothing ends before both have passed it."""
     clock, wall = SteadyClock(), datetime.now(UTC)
-    ahead, behind = earlier_of(lambda: wall + DAY, clock)(), earlier_of(lambda: wall - DAY, clock)()
+    ahead, behind = earlier_now(lambda: wall + DAY, clock)(), earlier_now(lambda: wall - DAY, clock)()
     assert ahead < wall + timedelta(hours=12)
     assert behind == wall - DAY

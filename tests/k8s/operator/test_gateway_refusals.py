@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from k8s.routes.gateways import doubts, gateways_said
+from k8s.routes.gateways import gateway_reports, unconfirmed_reason
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.held_cluster import POLICY, HeldWorld
 
@@ -70,7 +70,7 @@ def route(*parents: Object) -> Object:
 )
 def test_refusals_of_the_route_as_it_is_now_are_told(found: Object, told: str | None) -> None:
     """Any gateway's no counts, of this generation alone; who has not looked yet says nothing."""
-    verdicts = gateways_said(found).verdicts
+    verdicts = gateway_reports(found).verdicts
     said = "; ".join(one for one in verdicts.values() if one) if verdicts else None
     assert said == told if not told else told in (said or "")
 
@@ -129,10 +129,10 @@ def test_who_has_not_accepted_a_route_as_it_is_is_named(
     found: Object, behind: dict[str, int], silent: tuple[str, ...], told: str
 ) -> None:
     """A verdict on an earlier generation is none on this one; who never spoke is not waited for, but said."""
-    said = gateways_said(found)
+    said = gateway_reports(found)
     assert (dict(said.behind), said.silent) == (behind, silent)
-    assert told in doubts(said)
-    assert bool(doubts(said)) is bool(told)
+    assert told in unconfirmed_reason(said)
+    assert bool(unconfirmed_reason(said)) is bool(told)
 
 
 def test_a_move_is_in_force_once_its_gateways_say_so() -> None:

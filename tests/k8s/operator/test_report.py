@@ -22,7 +22,7 @@ def loop(error: str, pods: tuple[str, ...], told: tuple[str, ...] = ()) -> Route
     found: Any = SimpleNamespace(
         discovery=SimpleNamespace(problems=(), pods=pods),
         standing=SimpleNamespace(discovery_error=error, state_problem=""),
-        told=told,
+        notes=told,
     )
     return cast(RouteLoop, found)
 

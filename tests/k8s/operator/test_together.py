@@ -15,8 +15,8 @@ from contracts.telemetry import EngineCounters, FleetTelemetry, GatewayCounts, P
 from controller.decision import Decision
 from controller.state import ControllerState
 from k8s.operator.route_loop import RouteLoop
-from live.control.stacks import Stacks, arrays, owned
-from live.control.turns import Together, UndecidedFleet, decide, setup_key
+from live.control.stacks import Stacks, arrays_in, compact_copy
+from live.control.turns import BatchedTurns, UndecidedFleet, decide, setup_key
 from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
 
@@ -106,7 +106,7 @@ def test_a_batch_decides_as_each_alone(seed: int) -> None:
     """Whatever each fleet shows, and whoever comes and goes, state and decision of a batch that goes on from
     its own are those of single ticks that go on from theirs, byte for byte.
     """
-    made, loops, batches = np.random.default_rng(seed), loops_of(POOLS), Together()
+    made, loops, batches = np.random.default_rng(seed), loops_of(POOLS), BatchedTurns()
     turns = {name: loop.standing.turn for name, loop in loops.items()}
     alone = {name: loop.controller.state for name, loop in loops.items()}
     kept, likes = dict(alone), {name: turn.decision for name, turn in turns.items() if turn is not None}
@@ -125,7 +125,7 @@ def test_a_batch_decides_as_each_alone(seed: int) -> None:
         for name, one in asked.items():
             alone[name], decision = decide(alone[name], one.telemetry, one.setup)
             likes[name] = decision
-            kept[name] = found[name].after if name in found else owned(alone[name])
+            kept[name] = found[name].after if name in found else compact_copy(alone[name])
             assert dict(leaves(kept[name])) == dict(leaves(alone[name]))
             shown = found[name].decision if name in found else decision
             assert told(shown) == told(decision)
@@ -152,18 +152,18 @@ def test_a_batch_that_stays_is_stacked_once_and_who_leaves_takes_nothing_along()
     assert np.array_equal(after.stacked(rows[::-1]), later[::-1])
     assert np.array_equal(after.stacked(rows[1:]), later[1:])
     assert rows[2].base is later
-    assert owned(rows[2]).base is None
-    assert np.array_equal(owned(rows[2]), later[2:3])
+    assert compact_copy(rows[2]).base is None
+    assert np.array_equal(compact_copy(rows[2]), later[2:3])
 
 
 def test_a_policy_that_decides_alone_again_holds_no_memory_of_others() -> None:
     """After a turn in a batch and one alone, no array of its state is part of a larger one."""
     loops = loops_of(2)
     loop = loops["pool-0"]
-    assert any(one.base is not None for one in arrays(loop.controller.state))
+    assert any(one.base is not None for one in arrays_in(loop.controller.state))
     documents = loop.documents
     loop.finish(documents, loop.begin())
-    for one in arrays(loop.controller.state):
+    for one in arrays_in(loop.controller.state):
         assert one.base is None or one.base.nbytes <= one.nbytes
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from k8s.operator.status.told import fields
+from k8s.operator.status.log_fields import fields
 from k8s.process.logs import LogFormat, LogLevel, set_up_logs
 
 _OWN = logging.getLogger("k8s.operator.tests")

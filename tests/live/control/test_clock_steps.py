@@ -10,12 +10,12 @@ import pytest
 
 from contracts.telemetry import ProbeSamples
 from contracts.units import MS_PER_S
-from live.bounded import ahead_of_dates_s
+from live.bounded_http import system_clock_ahead_s
 from live.control.clocks import SteadyClock
 from live.control.source import FleetSource, SourceParts
 from live.observe.scraper import Scraper
-from live.probe.prefill import ProbeResult, guarded
-from live.run.urls import UrlDiscovery, addresses
+from live.probe.prefill import ProbeResult, timed_outcome
+from live.run.urls import UrlDiscovery, replica_addresses
 from tests.support.fleets.builders import make_layout
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=1)
@@ -42,7 +42,7 @@ class OneProbe:
     def step(self, now_s: float) -> ProbeSamples:
         """The answer of a prober."""
         del now_s
-        sent_at_s = guarded(lambda: ProbeResult(None, {}), 1.0).sent_at_s
+        sent_at_s = timed_outcome(lambda: ProbeResult(None, {}), 1.0).sent_at_s
         self._clock.step_s += self._step_s
         none = np.zeros((1, 1), dtype=np.int64)
         shape = (1, 1, len(LAYOUT.probe_metrics))
@@ -81,7 +81,7 @@ def test_a_step_between_an_answer_and_its_reading_moves_no_instant(
     client = httpx.Client(transport=httpx.MockTransport(Exporting(clock, step_s)))
     steady = SteadyClock()
     name = LAYOUT.replicas[0].rpartition("-")[0]
-    discovery = UrlDiscovery(addresses({name: ["http://a"]}), client, "m")
+    discovery = UrlDiscovery(replica_addresses({name: ["http://a"]}), client, "m")
     discovery.refresh()
     parts = SourceParts(
         layout=LAYOUT,
@@ -110,8 +110,8 @@ def test_a_step_between_an_answer_and_its_reading_moves_no_instant(
 
 def test_dates_of_other_machines_follow_the_system_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """What another machine dated is translated by how far the system clock has stepped since the start."""
-    before_s = ahead_of_dates_s()
+    before_s = system_clock_ahead_s()
     clock = SystemClock()
     monkeypatch.setattr(time, "time", clock)
     clock.step_s = 3600.0
-    assert ahead_of_dates_s() - before_s == pytest.approx(3600.0, abs=60.0)
+    assert system_clock_ahead_s() - before_s == pytest.approx(3600.0, abs=60.0)

@@ -13,12 +13,12 @@ from contracts.errors import DocumentError, StateError
 from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from live.control.chain import ChainWriter, read_chain
-from live.control.journal import Beginning, DecisionLog, lines_of, read_log, segments
+from live.control.journal import Beginning, DecisionLog, read_log, record_texts, segments
 from live.control.loop import ControlPorts, LiveController
 from live.control.replay import replay, what_if
 from live.control.telemetry_json import telemetry_from_json, telemetry_to_json
 from policies.registry import make_configuration
-from scripts.cli.telling.decision_log import read_decisions
+from scripts.cli.run_reports.decision_log import read_decisions
 from tests.support.fleets.builders import make_fleet, make_layout
 from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedTelemetry
 from tests.support.fleets.worlds import drift, script
@@ -151,7 +151,7 @@ def test_another_policy_over_the_same_telemetry_says_where_it_differs(tmp_path: 
     record(tmp_path, 40)
     rows = read_log(tmp_path)
     found = what_if(rows, make_configuration("fixed-bare", FLEET))
-    moved = [row["now_s"] for row in rows if row["kind"] == "tick" and lines_of(row)]
+    moved = [row["now_s"] for row in rows if row["kind"] == "tick" and record_texts(row)]
     assert moved
     assert [one.now_s for one in found.differences] == moved
     assert found.moved_replayed == 0

@@ -16,7 +16,7 @@ from contracts.telemetry import ReplicaState
 from live.control.clocks import SteadyClock
 from live.control.source import FleetSource, SourceParts
 from live.observe.scraper import Scraper
-from live.run.urls import UrlDiscovery, addresses
+from live.run.urls import UrlDiscovery, replica_addresses
 from tests.support.fleets.builders import make_layout
 from tests.support.servers.live_fleets import POOL
 
@@ -49,7 +49,7 @@ class Servers:
 def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
     """One that refuses is dead, and ready with a fresh fingerprint when it is back."""
     servers = Servers()
-    found = UrlDiscovery(addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m")
+    found = UrlDiscovery(replica_addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m")
     try:
         assert [(one.name, one.state, one.fingerprint) for one in found.refresh()] == [
             ("k0-0", ReplicaState.READY, "build-a"),
@@ -67,7 +67,9 @@ def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
 def telemetry_of(metrics: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
     """(answered, running) after the scrape of each text."""
     servers = Servers()
-    discovery = UrlDiscovery(addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m")
+    discovery = UrlDiscovery(
+        replica_addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m"
+    )
     discovery.refresh()
     parts = SourceParts(
         layout=LAYOUT,

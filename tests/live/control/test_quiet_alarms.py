@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from controller.options import ControllerSetup
-from live.control.alarms_told import AlarmTeller
+from live.control.alarm_log import AlarmTeller
 from live.control.journal import Beginning, DecisionLog, PassiveJournal
 from live.control.loop import ControlPorts, LiveController, Turn
 from live.control.metrics import ControllerMetrics
@@ -21,7 +21,7 @@ from live.observe.scrape_notes import UNREAD, ScrapeWatch
 from live.ports import Unanswered
 from policies.registry import make_configuration
 from scripts.cli.main import app
-from scripts.cli.telling.logged_alarms import quiet_alarms
+from scripts.cli.run_reports.logged_alarms import quiet_alarms
 from tests.live.control.test_passive_journal import ALARM
 from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, answers_seen, passive_fleet
 from tests.support.fleets.builders import make_fleet

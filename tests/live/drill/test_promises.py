@@ -10,7 +10,7 @@ import pytest
 
 from contracts.scoring.switches import measure_switches
 from live.drill.episode import Damage, Frame, episode_of, second_of
-from live.drill.healer import Nobody
+from live.drill.healer import NoHealer
 from live.drill.promises import broken_by_dose, broken_to_clients
 from live.drill.target import LiveTarget
 from live.load import LoadRecord
@@ -32,7 +32,7 @@ def slowed(kind: str, dose: float, **more: Any) -> Frame:
 def struck(here: Frame) -> Damage:
     """What the drill notes of the fault, in force from its third second on."""
     fleet: Any = Fleet()
-    target = LiveTarget(fleet, here, Nobody())
+    target = LiveTarget(fleet, here, NoHealer())
     second(target)
     second(target)
     target.inject(here.plan.strikes[0])

@@ -13,7 +13,7 @@ import pytest
 from faults.client.replica import Injected, Undone
 from faults.client.wire import DrillError, DrillRefusedError
 from faults.drill.plan import Strike
-from live.drill.healer import Nobody
+from live.drill.healer import NoHealer
 from live.drill.target import LiveTarget
 from live.ports import HostCounters, LiveReplica
 from tests.live.drill.test_episode import frame, host, replicas
@@ -67,7 +67,7 @@ class Fleet:
 def injected(fleet: Fleet) -> tuple[LiveTarget, Strike]:
     """A drill with one fault in force, two seconds after its start."""
     found: Any = fleet
-    target = LiveTarget(found, frame(), Nobody())
+    target = LiveTarget(found, frame(), NoHealer())
     target._began_at_s = time.monotonic()
     strike = target._frame.plan.strikes[0]
     second(target)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from live.fleet.children import Children
-from live.fleet.guard import watch
 from live.fleet.processes import (
     await_group_end,
     group_members,
@@ -22,6 +21,7 @@ from live.fleet.processes import (
     process_id,
     runs,
 )
+from live.fleet.watchdog import watch
 
 _SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
 #: A shell that has a child of its own, as an API server has an engine.

@@ -18,7 +18,7 @@ from live.fleet.admission import Admitted
 from live.fleet.children import Children
 from live.fleet.launchers import NotYetError, ServerOrder
 from live.fleet.plan import ReplicaPlan, ServerOptions
-from live.fleet.server import Means, RestartRule, Server
+from live.fleet.server import RestartRule, Server, ServerSettings
 from live.fleet.state import Phase
 from live.gateway.process import free_ports
 
@@ -55,9 +55,9 @@ class Scripted:
     def close(self) -> None:
         return None
 
-    def means(self) -> Means:
+    def means(self) -> ServerSettings:
         """As a supervisor hands it to servers; at most two ends in a row."""
-        return Means(
+        return ServerSettings(
             launcher=self,
             children=cast(Children, self),
             executor=cast(Executor, self),

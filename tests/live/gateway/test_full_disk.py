@@ -13,13 +13,13 @@ from contracts.loading.files import write_pinned
 from live.errors import ActuationError
 from live.gateway import driver
 from live.gateway.admin import EnvoyAdmin
-from live.gateway.driver import GatewayDriver, WatchedFile, place, watched
+from live.gateway.driver import GatewayDriver, WatchedFile, versioned_resources, write_files
 from live.gateway.settings import GatewayFiles, GatewaySettings
 
 
 def table(folder: Path, number: int) -> list[WatchedFile]:
     """Three files of the table of that number."""
-    return [watched(folder / f"{name}.json", name, [{"of": number}], number) for name in "abc"]
+    return [versioned_resources(folder / f"{name}.json", name, [{"of": number}], number) for name in "abc"]
 
 
 def envoy(folder: Path) -> EnvoyAdmin:
@@ -39,7 +39,7 @@ def envoy(folder: Path) -> EnvoyAdmin:
 def test_every_file_is_put_back_that_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third file does not fit any more, nor does the first when it is put back: the second is."""
     files = GatewayFiles(folder=tmp_path)
-    place(table(tmp_path, 1))
+    write_files(table(tmp_path, 1))
     wrote: list[str] = []
 
     def filling(path: Path, content: bytes) -> str:

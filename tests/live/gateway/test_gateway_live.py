@@ -16,7 +16,7 @@ import pytest
 
 from live.errors import ActuationError, LiveError
 from live.gateway.admin import EnvoyAdmin
-from live.gateway.driver import GatewayDriver, WatchedFile, watched
+from live.gateway.driver import GatewayDriver, WatchedFile, versioned_resources
 from live.gateway.process import find_envoy, require_free, validate
 from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.statistics import GatewayLogs
@@ -256,7 +256,7 @@ def _reset(bench: Bench, name: str) -> None:
 
 def _endpoints(bench: Bench) -> WatchedFile:
     path = bench.files.endpoints("slice-prose")
-    return watched(path, "cluster.slice-prose", [], 99)
+    return versioned_resources(path, "cluster.slice-prose", [], 99)
 
 
 def _bad_routes(path: Path, cluster: str) -> WatchedFile:
@@ -267,7 +267,7 @@ def _bad_routes(path: Path, cluster: str) -> WatchedFile:
         "validate_clusters": True,
         "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}],
     }
-    return watched(path, "http.gateway.rds.selvage", [resource], 99)
+    return versioned_resources(path, "http.gateway.rds.selvage", [resource], 99)
 
 
 def _stuck_request(bench: Bench) -> list[httpx.Response]:

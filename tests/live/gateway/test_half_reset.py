@@ -14,7 +14,7 @@ import pytest
 from live.errors import LiveError
 from live.gateway.admin import EnvoyAdmin
 from live.gateway.clusters import hop_name
-from live.gateway.driver import GatewayDriver, listener_file, place
+from live.gateway.driver import GatewayDriver, listener_file, write_files
 from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import Upstream
 
@@ -41,7 +41,7 @@ class WatchingEnvoy:
 def files(tmp_path: Path) -> GatewayFiles:
     """Files of a gateway that runs."""
     found = GatewayFiles(folder=tmp_path)
-    place([listener_file(SETTINGS, found, UPSTREAMS)])
+    write_files([listener_file(SETTINGS, found, UPSTREAMS)])
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import HISTOGRAM_EDGES_MS
 from live.errors import LiveError
-from live.gateway.prometheus import ClusterNames, GatewayMetrics, counted, read_clusters
+from live.gateway.prometheus import ClusterNames, GatewayMetrics, cluster_deltas, read_clusters
 from live.observe.traffic import GatewayTraffic, TrafficCounter
 from live.ports import ClusterCounts, GatewaySample
 
@@ -56,7 +56,7 @@ def text(cluster: str, began: int, classes: dict[str, int], times: dict[str, int
 
 def between(before: str, now: str) -> list[ClusterCounts]:
     """What a proxy counted between two texts."""
-    return counted(read_clusters(before, NAMES), read_clusters(now, NAMES))
+    return cluster_deltas(read_clusters(before, NAMES), read_clusters(now, NAMES))
 
 
 def traffic(clusters: Sequence[ClusterCounts]) -> GatewayTraffic:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from live.gateway.clusters import slice_cluster
-from live.gateway.prometheus import ClusterNames, ClusterReading, counted, read_clusters
+from live.gateway.prometheus import ClusterNames, ClusterReading, cluster_deltas, read_clusters
 from tests.support.servers.gateways import SLICES, Bench, gateway
 
 pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(180)]
@@ -43,7 +43,7 @@ def test_metrics_of_an_envoy_are_counts_by_cluster(tmp_path: Path) -> None:
             assert bench.ask().status_code == 200
         bench.set_mode("r0", status=501)
         assert bench.ask().status_code == 501
-        (found,) = counted({PROSE: before}, {PROSE: flushed(bench)})
+        (found,) = cluster_deltas({PROSE: before}, {PROSE: flushed(bench)})
     assert (found.offered, found.answered, found.failed) == (9, 8, 1)
     assert found.edges_ms[-1] == float("inf")
     assert found.counts[-1] == 9

@@ -19,7 +19,7 @@ from contracts.metrics import COLUMN_NAMES
 from contracts.rng import stream
 from live.measure.backend import EngineFacts, FullScores, Scores, StepPlan
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable, slow_doses
-from live.measure.measured import KernelMeasurement, MeasurePlan
+from live.measure.measurement import KernelMeasurement, MeasurePlan
 from live.measure.profile import KernelMeter
 from live.measure.profile_writer import ProfileContext, write_profile
 from live.measure.prompts import Prompt

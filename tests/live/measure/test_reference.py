@@ -14,7 +14,7 @@ from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import FullScores, TopScores, top_values
 from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.checkpoint import SHIPPED_MODEL
-from live.measure.measured import MeasurePlan, ServerCondition
+from live.measure.measurement import MeasurePlan, ServerCondition
 from live.measure.profile import KernelMeter
 from live.measure.reference import TopReference, _network, measure_top_reference, require_torch
 from live.measure.reference_store import golden_bytes, stored_top_reference

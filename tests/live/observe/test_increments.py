@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES, EngineCounters
-from live.observe.increments import Increments, count, nothing_known, on_record_edges
+from live.observe.increments import Increments, count, on_record_edges, unknown_increments
 from live.observe.metrics import COUNTERS, EngineReading
 from tests.support.servers.engine_readings import Histogram, Said
 
@@ -29,7 +29,7 @@ def reading(counters: dict[str, float], at_s: float, **changes: Any) -> EngineRe
 
 def increments(before: EngineReading | None, now: EngineReading) -> Increments:
     """From ``before`` to ``now`` of one replica; nothing is known of a new process' first scrape."""
-    found = nothing_known()
+    found = unknown_increments()
     if before is not None:
         count(before, now, found.engine[0], found.latency_le[0], HISTOGRAM_EDGES_MS)
     return found

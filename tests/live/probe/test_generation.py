@@ -29,7 +29,7 @@ from live.probe.kinds import (
     PairKind,
     ProbeKind,
     TurnsKind,
-    wanted,
+    offers_for,
 )
 from tests.support.servers.generating import Facts, FakeServer, asking_of, golden, plan_of, prompts
 
@@ -133,10 +133,10 @@ def test_who_gives_way_is_no_evidence() -> None:
 
 def test_wanted_kinds_follow_from_columns() -> None:
     """A contract that names no generation asks for none; special kinds come with their own column alone."""
-    assert wanted(("kl_mean@top_k",)) == []
-    assert {one.kind.name for one in wanted(("pair_kl@top_k",))} == {"pair", "turns", "cancel"}
-    assert {one.kind.name for one in wanted(("decode_kl@top_k",))} == {"long"}
-    assert {one.kind.name for one in wanted(GENERATION_COLUMNS)} == {one.kind.name for one in OFFERS}
+    assert offers_for(("kl_mean@top_k",)) == []
+    assert {one.kind.name for one in offers_for(("pair_kl@top_k",))} == {"pair", "turns", "cancel"}
+    assert {one.kind.name for one in offers_for(("decode_kl@top_k",))} == {"long"}
+    assert {one.kind.name for one in offers_for(GENERATION_COLUMNS)} == {one.kind.name for one in OFFERS}
 
 
 def test_golden_answers_are_asked_once_and_say_how_they_were_made(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_server_of_which_probes_tell_nothing_is_named_with_the_next_step(
 ) -> None:
     """Once, until it answers."""
     with bed() as one:
-        watch = ScrapeWatch(unprobed=lambda: one.prober.told_nothing)
+        watch = ScrapeWatch(unprobed=lambda: one.prober.uninformative)
         for _ in range(4 * UNREAD):
             one.outcomes(respond, 1.0)
             watch.receive({})
@@ -153,4 +153,4 @@ def test_errors_are_judged_and_not_excused() -> None:
     """Of a server that fails, refuses or hangs there is no such note: that is evidence."""
     with bed() as one:
         one.outcomes(says(500), 5.0)
-        assert one.prober.told_nothing == {}
+        assert one.prober.uninformative == {}

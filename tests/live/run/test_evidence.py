@@ -20,7 +20,14 @@ from live.control.loop import ControlPorts, LiveController
 from live.measure.backend import TopScores
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
-from live.run.evidence import EVIDENCE, DescribedReplica, IncidentEvidence, Right, ask, worst
+from live.run.evidence import (
+    EVIDENCE,
+    DescribedReplica,
+    IncidentEvidence,
+    ReferenceAnswer,
+    read_logprobs,
+    worst,
+)
 from policies.registry import make_configuration
 from scripts.cli.main import app
 from tests.support.fleets.builders import make_fleet, make_layout
@@ -74,14 +81,14 @@ ROWS = [row(t7=-0.9, t8=-1.0) | REST_ROW, row(t9=-0.2, t8=-1.8) | REST_ROW]
 GOOD = {"choices": [{"prompt_logprobs": [None, *ROWS]}]}
 
 
-class Every(dict[int, Right]):
+class Every(dict[int, ReferenceAnswer]):
     """The same golden prompt under every number."""
 
     def __contains__(self, key: object) -> bool:
         return True
 
-    def __missing__(self, key: int) -> Right:
-        return Right(prompt=PROMPT, reference=REFERENCE)
+    def __missing__(self, key: int) -> ReferenceAnswer:
+        return ReferenceAnswer(prompt=PROMPT, reference=REFERENCE)
 
 
 def incident(folder: Path, server: Server) -> str:
@@ -184,7 +191,7 @@ def test_what_a_probe_did_not_measure_hides_no_worse_one() -> None:
 
 def test_an_answer_keeps_the_order_of_its_positions() -> None:
     """Rows come back by position, the first token having none."""
-    found = ask(Server(GOOD).endpoint, PROMPT)
+    found = read_logprobs(Server(GOOD).endpoint, PROMPT)
     assert found.token_ids.shape[0] == PROMPT.positions
 
 

@@ -15,7 +15,7 @@ from live.measure.endpoint import Endpoint
 from live.measure.prompts import dump_prompts
 from live.observe.metrics import EngineReading
 from live.run.options import ProbeOptions
-from live.run.probing import CROWDED, LEAST_PACE, SHARE, Crowding, probe_plan
+from live.run.probing import CROWDED, LEAST_PACE, SHARE, ProbeLoadLimiter, probe_plan
 from tests.support.servers.bigram_server import FakeServer, prompts
 from tests.support.servers.engine_readings import Said
 
@@ -36,7 +36,7 @@ def reading(at_s: float, tokens: float, running: float, waiting: float = 0.0) ->
 
 def pace(served_per_s: float, running: float, waiting: float = 0.0) -> float:
     """Of a replica that serves so many tokens per second."""
-    one = Crowding(BUDGET)
+    one = ProbeLoadLimiter(BUDGET)
     assert one.paces({"a": reading(0.0, 0.0, running, waiting)}) == {"a": 1.0}
     return one.paces({"a": reading(2.0, served_per_s, running, waiting)})["a"]
 
@@ -66,10 +66,10 @@ def test_a_fast_server_is_probed_at_the_whole_budget_however_crowded() -> None:
 
 def test_what_is_not_known_slows_nothing() -> None:
     """No counters, a counter that fell, and a first scrape are no crowd."""
-    one = Crowding(BUDGET)
+    one = ProbeLoadLimiter(BUDGET)
     bare = Said(read_at_s=0.0, started_at_s=None, gauges={"running": 99.0}).reading()
     assert one.paces({"a": bare}) == one.paces({"a": bare}) == {"a": 1.0}
-    fell = Crowding(BUDGET)
+    fell = ProbeLoadLimiter(BUDGET)
     fell.paces({"a": reading(0.0, 500.0, 99.0)})
     assert fell.paces({"a": reading(1.0, 10.0, 99.0)}) == {"a": 1.0}
 

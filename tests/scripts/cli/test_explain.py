@@ -18,7 +18,7 @@ from policies.learned.choosing import InputLayout
 from policies.learned.runner import learned_policy
 from policies.registry import make_configuration, make_policy
 from scripts.cli.main import app
-from scripts.cli.telling.explaining import Explained, Wanted, from_log, from_scenario
+from scripts.cli.run_reports.explaining import Explained, Wanted, from_log, from_scenario
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 from tests.support.fleets.synthetic import scenario_document, write_world
@@ -205,7 +205,7 @@ def test_a_linear_policy_is_explained_by_its_weights(world: CompiledScenario, me
 
 def compare(features: list[dict[str, Any]], row: NDArray[np.float64], setup: ControllerSetup) -> None:
     """Effects of ``features`` against ``row`` times their differences."""
-    from scripts.cli.telling.explaining import named
+    from scripts.cli.run_reports.explaining import named
 
     layout = InputLayout(encoder=Encoder(kernels_max=4, slices=len(setup.layout.slices)))
     place = {name: i for i, name in enumerate(named(layout.names(), setup))}

@@ -20,7 +20,7 @@ from live.fleet.state import FleetFolder
 from policies.certify.artifact_files import write_artefact
 from policies.offline.transitions import load_all
 from policies.registry import make_configuration
-from policies.supervised import kept_by, meta_sha256, own_meta
+from policies.supervised import meta_sha256, own_meta, supervised_by_uri
 from scripts.cli.main import app
 from scripts.drill.healer import RunningController
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
@@ -145,7 +145,7 @@ def test_the_shipped_policy_is_refused_under_another(suite: Path, meta: Path) ->
     """Whoever is certified under the shipped meta-contract does not run under an own one unnoticed."""
     world = compiled(expand_suite(*load_suite(suite), None)[0])
     with pytest.raises(DocumentError, match="of the shipped one"):
-        kept_by(str(meta), "learned", make_configuration("hysteresis", world.setup), "tests")
+        supervised_by_uri(str(meta), "learned", make_configuration("hysteresis", world.setup), "tests")
 
 
 def test_a_simulated_drill_is_kept_by_it(meta: Path) -> None:

@@ -21,7 +21,7 @@ from policies.certify.admission import load_certificate
 from policies.certify.artifact_files import write_artefact
 from scripts.cli.main import app
 from scripts.cli.policy import print_certificate, subject_of
-from scripts.kept import KeptResults
+from scripts.partial_results import KeptResults
 from scripts.train import certify as certify_module
 from scripts.train import certify_parts
 from scripts.train.certify import (

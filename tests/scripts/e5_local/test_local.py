@@ -26,7 +26,7 @@ from scripts.e5_drills.results import EpisodeResult, KeptEpisodes, run_episodes
 from scripts.e5_drills.summary import HeaderFacts, summary
 from scripts.e5_local import episodes
 from scripts.e5_local.episodes import driver_of
-from scripts.e5_local.experiment import who_fits
+from scripts.e5_local.experiment import drop_unfit_policies
 from scripts.e5_local.plan import LocalOptions, plan_local
 from tests.support.documents.documents_written import envelope, write_yaml
 from tests.support.documents.own_meta import write_own_meta
@@ -79,7 +79,9 @@ def test_the_shipped_network_drives_the_fleet_of_drills_under_its_own_certificat
     assert [one.name for one in drivers] == ["sequential", "learned"]
     assert drivers[1].policy == f"learned:artefact={LIVE_ARTEFACT}"
     assert unfit_policies(plan.drills.values(), drivers) == {}
-    assert who_fits(plan_local(options), options).configurations == plan_local(options).configurations
+    assert (
+        drop_unfit_policies(plan_local(options), options).configurations == plan_local(options).configurations
+    )
 
 
 def test_a_trained_policy_of_one_s_own_is_named_by_its_artefact(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_every_policy_but_the_baseline_is_kept_by_the_meta_contract_that_is_name
         raise LiveError("seen")
 
     monkeypatch.setattr(episodes, "run_on", noted)
-    monkeypatch.setattr(episodes, "come_to_rest", lambda *_: None)
+    monkeypatch.setattr(episodes, "await_clean_fleet", lambda *_: None)
     fleet = episodes.EpisodeFleet(FleetFolder(path=tmp_path / "fleet"), tmp_path / "out", plan.drills)
     for one in plan.episodes:
         with pytest.raises(LiveError, match="seen"):
@@ -254,8 +256,8 @@ def test_of_the_suite_s_own_policies_those_that_fit_run(
     """A network of five slices on a fleet of two is left out and said, unless somebody asked for it."""
     suite = planned(tmp_path, policies=("fixed", "sequential", "learned"), seeds=1)
     options = LocalOptions(out=tmp_path / "out", folder=FleetFolder(path=tmp_path / "fleet"))
-    fits = who_fits(suite, options)
+    fits = drop_unfit_policies(suite, options)
     assert [one.name for one in fits.configurations] == ["fixed", "sequential"]
     assert {one.configuration.name for one in fits.episodes} == {"fixed", "sequential"}
     assert "without learned" in capsys.readouterr().err
-    assert who_fits(suite, replace(options, policies=("learned",))) is suite
+    assert drop_unfit_policies(suite, replace(options, policies=("learned",))) is suite

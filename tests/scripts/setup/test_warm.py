@@ -22,7 +22,7 @@ from numba.core.dispatcher import Dispatcher
 from policies.registry import BASELINES
 from scripts.e5.run.experiment import Options, plan_run, run
 from policies.registry import make_configuration
-from policies.supervised import shipped_meta, under
+from policies.supervised import shipped_meta, supervised_setup
 from scripts.e5.run.jobs import compiled
 from scripts.setup.warm import warm
 from simulator.drive import ControllerDriver
@@ -45,7 +45,7 @@ options = Options(out=folder / "out", suite=suite, policies=tuple(BASELINES), se
 plan = plan_run(options)
 run(plan, options, lambda result: None)
 world = compiled(plan.entries[0])
-watched = under(shipped_meta(), make_configuration("threshold", world.setup))
+watched = supervised_setup(shipped_meta(), make_configuration("threshold", world.setup))
 for batch in (1, 2):
     run_episodes(world, ControllerDriver(watched), range(batch), batch=batch)
 after = signatures()
@@ -78,7 +78,7 @@ def test_the_work_of_two_processes_is_nobodys_twice() -> None:
 #: Lets two processes compile a small part, then says what is known of it here and what is left to compile.
 SHARED = """
 import json
-from contracts.jit import is_all_compiled, note_all_compiled, told_of_compiling
+from contracts.jit import is_all_compiled, note_all_compiled, report_compilations
 from scripts.setup import warm
 from simulator.telemetry import scrapes
 from simulator.truth import recorder
@@ -88,7 +88,7 @@ if __name__ == "__main__":
     known = [is_all_compiled()]
     warm._compile_in_two(there.append)
     note_all_compiled()
-    with told_of_compiling(left.append):
+    with report_compilations(left.append):
         scrapes.warm()
         recorder.warm()
     print(json.dumps([len(there) > 3, left, [*known, is_all_compiled()]]))

@@ -15,7 +15,7 @@ from faults.drill.incidents import INCIDENTS, FaultPlace
 from scripts.bench import incidents as bench
 from scripts.output import filled
 from scripts.studies.incidents import page, watching
-from scripts.studies.incidents.plan import CONTROL, IncidentPart, noise_told, planned
+from scripts.studies.incidents.plan import CONTROL, IncidentPart, noise_range_text, planned
 from scripts.studies.incidents.results import (
     IncidentResult,
     KeptParts,
@@ -35,7 +35,7 @@ def result_of(part: IncidentPart, **more: Any) -> IncidentResult:
         name=part.name,
         seed=part.seed,
         limit_s=part.limit_s,
-        noise=noise_told(),
+        noise=noise_range_text(),
         by="",
         after_s=None,
         tokens=100,

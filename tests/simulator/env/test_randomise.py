@@ -12,7 +12,7 @@ import pytest
 from controller.detect.sequential.detector import SequentialDetector
 from policies.registry import make_configuration
 from simulator.env.base import Base, load_base
-from simulator.env.core import as_driven
+from simulator.env.core import shipped_detector
 from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.space import EpisodeSpace, Split, is_held_out
 from tests.support.fleets.env_world import HORIZON_S, scenario_path
@@ -108,7 +108,7 @@ def test_the_detector_inside_is_that_of_the_shipped_policies() -> None:
     """Array by array the plan of the configuration ``sequential``, which ``learned`` drives with as well."""
     fleet = base().compiled.setup
     for configuration in ("sequential", "learned"):
-        inside, driven = as_driven(fleet), make_configuration(configuration, fleet).detector
+        inside, driven = shipped_detector(fleet), make_configuration(configuration, fleet).detector
         assert isinstance(inside, SequentialDetector)
         assert isinstance(driven, SequentialDetector)
         np.testing.assert_equal(asdict(inside.plan), asdict(driven.plan))

@@ -41,7 +41,7 @@ def test_loss_and_truth_are_those_of_the_estimator_that_was_measured(world: Comp
     """Quality and probes come from the top-k columns, and the scenario says so."""
     assert world.measured_by.quality == "tv_mean@top_k"
     assert all(metric.endswith("@top_k") for metric in world.layout.probe_metrics)
-    assert world.measured_by.told[0].startswith("quality loss and drift are lower bounds")
+    assert world.measured_by.notes[0].startswith("quality loss and drift are lower bounds")
     assert all(np.isfinite(table.quality).all() for table in world.tables)
 
 
@@ -57,7 +57,7 @@ def test_lower_bounds_call_nothing_broken_that_is_not(path: Path, world: Compile
 def test_the_shipped_pool_is_judged_as_its_contract_says() -> None:
     """Where everything was measured nothing is replaced, and nothing is said."""
     exact = load_scenario(ROOT / "contracts" / "library" / "scenarios" / "silent-requantise.yaml")
-    assert exact.measured_by.told == ()
+    assert exact.measured_by.notes == ()
     assert exact.measured_by.quality == "tv_mean@full_vocab"
 
 

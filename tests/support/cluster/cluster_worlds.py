@@ -19,8 +19,8 @@ from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.pods.pod_facts import IN_ROTATION
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import LoopParts
-from k8s.operator.telemetry.sensing import Sensing
-from k8s.operator.telemetry.watching import fingerprints
+from k8s.operator.telemetry.pool_reader import Sensing
+from k8s.operator.telemetry.pool_source import fingerprints
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.rules import Backend
 from tests.support.cluster.full_cluster import unstarted

@@ -19,7 +19,7 @@ from kubernetes import client
 from contracts.loading.files import json_text, write_pinned
 from live.fleet.envoy import with_ports
 from live.gateway.admin import EnvoyAdmin
-from live.gateway.driver import GatewayDriver, WatchedFile, listener_file, place
+from live.gateway.driver import GatewayDriver, WatchedFile, listener_file, write_files
 from live.gateway.listeners import bootstrap
 from live.gateway.process import envoy_command, find_envoy, free_ports, validate
 from live.gateway.settings import GatewayFiles, GatewaySettings
@@ -124,7 +124,7 @@ class Gateway:
         clusters = [one.cluster for rule in backends(route) for one in rule]
         start = bootstrap(self.settings, files, clusters, ())
         write_pinned(files.bootstrap, f"{json_text(start, indent=1)}\n".encode())
-        place([*wanted, listener_file(self.settings, files, ())])
+        write_files([*wanted, listener_file(self.settings, files, ())])
         validate(find_envoy(), files)
         admin = EnvoyAdmin(f"http://127.0.0.1:{self.settings.admin_port}")
         with guarded(envoy_command(find_envoy(), self.settings, files), log, os.environ):

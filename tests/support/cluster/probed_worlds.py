@@ -18,9 +18,9 @@ from k8s.operator.admission import Documents
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.records.journal import open_journal
 from k8s.operator.records.log_space import LogSpace
+from k8s.operator.telemetry.pool_reader import PoolReader, Sensing
+from k8s.operator.telemetry.pool_source import PoolSource, Watching
 from k8s.operator.telemetry.probing import Access, Probing, probe_rates
-from k8s.operator.telemetry.sensing import PoolReader, Sensing
-from k8s.operator.telemetry.watching import PoolSource, Watching
 from live.observe.scraper import Scraper
 from live.run.options import ProbeOptions
 from tests.support.cluster.cluster_worlds import SHED, Bench

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from live.gateway.clusters import assignment, duration
-from live.gateway.driver import WatchedFile, watched
+from live.gateway.driver import WatchedFile, versioned_resources
 from live.gateway.listeners import STAT_PREFIX
 from live.gateway.routes import ROUTE_CONFIG
 from live.gateway.settings import GatewayFiles, GatewaySettings
@@ -86,7 +86,7 @@ def gateway_files(
     behind = ready_addresses(slices)
     found = [_endpoints(one, behind, settings, files) for rule in backends(route) for one in rule]
     statistics = f"http.{STAT_PREFIX}.rds.{ROUTE_CONFIG}"
-    return [*found, watched(files.routes, statistics, [route_resource(route)], 0)]
+    return [*found, versioned_resources(files.routes, statistics, [route_resource(route)], 0)]
 
 
 def _endpoints(
@@ -94,7 +94,7 @@ def _endpoints(
 ) -> WatchedFile:
     listed = [WeightedUpstream(upstream=each, weight=1) for each in behind.get(one.service, ())]
     resource = assignment(one.cluster, listed, settings)
-    return watched(files.endpoints(one.cluster), f"cluster.{one.cluster}", [resource], 0)
+    return versioned_resources(files.endpoints(one.cluster), f"cluster.{one.cluster}", [resource], 0)
 
 
 def _backend(cluster: str, ref: Object) -> Backend:

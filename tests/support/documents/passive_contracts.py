@@ -13,7 +13,7 @@ from contracts.documents import KernelContract
 from contracts.loading.loader import load_text
 from contracts.metrics import GENERATION_COLUMNS, PASSIVE_COLUMNS
 from contracts.telemetry import FleetTelemetry, ProbeSamples, SampleRates
-from live.run.sampling import USERS_NUMBER
+from live.run.sampled_answers import USERS_NUMBER
 from scripts.studies.alarms import ProbeFleet
 from tests.support.fleets.builders import quiet_telemetry
 from tests.support.paths import LIBRARY, ROOT

@@ -14,7 +14,7 @@ from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerSetup
 from controller.ports import Observation, PolicyState, Proposal
 from policies.registry import make_configuration
-from policies.supervised import shipped_meta, under
+from policies.supervised import shipped_meta, supervised_setup
 from tests.support.fleets.builders import make_fleet, make_layout
 from tests.support.fleets.worlds import Run, script
 
@@ -54,7 +54,7 @@ def watched(policy: Swinging | None = None, meta: CompiledMeta = META, **changes
     """The configuration ``threshold``, or ``policy`` in its place, under the shipped meta-contract."""
     configuration = make_configuration("threshold", FLEET)
     configuration = configuration if policy is None else replace(configuration, policy=policy)
-    return replace(under(meta, configuration), **changes)
+    return replace(supervised_setup(meta, configuration), **changes)
 
 
 def demoted(found: Run) -> NDArray[np.bool_]:

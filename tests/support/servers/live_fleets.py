@@ -13,7 +13,7 @@ import numpy as np
 
 from contracts.compiled.contract import FleetLayout
 from controller.ports import RoutingPlan
-from live.fleet.control import driving, require_up
+from live.fleet.control import gateway_control, require_up
 from live.fleet.processes import engine_of as engine_process
 from live.fleet.processes import group_members, title_of
 from live.fleet.state import FleetDiscovery, FleetFolder, FleetState, Phase, ServerState
@@ -133,7 +133,7 @@ def plan(
 
 def acting(folder: FleetFolder, do: Callable[[EnvoyActuator], Any]) -> None:
     """Run ``do`` with the fleet's actuator."""
-    with driving(folder) as driver:
+    with gateway_control(folder) as driver:
         frame = RoutingFrame(layout=LAYOUT, default_slice="prose")
         do(EnvoyActuator(driver, FleetDiscovery(folder), frame))
 

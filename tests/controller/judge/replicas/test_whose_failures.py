@@ -20,7 +20,7 @@ from contracts.telemetry import Source
 from controller.judge.replicas.quarantine import QuarantineReason
 from controller.judge.replicas.whose_failures import (
     failing_members,
-    failing_with_their_zone,
+    failing_with_zone,
     gathered_by_chance,
 )
 from tests.support.fleets.builders import make_contract, make_layout
@@ -105,7 +105,7 @@ def goes(
         owner=ZONED.replica_kernel,
         kernels=3,
     )
-    flags = failing_with_their_zone(case)
+    flags = failing_with_zone(case)
     return [] if flags is None else [int(r) for r in np.flatnonzero(flags.any(axis=(0, 2, 3)))]
 
 

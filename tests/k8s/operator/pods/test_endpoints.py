@@ -11,10 +11,10 @@ import pytest
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
-from k8s.operator.pods.endpoints import FoundEndpoints, behind
-from k8s.operator.pods.places import OF_SERVICE, PODS, SERVICES, SLICES, Places
+from k8s.operator.pods.endpoints import FoundEndpoints, endpoints_of
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
+from k8s.operator.pods.slots import OF_SERVICE, PODS, SERVICES, SLICES, Places
 
 Object = dict[str, Any]
 
@@ -82,7 +82,7 @@ def pod(name: str, place: str = "true", phase: str = "Running", *, deleted: bool
 
 def found(cluster: Watched, port: int) -> FoundEndpoints:
     """What stands behind ``chat`` at ``port`` of the Service."""
-    return behind(cast(Cluster, cluster), BackendRef(name="chat", port=port), None)
+    return endpoints_of(cast(Cluster, cluster), BackendRef(name="chat", port=port), None)
 
 
 def test_servers_are_asked_where_they_listen_and_not_where_the_service_does() -> None:

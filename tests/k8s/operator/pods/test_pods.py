@@ -11,10 +11,10 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 from contracts.documents.pool import POOL_GROUP, BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
-from k8s.operator.pods.endpoints import behind
-from k8s.operator.pods.places import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
+from k8s.operator.pods.endpoints import endpoints_of
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
+from k8s.operator.pods.slots import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
 from tests.k8s.operator.pods.test_endpoints import Watched as OfServices
 
 Object = dict[str, Any]
@@ -217,7 +217,7 @@ def test_a_rollout_under_a_quarantine_brings_new_pods_in_and_holds_the_old_one()
 
 def test_a_service_that_is_not_there_is_said() -> None:
     """A backend of no Service has no servers and a reason, as an InferencePool has."""
-    found = behind(cast(Cluster, Watched()), SERVICE, None)
+    found = endpoints_of(cast(Cluster, Watched()), SERVICE, None)
     assert (found.endpoints, found.reason) == ((), "BackendNotFound")
     assert "Service chat" in found.message
 
@@ -253,7 +253,7 @@ def test_what_a_pool_of_another_version_says_is_no_guess(
     selector: Object, ports: object, reason: str, said: str
 ) -> None:
     """Labels as the predecessor wrote them, and terms that v1 does not have, select nobody that we know."""
-    found = behind(cast(Cluster, pooled(selector, ports)), POOL, None)
+    found = endpoints_of(cast(Cluster, pooled(selector, ports)), POOL, None)
     assert found.reason == reason
     assert said in found.message
     assert [one.pod for one in found.endpoints] == (["a"] if reason in ("", "NotInSelector") else [])
@@ -262,7 +262,7 @@ def test_what_a_pool_of_another_version_says_is_no_guess(
 
 def test_where_the_predecessor_alone_is_installed_it_is_said() -> None:
     """Without v1 there is no pool; the message names what is read, and the predecessor, which is not."""
-    found = behind(cast(Cluster, Watched()), POOL, None)
+    found = endpoints_of(cast(Cluster, Watched()), POOL, None)
     assert (found.endpoints, found.reason) == ((), "BackendNotFound")
     assert f"{POOL_GROUP}/v1" in found.message
     assert "inference.networking.x-k8s.io" in found.message

@@ -15,9 +15,9 @@ from k8s.operator import objects
 from k8s.operator.pods.endpoints import BackendEndpoint, FoundEndpoints
 from k8s.operator.pods.pod_facts import IN, IN_ROTATION, OUT, UPGRADED
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
-from k8s.operator.pods.upgrades import Announced, misplaced, settled
+from k8s.operator.pods.upgrades import Announced, assign_kernels, label_problem
+from k8s.operator.telemetry.pool_source import FingerprintDiscovery
 from k8s.operator.telemetry.probing import ClusterProber
-from k8s.operator.telemetry.watching import Stated
 
 UPGRADE = Announced(kernel="fp8", candidate="next", fingerprint="new")
 
@@ -45,7 +45,7 @@ def behind(value: str, *servers: BackendEndpoint) -> FoundEndpoints:
 
 def whose(found: dict[str, FoundEndpoints], stated: dict[str, str] | None = None) -> dict[str, set[str]]:
     """Kernel -> its pods."""
-    servers = settled(found, [UPGRADE], stated or {})
+    servers = assign_kernels(found, [UPGRADE], stated or {})
     return {kernel: {one.pod for one in listed} for kernel, listed in servers.items()}
 
 
@@ -56,7 +56,7 @@ def test_an_announced_build_is_the_candidates_and_leaves_the_kernel() -> None:
         "fp8": behind(IN, server("a", label=IN, listed=True, fingerprint="old"), new),
         "next": behind(UPGRADED),
     }
-    servers = settled(found, [UPGRADE], {})
+    servers = assign_kernels(found, [UPGRADE], {})
     assert [one.pod for one in servers["fp8"]] == ["a"]
     (moved,) = servers["next"]
     assert (moved.pod, moved.in_rotation, moved.label_in, moved.leaves) == ("b", False, UPGRADED, "fp8")
@@ -88,10 +88,10 @@ def test_another_build_in_the_candidates_rotation_is_the_candidates_to_answer_fo
 def test_selectors_that_tell_nobody_apart_are_said() -> None:
     """The candidate's selector must be the kernel's with another value of the label."""
     fine = {"fp8": behind(IN), "next": behind(UPGRADED)}
-    assert misplaced(fine, UPGRADE) == ""
+    assert label_problem(fine, UPGRADE) == ""
     other = replace(behind(UPGRADED), selector={"app": "other", IN_ROTATION: UPGRADED})
     for found in ({"fp8": behind(IN), "next": behind(IN)}, {"fp8": behind(IN), "next": other}):
-        assert "another selvage.dev/in-rotation" in misplaced(found, UPGRADE)
+        assert "another selvage.dev/in-rotation" in label_problem(found, UPGRADE)
 
 
 @dataclass
@@ -156,7 +156,10 @@ def test_a_build_that_was_announced_is_no_wrong_one_on_its_way() -> None:
     found = discovery(Cluster(labels={"a": IN, "b": IN}))
     found.refresh()
     prober = SimpleNamespace(stated={"fp8-0": "new", "fp8-1": "strange"})
-    told = {one.name: one.fingerprint for one in Stated(found, cast(ClusterProber, prober)).replicas()}
+    told = {
+        one.name: one.fingerprint
+        for one in FingerprintDiscovery(found, cast(ClusterProber, prober)).replicas()
+    }
     assert told == {"fp8-0": "", "fp8-1": "strange"}
 
 
@@ -178,7 +181,7 @@ def test_every_server_is_one_kernels(
 ) -> None:
     """No server is lost and none is two kernels'; no announced build stays with the kernel."""
     found = {"fp8": behind(IN, *old), "next": behind(UPGRADED, *new), "bf16": behind(IN, *others)}
-    servers = settled(found, [UPGRADE] if announced else [], {})
+    servers = assign_kernels(found, [UPGRADE] if announced else [], {})
     listed = [one.key for each in servers.values() for one in each]
     assert sorted(listed) == sorted({one.key for one in (*old, *new, *others)})
     if announced:

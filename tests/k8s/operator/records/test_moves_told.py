@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from k8s.operator.records.journal import open_journal
-from k8s.operator.status.told import fields_of
+from k8s.operator.status.log_fields import fields_of
 from tests.support.cluster.cluster_worlds import Bench
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]

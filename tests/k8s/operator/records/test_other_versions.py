@@ -16,7 +16,7 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 from contracts.loading.files import canonical_sha256
 from controller.promotion.records import PromotionStage
 from controller.state_json import STATE_VERSION
-from k8s.operator import kept
+from k8s.operator import kept_policies
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.promotion import driver
 from k8s.operator.records.snapshot import read_snapshot
@@ -183,7 +183,7 @@ def test_documents_that_neither_version_reads_leave_the_route(
     status, _, message = cluster.condition("ResolvedRefs")
     assert status == "False"
     assert "the kept documents cannot be read" in message
-    assert len([one for one in caplog.records if one.name == kept.__name__]) == 1
+    assert len([one for one in caplog.records if one.name == kept_policies.__name__]) == 1
 
 
 def test_a_table_begins_with_what_is_in_force_of_another_shape() -> None:
@@ -205,10 +205,10 @@ def test_a_rolled_back_candidate_stays_out_whatever_else_its_status_says(
 ) -> None:
     """A status that cannot be read begins again at Offline, but for who was rolled back."""
     found = {"metadata": {"name": "next"}, "status": {"stage": stage, "subject": "s", "aura": 1}}
-    state = driver._kept(found, "s")
+    state = driver._stored_state(found, "s")
     assert state.stage is (PromotionStage.ROLLED_BACK if stays else PromotionStage.OFFLINE)
     assert "cannot be read" in caplog.text
-    assert driver._kept(found, "another").stage is PromotionStage.OFFLINE
+    assert driver._stored_state(found, "another").stage is PromotionStage.OFFLINE
     caplog.clear()
-    assert driver._kept({"metadata": {"name": "next"}}, "s").stage is PromotionStage.OFFLINE
+    assert driver._stored_state({"metadata": {"name": "next"}}, "s").stage is PromotionStage.OFFLINE
     assert caplog.text == ""

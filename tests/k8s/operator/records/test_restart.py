@@ -14,7 +14,7 @@ from kubernetes import client
 from k8s.api.pages import listed
 from k8s.api.watched import NamespaceWatch, _Gone
 from k8s.operator.namespace import NamespaceOperator
-from k8s.operator.pods.places import PODS, SLICES
+from k8s.operator.pods.slots import PODS, SLICES
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.kube_api import Server
 from tests.support.cluster.kube_assets import assets

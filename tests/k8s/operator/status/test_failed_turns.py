@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contracts.telemetry import FleetTelemetry
-from k8s.operator.telemetry.sensing import Sensing
+from k8s.operator.telemetry.pool_reader import Sensing
 from k8s.process.metrics import LoopCounts, OperatorCollector
 from tests.support.cluster.cluster_worlds import Bench, MadeUp
 

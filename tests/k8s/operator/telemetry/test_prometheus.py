@@ -18,12 +18,12 @@ from contracts.errors import DocumentError
 from contracts.telemetry import ReplicaState
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.pods.replicas import PodDiscovery, PodReplica
+from k8s.operator.telemetry.pool_reader import Sensing
+from k8s.operator.telemetry.pool_source import PoolSource, Watching
 from k8s.operator.telemetry.prometheus import PrometheusAccess, PrometheusScrapes, check_interval
-from k8s.operator.telemetry.sensing import Sensing
-from k8s.operator.telemetry.watching import PoolSource, Watching
 from live.ports import LiveReplica
-from tests.k8s.operator.telemetry.test_watching import documents
-from tests.k8s.operator.telemetry.test_watching import sensing as scraped_sensing
+from tests.k8s.operator.telemetry.test_pool_source import documents
+from tests.k8s.operator.telemetry.test_pool_source import sensing as scraped_sensing
 from tests.support.cluster.cluster_worlds import SHED, Bench, Object
 from tests.support.servers.prometheus_server import PrometheusServer, prometheus_server, target
 from tests.support.servers.scraped_server import METRICS

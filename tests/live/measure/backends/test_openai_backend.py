@@ -11,7 +11,7 @@ from contracts.metrics import COLUMN_NAMES
 from live.measure.backend import TopScores
 from live.measure.backends.openai_backend import OpenaiBackend
 from live.measure.kernels import slow_doses
-from live.measure.measured import MeasurePlan
+from live.measure.measurement import MeasurePlan
 from live.measure.profile import KernelMeter
 from tests.support.servers.bigram_server import TABLE, VOCABULARY, FakeServer, prompts, reached, reference
 

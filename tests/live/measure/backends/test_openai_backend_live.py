@@ -13,7 +13,7 @@ from live.fleet.launchers import ServerOrder
 from live.measure.backend import StepPlan
 from live.measure.checkpoint import SHIPPED_MODEL
 from live.measure.endpoint import Endpoint
-from live.measure.measured import KernelMeasurement, MeasurePlan
+from live.measure.measurement import KernelMeasurement, MeasurePlan
 from live.measure.profile import KernelMeter
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from live.measure.reference import measure_reference

@@ -88,6 +88,6 @@ class KeptResults:
         return [] if self._folder is None else list(self._folder.glob("*.json"))
 
 
-def beside(out: Path) -> Path:
+def parts_folder(out: Path) -> Path:
     """Where the parts of the run whose result is the file ``out`` are kept until it is written."""
     return out.with_name(f"{out.stem}-parts")

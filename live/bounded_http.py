@@ -1,8 +1,8 @@
-"""Answers within limits: a whole one has so long and so many bytes, however slowly or richly it comes.
+"""HTTP answers within limits of time and size, however slowly or richly they come.
 
-Time limits of HTTP clients count anew with every read, so whoever sends a byte a second is never late. Here
-the time that is left is what each connect, write and read may take, of status line and headers too. Answers
-are dated by a clock that no step of the system clock moves.
+Time limits of HTTP clients count anew with every read, so a server that sends a byte a second is never late.
+Here each connect, write and read may take the time that is left, of status line and headers too. Answers are
+dated by a clock that no step of the system clock moves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAST_S = 1e-3
 _AHEAD_S = time.time() - time.monotonic()
 
 
-def dated_s() -> float:
+def monotonic_unix_s() -> float:
     """Now, s since 1970, as the monotonic clock goes on from this process's start: what answers are dated by.
 
     A step of the system clock between an answer and who reads it makes it neither older nor of the future.
@@ -36,9 +36,9 @@ def dated_s() -> float:
     return _AHEAD_S + time.monotonic()
 
 
-def ahead_of_dates_s() -> float:
-    """How far the system clock stepped ahead of ``dated_s`` (behind: < 0), for dates of other machines."""
-    return time.time() - dated_s()
+def system_clock_ahead_s() -> float:
+    """How far the system clock stepped ahead of ``monotonic_unix_s`` (< 0: behind), in s."""
+    return time.time() - monotonic_unix_s()
 
 
 class OversizedAnswerError(httpx.RequestError):
@@ -55,7 +55,7 @@ _deadline = _Deadline()
 
 
 @contextmanager
-def within(limit_s: float, *clients: httpx.Client) -> Iterator[None]:
+def time_limit(limit_s: float, *clients: httpx.Client) -> Iterator[None]:
     """What this thread asks of ``clients`` in this block ends after ``limit_s``: httpx.TimeoutException."""
     for client in clients:
         _hold(client)
@@ -81,7 +81,7 @@ def whole_answer(
     httpx does; all are httpx.HTTPError.
     """
     ends_at_s, read, size = time.monotonic() + limit_s, [], 0
-    with within(limit_s, client), client.stream(method, url, timeout=limit_s, **parts) as answer:
+    with time_limit(limit_s, client), client.stream(method, url, timeout=limit_s, **parts) as answer:
         for part in answer.iter_bytes():
             read.append(part)
             size += len(part)

@@ -25,8 +25,8 @@ from live.control.chain import MissingRecords
 from live.control.journal import CONTROL, segments
 from policies.learned.attribution import integrated_gradients, largest, occlusion
 from policies.learned.runner import LearnedPolicy
-from scripts.cli.telling.decision_log import Tick, read_told, refused
-from scripts.cli.telling.logged_alarms import SLACK_S, QuietAlarm, in_force, moves_something, quiet_alarms
+from scripts.cli.run_reports.decision_log import Tick, log_refusal, read_log_contents
+from scripts.cli.run_reports.logged_alarms import SLACK_S, QuietAlarm, in_force, moves_something, quiet_alarms
 from scripts.e5.route import ObservingDriver
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
@@ -39,7 +39,7 @@ METHODS = {"occlusion": occlusion, "gradients": integrated_gradients}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to explain. at_s: the tick in force then (None: the whole incident). baseline: who is asked
+    """What to explain. at_s: the tick in force then (None: the whole incident). baseline: the policy asked
     what-if. reference_s: the tick that a learned policy's features are compared with; features: how many
     are shown, by ``method``.
     """
@@ -243,18 +243,18 @@ def log_files(place: Path) -> list[Path]:
         return [place]
     found = segments(place) or segments(place / CONTROL)
     if not found:
-        raise refused(place, 0, "a folder with decisions-000001.jsonl", "none")
+        raise log_refusal(place, 0, "a folder with decisions-000001.jsonl", "none")
     return found
 
 
 def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
     """What a decision log says: the tick at ``at_s``, or every tick that moved something."""
-    told = read_told(log_files(file))
+    told = read_log_contents(log_files(file))
     lines, missing = told.ticks, told.missing
     own = [line for line in lines if line.get("seed", seed) == seed]
     if not own:
         found = sorted({str(line.get("seed")) for line in lines})
-        raise refused(file, 0, f"ticks of seed {seed}", f"seeds {', '.join(found) or 'none'}")
+        raise log_refusal(file, 0, f"ticks of seed {seed}", f"seeds {', '.join(found) or 'none'}")
     if at_s is None:
         ticks = [line for line in own if moves_something(line)]
     else:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from contracts.rng import stream
-from controller.judge.replicas.failing_more import COLUMNS, EVIDENCE, FAILS_MORE, add_tick
+from controller.judge.replicas.attempts_pass import COLUMNS, EVIDENCE, FAILS_MORE, add_tick
 
 OWNER = np.array([0, 0, 0, 0, 1, 1], dtype=np.int64)
 

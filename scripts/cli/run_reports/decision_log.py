@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.untrusted import json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, open_regular, read_regular_text
 from controller.shield.records import STAGES
@@ -114,11 +114,11 @@ def read_decisions(file: Path) -> list[Tick]:
 
     Of a live controller's log the chain is checked; its lines of other kinds are left out.
     """
-    return list(read_told([file]).ticks)
+    return list(read_log_contents([file]).ticks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldLog:
+class LogContents:
     """A log as it is read: its records, alarms of passive signals, what was odd about scrapes, and what is
     missing; a live log alone has more than records.
     """
@@ -129,7 +129,7 @@ class ToldLog:
     missing: tuple[MissingRecords, ...] = ()
 
 
-def read_told(files: Sequence[Path]) -> ToldLog:
+def read_log_contents(files: Sequence[Path]) -> LogContents:
     """The log in ``files``, oldest first; DocumentError as ``read_decisions``."""
     ticks: list[Tick] = []
     passive: list[Tick] = []
@@ -152,7 +152,7 @@ def read_told(files: Sequence[Path]) -> ToldLog:
                 passive += _forgotten(passive, "signal", ticks[-1]["now_s"])
                 scrapes += _forgotten(scrapes, "what", ticks[-1]["now_s"])
         rows += own
-    return ToldLog(
+    return LogContents(
         ticks=tuple(ticks), passive=tuple(passive), scrapes=tuple(scrapes), missing=missing_records(rows)
     )
 
@@ -171,7 +171,7 @@ def _beside(model: type[_Read], row: Tick, file: Path, number: int) -> Tick:
         model.model_validate(row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise refused(
+        raise log_refusal(
             file, number, f"a line of kind {row.get('kind')}", f"{first['loc']}: {first['msg']}"
         ) from None
     return row
@@ -187,7 +187,7 @@ def _record(text: str, file: Path, number: int) -> Tick:
     try:
         record: Tick = json_of(text)
     except (ValueError, RecursionError) as error:
-        raise refused(file, number, "one JSON object per line", f"{error}"[:200]) from None
+        raise log_refusal(file, number, "one JSON object per line", f"{error}"[:200]) from None
     return _checked(record, file, number)
 
 
@@ -197,13 +197,15 @@ def _checked(record: Tick, file: Path, number: int) -> Tick:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        raise refused(file, number, "a decision record", f"{where}: {first['msg']}".lstrip(": ")) from None
+        raise log_refusal(
+            file, number, "a decision record", f"{where}: {first['msg']}".lstrip(": ")
+        ) from None
     if not math.isfinite(line.now_s):
-        raise refused(file, number, "a time in seconds", f"now_s {line.now_s}")
+        raise log_refusal(file, number, "a time in seconds", f"now_s {line.now_s}")
     return record
 
 
-def refused(file: Path, line: int, expected: str, actual: str) -> DocumentError:
+def log_refusal(file: Path, line: int, expected: str, actual: str) -> DocumentError:
     """An error about ``file``."""
     hint = "give a log that `selvage simulate --out` or `selvage run` wrote, or a scenario"
-    return DocumentError([Problem(str(file), line, "", expected, actual, hint)])
+    return refusal(file, expected, actual, hint, line=line)

@@ -15,7 +15,7 @@ from contracts.units import MS_PER_S
 from k8s.operator.objects import ClusterError
 from k8s.operator.records.snapshot import Snapshot, config_name, read_snapshot
 from k8s.operator.route_loop import LoopParts, RouteLoop
-from k8s.operator.status.told import fields
+from k8s.operator.status.log_fields import fields
 
 _LOG = logging.getLogger(__name__)
 #: Kept documents that could not be put in force are tried again after so long.

@@ -34,7 +34,7 @@ _ROUNDS = 8
 Rules = Callable[[Document], Iterable[Breach]]
 
 
-def other_breaches(model: type[Document], value: object, also: Rules | None = None) -> list[Breach]:
+def breaches_of_valid_part(model: type[Document], value: object, also: Rules | None = None) -> list[Breach]:
     """Broken rules of the sound part of ``value``, at the places where they stand in the whole.
 
     also: rules beside those of the kind.
@@ -45,13 +45,13 @@ def other_breaches(model: type[Document], value: object, also: Rules | None = No
         part.turn = -1
         documents.append(part.document())
     names = part.names_gone()
-    found = [_told(part, one, names, also) for one in documents if one is not None]
+    found = [_part_breaches(part, one, names, also) for one in documents if one is not None]
     if len(found) < len(documents):
         return []
     return [b for b in found[0] if all(b in others for others in found[1:])]
 
 
-def _told(part: _Part, document: Document, names: set[str], also: Rules | None) -> list[Breach]:
+def _part_breaches(part: _Part, document: Document, names: set[str], also: Rules | None) -> list[Breach]:
     asked = [*breaches(document), *(() if also is None else also(document))]
     found = [replace(b, path=part.place(b.path)) for b in asked]
     return [b for b in found if not part.touches(b.path) and b.actual not in names]

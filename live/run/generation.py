@@ -11,13 +11,13 @@ import httpx
 from contracts.documents import KernelContract
 from contracts.errors import MeasurementError
 from contracts.metrics import GENERATION_COLUMNS, metric
-from live.bounded import whole_answer
+from live.bounded_http import whole_answer
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
 from live.probe.answers import Line
 from live.probe.generation import GenerationPlan, Lengths, long_prompts, short_prompts
 from live.probe.golden_answers import golden_answers
-from live.probe.kinds import ProbeOffer, wanted
+from live.probe.kinds import ProbeOffer, offers_for
 from live.probe.schedule import Lane, ProbeBudget
 from live.run.options import ProbeOptions
 
@@ -46,7 +46,7 @@ def generation_plans(
     What is right is what ``kernel``'s server at ``endpoint`` answers, once; it is kept in ``store``. Raises
     MeasurementError where no prompt fits its context, or it does not answer to the end.
     """
-    offers = wanted(columns)
+    offers = offers_for(columns)
     if not offers:
         return ()
     with endpoint.client() as client:

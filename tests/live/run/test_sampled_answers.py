@@ -23,8 +23,8 @@ from live.errors import LiveError
 from live.observe.past import PAST
 from live.observe.sampled import LEAST_TOKENS, SampledInbox
 from live.probe.prober import Prober
-from live.run.inbox import PATH, offered
-from live.run.sampling import USERS_NUMBER, Sampling, sampled
+from live.run.inbox import PATH, serve_inbox
+from live.run.sampled_answers import USERS_NUMBER, Sampling, sampled
 from policies.registry import make_configuration
 from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, answers_seen, passive_fleet
 from tests.support.fleets.builders import make_fleet
@@ -157,7 +157,7 @@ def test_the_door_takes_numbers_and_says_what_else_it_expected(tmp_path: Path) -
     """204 for numbers, 400 for a text that is not repeated, 404 elsewhere, 413 for what is too large."""
     inbox = SampledInbox(frozenset({"half-0"}), frozenset({"code"}))
     good = {"replica": "half-0", "slice": "code", "logprobs": [-1.0] * LEAST_TOKENS}
-    with offered(inbox, 0) as url, httpx.Client() as client:
+    with serve_inbox(inbox, 0) as url, httpx.Client() as client:
         assert url.startswith("http://127.0.0.1:")
         assert client.post(url, json=good).status_code == 204
         refused = client.post(url, json=good | {"text": "private"})
@@ -165,7 +165,7 @@ def test_the_door_takes_numbers_and_says_what_else_it_expected(tmp_path: Path) -
         assert client.post(url.replace(PATH, "/v1/else"), json=good).status_code == 404
         assert announced(url, 99_999_999) == 413
         with pytest.raises(LiveError, match="choose another --sampled-port"):
-            offered(inbox, int(url.split(":")[2].split("/")[0])).__enter__()
+            serve_inbox(inbox, int(url.split(":")[2].split("/")[0])).__enter__()
     assert inbox.taken == 1
 
 
@@ -187,12 +187,12 @@ def test_the_operator_says_so_twice(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="a clause that reads it"):
         sampled(plain, prober, tmp_path, 0).__enter__()
     with sampled(plain, prober, tmp_path, None) as found:
-        assert (found.probes, found.told, found.watchers) == (prober, (), ())
+        assert (found.probes, found.notes, found.watchers) == (prober, (), ())
     with sampled(asked, prober, tmp_path, None) as found:
         assert found.probes is prober
-        assert "--sampled-port" in found.told[0]
+        assert "--sampled-port" in found.notes[0]
     with sampled(asked, prober, tmp_path, 0) as found:
-        url = found.told[0].split()[-1]
+        url = found.notes[0].split()[-1]
         good = {"replica": "half-0", "slice": "code", "logprobs": [-1.0] * LEAST_TOKENS}
         assert httpx.post(url, json=good).status_code == 204
         assert found.probes.step(1.0).replica.size == 0

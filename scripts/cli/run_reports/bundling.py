@@ -11,13 +11,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES, lines_of, read_regular_text
 from live.run.evidence import EVIDENCE, LEFT
 from live.run.evidence import FORMAT as EVIDENCE_FORMAT
-from scripts.cli.telling.decision_log import Tick
-from scripts.cli.telling.explaining import Explained, log_files
+from scripts.cli.run_reports.decision_log import Tick
+from scripts.cli.run_reports.explaining import Explained, log_files
 from scripts.output import ready_folder, write_json, write_whole
 
 #: How much of the decision log goes with an incident, s before its first and after its last move.
@@ -61,9 +61,9 @@ def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) ->
     instants = _instants(found)
     if not instants:
         expected = "a tick that moved or condemned something, or an alarm"
-        raise _refused(source, expected, "none", "give --at SECOND")
+        raise refusal(source, expected, "none", "give --at SECOND")
     if out.exists() and any(out.iterdir()):
-        raise _refused(out, "a folder that is new or empty", "files in it", "name another folder")
+        raise refusal(out, "a folder that is new or empty", "files in it", "name another folder")
     files = log_files(source)
     span = min(instants) - BEFORE_S, max(instants) + AFTER_S
     kept = _evidence(files[0].parent / EVIDENCE, span)
@@ -103,7 +103,7 @@ def _read(file: Path) -> dict[str, Any]:
         actual = f"format {content['format']!r}"
     except MALFORMED as error:
         actual = " ".join(str(error).split())[:200]
-    raise _refused(file, f"evidence of format {EVIDENCE_FORMAT}", actual, "remove the file")
+    raise refusal(file, f"evidence of format {EVIDENCE_FORMAT}", actual, "remove the file")
 
 
 def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
@@ -117,7 +117,7 @@ def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
             except MALFORMED as error:
                 actual = " ".join(str(error).split())[:200]
                 step = "restore the file, or leave it out"
-                raise _refused(file, "a line of a decision log", f"line {number}: {actual}", step) from None
+                raise refusal(file, "a line of a decision log", f"line {number}: {actual}", step) from None
             found += [line] if inside else []
     return found
 
@@ -161,7 +161,3 @@ def _word(value: object) -> str:
     if isinstance(value, list):
         return f"`{' '.join(map(str, value))}`"
     return f"{value:.4g}" if isinstance(value, float) else "not known" if value is None else str(value)
-
-
-def _refused(file: Path, expected: str, actual: str, next_step: str) -> DocumentError:
-    return DocumentError([Problem(str(file), 0, "", expected, actual, next_step)])

@@ -20,7 +20,7 @@ from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.documents import FileRef
 from contracts.documents.pool import PoolKernel
 from contracts.documents.profile import KernelProfile
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.loading.loader import load_as, read_text
 from contracts.loading.profiles import check_profile, why_untimed
 from contracts.loading.untrusted import json_of
@@ -44,7 +44,7 @@ class MeasuredKernel:
         """Coefficients of a step as served, seconds, float64 [4]; DocumentError where none was measured."""
         step = self.profile.spec.step_time
         if step is None:
-            raise refuse(
+            raise profile_refusal(
                 self.path,
                 "spec.step_time",
                 "step times of every kernel of a pool",
@@ -122,20 +122,12 @@ def _prompt(line: bytes, file: Path, number: int) -> tuple[int, int]:
 
 def _no_prompt(file: Path, line: int, actual: str) -> DocumentError:
     expected = "one JSON object per line with an id of its own and token_ids"
-    return DocumentError([Problem(str(file), line, "", expected, actual, "measure the profile again")])
+    return refusal(file, expected, actual, "measure the profile again", line=line)
 
 
-def refuse(file: Path | str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
+def profile_refusal(file: Path | str, path: str, expected: str, actual: str, next_step: str) -> DocumentError:
     """An error for the field at dotted ``path`` of ``file``, with its line where the file has one."""
-    problem = Problem(
-        file=str(file),
-        line=_line_of(str(file), path),
-        path=path,
-        expected=expected,
-        actual=actual,
-        next_step=next_step,
-    )
-    return DocumentError([problem])
+    return refusal(file, expected, actual, next_step, path=path, line=_line_of(str(file), path))
 
 
 def _line_of(file: str, path: str) -> int:

@@ -50,7 +50,7 @@ def summarise(scenario: CompiledScenario, policy: str, records: list[EpisodeReco
         "trace_sha256": scenario.trace_sha256,
         "plugins_sha256": loaded_sha256(),
         "quality_estimator": scenario.measured_by.estimator,
-        "measured_by": list(scenario.measured_by.told),
+        "measured_by": list(scenario.measured_by.notes),
         "policy": policy,
         "seeds": [record.seed for record in records],
         "horizon_s": scenario.horizon_s,
@@ -97,7 +97,7 @@ def print_table(summary: dict[str, Any]) -> None:
     """``summary`` for people: means over seeds, with 95 % limits from two seeds on."""
     units = {measure.name: "episodes" if measure.is_count else measure.unit for measure in MEASURES}
     labels = {_plain(measure): f"{measure.label} ({units[measure.name]})" for measure in MEASURES}
-    table = Table(title=f"{summary['scenario']}, {summary['policy']}, {seeds_told(summary['seeds'])}")
+    table = Table(title=f"{summary['scenario']}, {summary['policy']}, {seed_count_text(summary['seeds'])}")
     other = summary.get("would_have")
     head = "mean" if len(summary["seeds"]) == 1 else "mean (95 % limits)"
     heads = (head,) if other is None else ("observed, nothing executed", "had it been enforced")
@@ -118,7 +118,7 @@ def print_table(summary: dict[str, Any]) -> None:
         typer.echo(f"note: {line}")
 
 
-def seeds_told(seeds: list[int]) -> str:
+def seed_count_text(seeds: list[int]) -> str:
     """How many there are, in words."""
     return "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
 

@@ -17,9 +17,9 @@ from k8s.operator.admission import Documents
 from k8s.operator.fleet import controller_setup
 from k8s.operator.objects import Cluster
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
+from k8s.operator.telemetry.pool_reader import Sensing
+from k8s.operator.telemetry.pool_source import Watching
 from k8s.operator.telemetry.probing import Access, Probing, probe_rates
-from k8s.operator.telemetry.sensing import Sensing
-from k8s.operator.telemetry.watching import Watching
 from k8s.resources.kinds import document_of
 from live.control.clocks import SteadyClock
 from live.run.options import ProbeOptions

@@ -12,7 +12,7 @@ from contracts.assess.evaluate import Evaluation, evaluate
 from contracts.assess.gate import Waiver
 from contracts.assess.observations import ALL_SPLITS, Observations, ObservedColumn
 from contracts.documents import KernelContract
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from live.kld.positions import PromptPositions
 
 #: Condition of what a running server showed.
@@ -59,10 +59,13 @@ def judge(
     """
     clauses = tuple(clause for clause in contract.spec.clauses if clause.family == "N")
     if not clauses:
-        problem = Problem(
-            contract.metadata.name, 0, "spec.clauses", "a clause of family N", "none", "name another contract"
+        raise refusal(
+            contract.metadata.name,
+            "a clause of family N",
+            "none",
+            "name another contract",
+            path="spec.clauses",
         )
-        raise DocumentError([problem])
     numeric = contract.model_copy(update={"spec": contract.spec.model_copy(update={"clauses": clauses})})
     return evaluate(numeric, observations(found), waivers=waivers)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from contracts.compiled.contract import FleetLayout
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.metrics.generation import PASSIVE_COLUMNS, surprise_outside
 from contracts.telemetry import ProbeOutcome, ProbeSamples
 from contracts.units import MS_PER_S
@@ -26,7 +26,7 @@ from live.control.source import ProbeStep
 from live.observe.past import BuildOnSlice, SurprisePasts, read_pasts
 from live.observe.sampled import SampledAnswer, SampledInbox
 from live.probe.prober import Prober
-from live.run.inbox import offered
+from live.run.inbox import serve_inbox
 
 #: Number of users' answers in the telemetry record, above those of golden and generation prompts.
 USERS_NUMBER = 2_000_000
@@ -36,11 +36,11 @@ _BURST = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Who probes, who is shown turns beside the others, and what is to be said."""
+    """The prober, further watchers of turns, and notes to print."""
 
     probes: ProbeStep
     watchers: tuple[TurnWatcher, ...] = ()
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -52,14 +52,12 @@ def sampled(fleet: FleetSetup, prober: Prober, folder: Path, port: int | None) -
     layout = fleet.layout
     asked = PASSIVE_COLUMNS[0] in layout.probe_metrics
     if port is None:
-        told = "nobody may send sampled log-probabilities, which a clause asks for: --sampled-port"
-        yield Sampled(probes=prober, told=(told,) if asked else ())
+        message = "nobody may send sampled log-probabilities, which a clause asks for: --sampled-port"
+        yield Sampled(probes=prober, notes=(message,) if asked else ())
         return
     if not asked:
         hint = "add a clause on surprise_outside_rate to the contract (docs/live.md), or leave the option out"
-        raise DocumentError(
-            [Problem("selvage run", 0, "--sampled-port", "a clause that reads it", "none", hint)]
-        )
+        raise refusal("selvage run", "a clause that reads it", "none", hint, path="--sampled-port")
     inbox = SampledInbox(frozenset(layout.replicas), frozenset(layout.slices))
     one = Sampling(
         layout,
@@ -69,8 +67,8 @@ def sampled(fleet: FleetSetup, prober: Prober, folder: Path, port: int | None) -
         lambda: prober.stated,
         fleet.rates.probes_per_s,
     )
-    with offered(inbox, port) as url:
-        yield Sampled(probes=one, watchers=(one,), told=(f"takes sampled log-probabilities at {url}",))
+    with serve_inbox(inbox, port) as url:
+        yield Sampled(probes=one, watchers=(one,), notes=(f"takes sampled log-probabilities at {url}",))
 
 
 class Sampling:

@@ -16,7 +16,7 @@ from live.control.source import ServerReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailure:
-    """Why nobody is read. reason: one word for a condition."""
+    """Why no server is read. reason: one word for a condition."""
 
     reason: str
     message: str
@@ -34,7 +34,7 @@ class Sensing:
 
 
 class PoolReader(ServerReader, Protocol):
-    """Who reads the servers of one pool. Who inherits it and says no more lacks nothing."""
+    """Reads the servers of one pool. A subclass that overrides nothing is complete."""
 
     failure: ReadFailure | None = None
     """Why no server is read at all now, None for nothing."""
@@ -62,5 +62,5 @@ class PoolTelemetry(TelemetrySource, Protocol):
 
 
 def usual_rates(documents: Documents) -> SampleRates:  # noqa: ARG001 - the port's shape
-    """Of whoever does not say how often replicas are looked at."""
+    """The rates of a reader that states none."""
     return USUAL_RATES

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import httpx
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import DocumentError, refusal
 from contracts.telemetry import FleetTelemetry
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import route_shape
 from k8s.operator.pods.replicas import PodDiscovery
+from k8s.operator.telemetry.pool_reader import PoolReader, ReadFailure, Sensing
 from k8s.operator.telemetry.probing import ClusterProber, Probing
 from k8s.operator.telemetry.prometheus import PrometheusAccess
-from k8s.operator.telemetry.sensing import PoolReader, ReadFailure, Sensing
 from k8s.routes.rules import Backend, backend_places, rule_slices
 from live.control.setup import expected_fingerprints
 from live.control.source import FleetSource, SourceParts
@@ -42,14 +42,14 @@ class Watching:
         try:
             groups = re.compile(self.clusters).groupindex
         except re.error as error:
-            raise self._refused(f"an error: {error}") from None
+            raise self._pattern_refusal(f"an error: {error}") from None
         if "slice" not in groups:
-            raise self._refused("none")
+            raise self._pattern_refusal("none")
 
-    def _refused(self, actual: str) -> DocumentError:
+    def _pattern_refusal(self, actual: str) -> DocumentError:
         expected = "a regular expression with the groups slice and kernel"
         hint = r"for example (?P<slice>\w+)_(?P<kernel>\w+)"
-        return DocumentError([Problem("--gateway-clusters", 0, "", expected, actual, hint)])
+        return refusal("--gateway-clusters", expected, actual, hint)
 
     def names(self, sensing: Sensing, shed: Backend) -> ClusterNames:
         """How the gateway names the clusters of a policy's route."""
@@ -65,7 +65,7 @@ class Watching:
 
 
 class PoolSource:
-    """``k8s.operator.telemetry.sensing.PoolTelemetry`` of one pool. client: for the gateway's metrics."""
+    """``k8s.operator.telemetry.pool_reader.PoolTelemetry`` of one pool. client: for the gateway's metrics."""
 
     def __init__(
         self, sensing: Sensing, watching: Watching, scrapes: PoolReader, client: httpx.Client, shed: Backend
@@ -79,7 +79,7 @@ class PoolSource:
         self._fleet = FleetSource(
             SourceParts(
                 layout=sensing.setup.layout,
-                discovery=Stated(sensing.discovery, self._prober),
+                discovery=FingerprintDiscovery(sensing.discovery, self._prober),
                 scraper=scrapes,
                 clock=sensing.clock,
                 statistics=self._gateway,
@@ -126,7 +126,7 @@ def fingerprints(documents: Documents) -> dict[str, str]:
     return announced | expected_fingerprints(documents.pool)
 
 
-class Stated:
+class FingerprintDiscovery:
     """``Discovery`` with what pods' answers state of their build, where their annotation does not.
 
     A replica that states what was announced as its kernel's upgrade is unknown there: it is about to be the
@@ -139,9 +139,9 @@ class Stated:
     def replicas(self) -> tuple[LiveReplica, ...]:
         """With the builds that answers state."""
         stated = {} if self._prober is None else self._prober.stated
-        return tuple(self._told(one, stated.get(one.name, "")) for one in self._inner.replicas())
+        return tuple(self._with_fingerprint(one, stated.get(one.name, "")) for one in self._inner.replicas())
 
-    def _told(self, one: LiveReplica, stated: str) -> LiveReplica:
+    def _with_fingerprint(self, one: LiveReplica, stated: str) -> LiveReplica:
         found = one.fingerprint or stated
         upgraded = any(a.kernel == one.kernel and a.fingerprint == found for a in self._inner.announced)
         return replace(one, fingerprint="" if upgraded else found)

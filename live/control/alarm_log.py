@@ -90,7 +90,7 @@ def scrapes_line(note: Mapping[str, Any]) -> str:
 
 
 def passive_line(alarm: Mapping[str, Any]) -> str:
-    """Who raised a passive alarm, on what evidence, in which unit; or that it is over."""
+    """The replica that raised a passive alarm, its evidence with its unit; or that the alarm is over."""
     what = f"passive alarm {alarm['signal']} of {alarm['replica']}"
     if not alarm["began"]:
         return f"{what} is {alarm.get('why', 'over')}"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8s.operator.pods.places import OF_SERVICE, PODS, SERVICES, SLICES, Places
+from k8s.operator.pods.slots import OF_SERVICE, PODS, SERVICES, SLICES, Places
 
 LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3)
 NAMES = st.sampled_from(["p0", "p1", "p2", "p3"])

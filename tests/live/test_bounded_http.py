@@ -13,13 +13,13 @@ import pytest
 
 from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeOutcome, ReplicaState
-from live.bounded import OversizedAnswerError, addresses, whole_answer, within
+from live.bounded_http import OversizedAnswerError, addresses, time_limit, whole_answer
 from live.errors import LiveError
 from live.gateway.admin import EnvoyAdmin
 from live.measure.endpoint import Endpoint
 from live.observe.scraper import Scraper
 from live.probe.answers import Line, Question, ask
-from live.probe.prefill import ProbeResult, guarded
+from live.probe.prefill import ProbeResult, timed_outcome
 from live.run.urls import Address, UrlDiscovery
 from tests.support.servers.listening import Answering, Listening, listening
 
@@ -88,7 +88,7 @@ def test_a_stream_without_an_event_ends_in_time(how: str) -> None:
     question = Question(token_ids=(1, 2), max_tokens=4)
     with dripping(how) as url, httpx.Client() as client:
         line = Line(client, url, "m")
-        found = guarded(lambda: _asked(line, question), SOON_S)
+        found = timed_outcome(lambda: _asked(line, question), SOON_S)
     assert found.outcome is ProbeOutcome.TIMED_OUT
 
 
@@ -136,7 +136,7 @@ def test_admin_and_reference_end_in_time(how: str, monkeypatch: pytest.MonkeyPat
 def test_a_block_ends_with_the_earlier_deadline() -> None:
     """A block within another has no more time than it."""
     with dripping("status") as url, httpx.Client() as client:
-        with within(SOON_S), pytest.raises(httpx.TimeoutException):
+        with time_limit(SOON_S), pytest.raises(httpx.TimeoutException):
             whole_answer(client, "GET", f"{url}/x", 600.0)
         assert whole_answer(client, "GET", f"{url}/small", 5.0).text == "small"
 
@@ -152,7 +152,7 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
         return [six, nobody, four, four] if host == "servers" else list(asked(host, port, *more, **named))
 
     asked = socket.getaddrinfo
-    monkeypatch.setattr("live.bounded.socket.getaddrinfo", known)
+    monkeypatch.setattr("live.bounded_http.socket.getaddrinfo", known)
     assert addresses("servers", 80) == ["127.0.0.9", "127.0.0.1", "::1"]
     with dripping("body") as url, httpx.Client() as client:
         named = url.replace("127.0.0.1", "servers")

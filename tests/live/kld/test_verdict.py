@@ -12,8 +12,8 @@ from contracts.loading.loader import load_as
 from contracts.metrics import prompt_columns
 from contracts.metrics.numeric import log_normalise
 from contracts.rng import stream
-from live.kld.judged import judge, observations
 from live.kld.positions import PromptPositions, from_rows, from_top
+from live.kld.verdict import judge, observations
 from live.measure.backend import TopScores
 from live.measure.prompts import Prompt
 from tests.support.paths import ROOT

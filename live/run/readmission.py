@@ -1,4 +1,4 @@
-"""Who verifies replicas whose quarantine ended, put together from what a run is asked to do."""
+"""The verification of replicas whose quarantine ended, put together from a run's options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from live.ports import Discovery
 from live.probe.answers import Line
 from live.probe.generation import short_prompts
 from live.probe.golden_answers import golden_answers
-from live.run.generating import server_lengths
+from live.run.generation import server_lengths
 from live.run.options import ProbeOptions, ReturnOptions, RunOptions
 from live.run.world import World, access
 
@@ -29,7 +29,7 @@ KEPT = "healing.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class ReferenceSource:
     """What right answers depend on. store: where they are kept; kernel: whose they are."""
 
     prompts: Sequence[Prompt]
@@ -40,7 +40,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers of a run. names: of all; restart: starts one anew and waits, None: nobody may."""
+    """The servers of a run. names: of all; restart: starts one anew and waits, None: not allowed."""
 
     discovery: Discovery
     names: Sequence[str]
@@ -50,9 +50,9 @@ class Servers:
 
 
 def readmissions(
-    asked: ReturnOptions, probes: ProbeOptions, known: Known, servers: Servers, folder: Path
+    asked: ReturnOptions, probes: ProbeOptions, known: ReferenceSource, servers: Servers, folder: Path
 ) -> tuple[Readmissions | None, str]:
-    """Who verifies replicas that come back, and what is to be said of it: None where nobody does."""
+    """The verification of replicas that come back (None: there is none), and a note to print."""
     if asked.verify_probes == 0:
         return None, "replicas come back from quarantine unverified, as was asked"
     try:
@@ -72,11 +72,11 @@ def readmissions(
         )
 
     how = "a restart, " if asked.restart else ""
-    told = (
+    message = (
         f"replicas come back from quarantine by {how}{asked.verify_probes} generation probes that agree,"
         f" over {asked.readmit_over_s:g} s"
     )
-    return Readmissions(find, terms, folder / KEPT, servers.names), told
+    return Readmissions(find, terms, folder / KEPT, servers.names), message
 
 
 def returning(
@@ -85,7 +85,9 @@ def returning(
     """``readmissions`` of the servers of ``world``; ``stack`` ends it."""
     kernel, url = world.trusted()
     endpoint = access(options, options.probes.reference_url or url, world.model)
-    known = Known(prompts=prompts, endpoint=endpoint, store=world.folder / "reference", kernel=kernel)
+    known = ReferenceSource(
+        prompts=prompts, endpoint=endpoint, store=world.folder / "reference", kernel=kernel
+    )
     servers = Servers(
         discovery=world.discovery,
         names=tuple(one.name for one in world.replicas),
@@ -99,7 +101,7 @@ def returning(
     return found, told
 
 
-def verification(probes: ProbeOptions, known: Known) -> Verification:
+def verification(probes: ProbeOptions, known: ReferenceSource) -> Verification:
     """Short generation prompts with the answers of the trusted server, asked once and kept.
 
     Raises MeasurementError where no prompt fits its context, or it does not answer to the end.

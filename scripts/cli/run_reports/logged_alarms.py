@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scripts.cli.telling.decision_log import Tick
+from scripts.cli.run_reports.decision_log import Tick
 
 #: Kernel, slice and clause.
 Place = tuple[str, str, str]

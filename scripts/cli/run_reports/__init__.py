@@ -1,0 +1,1 @@
+"""What commands that report on a run share: decision logs, explanations, bundles, summaries."""

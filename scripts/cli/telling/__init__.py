@@ -1,1 +1,0 @@
-"""What commands that tell of a run share: decision logs, explanations, bundles, summaries."""
