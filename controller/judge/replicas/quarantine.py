@@ -59,11 +59,7 @@ from controller.judge.replicas.quarantine_pass import (
 )
 from controller.judge.replicas.returns import follow_health, relapsing, renew, who_waits
 from controller.judge.replicas.sparing import most_offered_rps, recall, spare
-from controller.judge.replicas.whose_failures import (
-    failing_with_zone,
-    follow_replicas,
-    proven_departures,
-)
+from controller.judge.replicas.whose_failures import failing_with_zone, follow_replicas, proven_departures
 from controller.state import ControllerState, altered
 
 
