@@ -41,15 +41,12 @@ from controller.detect.clauses import applies, failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, excess_of_sums
 from controller.fleet import Stage
 from controller.judge.kernels.more_failures_pass import AT_FAULT, SAME, Sides, follow_evidence
-from controller.judge.replicas.attempts_pass import Tried, count_attempts
+from controller.judge.replicas.attempts_pass import MEMORY_WINDOWS, Tried, count_attempts
 from controller.judge.replicas.departures import Case, Flags
 from controller.perceive.excuse_pass import counting_shares
 from controller.state import ControllerState, speaks_for_nobody
 
 Floats = NDArray[np.float64]
-
-#: Windows after which evidence that nothing renews is forgotten.
-_MEMORY_WINDOWS = 5.0
 
 
 class Blame(NamedTuple):
@@ -71,7 +68,7 @@ def follow_failures(state: ControllerState, case: Case) -> Blame:
     if not some_in(state.more_failures) and not some_in(failed):
         return Blame(state.more_failures, attempts, _unknown(attempts, case))
     able = able_kernels(state, case)
-    more = state.more_failures * np.exp(-since_s / (_MEMORY_WINDOWS * window_s))
+    more = state.more_failures * np.exp(-since_s / (MEMORY_WINDOWS * window_s))
     follow_evidence(more, tuple(Sides(ended, failed, able)))
     others = able[:, None, :] & ~np.eye(case.kernels, dtype=np.bool_)
     most = np.maximum(np.where(others, more[:, :, :-1], 0.0).max(axis=2), more[:, :, -1])

@@ -22,6 +22,8 @@ MOST_RATIO = 2e7
 #: Evidence from which a replica fails more than its kernel: by chance alone once in so many blocks with
 #: failures. Asked of who is in alarm already, so that it decides only whose the failures are.
 FAILS_MORE = 1e3
+#: Windows after which evidence that nothing renews is forgotten.
+MEMORY_WINDOWS = 5.0
 #: Attempts of a kernel in a block at least; of a single one there is nothing to compare.
 LEAST_ATTEMPTS = 20.0
 #: Columns of what is remembered of a replica: evidence, and attempts and failed ones of the open block.

@@ -32,7 +32,14 @@ from scipy import special
 from controller.cells import kernel_count, some_at, some_in
 from controller.detect.clauses import failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
-from controller.judge.replicas.attempts_pass import EVIDENCE, FAILS_MORE, Tried, add_tick, count_attempts
+from controller.judge.replicas.attempts_pass import (
+    EVIDENCE,
+    FAILS_MORE,
+    MEMORY_WINDOWS,
+    Tried,
+    add_tick,
+    count_attempts,
+)
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.departures_pass import Alarms
 from controller.judge.replicas.own_clock import LEAST_KERNELS, zones_of
@@ -44,8 +51,6 @@ Floats = NDArray[np.float64]
 #: Looks at one memory of failures by which the chance of a departure is shared: one in ten seconds, because
 #: those in between see nearly the same.
 _LOOKS = 6.0
-#: Windows after which evidence that nothing renews is forgotten.
-_MEMORY_WINDOWS = 5.0
 
 
 def follow_replicas(case: Case) -> Floats:
@@ -54,7 +59,7 @@ def follow_replicas(case: Case) -> Floats:
     ended, failed = _attempts(case)
     if not some_in(before) and not some_in(failed):
         return before
-    memory_s = _MEMORY_WINDOWS * case.setup.contract.window_s
+    memory_s = MEMORY_WINDOWS * case.setup.contract.window_s
     after = before.copy()
     after[..., EVIDENCE] *= np.exp(-case.estimate.since_s[:, None] / memory_s)
     add_tick(after, ended, failed, case.owner, case.kernels)
