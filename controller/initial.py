@@ -9,6 +9,7 @@ import numpy as np
 from controller.detect.bounds import initial_bounds
 from controller.detect.certified_drift import initial_drift
 from controller.judge.kernels.at_rest import broken_at_rest
+from controller.judge.replicas.attempts_pass import COLUMNS
 from controller.judge.replicas.hang import initial_hang
 from controller.options import ControllerSetup
 from controller.perceive.capacity_pass import UNBOUNDED_RPS
@@ -96,7 +97,7 @@ def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "quarantine_reason": np.zeros((batch, replicas), dtype=np.int64),
         "quarantined_at_s": np.full((batch, replicas), -np.inf),
         "quarantines": np.zeros((batch, replicas), dtype=np.int64),
-        "fails_more": np.zeros((batch, replicas, 3)),
+        "fails_more": np.zeros((batch, replicas, COLUMNS)),
         "needed": np.zeros((batch, replicas), dtype=np.bool_),
         "well_since_at_s": np.full((batch, replicas), np.inf),
         "was_well_s": np.zeros((batch, replicas)),

@@ -1,4 +1,4 @@
-"""The sound part of a document that has errors, so that the rules between fields are told in the same pass.
+"""The valid part of a document that has errors, so that the rules between fields are told in the same pass.
 
 What is wrong is taken out as narrowly as the kind allows: an unknown key or an optional value by itself; a
 required text, number, word of a few or group of such has a stand-in; and else the entry of a list that holds
@@ -35,7 +35,7 @@ Rules = Callable[[Document], Iterable[Breach]]
 
 
 def breaches_of_valid_part(model: type[Document], value: object, also: Rules | None = None) -> list[Breach]:
-    """Broken rules of the sound part of ``value``, at the places where they stand in the whole.
+    """Broken rules of the valid part of ``value``, at the places where they stand in the whole.
 
     also: rules beside those of the kind.
     """
@@ -68,7 +68,7 @@ class _Part:
     turn: int = 0
 
     def document(self) -> Document | None:
-        """The sound part as a document; None where nothing sound is left."""
+        """The valid part as a document; None where nothing valid is left."""
         for _ in range(_ROUNDS):
             try:
                 return self.model.model_validate(self._without(self.whole, ()))
@@ -80,7 +80,7 @@ class _Part:
         return None
 
     def place(self, path: KeyPath) -> KeyPath:
-        """Where ``path`` of the sound part stands in the whole."""
+        """Where ``path`` of the valid part stands in the whole."""
         found: KeyPath = ()
         for step in path:
             if isinstance(step, int):

@@ -41,9 +41,9 @@ from controller.detect.clauses import applies, failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, excess_of_sums
 from controller.fleet import Stage
 from controller.judge.kernels.more_failures_pass import AT_FAULT, SAME, Sides, follow_evidence
-from controller.judge.replicas.attempts_pass import MEMORY_WINDOWS, Tried, count_attempts
+from controller.judge.replicas.attempts_pass import MEMORY_WINDOWS
 from controller.judge.replicas.departures import Case, Flags
-from controller.perceive.excuse_pass import counting_shares
+from controller.judge.replicas.whose_failures import attempts_of
 from controller.state import ControllerState, speaks_for_nobody
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ class Blame(NamedTuple):
 
 def follow_failures(state: ControllerState, case: Case) -> Blame:
     """What this tick says; ``state`` as quarantine left it."""
-    ended, failed = _attempts(state, case)
+    ended, failed = attempts_of(case, case.ready & ~speaks_for_nobody(state), by_replica=False)
     since_s = case.estimate.since_s[:, None, None]
     window_s = case.setup.contract.window_s
     attempts = state.attempts * np.exp(-since_s / window_s)
@@ -74,21 +74,6 @@ def follow_failures(state: ControllerState, case: Case) -> Blame:
     most = np.maximum(np.where(others, more[:, :, :-1], 0.0).max(axis=2), more[:, :, -1])
     found = (most >= AT_FAULT) | (state.at_fault & (most >= SAME)) | _unknown(attempts, case)
     return Blame(more, attempts, np.asarray(found))
-
-
-def _attempts(state: ControllerState, case: Case) -> tuple[Floats, Floats]:
-    """(ended, failed), float64 [B, K], in this tick: requests and probes of who speaks for its kernel.
-
-    Of an overloaded kernel what came too late did not fail (``perceive.excuse_pass``).
-    """
-    plain, seen, probes = np.ascontiguousarray, case.telemetry, case.telemetry.probes
-    serving = case.ready & ~speaks_for_nobody(state)
-    late, all_failed = plain(seen.gateway.timed_out), plain(seen.gateway.failed)
-    shares = counting_shares(all_failed, late, case.estimate.overload)
-    tried = Tried(plain(seen.answered), plain(seen.failed), plain(probes.replica), plain(probes.outcome))
-    ended, failed = np.zeros((2, *shares.shape))
-    count_attempts(ended, failed, tuple(tried), serving, shares, case.owner)
-    return ended, failed
 
 
 def able_kernels(state: ControllerState, case: Case) -> Flags:

@@ -12,7 +12,7 @@ from contracts.jit import borrowed, compiled
 from contracts.telemetry import ProbeOutcome
 
 # Plain integers, because compiled code does not know the enumeration.
-_ANSWERED, _FAILED, _REFUSED = (
+_ANSWERED, PROBE_FAILED, PROBE_REFUSED = (
     int(outcome) for outcome in (ProbeOutcome.ANSWERED, ProbeOutcome.FAILED, ProbeOutcome.REFUSED)
 )
 #: Odds of a failure over those of the other side that evidence is of: less is not worth a move.
@@ -63,7 +63,7 @@ def count_attempts(ended, failed, tried, serving, shares, owner):
         for p in range(tried.replica.shape[1]):
             r, outcome = tried.replica[b, p], tried.outcome[b, p]
             if serving[b, r]:
-                badly = outcome in (_FAILED, _REFUSED)
+                badly = outcome in (PROBE_FAILED, PROBE_REFUSED)
                 ended[b, owner[r]] += badly or outcome == _ANSWERED
                 failed[b, owner[r]] += badly
 

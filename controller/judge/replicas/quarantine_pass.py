@@ -146,13 +146,12 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
     bench = borrowed(bench)
     for b in range(wanted.shape[0]):
         for k in range(bench.readmitted_at_s.shape[1]):
-            if _another_answers(bench.quarantined, wanted, ready, owner, b, k):
-                for r in range(len(owner)):
-                    if owner[r] == k and ready[b, r] and wanted[b, r] == HUNG and not bench.quarantined[b, r]:
-                        _take_out(bench, HUNG, b, r, now_s)
-                allowance = _allowance(bench, ready, owner, b, k, cap_ratio, False)
-            else:
-                allowance = _allowance(bench, ready, owner, b, k, cap_ratio, True)
+            answers = _another_answers(bench.quarantined, wanted, ready, owner, b, k)
+            for r in range(len(owner)):
+                hangs = owner[r] == k and ready[b, r] and wanted[b, r] == HUNG
+                if answers and hangs and not bench.quarantined[b, r]:
+                    _take_out(bench, HUNG, b, r, now_s)
+            allowance = _allowance(bench, ready, owner, b, k, cap_ratio, not answers)
             _admit_up_to(allowance, bench, wanted, ready, owner, b, k, now_s)
 
 

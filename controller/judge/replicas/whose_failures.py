@@ -36,6 +36,8 @@ from controller.judge.replicas.attempts_pass import (
     EVIDENCE,
     FAILS_MORE,
     MEMORY_WINDOWS,
+    PROBE_FAILED,
+    PROBE_REFUSED,
     Tried,
     add_tick,
     count_attempts,
@@ -56,8 +58,11 @@ _LOOKS = 6.0
 def follow_replicas(case: Case) -> Floats:
     """float64 [B, R, COLUMNS], what is remembered of each replica after this tick."""
     before = case.estimate.state.fails_more
-    ended, failed = _attempts(case)
-    if not some_in(before) and not some_in(failed):
+    begun = some_in(before)
+    if not begun and not _some_failed(case):
+        return before
+    ended, failed = attempts_of(case, case.ready & ~case.estimate.state.quarantined, by_replica=True)
+    if not begun and not some_in(failed):
         return before
     memory_s = MEMORY_WINDOWS * case.setup.contract.window_s
     after = before.copy()
@@ -66,21 +71,26 @@ def follow_replicas(case: Case) -> Floats:
     return after
 
 
-def _attempts(case: Case) -> tuple[Floats, Floats]:
-    """(ended, failed), float64 [B, R], in this tick: requests and probes of who is in rotation. Of an
-    overloaded kernel what came too late did not fail (``perceive.excuse_pass``).
+def _some_failed(case: Case) -> bool:
+    """Any request or probe of this tick failed, of whomever."""
+    outcome = case.telemetry.probes.outcome
+    return some_in(case.telemetry.failed) or some_in((outcome == PROBE_FAILED) | (outcome == PROBE_REFUSED))
+
+
+def attempts_of(case: Case, serving: Flags, *, by_replica: bool) -> tuple[Floats, Floats]:
+    """(ended, failed), float64 [B, R] or [B, K], in this tick: requests and probes of the ``serving`` [B, R].
+
+    Of an overloaded kernel what came too late did not fail (``perceive.excuse_pass``).
     """
     plain, seen, probes = np.ascontiguousarray, case.telemetry, case.telemetry.probes
     late, all_failed = plain(seen.gateway.timed_out), plain(seen.gateway.failed)
-    shares = counting_shares(all_failed, late, case.estimate.overload)[:, case.owner]
+    shares, group = counting_shares(all_failed, late, case.estimate.overload), case.owner
+    if by_replica:
+        shares, group = plain(shares[:, case.owner]), np.arange(len(case.owner))
     tried = Tried(plain(seen.answered), plain(seen.failed), plain(probes.replica), plain(probes.outcome))
     ended, failed = np.zeros((2, *shares.shape))
-    count_attempts(ended, failed, tuple(tried), _serving(case), plain(shares), np.arange(len(case.owner)))
+    count_attempts(ended, failed, tuple(tried), plain(serving), shares, group)
     return ended, failed
-
-
-def _serving(case: Case) -> Flags:
-    return np.asarray(case.ready & ~case.estimate.state.quarantined)
 
 
 def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:

@@ -88,6 +88,14 @@ class Cast:
             self.watched.places.put(SLICES, {**found, "endpoints": endpoints})
 
 
+def two_pods() -> Cast:
+    """``chat-0``, whose uid is ``first``, and ``chat-1``."""
+    found = Cast()
+    found.put("chat-0", "10.0.0.1", uid="first")
+    found.put("chat-1", "10.0.0.2")
+    return found
+
+
 def slots(discovery: PodDiscovery) -> dict[str, str]:
     """Pod -> slot."""
     return {one.pod: one.slot for one in discovery.pods}
@@ -100,9 +108,7 @@ def urls(discovery: PodDiscovery) -> list[str]:
 
 def test_a_pod_that_came_again_under_its_name_is_another_one() -> None:
     """As of a StatefulSet: its place is empty once, so that nothing of its forerunner is held against it."""
-    cast_ = Cast()
-    cast_.put("chat-0", "10.0.0.1", uid="first")
-    cast_.put("chat-1", "10.0.0.2")
+    cast_ = two_pods()
     discovery = cast_.discovery(2)
     discovery.refresh()
     before = slots(discovery)
@@ -117,9 +123,7 @@ def test_a_pod_that_came_again_under_its_name_is_another_one() -> None:
 
 def test_whoever_discovers_next_knows_which_pod_a_place_was_kept_for() -> None:
     """A pod that came again under its name while nobody looked is another one; its peer stays who it is."""
-    cast_ = Cast()
-    cast_.put("chat-0", "10.0.0.1", uid="first")
-    cast_.put("chat-1", "10.0.0.2")
+    cast_ = two_pods()
     earlier = cast_.discovery(2)
     earlier.refresh()
     before = slots(earlier)
