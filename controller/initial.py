@@ -83,6 +83,7 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "least_rps": told_rps.copy(),
         "healthy_rps": told_rps.copy(),
         "too_many": np.zeros((batch, kernels)),
+        "surely_too_many": np.zeros((batch, kernels)),
         "planning": initial_planning(told_rps, slices),
     }
 

@@ -129,6 +129,7 @@ def _load_seen(
         ready=ready,
         replica_rps=plain(planned(after, "replica_rps")),
         too_many=plain(after.too_many),
+        surely_too_many=plain(after.surely_too_many),
         closed=block.closed,
         ended=plain(block.ended),
         bad=plain(block.bad),

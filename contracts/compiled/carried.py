@@ -104,6 +104,19 @@ def request_of(
 
 
 @compiled
+def of_mean_answers(request: Request) -> Request:
+    """``request`` if all answers were as long as their mean."""
+    return Request(
+        request.prompt_tokens,
+        request.output_tokens,
+        request.prompt_square,
+        request.most_prompt,
+        request.output_tokens,
+        request.output_tokens,
+    )
+
+
+@compiled
 def carried_rps(
     step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
 ) -> float:
@@ -137,13 +150,32 @@ def steady_rps(
 def batch_in_time(
     step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
 ) -> float:
-    """Most sequences at once whose step and answer come in time, at least one."""
+    """Most sequences at once whose step and answer come in time and that the replica holds, at least one."""
+    batch: float = min(replica.sequences, most_in_time(step, request, objectives))
+    return batch
+
+
+@compiled
+def most_in_time(step: NDArray[np.float64], request: Request, objectives: Objectives) -> float:
+    """Most sequences at once whose step and answer come in time, were there room for all; at least one."""
     work_s = _work_s(step, request)
     left_s = objectives.whole_s - step[0] - step[1] * request.prompt_tokens
     each_s = min(objectives.inter_token_s, left_s / request.most_output)
-    fits = replica.sequences if work_s <= 0.0 else (each_s - step[0]) / work_s
-    batch: float = min(replica.sequences, max(1.0, fits))
-    return batch
+    most: float = math.inf if work_s <= 0.0 else max(1.0, (each_s - step[0]) / work_s)
+    return most
+
+
+@compiled
+def patience_s(
+    step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
+) -> float:
+    """How long a request may wait before a full batch: half of the first token's time, because its prompt has
+    to be read as well, and what a long answer in that batch leaves of the whole answer's; never below 0.
+    """
+    full_s = step[0] + replica.sequences * _work_s(step, request)
+    left_s = objectives.whole_s - step[0] - step[1] * request.prompt_tokens - request.most_output * full_s
+    patience: float = max(min(0.5 * objectives.first_token_s, left_s), 0.0)
+    return patience
 
 
 @compiled(inline="always")

@@ -35,7 +35,8 @@ def learn_capacity(
     """What of the state changes: sums over requests and scrapes, and the capacities that follow."""
     engine = setup.fleet.engine
     if engine is None:
-        return {"too_many": _waiting(state, telemetry, clocks, setup)}
+        waiting = _waiting(state, telemetry, clocks, setup)
+        return {"too_many": waiting, "surely_too_many": waiting.copy()}
     learned = Learned(
         tokens=state.request_tokens.copy(),
         speed=state.engine_speed.copy(),
@@ -43,6 +44,7 @@ def learn_capacity(
         least_rps=np.empty_like(state.replica_rps),
         healthy_rps=np.empty_like(state.replica_rps),
         too_many=np.empty_like(state.replica_rps),
+        surely_too_many=np.empty_like(state.replica_rps),
     )
     counted = _counted(state, telemetry, clocks, rates, setup)
     known = _certified(engine, setup.options.capacity)
@@ -54,6 +56,7 @@ def learn_capacity(
         "least_rps": learned.least_rps,
         "healthy_rps": learned.healthy_rps,
         "too_many": learned.too_many,
+        "surely_too_many": learned.surely_too_many,
     }
 
 

@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from contracts.compiled.carried import Objectives, Replica, as_if_steps_lasted, carried_rps, request_of
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
-from controller.perceive.queue_pass import insert, keep_proven, middle_of, too_many
+from controller.perceive.queue_pass import (
+    certain_limits,
+    insert,
+    keep_proven,
+    middle_of,
+    supposed_limits,
+    too_many,
+)
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
 PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
@@ -34,6 +41,7 @@ class Learned(NamedTuple):
     least_rps: NDArray[np.float64]  # [B, K], filled: lower limit of the same
     healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry at certified or usual speed
     too_many: NDArray[np.float64]  # [B, K], filled: requests in a replica beyond those that come in time
+    surely_too_many: NDArray[np.float64]  # [B, K], filled: the same if no answer were longer than their mean
 
 
 class CarriedCounts(NamedTuple):
@@ -99,7 +107,12 @@ def learn(learned, counted, certified, owner):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
             slow = _estimate(learned, known, seen, b, k, (counted.usual[b, k], slow, scrapes))
             pace = slow, learned.replica_rps[b, k]
-            learned.too_many[b, k] = too_many(ratios, counted, known, seen[0], pace, owner, b, k)
+            supposed, certain = (
+                supposed_limits(known, seen[0], pace, k),
+                certain_limits(known, seen[0], pace, k),
+            )
+            learned.too_many[b, k] = too_many(ratios, counted, supposed, owner, b, k)
+            learned.surely_too_many[b, k] = too_many(ratios, counted, certain, owner, b, k)
             _take_held(learned, counted, known, seen[0], owner, b, k)
             keep_proven(learned, counted, owner, b, k)
             if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from contracts.compiled.carried import Replica, as_if_steps_lasted, batch_in_time
+from contracts.compiled.carried import (
+    Replica,
+    as_if_steps_lasted,
+    batch_in_time,
+    most_in_time,
+    of_mean_answers,
+    patience_s,
+)
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import compiled
 
@@ -13,30 +20,65 @@ QUEUE_RATIO = 0.1
 
 
 @compiled(inline="always")
-def too_many(room, counted, known, request, pace, owner, b, k):
-    """Requests of ``request``'s kind in kernel ``k``'s middle replica, the emptier of two, that come late.
+def supposed_limits(known, request, pace, k):
+    """(held, in time, may wait): requests of one replica of kernel ``k`` at which some come late.
 
-    Beyond the largest batch that keeps the objectives nobody is answered in time, and a prompt that waits for
-    more than half the first token's objective hardly is (Little's law). Unknown counts are no requests. pace:
-    log of the kernel's slowness, and what a replica carries. room: [R], written to.
-
-    The middle one, because one replica that is slow or hangs is a matter of quarantine.
+    Beyond the largest batch that keeps the objectives, long answers included, nobody is answered in time, and
+    a prompt that waits for more than half the first token's objective hardly is (Little's law). pace: log of
+    the kernel's slowness, and what a replica carries.
     """
     slow, carried_rps = pace
-    fits = sequence_limit(
-        request.prompt_tokens, request.output_tokens, known.sequences[k], known.kv_tokens[k]
-    )
+    replica = Replica(_fits(known, request, k), known.step_tokens)
     scaled = as_if_steps_lasted(known.objectives, np.exp(slow))
-    patience = carried_rps * known.objectives.first_token_s / 2.0
-    batch = batch_in_time(known.step_s[k], request, Replica(fits, known.step_tokens), scaled)
+    batch = batch_in_time(known.step_s[k], request, replica, scaled)
+    return np.inf, batch, 0.5 * carried_rps * known.objectives.first_token_s
+
+
+@compiled(inline="always")
+def certain_limits(known, request, pace, k):
+    """The same if no answer were longer than their mean: beyond it they come late however long they are.
+
+    Nobody knows how widely answers spread. A request that finds no place in a batch that is in time comes
+    late only where more wait than are let in while one may wait.
+    """
+    slow, carried_rps = pace
+    even, factor, fits = of_mean_answers(request), np.exp(slow), _fits(known, request, k)
+    step, scaled = known.step_s[k], as_if_steps_lasted(known.objectives, factor)
+    waits_s = factor * patience_s(step, even, Replica(fits, known.step_tokens), scaled)
+    return fits, most_in_time(step, even, scaled), carried_rps * waits_s
+
+
+@compiled(inline="always")
+def _fits(known, request, k):
+    """Requests that one replica of kernel ``k`` holds at once."""
+    tokens = request.prompt_tokens, request.output_tokens
+    return sequence_limit(tokens[0], tokens[1], known.sequences[k], known.kv_tokens[k])
+
+
+@compiled(inline="always")
+def too_many(room, counted, limits, owner, b, k):
+    """Requests in kernel ``k``'s middle replica, the emptier of two, that come late by ``limits``.
+
+    Unknown counts are no requests. The middle one, because one replica that is slow or hangs is a matter of
+    quarantine. room: [R], written to.
+    """
     count = 0
     for r in range(len(owner)):
         if owner[r] == k and counted.serving[b, r]:
-            waiting, running = counted.waiting[b, r], counted.running[b, r]
-            late = max(running + waiting - batch, waiting - patience)
-            insert(room, count, late if late > 0.0 else 0.0)
+            insert(room, count, _late(counted.running[b, r], counted.waiting[b, r], limits))
             count += 1
     return middle_of(room, count)
+
+
+@compiled(inline="always")
+def _late(running, waiting, limits):
+    """Requests of a replica that come late: those held beyond what is in time, and who waits for too long."""
+    fits, batch, patience = limits
+    held = min(running + waiting, fits)
+    late = waiting - patience
+    if held > batch:
+        late = max(late, held - batch + max(running + waiting - held - patience, 0.0))
+    return late if late > 0.0 else 0.0
 
 
 @compiled(inline="always")

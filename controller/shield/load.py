@@ -11,6 +11,9 @@ what is seen (steps up, a steady fall, and the queue itself):
   nothing renews, however long it stands there, is what somebody saw once. What a burst leaves is
   mostly over by then, and whoever is shed after it would have found a place. A queue that lasts was let in by
   a limit that is too high, which falls as long as it stands.
+- *Answers in time are no queue*: how long answers are is known by their mean alone, so a batch that is too
+  large for long ones may be none. While the newest requests were answered as the contract asks, only what
+  comes late even if every answer is of mean length counts as waiting.
 - *What it has proven is a load*, in requests per second, and no multiple of an estimate: where the estimate
   falls to nothing and comes back, the limit does not come back a thousand times as high.
 - *Shed traffic is let in again* step by step while answers are in time. A step that ends in a queue is tried
@@ -75,6 +78,7 @@ class LoadSeen(NamedTuple):
     ready: NDArray[np.int64]  # [B, K], replicas in rotation
     replica_rps: Floats  # [B, K], what one carries, best estimate
     too_many: Floats  # [B, K], requests in one beyond those that are answered in time
+    surely_too_many: Floats  # [B, K], the same if no answer were longer than their mean
     closed: NDArray[np.bool_]  # [B], a block of requests ended
     ended: Floats  # [B, S, K], its requests
     bad: Floats  # [B, S, K], those that failed or came late
@@ -139,12 +143,13 @@ def _let_in(memory, seen, law, most_rps):
         memory.scraped[b] |= seen.fresh[b]
         for k in range(most_rps.shape[1]):
             each_rps, anew = seen.replica_rps[b, k], _begins_anew(memory, seen, law, b, k)
-            lasting = _lasting(memory.least[b, k], seen.too_many[b, k], anew)
-            too_many = seen.too_many[b, k] if sheds else lasting
-            if too_many < UNNOTICED_S * each_rps:
-                too_many = 0.0
             if seen.closed[b]:
                 memory.in_time[b, k] = not kernel_is_bad(seen.ended, seen.bad, law.tolerated, b, k)
+            queue = seen.surely_too_many[b, k] if memory.in_time[b, k] else seen.too_many[b, k]
+            lasting = _lasting(memory.least[b, k], queue, anew)
+            too_many = queue if sheds else lasting
+            if too_many < UNNOTICED_S * each_rps:
+                too_many = 0.0
             if seen.ready[b, k] > 0 and each_rps > 0.0:
                 load_rps = load_of(seen.last[b], seen.offered_rps[b], k) / seen.ready[b, k]
                 _follow(memory, seen, b, k, load_rps, too_many > 0.0, sheds, law.max_load_ratio)

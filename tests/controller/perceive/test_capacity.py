@@ -26,7 +26,7 @@ DECLARED = Demand(prompt_tokens=512.0, output_tokens=256.0)
 SCRAPES = 30
 
 
-def _setup(spread: float = 0.15) -> ControllerSetup:
+def _setup(spread: float = 0.15, first_token_s: float = np.inf) -> ControllerSetup:
     model = EngineModel(
         step_s=STEP_S,
         sequences=np.full(2, 64.0),
@@ -34,6 +34,7 @@ def _setup(spread: float = 0.15) -> ControllerSetup:
         inter_token_s=0.08,
         demand=DECLARED,
         spread=spread,
+        first_token_s=first_token_s,
     )
     return make_configuration("fixed", make_fleet(LAYOUT, engine=model))
 
@@ -156,6 +157,30 @@ def test_who_will_not_be_answered_in_time_is_too_many(running: float, waiting: f
         queued, running=np.array([[64.0, 1.0, 64.0, 1.0]]), waiting=np.array([[90.0, 0.0] * 2])
     )
     assert (accumulate(initial_state(setup, 1), one_full, setup).state.too_many == 0.0).all()
+
+
+@given(st.floats(0.0, 90.0), st.floats(0.0, 90.0))
+def test_what_surely_comes_late_is_no_more_than_what_is_thought_to(running: float, waiting: float) -> None:
+    """Of answers that are all of mean length no more come late, and who waits for a place may be in time."""
+    setup = _setup()
+    told = _telemetry(0, DECLARED, 1.0, 20.0)
+    queued = replace(told, running=np.full((1, 4), running), waiting=np.full((1, 4), waiting))
+    state = accumulate(initial_state(setup, 1), queued, setup).state
+    assert (state.surely_too_many <= state.too_many + 1e-9).all()
+    assert (state.surely_too_many >= 0.0).all()
+    if waiting == 0.0:
+        assert (state.surely_too_many == 0.0).all()
+
+
+def test_a_full_batch_that_is_in_time_has_a_queue_only_where_more_wait_than_may() -> None:
+    """A first token that may take long is waited for; one that may not is late at once."""
+    told = _telemetry(0, DECLARED, 1.0, 20.0)
+    queued = replace(told, running=np.full((1, 4), 64.0), waiting=np.full((1, 4), 3.0))
+    for first_s, late in ((10.0, False), (0.05, True)):
+        setup = _setup(first_token_s=first_s)
+        state = accumulate(initial_state(setup, 1), queued, setup).state
+        assert (state.too_many > 0.0).all()
+        assert (state.surely_too_many > 0.0).all() == late
 
 
 def test_without_a_certified_engine_all_that_waits_is_too_many() -> None:

@@ -39,6 +39,7 @@ def seen(load_rps: float, estimate_rps: float, **more: float) -> LoadSeen:
         ready=np.ones((1, 1), dtype=np.int64),
         replica_rps=np.array([[estimate_rps]]),
         too_many=np.array([[more.get("too_many", 0.0)]]),
+        surely_too_many=np.array([[more.get("surely", more.get("too_many", 0.0))]]),
         closed=np.array([more.get("late", -1.0) >= 0.0]),
         ended=np.array([[[100.0]]]),
         bad=np.array([[[100.0 * max(more.get("late", 0.0), 0.0)]]]),
@@ -127,6 +128,22 @@ def test_a_burst_that_is_over_sheds_nothing(estimate_rps: float, work_s: float) 
     """Half a second of work is done before a scrape tells of it."""
     look = seen(estimate_rps, estimate_rps, too_many=work_s * estimate_rps)
     assert most_of(initial_load(1, 1, 1), look)[1] == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
+
+
+@given(estimate_rps=rates, work_s=st.floats(UNNOTICED_S + 0.01, 60.0))
+def test_a_batch_too_large_for_long_answers_sheds_only_where_answers_are_late(
+    estimate_rps: float, work_s: float
+) -> None:
+    """However long it lasts: while answers are in time nobody knows that any is so long."""
+    memory, told = initial_load(1, 1, 1), {"too_many": work_s * estimate_rps, "surely": 0.0}
+    for now_s in range(60):
+        in_time = seen(estimate_rps, estimate_rps, now_s=float(now_s), late=0.0, **told)
+        memory, most_rps = most_of(memory, in_time)
+        assert most_rps == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
+    for now_s in range(60, 60 + round(2 * LASTS_S) + 1):
+        late = seen(estimate_rps, estimate_rps, now_s=float(now_s), late=1.0, **told)
+        memory, most_rps = most_of(memory, late)
+    assert most_rps < MAX_LOAD_RATIO * estimate_rps
 
 
 @given(st.lists(st.floats(0.0, 60.0), min_size=2, max_size=40), st.integers(1, 20))
