@@ -15,9 +15,10 @@ what a replica carries is the least of them:
   and m2 the moments of its service and r the load; waiting is taken as exponential beyond that, exact for
   M/M/1 and in heavy traffic (Kingman 1961): P(W > t) = r exp(-t (1 - r) 2 m1 / m2). Half of the 5 % may be
   missed by waiting, half by prompts that take too long by themselves, a bound by Bonferroni.
-- Both kinds of lateness are held against what load adds: a request that is late with nobody beside it is not
-  made better by shedding others. Where gaps or first tokens are late at ``LEAST_LOAD`` of the steady state
-  already, that much is carried all the same; and never less than ``LEAST_RPS``.
+- Every kind of lateness is held against what load adds: a request that is late with nobody beside it is not
+  made better by shedding others. Where long answers are, batches whose step takes a tenth longer than a lone
+  sequence's are in time all the same. Where gaps or first tokens are late at ``LEAST_LOAD`` of the steady
+  state already, that much is carried all the same; and never less than ``LEAST_RPS``.
 
 A service is the prefill of a prompt and the rest of one step; all times in seconds.
 """
@@ -46,6 +47,10 @@ LEAST_RPS = 1e-3
 #: Share of the steady-state rate below which less load makes answers hardly earlier: at half of it, a prompt
 #: waits no longer on average than another takes (Pollaczek and Khinchine, log-normal services), mostly less.
 LEAST_LOAD = 0.5
+#: Share of the first token's time that a request may wait before a full batch.
+WAIT_RATIO = 0.25
+#: Times the step of a lone sequence, up to which a batch makes whole answers hardly later.
+HARDLY_LATER = 1.1
 #: Halvings of the rate at which first tokens are in time: to a thousandth.
 _HALVINGS = 10
 
@@ -157,10 +162,13 @@ def batch_in_time(
 
 @compiled
 def most_in_time(step: NDArray[np.float64], request: Request, objectives: Objectives) -> float:
-    """Most sequences at once whose step and answer come in time, were there room for all; at least one."""
+    """Most sequences at once whose step and answer come in time, were there room for all; at least one, and
+    as many as make an answer hardly later than it is alone.
+    """
     work_s = _work_s(step, request)
     left_s = objectives.whole_s - step[0] - step[1] * request.prompt_tokens
-    each_s = min(objectives.inter_token_s, left_s / request.most_output)
+    each_s = max(left_s / request.most_output, HARDLY_LATER * (step[0] + work_s))
+    each_s = min(objectives.inter_token_s, each_s)
     most: float = math.inf if work_s <= 0.0 else max(1.0, (each_s - step[0]) / work_s)
     return most
 
@@ -169,12 +177,13 @@ def most_in_time(step: NDArray[np.float64], request: Request, objectives: Object
 def patience_s(
     step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
 ) -> float:
-    """How long a request may wait before a full batch: half of the first token's time, because its prompt has
-    to be read as well, and what a long answer in that batch leaves of the whole answer's; never below 0.
+    """How long a request may wait before a full batch: a quarter of the first token's time, because its prompt
+    has to be read as well and a queue that stands varies, and no longer than a long answer in that batch leaves
+    of the whole answer's; never below 0.
     """
     full_s = step[0] + replica.sequences * _work_s(step, request)
     left_s = objectives.whole_s - step[0] - step[1] * request.prompt_tokens - request.most_output * full_s
-    patience: float = max(min(0.5 * objectives.first_token_s, left_s), 0.0)
+    patience: float = max(min(WAIT_RATIO * objectives.first_token_s, left_s), 0.0)
     return patience
 
 

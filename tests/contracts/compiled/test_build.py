@@ -17,9 +17,9 @@ from contracts.compiled.build import (
     request_delay_s,
     served_step_s,
 )
-from contracts.compiled.carried import HEADROOM_RATIO, LEAST_LOAD
+from contracts.compiled.carried import HARDLY_LATER, HEADROOM_RATIO, LEAST_LOAD
 from contracts.compiled.contract import CompiledContract, FleetLayout
-from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps, steady_limits_rps
+from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps, steady_limits_rps, step_s
 from contracts.documents import KernelContract
 from contracts.documents.profile import ServingPath, StepTime
 from contracts.errors import DocumentError
@@ -248,13 +248,15 @@ def test_waits_and_tokens_hold_the_loop() -> None:
 
 def test_every_term_takes_capacity_away() -> None:
     """A replica carries less with each of the terms; once they eat the objectives, which no shedding gives
-    back, from half to all of what it does with one request at a time.
+    back, from half to all of what it does in a batch that makes answers hardly later.
     """
     healthy = _carried(MODEL)
     slowed = served_step_s(STEP, ServingPath(step_overhead_ms=2.0, token_overhead_ms=0.5))[None]
     assert _carried(replace(MODEL, step_s=slowed)) < healthy
     assert _carried(replace(MODEL, request_s=(0.3,))) < healthy
-    alone = steady_limits_rps(MODEL.step_s, replace(MODEL, sequences=np.ones(1)), MODEL.demand)[0]
+    alone_s, each_s = (step_s(MODEL.step_s[0], MODEL.demand, batch) for batch in (1.0, 2.0))
+    hardly = 1.0 + (HARDLY_LATER - 1.0) * alone_s / (each_s - alone_s)
+    alone = steady_limits_rps(MODEL.step_s, replace(MODEL, sequences=np.full(1, hardly)), MODEL.demand)[0]
     eaten = _carried(replace(MODEL, request_s=(7.0,)))
     assert LEAST_LOAD <= eaten / (HEADROOM_RATIO * alone) <= 1.0
     assert eaten < 0.3 * healthy
