@@ -82,9 +82,11 @@ def test_false_alarms_under_the_null_stay_below_the_declared_rate() -> None:
 
 def failing(*, rate: bool, confidence: float = 0.999) -> CompiledContract:
     """Contract of one clause on failures, judged as a rate or as a mean of 0 and 1."""
-    limits = {"rate_limit": 0.02} if rate else {"threshold": 0.02}
-    clause = Clause(source=int(Source.FAILED), hard=False, **limits)
-    return contract(clause, alarm_confidence=confidence)
+    source = Source.FAILED
+    judged = (
+        Clause(source=source, hard=False, rate_limit=0.02) if rate else Clause(source=source, threshold=0.02)
+    )
+    return contract(judged, alarm_confidence=confidence)
 
 
 def windows(attempts: np.ndarray, failed: np.ndarray) -> np.ndarray:
