@@ -2,6 +2,11 @@
 
 Every observation adds to four sums on the last axis of an array: their names are the places below.
 
+Failures come in bursts: what a server held fails at once when it stumbles, however much that was. So of
+failures the third sum is that of the squares of each tick's, which tells in how many ticks they came
+(``ticks_of_failures``), and a failure rate is beyond its limit only if they came in more ticks than bursts
+explain that every healthy server has now and then (``burst``).
+
 Confidence limits are one-sided. Rates use the exact (Clopper-Pearson) limit in its test form, a binomial tail
 through the incomplete beta function; means use Student's t.
 """
@@ -17,9 +22,12 @@ from scipy import special
 from contracts.compiled.contract import CompiledContract
 from contracts.compiled.health import excess_of, relative_excess
 from contracts.jit import compiled
+from contracts.telemetry import Source
 
 #: Observations; sum of their (clipped) values in the metric's unit; sum of squares; those over the threshold.
 COUNT, TOTAL, SQUARES, OVER = 0, 1, 2, 3
+#: A healthy server has a burst of failures once in so long; how many fail in it nobody knows.
+BURST_S = 500.0
 
 #: float64 [..., 4].
 Sums = NDArray[np.float64]
@@ -62,12 +70,43 @@ def significant(
     """
     clause = np.nonzero(cells)[-1]
     picked = sums[cells]
+    failures = contract.source[clause] == Source.FAILED
+    picked[failures, SQUARES] = picked[failures, OVER]  # each attempt is 0 or 1
     rate = contract.is_rate[clause]
     answer = np.zeros(len(clause), dtype=np.bool_)
     answer[rate] = _rate_significant(picked[rate], contract.rate_limit[clause[rate]], confidence, above)
     mean = ~rate
     answer[mean] = _mean_significant(picked[mean], clause[mean], contract, confidence, above)
+    if above and bool((answer & failures).any()):
+        answer &= ~(failures & burst(sums[cells], contract))
     return answer
+
+
+def ticks_of_failures(sums: Sums) -> NDArray[np.float64]:
+    """In how many ticks the failures of ``sums`` [..., 4] came, if each of them had brought as many, [...].
+
+    Kish's effective number of clusters (1965): as many as failures where each came alone.
+    """
+    over = sums[..., OVER]
+    return np.asarray(over * over / np.maximum(np.maximum(sums[..., SQUARES], over), 1e-12))
+
+
+def burst(sums: Sums, contract: CompiledContract) -> NDArray[np.bool_]:
+    """bool [...]: the failures of ``sums`` [..., 4] came in no more ticks than bursts explain.
+
+    Of a healthy server a window brings more with a chance below 1 - ``alarm_confidence``, whatever the size
+    of its bursts.
+    """
+    return np.asarray(ticks_of_failures(sums) < _least_ticks(contract.window_s, contract.alarm_confidence))
+
+
+@lru_cache(maxsize=64)
+def _least_ticks(window_s: float, confidence: float) -> int:
+    """So many bursts in a window, or more, come with a chance below 1 - ``confidence``."""
+    least = 1
+    while special.pdtrc(least - 1, window_s / BURST_S) >= 1.0 - confidence:
+        least += 1
+    return least
 
 
 def _rate_significant(

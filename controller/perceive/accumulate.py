@@ -171,9 +171,10 @@ def _accumulate_requests(sinks, scrapes, clauses, counting, owner):
                     over = count - latency_le[b, r, column[c], edge[c]]
                 if place[c] < 0 or (count == 0 and over == 0):
                     continue
-                _add_counts(window, b, r, place[c], c, count, over)
+                squares = over * over if source[c] == FAILED else over
+                _add_counts(window, b, r, place[c], c, count, over, squares)
                 if twice:
-                    _add_counts(sums, b, r, place[c], c, count, over)
+                    _add_counts(sums, b, r, place[c], c, count, over, squares)
                     news[b, r, place[c]] = True
 
 
@@ -206,9 +207,10 @@ def _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, owner):
                     if count == 0.0:  # without a flush there is none, and edges lie elsewhere in memory
                         continue
                     over = over_now if failing else count - latency_le[b, s, k, column[c], edge[c]]
-                    _add_counts(window, b, k, s, c, count, over)
+                    squares = over * over if failing else over
+                    _add_counts(window, b, k, s, c, count, over, squares)
                     if twice:
-                        _add_counts(sums, b, k, s, c, count, over)
+                        _add_counts(sums, b, k, s, c, count, over, squares)
                         news[b, k, s] = True
 
 
@@ -234,11 +236,14 @@ def _share_in_rotation(kept, away, quarantined, scrapes, owner, b):
 
 
 @compiled
-def _add_counts(sums, b, r, s, c, count, over):
-    """So many observations, each 1 where it is over and else 0, into one cell of ``sums``."""
+def _add_counts(sums, b, r, s, c, count, over, squares):
+    """So many observations, each 1 where it is over and else 0, into one cell of ``sums``.
+
+    squares: of failures that of the tick's, which come in bursts (``detect.sums``).
+    """
     sums[b, r, s, c, 0] += count
     sums[b, r, s, c, 1] += over
-    sums[b, r, s, c, 2] += over
+    sums[b, r, s, c, 2] += squares
     sums[b, r, s, c, 3] += over
 
 

@@ -22,6 +22,9 @@ MOST_RATIO = 2e7
 #: Evidence from which a replica fails more than its kernel: by chance alone once in so many blocks with
 #: failures. Asked of who is in alarm already, so that it decides only whose the failures are.
 FAILS_MORE = 1e3
+#: Failures come in bursts. So the evidence of one block is taken up to here: two of them prove nothing,
+#: whatever they bring.
+MOST_OF_A_BLOCK = 31.0
 #: Windows after which evidence that nothing renews is forgotten.
 MEMORY_WINDOWS = 5.0
 #: Attempts of a kernel in a block at least; of a single one there is nothing to compare.
@@ -114,6 +117,6 @@ def _end_block(one, all_ended, all_failed):
     """Of one replica's memory [COLUMNS], beside what its kernel ended and failed in the block."""
     ended, failed = one[ENDED], one[FAILED]
     if all_failed > 0.0 and 0.0 < ended < all_ended:
-        e_value = odds_ratio(ended, failed, all_ended - ended, all_failed - failed)
+        e_value = min(odds_ratio(ended, failed, all_ended - ended, all_failed - failed), MOST_OF_A_BLOCK)
         one[EVIDENCE] = min((one[EVIDENCE] + 1.0) * e_value, _MOST)
     one[ENDED], one[FAILED] = 0.0, 0.0

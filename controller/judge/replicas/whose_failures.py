@@ -29,9 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from contracts.compiled.contract import CompiledContract
 from controller.cells import kernel_count, some_at, some_in
 from controller.detect.clauses import failing_clauses
-from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
+from controller.detect.sums import COUNT, OVER, Sums, burst, excess_of_sums
 from controller.judge.replicas.attempts_pass import (
     EVIDENCE,
     FAILS_MORE,
@@ -113,8 +114,9 @@ def proven_departures(alarms: Alarms, fails_more: Floats, case: Case) -> Alarms:
     """``alarms`` in which nobody departs on a clause on failures but who provably fails more than its peers.
 
     An alarm says that a replica fails more than the contract allows, and that most peers are inside the limit
-    may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``. What
-    a window is too short to show, evidence that lasts may (``follow_replicas``).
+    may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``. Nor
+    does a burst prove anything, however much fails in it (``detect.sums``). What a window is too short to
+    show, evidence that lasts may (``follow_replicas``).
     """
     contract, judged = case.setup.contract, case.verdicts.replicas.judged
     chance, departs = (1.0 - contract.alarm_confidence) / _LOOKS, alarms.departs
@@ -125,11 +127,16 @@ def proven_departures(alarms: Alarms, fails_more: Floats, case: Case) -> Alarms:
     for c in failing:
         for b, k, s in np.argwhere(kernel_count(departs[..., c], case.owner, case.kernels) > 0):
             members = np.flatnonzero((case.owner == k) & case.ready[b] & (judged[b, :, s, c, COUNT] > 0.0))
-            found = departs[b, members, s, c]
-            proven = found.any() and not found.all()
-            if not proven or gathered_by_chance(judged[b, members, s, c], found) >= chance:
+            if not _proven(judged[b, members, s, c], departs[b, members, s, c], chance, contract):
                 departs[b, case.owner == k, s, c] &= fails_more[b, case.owner == k, EVIDENCE] >= FAILS_MORE
     return alarms._replace(departs=departs)
+
+
+def _proven(sums: Sums, found: Flags, chance: float, contract: CompiledContract) -> bool:
+    """The ``found`` [R] of the members with ``sums`` [R, 4] fail more than the rest, and not in a burst."""
+    if not found.any() or found.all() or bool(burst(sums[found].sum(axis=0), contract)):
+        return False
+    return gathered_by_chance(sums, found) < chance
 
 
 def gathered_by_chance(sums: Sums, fails: Flags) -> float:

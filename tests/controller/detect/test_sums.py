@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from contracts.compiled.contract import CompiledContract
-from controller.detect.sums import beyond_limit, excess_of_sums
+from contracts.rng import stream
+from contracts.telemetry import Source
+from controller.detect.sums import BURST_S, beyond_limit, excess_of_sums, ticks_of_failures
 from tests.reference.plain_windows import inside_limit
 from tests.support.fleets.builders import Clause, make_contract, make_layout
 
@@ -76,3 +78,66 @@ def test_false_alarms_under_the_null_stay_below_the_declared_rate() -> None:
     beyond, _ = beyond_limit(sums, np.ones((20000, 1, 1, 1), dtype=np.bool_), judged_by)
     declared = 1.0 - judged_by.alarm_confidence
     assert beyond.mean() <= declared + 3.0 * np.sqrt(declared / 20000)
+
+
+def failing(*, rate: bool, confidence: float = 0.999) -> CompiledContract:
+    """Contract of one clause on failures, judged as a rate or as a mean of 0 and 1."""
+    source = Source.FAILED
+    judged = (
+        Clause(source=source, hard=False, rate_limit=0.02) if rate else Clause(source=source, threshold=0.02)
+    )
+    return contract(judged, alarm_confidence=confidence)
+
+
+def windows(attempts: np.ndarray, failed: np.ndarray) -> np.ndarray:
+    """Sums float64 [W, 1, 1, 1, 4] of windows, of attempts and failures by tick [W, ticks]."""
+    over = failed.sum(axis=1)
+    sums = [attempts.sum(axis=1), over, (failed**2).sum(axis=1), over]
+    return np.stack(sums, axis=-1).astype(np.float64).reshape(-1, 1, 1, 1, 4)
+
+
+def share_beyond(sums: np.ndarray, judged_by: CompiledContract) -> float:
+    """Of the windows, those in alarm."""
+    beyond, _ = beyond_limit(sums, np.ones(sums.shape[:-1], dtype=np.bool_), judged_by)
+    return float(beyond.mean())
+
+
+@given(
+    st.integers(1, 100),
+    st.integers(1, 40),
+    st.sampled_from([0.95, 0.99, 0.999]),
+    st.booleans(),
+    st.integers(0, 10_000),
+)
+def test_bursts_of_a_healthy_server_alarm_no_more_often_than_declared(
+    size: int, per_tick: int, confidence: float, rate: bool, seed: int
+) -> None:
+    """A burst once in ``BURST_S``, of whatever size up to twice the given one, at any volume."""
+    judged_by, rng, draws = failing(rate=rate, confidence=confidence), stream(seed, "bursts"), 4000
+    ticks = int(judged_by.window_s)
+    failed = (rng.uniform(size=(draws, ticks)) < 1.0 / BURST_S) * rng.integers(
+        1, 2 * size + 1, (draws, ticks)
+    )
+    declared = 1.0 - confidence
+    found = share_beyond(windows(np.maximum(failed, per_tick), failed), judged_by)
+    assert found <= declared + 4.0 * np.sqrt(declared / draws)
+
+
+@given(st.integers(1, 40), st.floats(0.06, 0.9), st.booleans(), st.integers(0, 10_000))
+def test_failures_that_come_alone_are_found_as_if_there_were_no_bursts(
+    per_tick: int, share: float, rate: bool, seed: int
+) -> None:
+    """A window judges independent failures, however many, as it would if each had had a tick of its own."""
+    judged_by, rng, draws = failing(rate=rate), stream(seed, "alone"), 500
+    failed = rng.binomial(per_tick, share, (draws, int(judged_by.window_s)))
+    sums = windows(np.full_like(failed, per_tick), failed)
+    alone = sums.copy()
+    alone[..., 2] = alone[..., 3]
+    assert share_beyond(sums, judged_by) >= share_beyond(alone, judged_by) - 0.01
+
+
+@given(st.integers(1, 60), st.integers(1, 200))
+def test_failures_came_in_so_many_ticks_as_had_as_many(ticks: int, size: int) -> None:
+    """Equal bursts are counted; of one failure a tick, all of them."""
+    failed = np.full((1, ticks), size)
+    assert ticks_of_failures(windows(failed, failed)).item() == pytest.approx(ticks)

@@ -69,7 +69,8 @@ def random_telemetry(seed: int, now_s: float = 1.0, batch: int = 1) -> FleetTele
 def test_sums_are_what_the_definition_says(seed: int) -> None:
     """Count, total, squares and exceedances of every cell equal a plain recomputation.
 
-    What a replica shows of its traffic is of all its requests, and stands on one slice.
+    What a replica shows of its traffic is of all its requests, and stands on one slice. Of failures the
+    squares are of each tick's.
     """
     seen = random_telemetry(seed)
     window = accumulate(initial_state(setup(), 1), seen, setup()).state.window[0]
@@ -82,7 +83,8 @@ def test_sums_are_what_the_definition_says(seed: int) -> None:
             total, under = (int(seen.latency_le[0, r, 1, place]) * (s == 0) for place in (-1, 8))
             assert window[r, s, 2].tolist() == [total, *[total - under] * 3]
             failed = int(seen.failed[0, r]) * (s == 0)
-            assert window[r, s, 3].tolist() == [int(seen.answered[0, r]) * (s == 0) + failed, *[failed] * 3]
+            ended = int(seen.answered[0, r]) * (s == 0) + failed
+            assert window[r, s, 3].tolist() == [ended, failed, failed**2, failed]
             match = seen.fingerprint_match[0, r]
             assert window[r, s, 4, COUNT] == (0.0 if np.isnan(match) else 1.0)
             assert window[r, s, 4, OVER] == (1.0 if match == 0.0 else 0.0)
@@ -102,7 +104,8 @@ def test_a_kernel_is_what_the_gateway_counts_of_it(seed: int) -> None:
                 total, under = (int(gateway.latency_le[0, s, k, 1, place]) for place in (-1, 8))
                 assert window[k, s, 2].tolist() == [total, *[total - under] * 3]
                 failed = int(gateway.failed[0, s, k])
-                assert window[k, s, 3].tolist() == [int(gateway.answered[0, s, k]) + failed, *[failed] * 3]
+                ended = int(gateway.answered[0, s, k]) + failed
+                assert window[k, s, 3].tolist() == [ended, failed, failed**2, failed]
         traffic = [2, 3]
         others = [0, 1, 4, 5]
         assert (window[:, :, others] == 0.0).all()

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.rng import stream
 from controller.judge.replicas.attempts_pass import COLUMNS, EVIDENCE, FAILS_MORE, add_tick
@@ -47,6 +49,16 @@ def test_a_replica_that_fails_a_third_of_few_requests_is_found() -> None:
         found += bool((told[:, 1] >= FAILS_MORE).any())
         assert not (np.delete(told, 1, axis=1) >= FAILS_MORE).any()
     assert found >= 38
+
+
+@given(st.integers(1, 500), st.integers(21, 500))
+def test_two_bursts_of_one_replica_prove_nothing(size: int, attempts: int) -> None:
+    """Whatever fails at once, twice: the third time it counts, if there was something to compare."""
+    kept, rest = np.zeros((1, OWNER.size, COLUMNS)), np.full((1, OWNER.size), float(attempts))
+    burst = np.where(np.arange(OWNER.size) == 2, float(size), 0.0)[None]
+    for _ in range(2):
+        add_tick(kept, rest + burst, burst, OWNER, 2)
+    assert (kept[..., EVIDENCE] < FAILS_MORE).all()
 
 
 def test_a_kernel_of_one_and_ticks_without_failures_say_nothing() -> None:

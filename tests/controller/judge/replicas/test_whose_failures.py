@@ -17,11 +17,14 @@ from scipy.special import comb
 
 from contracts.rng import stream
 from contracts.telemetry import Source
+from controller.judge.replicas.attempts_pass import COLUMNS
+from controller.judge.replicas.departures_pass import Alarms
 from controller.judge.replicas.quarantine import QuarantineReason
 from controller.judge.replicas.whose_failures import (
     failing_members,
     failing_with_zone,
     gathered_by_chance,
+    proven_departures,
 )
 from tests.support.fleets.builders import make_contract, make_layout
 
@@ -56,6 +59,38 @@ def test_members_that_fail_are_told_from_those_that_do_not() -> None:
     rng, rates = stream(6, "two rates"), np.array([0.17, 0.0, 0.17, 0.0, 0.17, 0.0])
     right = sum(found(np.full(6, 100), rng.binomial(100, rates)) == [0, 2, 4] for _ in range(200))
     assert right >= 190
+
+
+def departing(failed: np.ndarray[Any, Any], attempts: float) -> bool:
+    """Whether replica 0 goes: so many failures of it by tick [ticks], none of others, as many attempts."""
+    sums = np.zeros((1, 6, 1, len(CONTRACT.clause_ids), 4))
+    sums[0, :, 0, FAILED, 0] = attempts * failed.size + np.where(np.arange(6) == 0, failed.sum(), 0)
+    sums[0, 0, 0, FAILED, 1:] = failed.sum(), (failed**2).sum(), failed.sum()
+    departs = np.zeros(sums.shape[:-1], dtype=np.bool_)
+    departs[0, 0, 0, FAILED] = True
+    case: Any = SimpleNamespace(
+        setup=SimpleNamespace(contract=CONTRACT),
+        owner=LAYOUT.replica_kernel,
+        kernels=1,
+        ready=np.ones((1, 6), dtype=np.bool_),
+        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
+    )
+    alarms: Any = Alarms(severe=departs, departs=departs, together=np.zeros_like(departs))
+    return bool(proven_departures(alarms, np.zeros((1, 6, COLUMNS)), case).departs.any())
+
+
+@given(st.integers(1, 1000), st.integers(1, 59), st.floats(1.0, 50.0))
+def test_one_burst_proves_nobody_at_fault(size: int, tick: int, attempts: float) -> None:
+    """Whatever failed at once on one of six: nobody goes for it."""
+    failed = np.zeros(60)
+    failed[tick] = size
+    assert not departing(failed, attempts)
+
+
+def test_failures_tick_after_tick_are_proven_within_five_of_them() -> None:
+    """Of ten requests a second six fail, drawn one by one: in each of 200 draws."""
+    rng = stream(7, "tick after tick")
+    assert all(departing(np.r_[np.zeros(55), rng.binomial(10, 0.6, 5)], 10.0) for _ in range(200))
 
 
 def test_all_alike_and_nobody_shown_divide_nothing() -> None:
