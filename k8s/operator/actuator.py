@@ -1,11 +1,15 @@
 """Plans put in force: weights of the route that is ours, and labels of single pods.
 
 The route first: a pod is taken out of rotation only where its kernel keeps another one, or takes no traffic.
+
+A Service splits its traffic evenly over its pods. So of a pod that comes back by steps the label stays "out"
+until its first step, and then a kernel with whole pods gives it a whole one's part; a kernel without any gets
+the steps by its weights, once the pod is seen in rotation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ReplicaState
+from controller.healing.machine import held_back
 from controller.ports import RoutingPlan
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
@@ -32,7 +37,9 @@ class RouteTarget:
 
 
 class ClusterActuator:
-    """``RouteActuator`` of one policy; a plan that is not taken leaves the last one in force."""
+    """``RouteActuator`` and ``live.ports.ReplicaShares`` of one policy; a plan that is not taken leaves the
+    last one in force.
+    """
 
     def __init__(
         self, cluster: Cluster, target: RouteTarget, pods: Callable[[], Sequence[PodReplica]]
@@ -46,6 +53,9 @@ class ClusterActuator:
         self.confirmed = False
         """Whether the route was ever seen to hold a plan of ours."""
         self._refusals: dict[str, str] = {}
+        self._shares: dict[str, float] = {}
+        self._rotation = np.ones(len(target.layout.replicas), dtype=np.bool_)
+        """Bool [R]: of the plan before."""
         self._said = GatewayReport(verdicts={}, behind={}, silent=())
 
     @property
@@ -63,6 +73,10 @@ class ClusterActuator:
         """Why what the route holds may not be in force, "" where its gateways accept it."""
         return unconfirmed_reason(self._said)
 
+    def admit(self, shares: Mapping[str, float]) -> None:
+        """Of replicas that come back, by slot, from the next plan on; whoever is not named is whole."""
+        self._shares = dict(shares)
+
     def apply(self, plan: RoutingPlan) -> bool:
         """Write the first fleet of ``plan``; True once route and labels are as it says."""
         if not any(one.replica.state == ReplicaState.READY for one in self._pods()):
@@ -73,6 +87,7 @@ class ClusterActuator:
                 f"the plan sheds all of {', '.join(empty)} though a kernel could serve it, so the route stays"
             )
             return self._failed("NothingServes", text)
+        self._rotation = plan.in_rotation[0]
         if not self.write(plan.table[0]):
             return False
         try:
@@ -81,9 +96,10 @@ class ClusterActuator:
             return self._failed("PodsNotLabelled", str(error))
         return True
 
-    def write(self, table: NDArray[np.float64]) -> bool:
-        """Put ``table`` [S, K + 1] in force, whoever decided it."""
-        rules: list[Rule] = route_rules(table, self.target.shape)
+    def write(self, table: NDArray[np.float64], *, pinned: bool = False) -> bool:
+        """Put ``table`` [S, K + 1] in force, whoever decided it; ``pinned``: whatever comes back by steps."""
+        given = table if pinned else self._held(table)
+        rules: list[Rule] = route_rules(given, self.target.shape)
         try:
             done = put_rules(self._cluster.routes, self.target.route, rules)
         except RouteError as error:
@@ -105,8 +121,9 @@ class ClusterActuator:
         Where no selector asks for the label it would change nothing but what is believed. A pod whose label
         is refused stops no other one, but nobody leaves a kernel that it should have come back to.
         """
-        wanted = dict(zip(self.target.layout.replicas, plan.in_rotation[0].tolist(), strict=True))
-        most = plan.table[0].max(axis=0)[:-1].tolist()
+        held = self._held(plan.table[0])
+        wanted = dict(zip(self.target.layout.replicas, self._let_in(plan, held).tolist(), strict=True))
+        most = held.max(axis=0)[:-1].tolist()
         loaded = {
             kernel for kernel, weight in zip(self.target.layout.kernels, most, strict=True) if weight > 0.0
         }
@@ -126,6 +143,34 @@ class ClusterActuator:
             if not stays and spared:
                 labels.put(one, OUT)
         labels.check()
+
+    def _held(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``table`` [S, K + 1] less what kernels of pods that come back do not get yet."""
+        if not self._shares:
+            return table
+        out = {one.slot for one in self._pods() if not one.in_rotation} & self._shares.keys()
+        seen = np.array([name not in out for name in self.target.layout.replicas])
+        owner = self.target.layout.replica_kernel
+        return held_back(table, self._rotation & self._ready(), self._parts() * seen, owner)
+
+    def _let_in(self, plan: RoutingPlan, held: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Bool [R]: who is to be in rotation. Of a kernel that must serve and has nobody else, whoever comes
+        back, verified or not.
+        """
+        owner, rotation, begun = self.target.layout.replica_kernel, plan.in_rotation[0], self._parts() > 0.0
+        serving = rotation & self._ready() & begun
+        there = np.bincount(owner[serving], minlength=len(self.target.layout.kernels)) > 0
+        alone = (held.max(axis=0)[:-1] > 0.0) & ~there
+        return np.asarray(rotation & (begun | alone[owner]))
+
+    def _parts(self) -> NDArray[np.float64]:
+        """[R]: 0..1, of what a whole replica gets."""
+        return np.array([self._shares.get(name, 1.0) for name in self.target.layout.replicas])
+
+    def _ready(self) -> NDArray[np.bool_]:
+        """Bool [R]: its pod is ready, in rotation or not."""
+        ready = {one.slot for one in self._pods() if one.replica.state == ReplicaState.READY}
+        return np.array([name in ready for name in self.target.layout.replicas], dtype=np.bool_)
 
     def _ready_kernels(self) -> frozenset[str]:
         return frozenset(

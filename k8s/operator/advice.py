@@ -54,6 +54,7 @@ def advice(loop: RouteLoop, decision: Decision | None) -> dict[str, str]:
         return {one.pod: UNKNOWN for one in pods}
     kernels = _of_kernels(loop, decision)
     out = dict(zip(loop.setup.layout.replicas, decision.quarantined[0].tolist(), strict=True))
+    out |= dict.fromkeys(loop.unverified, True)
     found = {one.pod: BROKEN if out[one.slot] else kernels[one.replica.kernel] for one in pods}
     if any(found[one.pod] != BROKEN for one in pods if _serves(one)):
         return found
