@@ -247,7 +247,8 @@ def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoi
     """Servers of EndpointSlices, at the port that they list under the Service's name for it: of a Service
     with several ports any may come first. named None: nobody knows the name, and the first one is taken.
 
-    A server that stands in several slices, as in one for each family of addresses, is one: IPv4 goes first.
+    A server that stands in several slices is one. Of those for each family of addresses IPv4 goes first; of
+    one family, as while it moves from slice to slice, the one where it is ready.
     """
     found: dict[str, BackendEndpoint] = {}
     for one in sorted(slices, key=lambda each: str(each.get("addressType") or "")):
@@ -256,7 +257,10 @@ def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoi
         for listed in one.get("endpoints") or [] if ports else []:
             if listed.get("addresses") and not (listed.get("conditions") or {}).get("terminating"):
                 endpoint = _of_slice(listed, int(ports[0]["port"]))
-                found.setdefault(endpoint.key, endpoint)
+                before = found.setdefault(endpoint.key, endpoint)
+                alike = (":" in before.address) == (":" in endpoint.address)
+                if alike and before.state != ReplicaState.READY:
+                    found[endpoint.key] = endpoint
     return list(found.values())
 
 

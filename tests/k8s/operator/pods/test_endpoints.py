@@ -235,3 +235,16 @@ def test_a_pod_that_was_let_in_keeps_its_place_until_its_service_lists_it() -> N
     assert discovery.occupants == before
     found = {one.pod: (one.replica.state, one.in_rotation) for one in discovery.pods}
     assert found == {"a": (ReplicaState.READY, True), "b": (ReplicaState.STARTING, True)}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pod_that_moves_between_slices_is_as_ready_as_either_says(first: bool) -> None:
+    """For a moment two slices list it, one of them outdated; whichever name comes first, it serves."""
+    kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
+    cluster = served(PORTS, LISTENS, pod("a"))
+    cluster.places.drop(SLICES, "chat-1")
+    for name, ready in (("chat-0", first), ("chat-9", not first)):
+        listed(cluster, name, "IPv4", endpoint("a", "10.0.0.1", ready=ready))
+    discovery = PodDiscovery(cast(Cluster, cluster), (kernel,))
+    discovery.refresh()
+    assert [one.replica.state for one in discovery.pods] == [ReplicaState.READY]
