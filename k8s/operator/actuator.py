@@ -26,6 +26,8 @@ from k8s.routes.gateways import GatewayReport, gateway_reports, unconfirmed_reas
 from k8s.routes.rules import RouteShape, Rule, route_rules
 from k8s.routes.writer import RouteError, WrittenRoute, put_rules
 
+_LEADS_NO_MORE = "this replica leads no more, so it writes nothing"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteTarget:
@@ -42,9 +44,16 @@ class ClusterActuator:
     """
 
     def __init__(
-        self, cluster: Cluster, target: RouteTarget, pods: Callable[[], Sequence[PodReplica]]
+        self,
+        cluster: Cluster,
+        target: RouteTarget,
+        pods: Callable[[], Sequence[PodReplica]],
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._cluster, self.target, self._pods = cluster, target, pods
+        """leads: whether this operator may still act; asked before each write, because a server that answers
+        slowly may hold one turn up for longer than a lease.
+        """
+        self._cluster, self.target, self._pods, self._leads = cluster, target, pods, leads
         self.last_error = ""
         self.last_reason = ""
         """One word for conditions; "" after a plan that was taken."""
@@ -98,6 +107,8 @@ class ClusterActuator:
 
     def write(self, table: NDArray[np.float64], *, pinned: bool = False) -> bool:
         """Put ``table`` [S, K + 1] in force, whoever decided it; ``pinned``: whatever comes back by steps."""
+        if not self._leads():
+            return self._failed("LeadsNoMore", _LEADS_NO_MORE)
         given = table if pinned else self._held(table)
         rules: list[Rule] = route_rules(given, self.target.shape)
         try:
@@ -127,7 +138,7 @@ class ClusterActuator:
         loaded = {
             kernel for kernel, weight in zip(self.target.layout.kernels, most, strict=True) if weight > 0.0
         }
-        labels = _Labels(self._cluster)
+        labels = _Labels(self._cluster, self._leads)
         pods = [one for one in self._pods() if one.pod and one.movable]
         for one in pods:
             if one.leaves and (one.leaves not in loaded or _another(one.leaves, pods, wanted)):
@@ -136,11 +147,11 @@ class ClusterActuator:
             if wanted[one.slot] and not (one.in_rotation or one.leaves):
                 labels.put(one, one.label_in)
         for one in pods:
-            kernel, stays = one.replica.kernel, wanted[one.slot] or not one.in_rotation
-            spared = kernel not in loaded or _another(
-                kernel, [o for o in pods if o not in labels.refused], wanted
-            )
-            if not stays and spared:
+            if wanted[one.slot] or not one.in_rotation:
+                continue
+            kernel = one.replica.kernel
+            others = [other for other in pods if other not in labels.refused]
+            if kernel not in loaded or _another(kernel, others, wanted):
                 labels.put(one, OUT)
         labels.check()
 
@@ -185,14 +196,16 @@ class ClusterActuator:
 class _Labels:
     """Labels of pods, each put for itself."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, leads: Callable[[], bool]) -> None:
+        self._cluster, self._leads = cluster, leads
         self._errors: list[str] = []
         self.refused: list[PodReplica] = []
 
     def put(self, pod: PodReplica, value: str) -> None:
         """Set the label of ``pod``; what the server says against that is kept."""
         try:
+            if not self._leads():
+                raise ClusterError(_LEADS_NO_MORE)
             self._cluster.label_pod(pod.pod, IN_ROTATION, value)
         except ClusterError as error:
             self.refused.append(pod)
@@ -201,7 +214,7 @@ class _Labels:
     def check(self) -> None:
         """ClusterError where a label was not taken."""
         if self._errors:
-            raise ClusterError("; ".join(self._errors))
+            raise ClusterError("; ".join(dict.fromkeys(self._errors)))
 
 
 def unserved_slices(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> list[str]:

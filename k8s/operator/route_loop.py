@@ -95,7 +95,7 @@ class RouteLoop:
         uids, backends = None if state is None else kept.uids, kernel_backends(documents.pool)
         self.discovery = PodDiscovery(parts.cluster, backends, documents.announced, kept.slots, uids)
         target = _target(documents, parts, self.setup.layout)
-        self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
+        self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods, parts.leads)
         self._switch = SwitchedActuator(self.actuator)
         self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
         begun = self._begin() if state is None else state
@@ -228,7 +228,7 @@ class RouteLoop:
         version = int(state.version[0]), state.quarantined.tobytes(), self.returning
         now_s = self.clock.now_ms() / MS_PER_S
         due = version != standing.kept_version or now_s - standing.kept_at_s >= KEEP_S
-        if not (self.enforces and due):
+        if not (self.enforces and due and self.parts.leads()):
             return ""
         try:
             found = self.discovery
