@@ -61,4 +61,10 @@ def engine_of(folder: FleetFolder) -> Callable[[str], dict[str, Any]]:
 
 def access(options: RunOptions, url: str, model: str = "") -> Endpoint:
     """The server at ``url`` with the run's key and certificates."""
-    return Endpoint(url=url, model=model, api_key=options.api_key, ca_file=options.ca_file)
+    return Endpoint(
+        url=url,
+        model=model,
+        api_key=options.api_key,
+        ca_file=options.ca_file,
+        key_file=options.key_file,
+    )

@@ -183,7 +183,7 @@ def _settings(asked: OperatorRequest) -> OperatorSettings:
         raise typer.BadParameter(expected, param_hint="--shed-service")
     file = asked.api_key_file if asked.api_key_file is not None and asked.api_key_file.exists() else None
     key = read_key("--api-key", asked.api_key_env, file)
-    access = Access(api_key=key, ca_file=asked.ca_file, model=asked.model)
+    access = Access(api_key=key, ca_file=asked.ca_file, model=asked.model, key_file=asked.api_key_file)
     registries = registry_access(asked.registry or (), asked.registry_auth_file, asked.ca_file)
     if asked.references_from:
         copied(asked.references_from, registries, asked.references, "--references-from")

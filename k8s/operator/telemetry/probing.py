@@ -34,15 +34,24 @@ _TOKEN_CHARACTERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How servers are talked to. model: name that they know, empty: their first."""
+    """How servers are talked to. model: name that they know, empty: their first. key_file: where the key
+    stands, and is read again when it changes.
+    """
 
     api_key: str = field(default="", repr=False)
     ca_file: Path | None = None
     model: str = ""
+    key_file: Path | None = None
 
     def endpoint(self, url: str, model: str = "") -> Endpoint:
         """The server at ``url``."""
-        return Endpoint(url=url, model=model or self.model, api_key=self.api_key, ca_file=self.ca_file)
+        return Endpoint(
+            url=url,
+            model=model or self.model,
+            api_key=self.api_key,
+            ca_file=self.ca_file,
+            key_file=self.key_file,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
