@@ -102,6 +102,10 @@ class OperatorRequest:
     probe_tokens: Annotated[
         float, typer.Option(min=0.0, help="Prompt tokens per second and replica; 0: nothing is probed.")
     ] = 64.0
+    generation_tokens: Annotated[
+        float,
+        typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
+    ] = 32.0
     probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
     verify_probes: Annotated[
         int,
@@ -231,6 +235,7 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
         options = ProbeOptions(
             prompts=pulled_or_path(given, registries, "--prompts", asked.prompts_sha256),
             tokens_per_s=asked.probe_tokens,
+            generation_tokens_per_s=asked.generation_tokens,
             limit_s=asked.probe_limit,
             reference_url=asked.reference,
         )

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeSamples, ReplicaState, SampleRates
 from controller.fleet import USUAL_RATES
 from k8s.operator.objects import ClusterError
@@ -22,6 +23,7 @@ from live.control.source import nothing_probed
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt, load_prompts
 from live.probe.prober import ProbePlan, Prober
+from live.run.generation import generation_columns, generation_plans
 from live.run.options import ProbeOptions, ReturnOptions
 from live.run.probing import chosen_prompts, first_model, probe_plan
 from live.run.readmission import ReferenceSource
@@ -86,6 +88,15 @@ def _tokens(prompt: Prompt) -> int:
     return len(prompt.token_ids) or max(2, len(prompt.text) // _TOKEN_CHARACTERS)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The model's name, what is asked, and why a part of it is not."""
+
+    model: str
+    probes: ProbePlan
+    problem: str
+
+
 class ClusterProber:
     """``live.control.source.ProbeStep`` of one pool. ``close`` it at the end."""
 
@@ -94,7 +105,7 @@ class ClusterProber:
         self._layout = sensing.setup.layout
         self._slices = probing.slices(self._layout.slices)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="reference")
-        self._asked: Future[tuple[str, ProbePlan]] | None = None
+        self._asked: Future[_Plan] | None = None
         self._again_at_s = float("-inf")
         self._prober: Prober | None = None
         self._plan_known: ProbePlan | None = None
@@ -147,15 +158,16 @@ class ClusterProber:
             return
         asked, self._asked = self._asked, None
         try:
-            model, plan = asked.result()
+            found = asked.result()
         except Exception as error:  # whatever a server answers, the loop goes on
             self.problem = f"nothing is probed: {error_line(error)}"
             return
+        model, plan = found.model, found.probes
         client = self._probing.access.endpoint("http://pods", model).client()
         nowhere = dict.fromkeys(self._layout.replicas, "")
         self._prober = Prober(self._layout, plan, nowhere, model, now_s, client)
         self._threads.shutdown(wait=False)
-        self.problem = self._unprobed()
+        self.problem = "; ".join(filter(None, (self._unprobed(), found.problem)))
         self._plan_known, self._model = plan, model
         if self.verifier is not None:
             self.verifier.unverified = ""
@@ -177,11 +189,22 @@ class ClusterProber:
         else:
             self.problem = f"nothing is probed: no pod of {kernel}, which says what is right, is ready"
 
-    def _plan(self, kernel: str, url: str) -> tuple[str, ProbePlan]:
-        """The model's name and what is asked, against what ``kernel``'s server answered once."""
-        access, options = self._probing.access, self._probing.options
+    def _plan(self, kernel: str, url: str) -> _Plan:
+        """What is asked, against what ``kernel``'s server answered once: by the contract also generations.
+
+        A reference that answers and generates nothing to compare with leaves the other probes; raises what
+        ``probe_plan`` does, and httpx's errors.
+        """
+        access, options, store = self._probing.access, self._probing.options, self._store()
         model = access.model or first_model(access.endpoint(url))
-        return model, probe_plan(options, self._slices, access.endpoint(url, model), self._store(), kernel)
+        endpoint = access.endpoint(url, model)
+        plan, problem = probe_plan(options, self._slices, endpoint, store, kernel), ""
+        asked = generation_columns(self._sensing.documents.contract)
+        try:
+            generation = generation_plans(options, asked, plan.prompts, endpoint, store, kernel)
+        except MeasurementError as error:
+            generation, problem = (), f"no generation is probed, which clauses ask for: {error_line(error)}"
+        return _Plan(model=model, probes=replace(plan, generation=generation), problem=problem)
 
     def _store(self) -> Path:
         return self._probing.references / self._sensing.documents.pool.metadata.name
