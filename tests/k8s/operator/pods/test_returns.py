@@ -15,6 +15,7 @@ from contracts.telemetry import ReplicaState
 from controller.healing.records import Flush, HealingTerms
 from controller.ports import RoutingPlan
 from k8s.operator.actuator import ClusterActuator, RouteTarget
+from k8s.operator.loop_standing import SwitchedActuator
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import Cluster
 from k8s.operator.pods.replicas import PodDiscovery, PodReplica
@@ -242,3 +243,35 @@ def told(bench: Bench) -> str:
     """What the condition says of pods on their way."""
     listed = bench.read("RoutePolicy", "chat")["status"]["conditions"]
     return str(next(one["message"] for one in listed if one["type"] == "ReturnsVerified"))
+
+
+@dataclass
+class Inner:
+    """What stands behind the break-glass. confirmed: whether it ever wrote the route."""
+
+    confirmed: bool
+    told: list[dict[str, float]] = field(default_factory=list)
+
+    def admit(self, shares: dict[str, float]) -> None:
+        """Keep it."""
+        self.told.append(shares)
+
+    def apply(self, plan: RoutingPlan) -> bool:
+        """Take any plan."""
+        del plan
+        return True
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_nobody_s_part_changes_while_the_glass_is_broken(confirmed: bool) -> None:
+    """Steps wait for its end; a leader that never wrote the route begins with the parts as they are."""
+    inner = Inner(confirmed)
+    switch = SwitchedActuator(cast(ClusterActuator, inner))
+    plan = cast(RoutingPlan, None)
+    switch.frozen = True
+    switch.admit({"a-0": 0.2})
+    assert not switch.apply(plan)
+    assert inner.told == ([] if confirmed else [{"a-0": 0.2}])
+    switch.frozen = False
+    assert switch.apply(plan)
+    assert inner.told == [{"a-0": 0.2}]
