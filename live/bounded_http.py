@@ -1,8 +1,8 @@
 """HTTP answers within limits of time and size, however slowly or richly they come.
 
 Time limits of HTTP clients count anew with every read, so a server that sends a byte a second is never late.
-Here each connect, write and read may take the time that is left, of status line and headers too. Answers are
-dated by a clock that no step of the system clock moves.
+Here each connect, write and read may take the time that is left, of status line and headers too, and so may
+the look-up of a name. Answers are dated by a clock that no step of the system clock moves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import Any
 
 import httpcore
@@ -128,6 +130,50 @@ def addresses(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(one[4][0]) for one in ordered))
 
 
+class _LookUps:
+    """Names looked up beside who asks, because nothing ends a look-up before its time: one at a time of each
+    name, so that a resolver that does not answer piles up no threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._asked: dict[tuple[str, int], Future[list[str]]] = {}
+
+    def addresses(self, host: str, port: int, limit_s: float | None) -> list[str]:
+        """As ``addresses``; httpcore.ConnectTimeout where nobody answers in time."""
+        with self._lock:
+            asked = self._asked.get((host, port))
+            if asked is None:
+                self._asked[host, port] = asked = Future()
+                threading.Thread(target=self._ask, args=(host, port, asked), daemon=True).start()
+        if not wait([asked], limit_s).done:
+            raise httpcore.ConnectTimeout(f"{host}: its name was not looked up in time")
+        return asked.result()
+
+    def _ask(self, host: str, port: int, asked: Future[list[str]]) -> None:
+        found: list[str] | None = None
+        try:
+            found = addresses(host, port)
+        except Exception as error:  # told to whoever waits
+            asked.set_exception(error)
+        finally:
+            with self._lock:
+                del self._asked[host, port]
+        if found is not None:
+            asked.set_result(found)
+
+
+_look_ups = _LookUps()
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 class _TimedBackend(httpcore.NetworkBackend):
     """Connections that keep to the deadline, to whichever address of a name answers."""
 
@@ -143,7 +189,9 @@ class _TimedBackend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         try:
-            found = addresses(host, port)
+            left_s = _left_s(timeout, httpcore.ConnectTimeout)
+            numeric = _is_numeric(host)
+            found = addresses(host, port) if numeric else _look_ups.addresses(host, port, left_s)
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError(str(error)) from error
         first: Exception | None = None

@@ -26,6 +26,7 @@ class Flush(StrEnum):
 
     FLUSHED = "flushed"
     RESTARTED = "emptied by a restart"
+    NOT_OFFERED = "its prefix cache was not flushed, because the server offers no flush"
     FAILED = "not flushed"
 
 

@@ -1,11 +1,15 @@
 """Plans put in force: weights of the route that is ours, and labels of single pods.
 
 The route first: a pod is taken out of rotation only where its kernel keeps another one, or takes no traffic.
+
+A Service splits its traffic evenly over its pods. So of a pod that comes back by steps the label stays "out"
+until its first step, and then a kernel with whole pods gives it a whole one's part; a kernel without any gets
+the steps by its weights, once the pod is seen in rotation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import ReplicaState
+from controller.healing.machine import held_back
 from controller.ports import RoutingPlan
 from k8s.operator.objects import Cluster, ClusterError
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
@@ -20,6 +25,8 @@ from k8s.operator.pods.replicas import PodReplica
 from k8s.routes.gateways import GatewayReport, gateway_reports, unconfirmed_reason
 from k8s.routes.rules import RouteShape, Rule, route_rules
 from k8s.routes.writer import RouteError, WrittenRoute, put_rules
+
+_LEADS_NO_MORE = "this replica leads no more, so it writes nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +39,21 @@ class RouteTarget:
 
 
 class ClusterActuator:
-    """``RouteActuator`` of one policy; a plan that is not taken leaves the last one in force."""
+    """``RouteActuator`` and ``live.ports.ReplicaShares`` of one policy; a plan that is not taken leaves the
+    last one in force.
+    """
 
     def __init__(
-        self, cluster: Cluster, target: RouteTarget, pods: Callable[[], Sequence[PodReplica]]
+        self,
+        cluster: Cluster,
+        target: RouteTarget,
+        pods: Callable[[], Sequence[PodReplica]],
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._cluster, self.target, self._pods = cluster, target, pods
+        """leads: whether this operator may still act; asked before each write, because a server that answers
+        slowly may hold one turn up for longer than a lease.
+        """
+        self._cluster, self.target, self._pods, self._leads = cluster, target, pods, leads
         self.last_error = ""
         self.last_reason = ""
         """One word for conditions; "" after a plan that was taken."""
@@ -46,6 +62,9 @@ class ClusterActuator:
         self.confirmed = False
         """Whether the route was ever seen to hold a plan of ours."""
         self._refusals: dict[str, str] = {}
+        self._shares: dict[str, float] = {}
+        self._rotation = np.ones(len(target.layout.replicas), dtype=np.bool_)
+        """Bool [R]: of the plan before."""
         self._said = GatewayReport(verdicts={}, behind={}, silent=())
 
     @property
@@ -63,6 +82,10 @@ class ClusterActuator:
         """Why what the route holds may not be in force, "" where its gateways accept it."""
         return unconfirmed_reason(self._said)
 
+    def admit(self, shares: Mapping[str, float]) -> None:
+        """Of replicas that come back, by slot, from the next plan on; whoever is not named is whole."""
+        self._shares = dict(shares)
+
     def apply(self, plan: RoutingPlan) -> bool:
         """Write the first fleet of ``plan``; True once route and labels are as it says."""
         if not any(one.replica.state == ReplicaState.READY for one in self._pods()):
@@ -73,6 +96,7 @@ class ClusterActuator:
                 f"the plan sheds all of {', '.join(empty)} though a kernel could serve it, so the route stays"
             )
             return self._failed("NothingServes", text)
+        self._rotation = plan.in_rotation[0]
         if not self.write(plan.table[0]):
             return False
         try:
@@ -81,9 +105,12 @@ class ClusterActuator:
             return self._failed("PodsNotLabelled", str(error))
         return True
 
-    def write(self, table: NDArray[np.float64]) -> bool:
-        """Put ``table`` [S, K + 1] in force, whoever decided it."""
-        rules: list[Rule] = route_rules(table, self.target.shape)
+    def write(self, table: NDArray[np.float64], *, pinned: bool = False) -> bool:
+        """Put ``table`` [S, K + 1] in force, whoever decided it; ``pinned``: whatever comes back by steps."""
+        if not self._leads():
+            return self._failed("LeadsNoMore", _LEADS_NO_MORE)
+        given = table if pinned else self._held(table)
+        rules: list[Rule] = route_rules(given, self.target.shape)
         try:
             done = put_rules(self._cluster.routes, self.target.route, rules)
         except RouteError as error:
@@ -105,12 +132,13 @@ class ClusterActuator:
         Where no selector asks for the label it would change nothing but what is believed. A pod whose label
         is refused stops no other one, but nobody leaves a kernel that it should have come back to.
         """
-        wanted = dict(zip(self.target.layout.replicas, plan.in_rotation[0].tolist(), strict=True))
-        most = plan.table[0].max(axis=0)[:-1].tolist()
+        held = self._held(plan.table[0])
+        wanted = dict(zip(self.target.layout.replicas, self._let_in(plan, held).tolist(), strict=True))
+        most = held.max(axis=0)[:-1].tolist()
         loaded = {
             kernel for kernel, weight in zip(self.target.layout.kernels, most, strict=True) if weight > 0.0
         }
-        labels = _Labels(self._cluster)
+        labels = _Labels(self._cluster, self._leads)
         pods = [one for one in self._pods() if one.pod and one.movable]
         for one in pods:
             if one.leaves and (one.leaves not in loaded or _another(one.leaves, pods, wanted)):
@@ -119,13 +147,41 @@ class ClusterActuator:
             if wanted[one.slot] and not (one.in_rotation or one.leaves):
                 labels.put(one, one.label_in)
         for one in pods:
-            kernel, stays = one.replica.kernel, wanted[one.slot] or not one.in_rotation
-            spared = kernel not in loaded or _another(
-                kernel, [o for o in pods if o not in labels.refused], wanted
-            )
-            if not stays and spared:
+            if wanted[one.slot] or not one.in_rotation:
+                continue
+            kernel = one.replica.kernel
+            others = [other for other in pods if other not in labels.refused]
+            if kernel not in loaded or _another(kernel, others, wanted):
                 labels.put(one, OUT)
         labels.check()
+
+    def _held(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``table`` [S, K + 1] less what kernels of pods that come back do not get yet."""
+        if not self._shares:
+            return table
+        out = {one.slot for one in self._pods() if not one.in_rotation} & self._shares.keys()
+        seen = np.array([name not in out for name in self.target.layout.replicas])
+        owner = self.target.layout.replica_kernel
+        return held_back(table, self._rotation & self._ready(), self._parts() * seen, owner)
+
+    def _let_in(self, plan: RoutingPlan, held: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Bool [R]: who is to be in rotation. Of a kernel that must serve and has nobody else, whoever comes
+        back, verified or not.
+        """
+        owner, rotation, begun = self.target.layout.replica_kernel, plan.in_rotation[0], self._parts() > 0.0
+        serving = rotation & self._ready() & begun
+        there = np.bincount(owner[serving], minlength=len(self.target.layout.kernels)) > 0
+        alone = (held.max(axis=0)[:-1] > 0.0) & ~there
+        return np.asarray(rotation & (begun | alone[owner]))
+
+    def _parts(self) -> NDArray[np.float64]:
+        """[R]: 0..1, of what a whole replica gets."""
+        return np.array([self._shares.get(name, 1.0) for name in self.target.layout.replicas])
+
+    def _ready(self) -> NDArray[np.bool_]:
+        """Bool [R]: its pod is ready, in rotation or not."""
+        ready = {one.slot for one in self._pods() if one.replica.state == ReplicaState.READY}
+        return np.array([name in ready for name in self.target.layout.replicas], dtype=np.bool_)
 
     def _ready_kernels(self) -> frozenset[str]:
         return frozenset(
@@ -140,14 +196,16 @@ class ClusterActuator:
 class _Labels:
     """Labels of pods, each put for itself."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, leads: Callable[[], bool]) -> None:
+        self._cluster, self._leads = cluster, leads
         self._errors: list[str] = []
         self.refused: list[PodReplica] = []
 
     def put(self, pod: PodReplica, value: str) -> None:
         """Set the label of ``pod``; what the server says against that is kept."""
         try:
+            if not self._leads():
+                raise ClusterError(_LEADS_NO_MORE)
             self._cluster.label_pod(pod.pod, IN_ROTATION, value)
         except ClusterError as error:
             self.refused.append(pod)
@@ -156,7 +214,7 @@ class _Labels:
     def check(self) -> None:
         """ClusterError where a label was not taken."""
         if self._errors:
-            raise ClusterError("; ".join(self._errors))
+            raise ClusterError("; ".join(dict.fromkeys(self._errors)))
 
 
 def unserved_slices(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> list[str]:

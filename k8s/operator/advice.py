@@ -25,7 +25,8 @@ class Advisor:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._written: dict[str, str] = {}
+        self._written: dict[str, dict[tuple[str, str], str]] = {}
+        """Policy -> label of each of its pods, by name and uid: one that comes again has none."""
         self.problem = ""
         """What the server said against the last label, "" for nothing."""
 
@@ -37,14 +38,23 @@ class Advisor:
         """Label the pods of ``loop`` as its last turn found them."""
         decision = None if loop.standing.turn is None else loop.standing.turn.decision
         self.problem = ""
+        policy, whose = loop.documents.policy.metadata.name, loop.discovery.occupants
+        uids = {one.pod: whose.get(one.slot, ("", ""))[1] for one in loop.discovery.pods}
+        before, after = self._written.get(policy, {}), {}
         for name, value in advice(loop, decision).items():
-            if self._written.get(name) == value:
-                continue
-            try:
-                self._cluster.label_pod(name, ADVICE, value)
-                self._written[name] = value
-            except ClusterError as error:
-                self.problem = str(error)
+            key = name, uids[name]
+            if before.get(key) != value:
+                try:
+                    self._cluster.label_pod(name, ADVICE, value)
+                except ClusterError as error:
+                    self.problem = str(error)
+                    continue
+            after[key] = value
+        self._written[policy] = after
+
+    def drop(self, policy: str) -> None:
+        """``policy`` is gone."""
+        self._written.pop(policy, None)
 
 
 def advice(loop: RouteLoop, decision: Decision | None) -> dict[str, str]:
@@ -54,6 +64,7 @@ def advice(loop: RouteLoop, decision: Decision | None) -> dict[str, str]:
         return {one.pod: UNKNOWN for one in pods}
     kernels = _of_kernels(loop, decision)
     out = dict(zip(loop.setup.layout.replicas, decision.quarantined[0].tolist(), strict=True))
+    out |= dict.fromkeys(loop.unverified, True)
     found = {one.pod: BROKEN if out[one.slot] else kernels[one.replica.kernel] for one in pods}
     if any(found[one.pod] != BROKEN for one in pods if _serves(one)):
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.ports import RoutingPlan
@@ -22,7 +23,7 @@ class LoopStanding:
     frozen: bool = False
     discovery_error: str = ""
     state_problem: str = ""
-    kept_version: tuple[int, bytes] | None = None
+    kept_version: tuple[int, bytes, tuple[str, ...]] | None = None
     kept_at_s: float = float("-inf")
     checked_at_s: float = float("-inf")
     scraped_at_ms: float = float("nan")
@@ -57,6 +58,21 @@ class SwitchedActuator:
 
     def __init__(self, inner: ClusterActuator) -> None:
         self.inner, self.frozen = inner, False
+        self._shares: Mapping[str, float] | None = None
+        """That the actuator was not told yet."""
+
+    def admit(self, shares: Mapping[str, float]) -> None:
+        """As the actuator, with the next plan that is taken: nobody's part changes while the glass is broken,
+        but for what was never written.
+        """
+        self._shares = dict(shares)
+        if not self.inner.confirmed:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._shares is not None:
+            self.inner.admit(self._shares)
+            self._shares = None
 
     @property
     def last_error(self) -> str:
@@ -65,4 +81,7 @@ class SwitchedActuator:
 
     def apply(self, plan: RoutingPlan) -> bool:
         """As the actuator, unless the glass is broken."""
-        return not self.frozen and self.inner.apply(plan)
+        if self.frozen:
+            return False
+        self._tell()
+        return self.inner.apply(plan)

@@ -24,7 +24,6 @@ from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.promotion.driver import Promotions
 from k8s.operator.report import policy_conditions, pool_conditions
 from k8s.operator.route_loop import LoopParts, RouteLoop
-from k8s.operator.status.conditions import ResourceCondition
 from k8s.operator.status.failed import TurnFailures, failed_publication
 from k8s.operator.status.log_fields import fields
 from k8s.operator.status.outcomes import Tally
@@ -93,7 +92,7 @@ class NamespaceOperator:
     @property
     def failed(self) -> bool:
         """Whether the last turn failed for the server, a status or a policy."""
-        return bool(self.problem or self.publisher.problem or self.failures.now)
+        return bool(self.problem or self.publisher.problem or self.failures.now or self.failures.others)
 
     def forget(self) -> None:
         """Somebody else leads, or this process ends: what is known here grows old."""
@@ -142,9 +141,11 @@ class NamespaceOperator:
             self.problem = str(error)
             return
         self._listed_at_s = now_s
-        for name in self.loops.keys() - self._seen.policies.keys():
+        there = self._seen.policies.keys()
+        known = (self.loops, self.tallies, self._refused)
+        for name in set().union(*known) - there:
             self._drop(name)  # its route stays as it is
-            self.tallies.pop(name, None)
+            self._forget(name)
 
     def _begin(self, name: str, seen: Resources) -> _Begun:
         """Judge a policy, and read where its tick is due."""
@@ -252,6 +253,15 @@ class NamespaceOperator:
             self.loops[name] = loop
         return with_note(verdict, self._kept.problem(name))
 
+    def _forget(self, name: str) -> None:
+        """Policy ``name`` is gone: one that comes again under its name begins with nothing said of it."""
+        self.tallies.pop(name, None)
+        self._refused.pop(name, None)
+        if self.parts.evaluations is not None:
+            self.parts.evaluations.drop(name)
+        if self.advisor is not None:
+            self.advisor.drop(name)
+
     def _drop(self, name: str) -> None:
         self._current.pop(name, None)
         self._kept.forget(name)
@@ -264,30 +274,24 @@ class NamespaceOperator:
         reader = self._judge.reader
         routed = {loop.documents.pool.metadata.name: loop for loop in self.loops.values()}
         for name, found in seen.pools.items():
-            loop = routed.get(name)
-            accepted = judge_document(found, KernelPool, reader)
-            body = {} if loop is None else pool_body(loop)
-            rows = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
-            key = [rows, body.get("weights")]
-            conditions = pool_conditions(accepted, loop)
-            self.publisher.say(Publication(about=found, conditions=conditions, body=body, key=key), now_s)
-        for found in seen.contracts.values():
-            accepted = judge_document(found, KernelContract, reader)
-            body = _contract_body(found, accepted, reader)
-            self.publisher.say(Publication(about=found, conditions=(accepted,), body=body, key=body), now_s)
-        self.promotions.say(self.publisher, seen, now_s)
-        self.publisher.forget(_uids(seen))
+            with self.failures.told(f"pool {name}"):
+                said = _pool_publication(found, routed.get(name), reader)
+                self.publisher.say(said, now_s)
+        for name, found in seen.contracts.items():
+            with self.failures.told(f"contract {name}"):
+                accepted = judge_document(found, KernelContract, reader)
+                body = {"sha256": reader.sha256(found)} if accepted.status == "True" else {}
+                said = Publication(about=found, conditions=(accepted,), body=body, key=body)
+                self.publisher.say(said, now_s)
+        with self.failures.told("promotions"):
+            self.promotions.say(self.publisher, seen, now_s)
+        self.publisher.forget(seen.uids)
 
 
-def _contract_body(found: Manifest, accepted: ResourceCondition, reader: ObjectReader) -> dict[str, str]:
-    return {"sha256": reader.sha256(found)} if accepted.status == "True" else {}
-
-
-def _uids(seen: Resources) -> list[str]:
-    objects = [
-        *seen.policies.values(),
-        *seen.pools.values(),
-        *seen.contracts.values(),
-        *seen.promotions.values(),
-    ]
-    return [str(one["metadata"].get("uid", "")) for one in objects]
+def _pool_publication(found: Manifest, loop: RouteLoop | None, reader: ObjectReader) -> Publication:
+    """loop: of the policy that routes it."""
+    accepted = judge_document(found, KernelPool, reader)
+    body = {} if loop is None else pool_body(loop)
+    rows = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]
+    conditions = pool_conditions(accepted, loop)
+    return Publication(about=found, conditions=conditions, body=body, key=[rows, body.get("weights")])

@@ -32,6 +32,12 @@ class Resources:
     policies: Mapping[str, Manifest]
     promotions: Mapping[str, Manifest] = field(default_factory=dict)
 
+    @property
+    def uids(self) -> list[str]:
+        """Of all of them."""
+        kinds = (self.policies, self.pools, self.contracts, self.promotions)
+        return [str(one["metadata"].get("uid", "")) for kind in kinds for one in kind.values()]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventNote:

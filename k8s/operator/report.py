@@ -9,11 +9,12 @@ import numpy as np
 from contracts.compiled.meta import POLICY_METRICS
 from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
+from k8s.operator.pods.returns import PATIENCE_S, PodReturns
 from k8s.operator.route_loop import RouteLoop
 from k8s.operator.status.conditions import ResourceCondition, condition
 from k8s.operator.status.failed import failed_turn_conditions
 
-_HEADROOM = "KnownGoodHeadroom"
+_HEADROOM, _RETURNS = "KnownGoodHeadroom", "ReturnsVerified"
 
 
 def policy_conditions(
@@ -37,6 +38,7 @@ def policy_conditions(
         _degraded(verdict, loop, decision),
         _fallback(decision, loop),
         _meta(decision, loop),
+        *_returns(loop),
     )
     return (*heads, _ready((*heads, *body), loop, decision), *body)
 
@@ -157,6 +159,36 @@ def _meta(decision: Decision, loop: RouteLoop) -> ResourceCondition:
     at = int(decision.demotion_reason[0])
     metric = POLICY_METRICS[at] if 0 <= at < len(POLICY_METRICS) else "harm or an operator"
     return condition("MetaContractHeld", False, "Broken", f"the policy was demoted for {metric}")
+
+
+def _returns(loop: RouteLoop) -> tuple[ResourceCondition, ...]:
+    """Nothing of a policy that takes nobody out."""
+    if not (loop.enforces and loop.setup.options.quarantine):
+        return ()
+    return (returns_condition(loop.returns),)
+
+
+def returns_condition(returns: PodReturns | None) -> ResourceCondition:
+    """Whether pods that come back from quarantine are verified, and where those stand that do now."""
+    if returns is None:
+        message = "pods come back from quarantine unverified: nothing is probed, or --verify-probes is 0"
+        return condition(_RETURNS, None, "NotAsked", message)
+    verifier, terms = returns.verifier, returns.verifier.terms
+    now = f"; now {'; '.join(returns.lines)}" if returns.lines else ""
+    if verifier.ready:
+        message = (
+            f"a pod comes back from quarantine by {terms.verify_probes} generation probes that agree, over "
+            f"{terms.readmit_over_s:g} s"
+        )
+        return condition(_RETURNS, True, "Verified", message + now)
+    if not verifier.unverified:
+        message = "the reference is asked for its generations"
+        return condition(_RETURNS, None, "ReferenceAwaited", message + now)
+    message = (
+        f"{verifier.unverified}; a pod waits {PATIENCE_S:g} s for that, then it comes back unverified, on "
+        "what it was judged by before"
+    )
+    return condition(_RETURNS, False, "NoReference", message + now)
 
 
 def _ready(found: tuple[ResourceCondition, ...], loop: RouteLoop, decision: Decision) -> ResourceCondition:

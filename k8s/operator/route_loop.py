@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from contracts.compiled.contract import FleetLayout
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
@@ -24,6 +25,7 @@ from k8s.operator.fleet import controller_setup, frozen, kernel_backends, pinned
 from k8s.operator.loop_standing import LoopStanding, SwitchedActuator
 from k8s.operator.objects import Cluster, ClusterError, Manifest
 from k8s.operator.pods.replicas import PodDiscovery
+from k8s.operator.pods.returns import PodReturns
 from k8s.operator.records.snapshot import Snapshot, documents_text, held_out, kept_state, snapshot_config
 from k8s.operator.status.outcomes import Evaluations
 from k8s.operator.status.recent import RecentDecisions
@@ -92,14 +94,8 @@ class RouteLoop:
         # Who begins without a state has no evidence of another pod either.
         uids, backends = None if state is None else kept.uids, kernel_backends(documents.pool)
         self.discovery = PodDiscovery(parts.cluster, backends, documents.announced, kept.slots, uids)
-        spec, layout = documents.policy.spec, self.setup.layout
-        owner = f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
-        target = RouteTarget(
-            route=WrittenRoute(name=spec.route.name, owner=owner),
-            shape=route_shape(documents, layout, parts.shed),
-            layout=layout,
-        )
-        self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods)
+        target = _target(documents, parts, self.setup.layout)
+        self.actuator = ClusterActuator(parts.cluster, target, lambda: self.discovery.pods, parts.leads)
         self._switch = SwitchedActuator(self.actuator)
         self.standing, self.recent = LoopStanding(state_problem=problem), RecentDecisions()
         begun = self._begin() if state is None else state
@@ -112,10 +108,15 @@ class RouteLoop:
             namespace=parts.cluster.namespace,
         )
         self.source = parts.source(sensing)
+        enforces = documents.policy.spec.mode == "enforce"
+        verifier = self.source.verifier if enforces else None
+        self.returns = None if verifier is None else PodReturns(verifier, self.discovery, kept.returning)
         ports = ControlPorts(
             source=self.source,
             clock=self.clock,
-            actuator=self._switch if spec.mode == "enforce" else None,
+            actuator=self._switch if enforces else None,
+            returns=self.returns,
+            admits=self._switch,
         )
         self.controller = LiveController(self.setup, ports, begun)
         self.journal = parts.journal(sensing, self.controller.state)
@@ -125,6 +126,8 @@ class RouteLoop:
     def close(self) -> None:
         """Stop looking; the route stays as it is."""
         self.source.close()
+        if self.returns is not None:
+            self.returns.close()
         if self.journal is not None:
             self.journal.close()
 
@@ -143,6 +146,17 @@ class RouteLoop:
     def unseen(self) -> str:
         """What should be seen and is not, "" for nothing."""
         return "; ".join(one for one in (*self.discovery.beyond, self.source.problem) if one)
+
+    @property
+    def returning(self) -> tuple[str, ...]:
+        """Slots of pods on their way back from quarantine."""
+        return () if self.returns is None else self.returns.names
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """Of these, those that get no traffic yet."""
+        shares = {} if self.returns is None else self.returns.shares
+        return tuple(slot for slot, part in shares.items() if part == 0.0)
 
     def due(self) -> bool:
         """Whether the policy's tick has passed since the last turn."""
@@ -205,20 +219,23 @@ class RouteLoop:
         """What is known now, for a loop that takes over from this one."""
         state = state_to_json(self.controller.state, self.setup)
         found = self.discovery
-        return Snapshot(documents=self.documents, state=state, slots=found.slots, uids=found.uids)
+        slots, uids, returning = found.slots, found.uids, self.returning
+        return Snapshot(documents=self.documents, state=state, slots=slots, uids=uids, returning=returning)
 
     def keep(self, policy: Manifest) -> str:
         """Keep the state where that is due; what went wrong, "" for nothing. An observer keeps nothing."""
         standing, state = self.standing, self.controller.state
-        version = int(state.version[0]), state.quarantined.tobytes()
+        version = int(state.version[0]), state.quarantined.tobytes(), self.returning
         now_s = self.clock.now_ms() / MS_PER_S
         due = version != standing.kept_version or now_s - standing.kept_at_s >= KEEP_S
-        if not (self.enforces and due):
+        if not (self.enforces and due and self.parts.leads()):
             return ""
         try:
             found = self.discovery
             self.parts.cluster.write_config(
-                snapshot_config(policy, self._documents, state, self.setup, found.slots, found.uids)
+                snapshot_config(
+                    policy, self._documents, state, self.setup, found.slots, found.uids, self.returning
+                )
             )
         except (ClusterError, ValueError) as error:
             return f"the state was not kept: {error}"
@@ -251,7 +268,7 @@ class RouteLoop:
         state = self.controller.state
         pinned = pinned_table(documents.policy.spec.freeze, state.table[0], self.setup.layout)
         table = state.table[0] if pinned is None else pinned
-        if self.actuator.write(table) and pinned is not None:
+        if self.actuator.write(table, pinned=pinned is not None) and pinned is not None:
             self.controller.state = altered(state, table=pinned[None])
 
     def _check(self, turn: Turn) -> None:
@@ -260,6 +277,15 @@ class RouteLoop:
         """
         if self.standing.checks(turn.at_s, self.setup.fleet.tick_s) and turn.in_force:
             self.actuator.write(self.controller.state.table[0])
+
+
+def _target(documents: Documents, parts: LoopParts, layout: FleetLayout) -> RouteTarget:
+    spec, owner = documents.policy.spec, f"{parts.cluster.namespace}/{documents.policy.metadata.name}"
+    return RouteTarget(
+        route=WrittenRoute(name=spec.route.name, owner=owner),
+        shape=route_shape(documents, layout, parts.shed),
+        layout=layout,
+    )
 
 
 def _unless_refused(ask: Callable[[], _Answer]) -> _Answer | None:

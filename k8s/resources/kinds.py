@@ -170,7 +170,7 @@ def written(found: Mapping[str, Any]) -> dict[str, Any]:
     annotations = dict(metadata.get("annotations", {}))
     annotations.pop(_LAST_APPLIED, None)
     metadata["annotations"] = annotations
-    kept = {key: found[key] for key in ("apiVersion", "kind", "spec")}
+    kept = {key: found[key] for key in ("apiVersion", "kind", "spec") if key in found}
     return {**kept, "metadata": metadata}
 
 

@@ -2,7 +2,8 @@
 
 vLLM offers ``/reset_prefix_cache`` only in development mode (``VLLM_SERVER_DEV_MODE=1``). Where it is not
 offered the cache is emptied by a restart, if somebody may restart the server; else it stays out until another
-process of it serves: probes with blocks of their own would agree while users read what is poisoned.
+process of it serves: probes with blocks of their own would agree while users read what is poisoned. With
+``unflushed`` it is verified with its cache as it is, and that is said.
 """
 
 from __future__ import annotations
@@ -55,12 +56,13 @@ class Verification:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMender:
     """``live.heal.playbook.Mender`` of the server on ``line``. restarts: starts it anew and waits; None:
-    nobody may.
+    nobody may. unflushed: without a flush or restart it is verified as it is, and waits for neither.
     """
 
     line: Callable[[], Line]
     verification: Verification
     restarts: Callable[[], bool] | None = None
+    unflushed: bool = False
     #: When the process began whose cache is not flushed, as it states it; empty before it was asked.
     _born_at_s: list[float] = field(default_factory=list, init=False)
 
@@ -85,7 +87,7 @@ class ServerMender:
         if answer.status_code not in _NOT_OFFERED:
             return Flush.FAILED, f"the cache could not be flushed: HTTP {answer.status_code}"
         if self.restarts is None:
-            return self._awaited(line)
+            return (Flush.NOT_OFFERED, "") if self.unflushed else self._awaited(line)
         good, told = self.restart()
         return (Flush.RESTARTED, "") if good else (Flush.FAILED, told)
 

@@ -48,6 +48,11 @@ class Readmissions:
         """Of every replica on its way."""
         return {name: book.share for name, book in self._books.items()}
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Where everybody on the way stands."""
+        return tuple(f"{name}: {book.line}" for name, book in sorted(self._books.items()))
+
     def close(self) -> None:
         """Do nothing more; what is under way is left alone."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,6 +1,7 @@
 """How a running server is reached: URL, model, key, certificates, proxies, and errors that say what to do.
 
-The key travels in the ``Authorization`` header and nowhere else: it is in no message, log or document.
+The key travels in the ``Authorization`` header and nowhere else: it is in no message, log or document. One
+that stands in a file may be changed there at any time, as Kubernetes does with a mounted Secret.
 Proxies and certificates are taken from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``) as
 httpx does.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import httpx
 
 from contracts.errors import DocumentError, MeasurementError, refusal
+from contracts.regular_files import read_regular_text
 from live.bounded_http import whole_answer
 from live.origins import DIRECT
 
@@ -27,6 +29,43 @@ _MOST_BYTES = 512 * 2**20
 #: Of a caller without the right to ask.
 REFUSED = (401, 403)
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+#: Of a file with a key.
+_KEY_BYTES = 16 * 1024
+
+
+class FileKey(httpx.Auth):
+    """Sends the key that stands in ``file`` now; one that cannot be read leaves the key before. ``key``: the
+    one to begin with, "" for none.
+    """
+
+    def __init__(self, file: Path, key: str) -> None:
+        self._file, self._key = file, key
+        self._read_of: tuple[int, int, int] | None = None
+        """Inode, size and instant of change of what was read."""
+
+    @property
+    def key(self) -> str:
+        """As it is now."""
+        with suppress(OSError, ValueError, DocumentError):
+            status = self._file.stat()
+            now = status.st_ino, status.st_size, status.st_mtime_ns
+            if now != self._read_of:
+                found = read_regular_text(self._file, _KEY_BYTES).strip()
+                self._key = found if _fits_a_header(found) else self._key
+                self._read_of = now
+        return self._key
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """``request`` with the key."""
+        if key := self.key:
+            request.headers["Authorization"] = f"Bearer {key}"
+        yield request
+
+
+def _fits_a_header(key: str) -> bool:
+    return bool(key) and all("!" <= sign <= "~" for sign in key)
 
 
 def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -78,7 +117,9 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One server. url: with or without ``/v1``; model: name the server knows, empty for its first."""
+    """One server. url: with or without ``/v1``; model: name the server knows, empty for its first; key_file:
+    where ``api_key`` was read, and is read again when it changes.
+    """
 
     url: str
     model: str = ""
@@ -86,6 +127,7 @@ class Endpoint:
     ca_file: Path | None = None
     timeout_s: float = 120.0
     transport: httpx.BaseTransport | None = None
+    key_file: Path | None = None
 
     def __post_init__(self) -> None:
         parts = httpx.URL(self.url) if _readable(self.url) else None
@@ -105,7 +147,8 @@ class Endpoint:
         """A client with the key, the certificates and, but for servers of this machine, the environment's
         proxies; DocumentError for a proxy or certificates that are none.
         """
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        auth = None if self.key_file is None else FileKey(self.key_file, self.api_key)
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and auth is None else {}
         timeout, certificates = httpx.Timeout(self.timeout_s, connect=_CONNECT_S), _certificates(self.ca_file)
         try:
             return httpx.Client(
@@ -113,6 +156,7 @@ class Endpoint:
                 timeout=timeout,
                 transport=self.transport,
                 headers=headers,
+                auth=auth,
                 verify=certificates,
                 mounts=DIRECT,
             )
@@ -133,7 +177,7 @@ class Endpoint:
         try:
             answer = response.json()
         except (ValueError, RecursionError):
-            raise MeasurementError(f"{what}: the answer is no JSON: {self._shown(response.text)!r}") from None
+            raise MeasurementError(f"{what}: the answer is no JSON: {self._shown(response)!r}") from None
         if not isinstance(answer, dict):
             raise MeasurementError(f"{what}: the answer is no JSON object")
         return answer
@@ -165,19 +209,32 @@ class Endpoint:
             step = "name the variable or file with the key: --api-key-env NAME or --api-key-file PATH"
             raise refusal(what, "an answer", f"HTTP {response.status_code} {given}", step)
         if response.status_code != 200:
-            raise MeasurementError(f"{what}: HTTP {response.status_code}: {self._shown(response.text)}")
+            raise MeasurementError(f"{what}: HTTP {response.status_code}: {self._shown(response)}")
 
-    def _shown(self, text: str) -> str:
+    @staticmethod
+    def _shown(answer: httpx.Response) -> str:
         """The beginning of an answer, without the key that a server may repeat."""
-        return (text.replace(self.api_key, "(key)") if self.api_key else text)[:300]
+        sent = answer.request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return (answer.text.replace(sent, "(key)") if sent else answer.text)[:300]
 
     def _unreachable(self, error: httpx.HTTPError) -> DocumentError:
         message = f"{type(error).__name__}: {error}"
         if "CERTIFICATE" in message.upper():
-            step = "give the certificate authority's file by --ca-file"
+            step = _certificate_step(message)
             return refusal(self.base, "a server whose certificate can be verified", message, step)
         step = "start the server, or correct the URL or the proxy variables"
         return refusal(self.base, "a server that answers", message, step)
+
+
+def _certificate_step(message: str) -> str:
+    """What to do about a certificate of which ``message`` says what is wrong with it."""
+    if "expired" in message:
+        return "renew the server's certificate; no option takes one that has expired"
+    if "not yet valid" in message:
+        return "correct this machine's clock, or the server's certificate"
+    if "mismatch" in message or "not valid for" in message:
+        return "name the server as its certificate does, or give it one for this name or address"
+    return "give the certificate authority's file by --ca-file"
 
 
 def _readable(url: str) -> bool:

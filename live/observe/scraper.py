@@ -1,6 +1,7 @@
 """Scrapes of many servers at once, each within its time limit; of like texts only numbers are parsed.
 
-A server that does not answer is unknown.
+A server that does not answer is unknown. One that was late is asked by threads apart from then on, until it
+answers in time: however many hang, of whichever pool, the others are read as ever.
 
 A layout is what a text says beside the numbers: of every line its sample's name, and of the lines that are
 read all before the value. Where a text has the layout of the one before it, its values are cut out of the
@@ -169,6 +170,9 @@ class Scraper:
         self._http = client or httpx.Client()
         self._reader = LayoutReader()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape")
+        self._apart = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape-late")
+        self._late: set[str] = set()
+        """URLs whose last answer was not there in time."""
         self.failed: Mapping[str, Unanswered] = {}
         """Replica -> why its last scrapes failed, of those whose last one did."""
 
@@ -183,11 +187,16 @@ class Scraper:
     def close(self) -> None:
         """Close connections and threads; once is enough."""
         self._threads.shutdown(cancel_futures=True)
+        self._apart.shutdown(cancel_futures=True)
         self._http.close()
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
         """Replica -> its reading, of those in ``urls`` (replica -> base URL) that answered in time."""
-        found = dict(zip(urls, self._threads.map(self._read, urls.values()), strict=True))
+        asked = {
+            replica: (self._apart if url in self._late else self._threads).submit(self._read, url)
+            for replica, url in urls.items()
+        }
+        found = {replica: one.result() for replica, one in asked.items()}
         self.failed = {
             replica: Unanswered(why=why, times=1 + self._times(replica))
             for replica, why in found.items()
@@ -203,12 +212,24 @@ class Scraper:
     def _read(self, url: str) -> EngineReading | str:
         """The reading, or why there is none."""
         try:
+            found = self._answered(url)
+        except httpx.TimeoutException:
+            if len(self._late) >= MOST_SERVERS:  # those of pods that are long gone
+                self._late.clear()
+            self._late.add(url)
+            return f"no whole answer within {self._timeout_s:g} s"
+        self._late.discard(url)
+        return found
+
+    def _answered(self, url: str) -> EngineReading | str:
+        """As ``_read``; httpx.TimeoutException where it is late."""
+        try:
             answer = whole_answer(self._http, "GET", f"{url}/metrics", self._timeout_s, headers=_ACCEPT)
             if answer.status_code != httpx.codes.OK:
                 return f"HTTP {answer.status_code}"
             return self._reader.read(url, answer.text, monotonic_unix_s())
         except httpx.TimeoutException:
-            return f"no whole answer within {self._timeout_s:g} s"
+            raise
         except LiveError:
             return "the answer is no Prometheus text"
         except Exception as error:  # whatever one server answers, the others are read

@@ -1,9 +1,9 @@
 """HTTP statuses that answer a probe: whose trouble each is, and how long to leave the server alone.
 
-Who is busy (429) or does not take the prober's key (401, 403) says nothing of what users get. Any other 4xx
-is about the request: a server that never answered a probe does not know such requests, as one that chats
-alone or keeps fewer log-probabilities; one that did answer them has changed, and that counts. 5xx is an
-error.
+Who is busy (429) or does not take the prober's key (401, 403) says nothing of what users get. A redirect
+(3xx), which is not followed, and any other 4xx are about the request: a server that never answered a probe
+does not know such requests, as one that chats alone or keeps fewer log-probabilities; one that did answer
+them has changed, and that counts. 5xx is an error.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _STEPS = {
     404: "it has no /v1/completions there, or no such model (--model)",
     405: "it has no /v1/completions there",
     422: "it does not know what probes ask for",
+    **dict.fromkeys((301, 302, 307, 308), "it redirects: name the address that it redirects to"),
     429: "it is busy, or its gateway limits the prober",
 }
 
@@ -67,4 +68,4 @@ def outcome_of(status: int) -> ProbeOutcome:
 
 def unfit(status: int) -> bool:
     """Whether it is about the request, so that of a server that never answered one nothing follows."""
-    return 400 <= status < 500
+    return 300 <= status < 500

@@ -238,7 +238,9 @@ def _watches(world: World, options: RunOptions, plan: ProbePlan, prober: Prober)
         prober=prober,
         passive=PassiveWatch(),
         crowding=ProbeLoadLimiter(plan.tokens_per_s),
-        scrapes=ScrapeWatch(lambda: scraper.failed, lambda: prober.uninformative, trust),
+        scrapes=ScrapeWatch(
+            lambda: {**scraper.failed, **world.unreached()}, lambda: prober.uninformative, trust
+        ),
         trust=trust,
     )
 

@@ -54,6 +54,7 @@ class ReturnOptions:
 class RunOptions:
     """How to run. policy, contract: URIs, empty: the shipped ones. meta: URI of the meta-contract that takes
     the place of the policy document's; empty: that one. model: name that servers know, empty: their first.
+    key_file: where api_key stands, and is read again when it changes.
     scrape_s: between two scrapes of one server, about. sampled_port: where log-probabilities of
     users' answers may be posted, 0: any free one; None: nobody may.
     """
@@ -64,6 +65,7 @@ class RunOptions:
     observe: bool = False
     model: str = ""
     api_key: str = field(default="", repr=False)
+    key_file: Path | None = None
     ca_file: Path | None = None
     probes: ProbeOptions = field(default_factory=ProbeOptions)
     returns: ReturnOptions = field(default_factory=ReturnOptions)

@@ -64,12 +64,7 @@ def readmissions(
     )
 
     def find(name: str) -> ServerMender:
-        restart = servers.restart
-        return ServerMender(
-            line=lambda: _line(servers, name, found),
-            verification=found,
-            restarts=None if restart is None else lambda: restart(name),
-        )
+        return mender_of(name, servers, found)
 
     how = "a restart, " if asked.restart else ""
     message = (
@@ -116,6 +111,17 @@ def verification(probes: ProbeOptions, known: ReferenceSource) -> Verification:
         identity = (known.kernel, *known.endpoint.model_identity(client), str(lengths))
         golden = golden_answers(known.store, line, questions, identity)
     return Verification(prompts=prompts, golden=golden, limit_s=probes.limit_s)
+
+
+def mender_of(name: str, servers: Servers, found: Verification, *, unflushed: bool = False) -> ServerMender:
+    """What verifies the replica ``name`` of ``servers``; ``unflushed`` as in ``ServerMender``."""
+    restart = servers.restart
+    return ServerMender(
+        line=lambda: _line(servers, name, found),
+        verification=found,
+        restarts=None if restart is None else lambda: restart(name),
+        unflushed=unflushed,
+    )
 
 
 def _line(servers: Servers, name: str, found: Verification) -> Line:

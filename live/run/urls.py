@@ -12,7 +12,10 @@ from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.telemetry import ReplicaState
 from live.bounded_http import whole_answer
 from live.observe.scraper import AT_ONCE
-from live.ports import LiveReplica
+from live.ports import LiveReplica, Unanswered
+
+#: Characters of an error that are told.
+_MOST_TOLD = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class UrlDiscovery:
             for one in self._servers
         }
         self._asked: dict[str, Future[LiveReplica]] = {}
+        self._failed: dict[str, Unanswered] = {}
 
     def close(self) -> None:
         """Stop asking."""
@@ -70,22 +74,37 @@ class UrlDiscovery:
         self._known = {one.name: one for one in found}
         return tuple(self._known.values())
 
+    @property
+    def failed(self) -> dict[str, Unanswered]:
+        """Server -> why it does not say that it serves."""
+        return dict(self._failed)
+
     def _seen(self, last: LiveReplica) -> LiveReplica:
-        state, fingerprint = ReplicaState.DEAD, ""
+        state, fingerprint, why = ReplicaState.DEAD, "", ""
         try:
             answer = whole_answer(self._client, "GET", f"{last.url}/health", self._timeout_s)
+            why = f"HTTP {answer.status_code}"
             if answer.status_code == httpx.codes.OK:
-                state = ReplicaState.READY
+                state, why = ReplicaState.READY, ""
                 known = last.state == ReplicaState.READY
                 fingerprint = last.fingerprint if known else self._fingerprint(last.url)
         except httpx.TimeoutException:
             # It lives and says nothing: probes and scrapes judge that, as long as it once was ready.
-            state, fingerprint = last.state, last.fingerprint
-        except httpx.HTTPError:
-            pass
+            state, fingerprint, why = last.state, last.fingerprint, f"no answer within {self._timeout_s:g} s"
+        except Exception as error:  # whatever one server answers, the others are looked at
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:_MOST_TOLD]}"
+        self._note(last.name, why)
         return LiveReplica(
             name=last.name, kernel=last.kernel, url=last.url, state=state, fingerprint=fingerprint
         )
+
+    def _note(self, name: str, why: str) -> None:
+        """Keep why a server does not serve; "" where it does."""
+        before = self._failed.pop(name, None)
+        if why:
+            self._failed[name] = Unanswered(
+                why=f"/health: {why}", times=1 if before is None else before.times + 1
+            )
 
     def _fingerprint(self, url: str) -> str:
         """What the server states of itself; "" where it does not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from live.fleet.control import require_up
 from live.fleet.state import FleetFolder
 from live.gateway.driver import GatewayDriver
 from live.measure.endpoint import Endpoint
-from live.ports import Discovery, GatewayStatistics, LiveReplica
+from live.ports import Discovery, GatewayStatistics, LiveReplica, Unanswered
 from live.run.options import RunOptions
 
 
@@ -41,6 +41,11 @@ class World:
         kernels = dict.fromkeys(one.kernel for one in self.replicas)
         return {name: tuple(one.name for one in self.replicas if one.kernel == name) for name in kernels}
 
+    def unreached(self) -> Mapping[str, Unanswered]:
+        """Replica -> why it does not say that it serves, where discovery asks it."""
+        found: Mapping[str, Unanswered] = getattr(self.discovery, "failed", {})
+        return found
+
     def trusted(self) -> tuple[str, str]:
         """Kernel and address of who says what is right: the reference kernel, else the known-good one."""
         order = {"reference": 0, "known_good": 1}
@@ -61,4 +66,10 @@ def engine_of(folder: FleetFolder) -> Callable[[str], dict[str, Any]]:
 
 def access(options: RunOptions, url: str, model: str = "") -> Endpoint:
     """The server at ``url`` with the run's key and certificates."""
-    return Endpoint(url=url, model=model, api_key=options.api_key, ca_file=options.ca_file)
+    return Endpoint(
+        url=url,
+        model=model,
+        api_key=options.api_key,
+        ca_file=options.ca_file,
+        key_file=options.key_file,
+    )

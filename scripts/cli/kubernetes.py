@@ -7,13 +7,15 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contracts.documents.drill import Undo
 from contracts.errors import MissingPartError
 from k8s.resources.definition import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
+from scripts.cli.kubernetes_glass import freeze, pin, unfreeze, unpin
 from scripts.cli.measuring.request import read_key
 from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, options
 from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, registry_access
@@ -26,9 +28,16 @@ if TYPE_CHECKING:
     from k8s.process.serve import OperatorSettings
     from live.artefacts.fetch import RegistryAccess
 
+#: How a drill is taken back that says nothing.
+_UNSAID = Undo()
+
 app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")
 app.command("drill-extension")(drill_extension)
 app.command("drills")(drills)
+app.command("freeze")(freeze)
+app.command("pin")(pin)
+app.command("unfreeze")(unfreeze)
+app.command("unpin")(unpin)
 
 
 @app.callback()
@@ -93,7 +102,26 @@ class OperatorRequest:
     probe_tokens: Annotated[
         float, typer.Option(min=0.0, help="Prompt tokens per second and replica; 0: nothing is probed.")
     ] = 64.0
+    generation_tokens: Annotated[
+        float,
+        typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
+    ] = 32.0
     probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
+    verify_probes: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Generation probes that must agree before a quarantined pod returns; 0: none."
+        ),
+    ] = _UNSAID.verify_probes
+    readmit_over: Annotated[
+        float, typer.Option(min=0.0, help="Seconds over which its traffic returns, by steps.")
+    ] = _UNSAID.readmit_over_s
+    flush_first: Annotated[
+        bool,
+        typer.Option(
+            help="Keep it out until its prefix cache is flushed (vLLM's development mode) or it is restarted."
+        ),
+    ] = False
     gateway_metrics: Annotated[
         list[str] | None, typer.Option(help="URL of a gateway proxy's Prometheus metrics; once for each.")
     ] = None
@@ -159,7 +187,7 @@ def _settings(asked: OperatorRequest) -> OperatorSettings:
         raise typer.BadParameter(expected, param_hint="--shed-service")
     file = asked.api_key_file if asked.api_key_file is not None and asked.api_key_file.exists() else None
     key = read_key("--api-key", asked.api_key_env, file)
-    access = Access(api_key=key, ca_file=asked.ca_file, model=asked.model)
+    access = Access(api_key=key, ca_file=asked.ca_file, model=asked.model, key_file=asked.api_key_file)
     registries = registry_access(asked.registry or (), asked.registry_auth_file, asked.ca_file)
     if asked.references_from:
         copied(asked.references_from, registries, asked.references, "--references-from")
@@ -199,7 +227,7 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
     from k8s.operator.telemetry.pool_source import ENVOY_GATEWAY, Watching
     from k8s.operator.telemetry.probing import Probing
     from k8s.operator.telemetry.prometheus import PrometheusAccess
-    from live.run.options import ProbeOptions
+    from live.run.options import ProbeOptions, ReturnOptions
 
     probing = None
     if asked.probe_tokens:
@@ -207,10 +235,17 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
         options = ProbeOptions(
             prompts=pulled_or_path(given, registries, "--prompts", asked.prompts_sha256),
             tokens_per_s=asked.probe_tokens,
+            generation_tokens_per_s=asked.generation_tokens,
             limit_s=asked.probe_limit,
             reference_url=asked.reference,
         )
-        probing = Probing(options=options, references=asked.references, access=access)
+        probing = Probing(
+            options=options,
+            references=asked.references,
+            access=access,
+            returns=ReturnOptions(verify_probes=asked.verify_probes, readmit_over_s=asked.readmit_over),
+            flush_first=asked.flush_first,
+        )
     gateways, clusters = tuple(asked.gateway_metrics or ()), asked.gateway_clusters or ENVOY_GATEWAY
     prometheus = PrometheusAccess(
         origins=_origins(asked.prometheus_origin or (), "--prometheus-origin"),
@@ -229,62 +264,3 @@ def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
         raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
     for line in status_lines(namespace):
         typer.echo(line)
-
-
-_POLICY = typer.Argument(help="RoutePolicy.")
-_FOR = typer.Option("--for", help="How long, as 30m or 2h; it ends by itself.")
-_REASON = typer.Option("--reason", help="Who does it and why; it stands in the resource.")
-
-
-@app.command()
-def freeze(
-    policy: Annotated[str, _POLICY],
-    lasts: Annotated[str, _FOR],
-    reason: Annotated[str, _REASON],
-    namespace: Annotated[str, _NAMESPACE] = "default",
-) -> None:
-    """Break-glass: freeze the weights of POLICY for so long. Hard clauses still warn."""
-    _hold(policy, namespace, lasts, reason, ())
-
-
-@app.command()
-def pin(
-    policy: Annotated[str, _POLICY],
-    rows: Annotated[list[str], typer.Argument(help="SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2.")],
-    lasts: Annotated[str, _FOR],
-    reason: Annotated[str, _REASON],
-    namespace: Annotated[str, _NAMESPACE] = "default",
-) -> None:
-    """Break-glass: put these rows in force and hold them for so long. Hard clauses still warn."""
-    _hold(policy, namespace, lasts, reason, rows)
-
-
-@app.command()
-def unfreeze(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
-    """End a freeze or a pin before its time: the policy drives again."""
-    _release(policy, namespace, pinned=False)
-
-
-@app.command()
-def unpin(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
-    """End a pin before its time: the policy drives again."""
-    _release(policy, namespace, pinned=True)
-
-
-def _hold(policy: str, namespace: str, lasts: str, reason: str, rows: Sequence[str]) -> None:
-    glass = _break_glass()
-    typer.echo(glass.freeze(glass.PolicyName(namespace=namespace, name=policy), lasts, reason, rows))
-
-
-def _release(policy: str, namespace: str, *, pinned: bool) -> None:
-    glass = _break_glass()
-    typer.echo(glass.unfreeze(glass.PolicyName(namespace=namespace, name=policy), pinned))
-
-
-def _break_glass() -> Any:
-    """The module, where its libraries are installed."""
-    try:
-        from k8s.process import commands
-    except ModuleNotFoundError as error:
-        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
-    return commands

@@ -231,6 +231,7 @@ def options_of(asked: RunRequest) -> RunOptions:
         observe=asked.observe,
         model=asked.model,
         api_key=_key(asked),
+        key_file=asked.api_key_file,
         ca_file=asked.ca_file,
         probes=ProbeOptions(
             prompts=asked.prompts or own.prompts,

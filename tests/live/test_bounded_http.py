@@ -157,3 +157,28 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
     with dripping("body") as url, httpx.Client() as client:
         named = url.replace("127.0.0.1", "servers")
         assert whole_answer(client, "GET", f"{named}/small", 5.0).text == "small"
+
+
+def test_a_resolver_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look-up of a name ends with the time of the answer, and is not begun a second time meanwhile."""
+    end, begun, asked = threading.Event(), list[str](), socket.getaddrinfo
+
+    def known(host: str, port: int, *more: int, **named: int) -> list[tuple[object, ...]]:
+        if host != "servers":
+            return list(asked(host, port, *more, **named))
+        begun.append(host)
+        end.wait(60.0)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr("live.bounded_http.socket.getaddrinfo", known)
+    with dripping("body") as url, httpx.Client() as client:
+        named = url.replace("127.0.0.1", "servers")
+        try:
+            for _ in range(3):
+                with pytest.raises(httpx.TimeoutException):
+                    whole_answer(client, "GET", f"{named}/small", SOON_S)
+            assert begun == ["servers"]
+            assert whole_answer(client, "GET", f"{url}/small", 5.0).text == "small"
+        finally:
+            end.set()
+        assert whole_answer(client, "GET", f"{named}/small", 5.0).text == "small"

@@ -1,7 +1,8 @@
 """The servers behind one backend: EndpointSlices of a Service, or the pods that an InferencePool selects.
 
 A pod that was taken out of rotation has left what the gateway selects; it is found by its other labels, is
-not ready for traffic, and is still scraped and probed. A pod that has ended (evicted, failed) or is being
+not ready for traffic, and is still scraped and probed. One that was let in again keeps its place until the
+EndpointSlices list it. A pod that has ended (evicted, failed) or is being
 deleted is nobody's replica any more: its place is free for the next one.
 """
 
@@ -21,6 +22,8 @@ from k8s.operator.pods.pod_facts import (
     UPGRADED,
     asked_family,
     has_ended,
+    is_arriving,
+    is_ready,
     is_selected,
     may_be,
     pod_address,
@@ -129,13 +132,36 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
     ]
     known = {one.key for one in found} | gone
     if port is not None:
-        apart = [pod for name, pod in pods.items() if name not in known and pod_label(pod) == OUT]
-        family = asked_family(spec)
-        out = [_of_pod(pod, port, in_rotation=False, movable=movable, family=family) for pod in apart]
-        found += [replace(one, label_in=value) for one in out]
+        unlisted = [pod for name, pod in pods.items() if name not in known]
+        found += _unlisted(unlisted, spec, _AtPort(port=port, movable=movable, label_in=value))
     return FoundEndpoints(
         endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AtPort:
+    """What servers of one Service have in common, as ``BackendEndpoint`` says it."""
+
+    port: int
+    movable: bool
+    label_in: str
+
+
+def _unlisted(pods: Sequence[Manifest], service: Mapping[str, Any], alike: _AtPort) -> list[BackendEndpoint]:
+    """Servers of the Service (``service``: its spec) among ``pods``, which no EndpointSlice lists: those that
+    were taken out, and those that are about to be listed.
+    """
+    family, selector = asked_family(service), dict(service.get("selector") or {})
+    found = []
+    for one in pods:
+        soon = pod_label(one) != OUT
+        if soon and not is_arriving(one, selector):
+            continue
+        there = _of_pod(one, alike.port, in_rotation=soon, movable=alike.movable, family=family)
+        state = ReplicaState.STARTING if soon else there.state
+        found.append(replace(there, label_in=alike.label_in, state=state))
+    return found
 
 
 def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
@@ -221,7 +247,8 @@ def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoi
     """Servers of EndpointSlices, at the port that they list under the Service's name for it: of a Service
     with several ports any may come first. named None: nobody knows the name, and the first one is taken.
 
-    A server that stands in several slices, as in one for each family of addresses, is one: IPv4 goes first.
+    A server that stands in several slices is one. Of those for each family of addresses IPv4 goes first; of
+    one family, as while it moves from slice to slice, the one where it is ready.
     """
     found: dict[str, BackendEndpoint] = {}
     for one in sorted(slices, key=lambda each: str(each.get("addressType") or "")):
@@ -230,7 +257,10 @@ def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoi
         for listed in one.get("endpoints") or [] if ports else []:
             if listed.get("addresses") and not (listed.get("conditions") or {}).get("terminating"):
                 endpoint = _of_slice(listed, int(ports[0]["port"]))
-                found.setdefault(endpoint.key, endpoint)
+                before = found.setdefault(endpoint.key, endpoint)
+                alike = (":" in before.address) == (":" in endpoint.address)
+                if alike and before.state != ReplicaState.READY:
+                    found[endpoint.key] = endpoint
     return list(found.values())
 
 
@@ -253,8 +283,7 @@ def _of_pod(
 ) -> BackendEndpoint:
     """A pod by itself: as ready as its own condition says, at the address where it was asked in rotation."""
     status = pod.get("status") or {}
-    conditions = {one["type"]: one["status"] for one in status.get("conditions") or []}
-    state = ReplicaState.READY if conditions.get("Ready") == "True" else ReplicaState.STARTING
+    state = ReplicaState.READY if is_ready(pod) else ReplicaState.STARTING
     name = str(pod["metadata"]["name"])
     return BackendEndpoint(
         key=name,

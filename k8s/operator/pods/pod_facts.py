@@ -46,6 +46,17 @@ def has_ended(pod: Manifest) -> bool:
     return phase in _ENDED or bool(pod["metadata"].get("deletionTimestamp"))
 
 
+def is_ready(pod: Manifest) -> bool:
+    """By its own condition."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def is_arriving(pod: Manifest, selector: Mapping[str, str]) -> bool:
+    """Whether a Service with ``selector`` is about to list it: its EndpointSlices follow in a moment."""
+    return serves(pod) and is_ready(pod) and is_selected(pod, selector)
+
+
 def may_be(pod: Manifest, value: str) -> bool:
     """Whether no other backend with these labels of pods may select it; ``value``: of our selector."""
     return not value or pod_label(pod) in ("", value, OUT)

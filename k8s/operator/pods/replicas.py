@@ -97,6 +97,12 @@ class PodDiscovery:
         """Uid of the pod of each server, by its key, where one is known."""
         return self._uids
 
+    @property
+    def occupants(self) -> dict[str, tuple[str, str]]:
+        """Slot -> key and uid of whose it is; another pair is another pod."""
+        held = (item for one in self._slots.values() for item in one.items())
+        return {slot: (key, self._uids.get(key, "")) for key, slot in held}
+
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every pod that has a slot, ready or not, in the order of kernels and slots."""
         return tuple(one.replica for one in self.pods)

@@ -114,12 +114,15 @@ class Promotions:
         """Status and events of every promotion."""
         for name in self.attempts.keys() - seen.promotions.keys():
             del self.attempts[name]
+        self._judged = {name: one for name, one in self._judged.items() if name in seen.promotions}
+        self._policies = {name: one for name, one in self._policies.items() if name in seen.policies}
         self._webhooks.deliver(self.attempts, now_s)
         for name, found in seen.promotions.items():
             judged = self._judged.get(name)
-            if judged is None or found["spec"].get("policy") not in seen.policies:
+            routed = _policy_of(found)
+            if judged is None or routed not in seen.policies:
                 judged = self._judged[name] = judge_promotion(found, None, ())
-            attempt, policy = self.attempts.get(name), self._policies.get(found["spec"].get("policy", ""))
+            attempt, policy = self.attempts.get(name), self._policies.get(routed)
             body = {} if attempt is None else promotion_body(attempt, policy.documents if policy else None)
             said = Publication(
                 about=found,
@@ -195,9 +198,14 @@ def _of_policy(policy: str, seen: Resources) -> list[str]:
     found = [
         (one["metadata"].get("creationTimestamp", ""), name)
         for name, one in seen.promotions.items()
-        if one["spec"].get("policy") == policy
+        if _policy_of(one) == policy
     ]
     return [name for _, name in sorted(found)]
+
+
+def _policy_of(found: Manifest) -> str:
+    """The policy that a promotion names; "" for none, as of one that was stored before a rule of today."""
+    return str((found.get("spec") or {}).get("policy") or "")
 
 
 def _stored_state(found: Manifest, subject: str) -> PromotionState:

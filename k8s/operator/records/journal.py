@@ -44,7 +44,7 @@ class PolicyJournal:
 
     def turn(self, turn: Turn) -> None:
         """Take note of ``turn``. Raises OSError where the volume is full; the chain stays whole."""
-        if _moved(turn):
+        if _moved(turn) or turn.healing:
             for one in turn_lines(turn, self.setup):
                 about = fields(
                     policy=self.policy,

@@ -41,7 +41,7 @@ _LEVEL = 3
 _NOBODY: Slots = {}
 _Part = TypeVar("_Part")
 _STATE, _SHA256, _DOCUMENTS = "state.json.gz", "state-sha256", "documents.json"
-_SLOTS, _UIDS = "slots.json", "uids.json"
+_SLOTS, _UIDS, _RETURNING = "slots.json", "uids.json", "returning.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class Snapshot:
     """The pod of each slot."""
     uids: Mapping[str, str] = field(default_factory=dict)
     """Uid of each server's pod; without a server's, whoever has its name now is taken for it."""
+    returning: tuple[str, ...] = ()
+    """Slots whose pods were on their way back from quarantine."""
 
 
 def config_name(policy: str) -> str:
@@ -70,9 +72,11 @@ def snapshot_config(
     setup: ControllerSetup,
     slots: Slots,
     uids: Mapping[str, str],
+    returning: Sequence[str] = (),
 ) -> Manifest:
     """The ConfigMap, which goes with its policy; ``documents``: ``documents_text`` of what is in force;
-    ``slots``: who is in which place; ``uids``: of the servers' pods.
+    ``slots``: who is in which place; ``uids``: of the servers' pods; ``returning``: slots of pods on their
+    way back.
 
     ValueError where the state is too large for one.
     """
@@ -100,6 +104,7 @@ def snapshot_config(
             _DOCUMENTS: documents,
             _SLOTS: json.dumps(slots, sort_keys=True),
             _UIDS: json.dumps(dict(uids), sort_keys=True),
+            _RETURNING: json.dumps(sorted(returning)),
         },
         "binaryData": {_STATE: base64.b64encode(packed).decode()},
     }
@@ -114,6 +119,7 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
     documents = read.part("documents", lambda: _documents(data.get(_DOCUMENTS, "")), None)
     slots: Slots = read.part("places", lambda: _slots(data.get(_SLOTS, "{}")), _NOBODY)
     uids: dict[str, str] = read.part("uids", lambda: _uids(data.get(_UIDS, "{}")), {})
+    returning: tuple[str, ...] = read.part("returns", lambda: _names(data.get(_RETURNING, "[]")), ())
     text = read.part("state", lambda: _unpacked(base64.b64decode(data.get(_STATE, ""))), "")
     if not read.failed("state") and canonical_sha256(text) != data.get(_SHA256):
         read.problems["state"] = "the kept state is not what was written"
@@ -122,7 +128,14 @@ def read_snapshot(config: Manifest | None) -> Snapshot:
         read.problems["places"] = message
     whole = not (read.failed("state") or read.failed("places"))
     problem = "; ".join(read.problems.values())
-    return Snapshot(documents=documents, state=text if whole else "", problem=problem, slots=slots, uids=uids)
+    return Snapshot(
+        documents=documents,
+        state=text if whole else "",
+        problem=problem,
+        slots=slots,
+        uids=uids,
+        returning=returning,
+    )
 
 
 def _fields(config: Manifest) -> dict[str, Any]:
@@ -226,6 +239,14 @@ def _uids(text: str) -> dict[str, str]:
     if not all(isinstance(one, str) for one in found.values()):
         raise ValueError("expected one uid for each server")
     return dict(found)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """ValueError where ``text`` is no list of names."""
+    found = json_of(text)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError("expected names of places")
+    return tuple(found)
 
 
 def _documents(text: str) -> Documents | None:

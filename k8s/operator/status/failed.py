@@ -30,10 +30,13 @@ class TurnFailures:
     def __init__(self) -> None:
         self.now: dict[str, str] = {}
         """Policy -> what its turn failed of."""
+        self.others: dict[str, str] = {}
+        """Any other resource, or all of one kind -> what its status failed of."""
 
     def begin(self) -> None:
         """Another turn."""
         self.now = {}
+        self.others = {}
 
     @contextmanager
     def guarded(self, policy: str) -> Iterator[None]:
@@ -43,6 +46,15 @@ class TurnFailures:
         except Exception as error:
             _LOG.exception("policy %s: the turn failed, its route stays", policy, extra=fields(policy=policy))
             self.now[policy] = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+
+    @contextmanager
+    def told(self, what: str) -> Iterator[None]:
+        """Nor must a bug in what is said of one resource: its status stays."""
+        try:
+            yield
+        except Exception as error:
+            _LOG.exception("%s: its status was not made", what)
+            self.others[what] = f"{type(error).__name__}"
 
 
 def failed_turn_conditions(told: str) -> tuple[ResourceCondition, ...]:

@@ -97,6 +97,10 @@ class Evaluations:
     _failing: dict[str, set[tuple[str, str, str]]] = field(default_factory=dict)
     """Policy -> kernel, slice and clause that were told to fail."""
 
+    def drop(self, policy: str) -> None:
+        """``policy`` is gone."""
+        self._failing.pop(policy, None)
+
     def turned(self, policy: str, setup: ControllerSetup, turn: Turn) -> None:
         """Tell what changed with ``turn``."""
         if turn.decision is None:

@@ -11,6 +11,7 @@ from controller.options import ControllerSetup
 from controller.ports import Clock, TelemetrySource
 from k8s.operator.admission import Documents
 from k8s.operator.pods.replicas import PodDiscovery
+from k8s.operator.pods.returns import PodVerifier
 from live.control.source import ServerReader
 
 
@@ -56,6 +57,10 @@ class PoolTelemetry(TelemetrySource, Protocol):
     @property
     def sent_tokens(self) -> dict[str, int]:
         """Prompt tokens of probes, by replica."""
+
+    @property
+    def verifier(self) -> PodVerifier | None:
+        """Of pods that come back from quarantine; None: they come back unverified."""
 
     def close(self) -> None:
         """Nobody reads any more."""

@@ -12,6 +12,7 @@ from contracts.telemetry import FleetTelemetry
 from k8s.operator.admission import Documents
 from k8s.operator.fleet import route_shape
 from k8s.operator.pods.replicas import PodDiscovery
+from k8s.operator.pods.returns import PodVerifier
 from k8s.operator.telemetry.pool_reader import PoolReader, ReadFailure, Sensing
 from k8s.operator.telemetry.probing import ClusterProber, Probing
 from k8s.operator.telemetry.prometheus import PrometheusAccess
@@ -105,6 +106,11 @@ class PoolSource:
     def sent_tokens(self) -> dict[str, int]:
         """Prompt tokens of probes, by replica."""
         return {} if self._prober is None else self._prober.sent_tokens
+
+    @property
+    def verifier(self) -> PodVerifier | None:
+        """Of pods that come back from quarantine."""
+        return None if self._prober is None else self._prober.verifier
 
     def read(self) -> FleetTelemetry:
         """All that arrived since the last call."""

@@ -1,28 +1,32 @@
 """Golden probes of one pool's pods: the reference is asked beside the tick, then pods within the budget.
 
 ``live.probe`` sends and judges; here is only who is asked. Until the reference has answered nothing is
-probed, and ``problem`` says why. A pod that is replaced is asked at its own address, and what its forerunner
-still answers is no sample of it.
+probed, and ``problem`` says why; then it is asked what it generates, for pods that come back. A pod that is
+replaced is asked at its own address, and what its forerunner still answers is no sample of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from contracts.errors import MeasurementError
 from contracts.telemetry import ProbeSamples, ReplicaState, SampleRates
 from controller.fleet import USUAL_RATES
 from k8s.operator.objects import ClusterError
 from k8s.operator.telemetry.pool_reader import Sensing
+from k8s.operator.telemetry.verifying import ReferenceVerifier
 from live.control.loop import error_line
 from live.control.source import nothing_probed
 from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt, load_prompts
 from live.probe.prober import ProbePlan, Prober
-from live.run.options import ProbeOptions
+from live.run.generation import generation_columns, generation_plans
+from live.run.options import ProbeOptions, ReturnOptions
 from live.run.probing import chosen_prompts, first_model, probe_plan
+from live.run.readmission import ReferenceSource
 
 #: A reference that could not be asked is asked again after so long.
 AGAIN_S = 10.0
@@ -32,15 +36,24 @@ _TOKEN_CHARACTERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How servers are talked to. model: name that they know, empty: their first."""
+    """How servers are talked to. model: name that they know, empty: their first. key_file: where the key
+    stands, and is read again when it changes.
+    """
 
     api_key: str = field(default="", repr=False)
     ca_file: Path | None = None
     model: str = ""
+    key_file: Path | None = None
 
     def endpoint(self, url: str, model: str = "") -> Endpoint:
         """The server at ``url``."""
-        return Endpoint(url=url, model=model or self.model, api_key=self.api_key, ca_file=self.ca_file)
+        return Endpoint(
+            url=url,
+            model=model or self.model,
+            api_key=self.api_key,
+            ca_file=self.ca_file,
+            key_file=self.key_file,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +63,10 @@ class Probing:
     options: ProbeOptions
     references: Path
     access: Access
+    returns: ReturnOptions = field(default_factory=ReturnOptions)
+    """How pods come back from quarantine."""
+    flush_first: bool = False
+    """Whether a pod stays out until its prefix cache was flushed, or its process is another one."""
 
     def slices(self, wanted: Iterable[str]) -> list[str]:
         """Those of ``wanted`` that have golden prompts."""
@@ -71,6 +88,15 @@ def _tokens(prompt: Prompt) -> int:
     return len(prompt.token_ids) or max(2, len(prompt.text) // _TOKEN_CHARACTERS)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The model's name, what is asked, and why a part of it is not."""
+
+    model: str
+    probes: ProbePlan
+    problem: str
+
+
 class ClusterProber:
     """``live.control.source.ProbeStep`` of one pool. ``close`` it at the end."""
 
@@ -79,9 +105,15 @@ class ClusterProber:
         self._layout = sensing.setup.layout
         self._slices = probing.slices(self._layout.slices)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="reference")
-        self._asked: Future[tuple[str, ProbePlan]] | None = None
+        self._asked: Future[_Plan] | None = None
         self._again_at_s = float("-inf")
         self._prober: Prober | None = None
+        self._plan_known: ProbePlan | None = None
+        self._model = ""
+        self.verifier: ReferenceVerifier | None = None
+        """Of pods that come back; None: they come back unverified, as was asked or for want of prompts."""
+        if probing.returns.verify_probes and self._slices:
+            self.verifier = ReferenceVerifier(probing.returns, sensing, unflushed=not probing.flush_first)
         self.problem = "" if self._slices else self._unprobed()
 
     @property
@@ -97,6 +129,8 @@ class ClusterProber:
     def close(self) -> None:
         """Ask no more; what is in flight is cut off."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self.verifier is not None:
+            self.verifier.close()
         if self._prober is not None:
             self._prober.close(wait=False)
 
@@ -105,7 +139,11 @@ class ClusterProber:
         if self._prober is None:
             self._prepare(now_s)
         if self._prober is None:
+            if self.verifier is not None:
+                self.verifier.unverified = self.problem
             return nothing_probed(self._layout)
+        if self.verifier is not None:
+            self.verifier.turn(now_s, self._source, self._probing.options)
         ready = (one for one in self._sensing.discovery.replicas() if one.state == ReplicaState.READY)
         self._prober.aim({one.name: one.url for one in ready})
         return self._prober.step(now_s)
@@ -120,15 +158,20 @@ class ClusterProber:
             return
         asked, self._asked = self._asked, None
         try:
-            model, plan = asked.result()
+            found = asked.result()
         except Exception as error:  # whatever a server answers, the loop goes on
             self.problem = f"nothing is probed: {error_line(error)}"
             return
+        model, plan = found.model, found.probes
         client = self._probing.access.endpoint("http://pods", model).client()
         nowhere = dict.fromkeys(self._layout.replicas, "")
         self._prober = Prober(self._layout, plan, nowhere, model, now_s, client)
         self._threads.shutdown(wait=False)
-        self.problem = self._unprobed()
+        self.problem = "; ".join(filter(None, (self._unprobed(), found.problem)))
+        self._plan_known, self._model = plan, model
+        if self.verifier is not None:
+            self.verifier.unverified = ""
+            self.verifier.serve(client, model)
 
     def _unprobed(self) -> str:
         lacking = [name for name in self._layout.slices if name not in self._slices]
@@ -137,23 +180,54 @@ class ClusterProber:
     def _ask(self, now_s: float) -> None:
         self._again_at_s = now_s + AGAIN_S
         try:
-            trusted = self._trusted()
+            kernel, url = self._trusted()
         except ClusterError as error:
             self.problem = f"nothing is probed: {error}"
             return
-        if trusted is not None:
-            self._asked = self._threads.submit(self._plan, *trusted)
+        if url:
+            self._asked = self._threads.submit(self._plan, kernel, url)
+        else:
+            self.problem = f"nothing is probed: no pod of {kernel}, which says what is right, is ready"
 
-    def _plan(self, kernel: str, url: str) -> tuple[str, ProbePlan]:
-        """The model's name and what is asked, against what ``kernel``'s server answered once."""
-        access, options = self._probing.access, self._probing.options
+    def _plan(self, kernel: str, url: str) -> _Plan:
+        """What is asked, against what ``kernel``'s server answered once: by the contract also generations.
+
+        A reference that answers and generates nothing to compare with leaves the other probes; raises what
+        ``probe_plan`` does, and httpx's errors.
+        """
+        access, options, store = self._probing.access, self._probing.options, self._store()
         model = access.model or first_model(access.endpoint(url))
-        store = self._probing.references / self._sensing.documents.pool.metadata.name
-        return model, probe_plan(options, self._slices, access.endpoint(url, model), store, kernel)
+        endpoint = access.endpoint(url, model)
+        plan, problem = probe_plan(options, self._slices, endpoint, store, kernel), ""
+        asked = generation_columns(self._sensing.documents.contract)
+        try:
+            generation = generation_plans(options, asked, plan.prompts, endpoint, store, kernel)
+        except MeasurementError as error:
+            generation, problem = (), f"no generation is probed, which clauses ask for: {error_line(error)}"
+        return _Plan(model=model, probes=replace(plan, generation=generation), problem=problem)
 
-    def _trusted(self) -> tuple[str, str] | None:
+    def _store(self) -> Path:
+        return self._probing.references / self._sensing.documents.pool.metadata.name
+
+    def _source(self) -> ReferenceSource | None:
+        """Who says what is right to generate; None while nobody can be asked, and the verifier says why."""
+        assert self._plan_known is not None  # nothing is probed before
+        assert self.verifier is not None  # who asks
+        try:
+            kernel, url = self._trusted()
+            why = "" if url else f"no pod of {kernel}, which says what is right, is ready"
+        except ClusterError as error:
+            kernel, url, why = "", "", str(error)
+        self.verifier.unverified = why
+        endpoint = self._probing.access.endpoint(url, self._model) if url else None
+        prompts = self._plan_known.prompts
+        if endpoint is None:
+            return None
+        return ReferenceSource(prompts=prompts, endpoint=endpoint, store=self._store(), kernel=kernel)
+
+    def _trusted(self) -> tuple[str, str]:
         """Kernel and address of who says what is right: the reference kernel where the pool has one that runs
-        on the cluster, else the known-good one; None while none of its pods is ready.
+        on the cluster, else the known-good one; "" while none of its pods is ready.
         """
         order = {"reference": 0, "known_good": 1}
         kernels = [one for one in self._sensing.documents.pool.spec.kernels if one.role in order]
@@ -161,6 +235,4 @@ class ClusterProber:
         kernel = kernels[0]
         assert kernel.backend is not None
         url = self._probing.options.reference_url or self._sensing.discovery.ready_url(kernel.backend)
-        if not url:
-            self.problem = f"nothing is probed: no pod of {kernel.name}, which says what is right, is ready"
-        return (kernel.name, url) if url else None
+        return kernel.name, url

@@ -13,6 +13,7 @@ from contracts.units import MS_PER_S
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.objects import EventNote, Manifest, Resources
 from k8s.operator.pods.pod_facts import IN_ROTATION
+from k8s.operator.pods.returns import PodVerifier
 from k8s.operator.route_loop import LoopParts
 from k8s.operator.telemetry.pool_reader import Sensing
 from k8s.routes.rules import Backend
@@ -170,6 +171,11 @@ class RecordedSource:
     def __init__(self, world: RecordedWorld, sensing: Sensing) -> None:
         self._world, self._discovery, self._layout = world, sensing.discovery, sensing.setup.layout
         self._recorder = TelemetryRecorder(self._layout, {})
+
+    @property
+    def verifier(self) -> PodVerifier | None:
+        """Nobody is verified."""
+        return None
 
     @property
     def sent_tokens(self) -> dict[str, int]:

@@ -95,3 +95,25 @@ def test_a_pod_whose_label_is_refused_stops_no_other_one(refused: set[str], put:
     else:
         actuator._rotate(plan)
     assert cluster.put == put
+
+
+def test_who_lost_the_lead_in_the_middle_of_a_turn_labels_nobody_any_more() -> None:
+    """A slow server may hold a turn up for longer than a lease, and the next leader labels meanwhile."""
+    leads = iter([True, False, False, False])
+    cluster = Refusing(set())
+    layout = replace(
+        LAYOUT, replicas=("fp16-0", "fp16-1", "fp32-0", "fp32-1"), replica_kernel=np.array([0, 0, 1, 1])
+    )
+    target = RouteTarget(route=WrittenRoute(name="r", owner="o"), shape=shape_of(2, 2), layout=layout)
+    pods = [standing(slot, in_rotation=slot != "fp16-1") for slot in layout.replicas]
+    actuator = ClusterActuator(cast(Cluster, cluster), target, lambda: pods, lambda: next(leads))
+    plan = RoutingPlan(
+        table=np.array([[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]]),
+        in_rotation=np.array([[False, True, False, True]]),
+        version=np.array([1]),
+    )
+    with pytest.raises(ClusterError, match="leads no more"):
+        actuator._rotate(plan)
+    assert cluster.put == {"fp16-1": "true"}
+    assert not actuator.write(plan.table[0])
+    assert actuator.last_reason == "LeadsNoMore"

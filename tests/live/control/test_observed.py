@@ -64,6 +64,39 @@ def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
         found.close()
 
 
+def test_a_server_that_does_not_serve_is_named_with_the_reason() -> None:
+    """A status, a certificate that has expired and what nobody foresaw are told, and how often in a row."""
+    why: list[Exception | int] = [
+        301,
+        httpx.ConnectError("certificate verify failed: certificate has expired"),
+        RuntimeError("unforeseen"),
+        200,
+    ]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        now = why[0] if request.url.host == "b" else 200
+        if isinstance(now, Exception):
+            raise now
+        return httpx.Response(now, json={})
+
+    client = httpx.Client(transport=httpx.MockTransport(answer))
+    found = UrlDiscovery(replica_addresses({"k0": ["http://a"], "k1": ["http://b"]}), client, "m")
+    told = []
+    try:
+        while why:
+            assert found.refresh()[0].state == ReplicaState.READY
+            told.append({name: (one.why, one.times) for name, one in found.failed.items()})
+            why.pop(0)
+    finally:
+        found.close()
+    assert told == [
+        {"k1-0": ("/health: HTTP 301", 1)},
+        {"k1-0": ("/health: ConnectError: certificate verify failed: certificate has expired", 2)},
+        {"k1-0": ("/health: RuntimeError: unforeseen", 3)},
+        {},
+    ]
+
+
 def telemetry_of(metrics: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
     """(answered, running) after the scrape of each text."""
     servers = Servers()

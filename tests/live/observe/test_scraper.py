@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from live.errors import LiveError
 from live.observe import scraper
 from live.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, EngineReading, parse_reading
-from live.observe.scraper import LayoutReader
+from live.observe.scraper import AT_ONCE, LayoutReader, Scraper
 from tests.support.servers.engine_readings import told
 from tests.support.servers.prometheus_text import metrics_text
 
@@ -143,3 +146,33 @@ def test_servers_of_one_layout_share_it() -> None:
     for name in ("a", "b"):
         reader.read(name, TEXT, 0.0)
     assert reader._of_server["a"] is reader._of_server["b"]
+
+
+def test_servers_that_hang_hold_up_no_scrape_of_others() -> None:
+    """A scraper that pools share reads those that answer, however many of another pool's do not."""
+    begun, end = threading.Semaphore(0), threading.Event()
+    late = True
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host != "well":
+            if late:
+                raise httpx.ReadTimeout("late", request=request)
+            begun.release()
+            end.wait(60.0)
+        return httpx.Response(200, text=TEXT)
+
+    hanging = {f"a-{n}": f"http://hangs-{n}" for n in range(4 * AT_ONCE)}
+    client = httpx.Client(transport=httpx.MockTransport(answer))
+    with Scraper(client=client) as scraper, ThreadPoolExecutor(2) as callers:
+        assert scraper.scrape(hanging) == {}
+        late = False
+        first = callers.submit(scraper.scrape, hanging)
+        for _ in range(AT_ONCE):
+            assert begun.acquire(timeout=60.0)
+        other = callers.submit(scraper.scrape, {"b-0": "http://well"})
+        try:
+            assert set(other.result(timeout=30.0)) == {"b-0"}
+            assert not first.done()
+        finally:
+            end.set()
+        assert set(first.result(timeout=60.0)) == set(hanging)

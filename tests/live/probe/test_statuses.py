@@ -81,6 +81,7 @@ def well(_: httpx.Request) -> httpx.Response:
     [
         (400, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # fewer log-probabilities than are asked for
         (404, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # chat alone, a path in front, another model
+        (308, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # to https, where nobody follows
         (401, ProbeOutcome.UNREADABLE, ProbeOutcome.UNREADABLE),
         (403, ProbeOutcome.UNREADABLE, ProbeOutcome.UNREADABLE),
         (429, ProbeOutcome.NONE, ProbeOutcome.NONE),
@@ -127,6 +128,7 @@ def test_nobody_is_left_alone_for_ever() -> None:
         (says(404), "prefill: HTTP 404: it has no /v1/completions there, or no such model (--model)"),
         (says(400), "--max-logprobs 20"),
         (says(401), "--api-key-env"),
+        (says(308, location="https://a/"), "it redirects: name the address"),
         (says(429), "it is busy"),
         (lambda _: httpx.Response(200, json=answer(positions=3)), "2 positions expected, 3 answered"),
         (lambda _: httpx.Response(200, json={"choices": []}), "no log-probabilities of the prompt"),

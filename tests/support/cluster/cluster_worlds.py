@@ -17,6 +17,7 @@ from contracts.units import MS_PER_S
 from k8s.api.cluster import ApiCluster
 from k8s.operator.namespace import NamespaceOperator
 from k8s.operator.pods.pod_facts import IN_ROTATION
+from k8s.operator.pods.returns import PodVerifier
 from k8s.operator.promotion.calls import HookCaller
 from k8s.operator.route_loop import LoopParts
 from k8s.operator.telemetry.pool_reader import Sensing
@@ -53,6 +54,7 @@ class Bench:
     now_s: float = _BEGAN_S
     drift: dict[str, float] = field(default_factory=dict)
     silent: bool = False
+    verifier: PodVerifier | None = None
 
     def now_ms(self) -> float:
         """``Clock``: moves with ``turns`` alone."""
@@ -230,6 +232,11 @@ class MadeUp:
         self._clock, self._expected = sensing.clock, fingerprints(sensing.documents)
         self._last_s = self._clock.now_ms() / MS_PER_S
         self._rng = np.random.Generator(np.random.PCG64(7))
+
+    @property
+    def verifier(self) -> PodVerifier | None:
+        """Of pods that come back."""
+        return self._bench.verifier
 
     @property
     def sent_tokens(self) -> dict[str, int]:

@@ -215,3 +215,36 @@ def test_a_port_of_two_protocols_is_the_one_that_is_spoken() -> None:
     ]
     cluster = served(ports, [{"name": "quic", "port": 4433}, {"name": "http", "port": 8000}], pod("a"))
     assert [one.port for one in found(cluster, 80).endpoints] == [8000]
+
+
+def test_a_pod_that_was_let_in_keeps_its_place_until_its_service_lists_it() -> None:
+    """EndpointSlices follow a label in a moment: nobody is taken for another one then, and a pod that is not
+    ready yet takes no place.
+    """
+    cluster = served(PORTS, LISTENS, pod("a"), pod("b", OUT))
+    backend = BackendRef(name="chat", port=80)
+    kernel = KernelBackend(kernel="fp8", backend=backend, replicas=2)
+    discovery = PodDiscovery(cast(Cluster, cluster), [kernel])
+    discovery.refresh()
+    before = discovery.occupants
+    cluster.places.put(PODS, pod("b"))
+    unready = pod("c")
+    unready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    cluster.places.put(PODS, unready)
+    discovery.refresh()
+    assert discovery.occupants == before
+    found = {one.pod: (one.replica.state, one.in_rotation) for one in discovery.pods}
+    assert found == {"a": (ReplicaState.READY, True), "b": (ReplicaState.STARTING, True)}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pod_that_moves_between_slices_is_as_ready_as_either_says(first: bool) -> None:
+    """For a moment two slices list it, one of them outdated; whichever name comes first, it serves."""
+    kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
+    cluster = served(PORTS, LISTENS, pod("a"))
+    cluster.places.drop(SLICES, "chat-1")
+    for name, ready in (("chat-0", first), ("chat-9", not first)):
+        listed(cluster, name, "IPv4", endpoint("a", "10.0.0.1", ready=ready))
+    discovery = PodDiscovery(cast(Cluster, cluster), (kernel,))
+    discovery.refresh()
+    assert [one.replica.state for one in discovery.pods] == [ReplicaState.READY]

@@ -1,0 +1,65 @@
+"""``selvage kubernetes freeze|pin|unfreeze|unpin``: break-glass, as a field of a RoutePolicy that expires."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from contracts.errors import MissingPartError
+
+_NAMESPACE = typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
+_POLICY = typer.Argument(help="RoutePolicy.")
+_FOR = typer.Option("--for", help="How long, as 30m or 2h; it ends by itself.")
+_REASON = typer.Option("--reason", help="Who does it and why; it stands in the resource.")
+
+
+def freeze(
+    policy: Annotated[str, _POLICY],
+    lasts: Annotated[str, _FOR],
+    reason: Annotated[str, _REASON],
+    namespace: Annotated[str, _NAMESPACE] = "default",
+) -> None:
+    """Break-glass: freeze the weights of POLICY for so long. Hard clauses still warn."""
+    _hold(policy, namespace, lasts, reason, ())
+
+
+def pin(
+    policy: Annotated[str, _POLICY],
+    rows: Annotated[list[str], typer.Argument(help="SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2.")],
+    lasts: Annotated[str, _FOR],
+    reason: Annotated[str, _REASON],
+    namespace: Annotated[str, _NAMESPACE] = "default",
+) -> None:
+    """Break-glass: put these rows in force and hold them for so long. Hard clauses still warn."""
+    _hold(policy, namespace, lasts, reason, rows)
+
+
+def unfreeze(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+    """End a freeze or a pin before its time: the policy drives again."""
+    _release(policy, namespace, pinned=False)
+
+
+def unpin(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+    """End a pin before its time: the policy drives again."""
+    _release(policy, namespace, pinned=True)
+
+
+def _hold(policy: str, namespace: str, lasts: str, reason: str, rows: Sequence[str]) -> None:
+    glass = _break_glass()
+    typer.echo(glass.freeze(glass.PolicyName(namespace=namespace, name=policy), lasts, reason, rows))
+
+
+def _release(policy: str, namespace: str, *, pinned: bool) -> None:
+    glass = _break_glass()
+    typer.echo(glass.unfreeze(glass.PolicyName(namespace=namespace, name=policy), pinned))
+
+
+def _break_glass() -> Any:
+    """The module, where its libraries are installed."""
+    try:
+        from k8s.process import commands
+    except ModuleNotFoundError as error:
+        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
+    return commands
