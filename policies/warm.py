@@ -37,8 +37,8 @@ Turn = Callable[[ControllerState, FleetTelemetry, ControllerSetup], ControllerSt
 
 #: Fleets at once: arrays of one fleet are contiguous in more ways, so numba compiles some functions twice.
 BATCHES = (1, 2)
-#: Configurations that between them have every detector.
-_WATCHING = ("fixed", "sequential:prior=1", "burn-rate")
+#: Configurations whose detectors have most of what there is to compile.
+_WATCHING = ("fixed", "sequential:prior=1")
 #: Configurations whose policies look for kernels with room, and those whose policies do not.
 _ALLOCATING = ("hysteresis", "threshold", "learned")
 _PLAIN = ("breaker", "shield-alone", "supervised")
@@ -55,7 +55,13 @@ def warm_perception() -> None:
     """Estimating, detecting and judging, and what an engine carries."""
     _warm_capacity()
     for name, batch in product(_WATCHING, BATCHES):
-        _run_ticks(_setup(name), batch, lambda state, seen, setup: perceive(state, seen, setup).after)
+        _run_ticks(_setup(name), batch, _perceived)
+
+
+def warm_rest_of_perception() -> None:
+    """The remaining detector, and recovery."""
+    for batch in BATCHES:
+        _run_ticks(_setup("burn-rate"), batch, _perceived)
     _warm_return()
 
 
@@ -119,14 +125,18 @@ def _warm_return() -> None:
     assert setup.drift.runs is not None
     for batch in BATCHES:
         _warm_usual(batch)
-        _run_ticks(setup, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
-        _run_ticks(bounded, batch, lambda state, seen, setup: perceive(state, seen, setup).after)
+        _run_ticks(setup, batch, _perceived)
+        _run_ticks(bounded, batch, _perceived)
         runs = initial_state(setup, batch).drift["runs"]
         again = np.empty((*runs.shape[:2], runs.shape[2] - 1), dtype=np.bool_)
         rules = setup.drift.runs.rules
         shapes = (batch, again.shape[2]), (batch, rules.owner.size)
         awaited = AwaitedReturns(*(np.zeros(shape, dtype=np.bool_) for shape in shapes))
         find_again(again, runs, tuple(awaited), tuple(rules))
+
+
+def _perceived(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> ControllerState:
+    return perceive(state, seen, setup).after
 
 
 def _proposed(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> ControllerState:

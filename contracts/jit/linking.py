@@ -15,7 +15,7 @@ from typing import Any
 
 from llvmlite.binding import parse_bitcode
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler import Compiler, CompileResult, Flags
 from numba.core.environment import lookup_environment
 
 #: Kind of what is kept of a part on disk; numba's own are "object" and "bitcode".
@@ -83,6 +83,37 @@ class LinkedCode(JITCodeLibrary):
                 self._codegen.set_env(name, environment)
 
 
+#: Values of options that nobody set.
+_DEFAULTS = {name: option.default for name, option in Flags.options.items()}
+#: numba's hash of flags: over the names of all options, and so the same of any.
+_HASH = hash(Flags())
+
+
+class SwiftFlags(Flags):
+    """numba's flags, hashed and compared without asking for every option by its name.
+
+    Every resolved call of numba's own functions looks them up in a table: a tenth of all compiling.
+    """
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return _HASH
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Flags):
+            return NotImplemented
+        return bool(self._values == other._values or self.values() == _DEFAULTS | other._values)
+
+    def values(self) -> dict[str, Any]:
+        """All options."""
+        return {**_DEFAULTS, **self._values}
+
+    def get_mangle_string(self) -> str:
+        """What numba's own would stand by in the names of functions."""
+        return str(Flags(self).get_mangle_string())
+
+
 class LinkingCompiler(Compiler):
     """numba's compiler, for which functions without a door do not run by themselves."""
 
@@ -94,6 +125,10 @@ class LinkingCompiler(Compiler):
             state.library = LinkedCode(state.targetctx.codegen(), name, runs=runs)
             state.library.enable_object_caching()
         return super().define_pipelines()
+
+    def _compile_core(self) -> Any:
+        self.state.flags = SwiftFlags(self.state.flags)
+        return super()._compile_core()
 
 
 class _Target:

@@ -34,7 +34,7 @@ WARMED: tuple[Warm, ...] = (*_WORLD, ours.warm)
 #: stage have hardly a function in common and take about the same time.
 STAGES: tuple[tuple[tuple[Warm, ...], ...], ...] = (
     ((ours.warm_perception,), (api.warm, ours.warm_shield, *_WORLD[1:])),
-    ((ours.warm_plain_policies,), (ours.warm_allocation,)),
+    ((ours.warm_plain_policies,), (ours.warm_allocation, ours.warm_rest_of_perception)),
 )
 #: Time between two looks at how far the processes are, and between two lines that say so.
 LOOK_S, SAY_S = 0.2, 5.0

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from numba import njit
 from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Flags
 
+from contracts.jit.linking import SwiftFlags
 from tests.support.fresh_python import printed
 
 #: Two functions for the interpreter that take in the same parts: one that refers to objects (the type of the
@@ -111,3 +113,35 @@ def test_parts_run_in_whoever_takes_them_in(tmp_path: Path) -> None:
     assert run("twice") == [*twice, "0"]
     assert run("thrice") == [*thrice, "0"]
     assert run("thrice", "twice") == [*thrice, *twice, "0"]
+
+
+def flags_of(**values: object) -> Flags:
+    """numba's flags with these options."""
+    flags = Flags()
+    for name, value in values.items():
+        setattr(flags, name, value)
+    return flags
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ({}, {}),
+        ({"nrt": True}, {"nrt": True}),
+        ({"nrt": False}, {}),
+        ({"nrt": True}, {}),
+        ({"boundscheck": True}, {}),
+    ],
+)
+def test_swift_flags_are_equal_where_those_of_numba_are(
+    left: dict[str, object], right: dict[str, object]
+) -> None:
+    """Set or left at its default, an option counts by its value; hashes, values and names are numba's."""
+    ours, theirs, plain = SwiftFlags(flags_of(**left)), flags_of(**right), flags_of(**left)
+    assert (ours == theirs) == (theirs == ours) == (ours == SwiftFlags(theirs)) == (plain == theirs)
+    assert ours == plain
+    assert hash(ours) == hash(plain)
+    assert ours.values() == plain.values()
+    assert ours.get_mangle_string() == plain.get_mangle_string()
+    assert ours.copy() == plain
+    assert ours != "flags"
