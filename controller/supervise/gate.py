@@ -1,12 +1,12 @@
-"""The supervisor: who drives, and what to do when the controller no longer knows.
+"""The supervisor: which policy drives, and which table applies while telemetry is silent.
 
-Under a meta-contract a policy that breaks it is demoted to the baseline, which runs beside it
-(``controller.supervise.meta``); one that does harm to the home table, because no other policy is known to do
-none. Telemetry that is silent fleet-wide for longer than the contract's
-``stale_after_s`` says nothing bad of anybody: the last table is held. After ``degrade_after_s`` of silence
-the table degrades to the known-good kernel, which was certified for such a case. Of these times the
-meta-contract's count where they are shorter. The shield runs after this, so a held table still respects
-what is known (hard violations, replicas that discovery reports gone).
+A policy that breaks its meta-contract is demoted to the baseline, which runs beside it
+(``controller.supervise.meta``); one that does harm is demoted to the home table, because no other policy is
+known to do none. If telemetry of the whole fleet is silent for longer than the contract's ``stale_after_s``,
+the last table is held: silence is no evidence against a kernel. After ``degrade_after_s`` of silence every
+slice goes to the known-good kernel, which was certified for such a case. The meta-contract's times apply
+where they are shorter. The shield runs afterwards, so a held table still respects what is known (hard
+violations, replicas that discovery reports gone).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from controller.supervise.meta import HARM, Executed, capped_ejections, count, j
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervised:
-    """Who drives B fleets, and with what."""
+    """Result of the supervisor for B fleets: the driving proposal, its table, and why."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], for the shield
     driving: Proposal  #: the one that the table comes from, the policy's or the baseline's
@@ -54,7 +54,7 @@ def supervise(
     seen: Observation,
     setup: ControllerSetup,
 ) -> Supervised:
-    """Choose who drives, then hold or degrade by how long telemetry has been silent."""
+    """Choose the policy or the baseline, then hold or degrade by how long telemetry has been silent."""
     last = before.table
     own = normalise(proposal.table, last)
     if setup.meta is None:
@@ -103,15 +103,16 @@ def _silence(estimate: Estimate, setup: ControllerSetup) -> tuple[NDArray[np.boo
 
 
 def _unsupervised(proposal: Proposal, own: NDArray[np.float64]) -> Supervised:
-    nobody = np.zeros(len(own), dtype=np.bool_)
+    """The policy drives every fleet, as without a meta-contract."""
+    no_fleet = np.zeros(len(own), dtype=np.bool_)
     return Supervised(
         table=own,
         driving=proposal,
-        held=nobody,
-        degraded=nobody,
+        held=no_fleet,
+        degraded=no_fleet,
         own=own,
-        demoted=nobody,
-        sent_home=nobody,
+        demoted=no_fleet,
+        sent_home=no_fleet,
         reason=np.full(len(own), -1, dtype=np.int64),
         memory={},
         baseline={},
@@ -139,12 +140,12 @@ def _choose(
     driving = _driving(proposal, shadow, demoted)
     table = np.where(demoted[:, None, None], normalise(shadow.table, before.table), own)
     ejected = capped_ejections(driving, before.ejected, after.quarantined, setup)
-    nobody = np.zeros(len(own), dtype=np.bool_)
+    no_fleet = np.zeros(len(own), dtype=np.bool_)
     return Supervised(
         table=table,
         driving=replace(driving, ejected=ejected),
-        held=nobody,
-        degraded=nobody,
+        held=no_fleet,
+        degraded=no_fleet,
         own=own,
         demoted=demoted,
         sent_home=sent_home,

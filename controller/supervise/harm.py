@@ -1,11 +1,11 @@
-"""Harm while a policy drives: what the home table would surely have served, against what was served.
+"""Harm of a policy, online: a lower limit of what the home table would have served, less what was served.
 
-The other world cannot be seen. What can be said of it is a lower limit: of every slice whose home is
-certified and breaks no hard clause, the share that the lower limit of the home kernel's learned capacity
-carries, less what the contract tolerates of late answers. Beside it stands what ended in the same block of
-time: answers in time, from cells that break no hard clause, over all that ended or was shed. The reading is
-the lower limit of their mean difference over the newest blocks in which a row was away from home; where
-nobody was moved, nobody was harmed.
+The counterfactual cannot be observed, but bounded from below: for every slice whose home kernel is certified
+and breaks no hard clause, the share of its traffic that the lower limit of that kernel's estimated capacity
+carries, less the late answers that the contract tolerates. It is compared with the same block of time as it
+was: answers in time from cells that break no hard clause, over all requests that ended or were shed. The
+reading is the lower confidence limit of the mean difference over the newest blocks in which a row was away
+from home; while every row is at home, there is no harm.
 """
 
 from __future__ import annotations
