@@ -1,10 +1,11 @@
-"""How a learned policy acts: per slice it *chooses* a kernel or shedding, and the rest is arithmetic.
+"""Actions of a learned policy: for each slice it chooses a kernel or shedding; the table follows by
+arithmetic.
 
-A choice is an index: a kernel of the pool, or the last column, shed. Choosing what was chosen before is
-staying. What a feed-forward network would need a memory for is kept here, in ``PolicyState``, and shown to
-it behind the encoded observation: what each slice chose and when, when it last left each kernel, and when
-each kernel was last ill on it. ``policies.rules.capacity.fit_capacity`` then turns the choices into a table
-that the kernels can carry, as it does for the policies without learning.
+An action is an index: a kernel of the pool, or the last column, shed; the same index as before means to stay.
+The history that a feed-forward network cannot keep is kept in ``PolicyState`` and appended to the encoded
+observation: what each slice chose and when, when it last left each kernel, and when each kernel was last
+unhealthy on it. ``policies.rules.capacity.fit_capacity`` turns the choices into a table that the kernels can
+carry, as it does for the other policies.
 """
 
 from __future__ import annotations
@@ -186,9 +187,9 @@ class Chooser:
         return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | untargeted))
 
     def _served(self, order: NDArray[np.float64]) -> NDArray[np.int64]:
-        """int64 [B, S], who serves a slice that chose shedding: home where that complies, else the first
-        failover target; shedding where nobody complies. What does not fit is for the shield to shed: whoever
-        stayed with a shedding that was forced on it would lose everything long after the kernels are back.
+        """int64 [B, S], the kernel that serves a slice that chose shedding: home where it complies, else the
+        first failover target; shedding where no kernel complies. Shedding for capacity is left to the shield:
+        a policy that kept a forced shedding would go on shedding long after the kernels are back.
         """
         own = np.arange(len(self.home))
         best = np.where(np.isfinite(order[:, own, self.home]), self.home, order.argmin(axis=2))

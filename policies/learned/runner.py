@@ -1,9 +1,9 @@
-"""A learned policy at work: an ONNX file run by onnxruntime, without torch.
+"""Inference of a learned policy: an ONNX file run by onnxruntime, without torch.
 
 Its input is the encoded observation and the memory of ``policies.learned.choosing``; it takes the choice with
 the highest score. A recurrent network also takes what it gave for the tick before (``hidden``, ``cell``),
-which is kept in the policy's state and goes through its JSON. Everything that decides who may drive (hash,
-encoding, certificate) is checked on loading, in ``policies.certify.artifact_files``.
+which is kept in the policy's state and serialised with it. Everything that decides whether the policy may
+drive (hash, encoding, certificate) is checked on loading, in ``policies.certify.artifact_files``.
 """
 
 from __future__ import annotations

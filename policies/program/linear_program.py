@@ -1,4 +1,4 @@
-"""Linear program: the table that loses least if what is believed of every kernel were certain.
+"""Linear-program policy: the table of least expected loss, taking the estimates of every kernel as certain.
 
 Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains ``m[s, k]`` and how far
 ``o`` the fullest kernel is beyond the planned share of its capacity:
@@ -7,8 +7,8 @@ Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains
                           + x[s,K] shed_s + move sum_k m[s,k]) + overload o sum_k capacity_k
     subject to sum_k x[s,k] + x[s,K] = 1                    every row is a row of shares
                sum_s d_s x[s,k] <= (fill + o) capacity_k    of what is in rotation
-               x[s,K] = 0 where s has an open cell          what fits nowhere is the shield's business
-               x[s,k] - m[s,k] <= last[s,k]                 what moves has to pay
+               x[s,K] = 0 where s has an open cell          shedding for capacity is the shield's decision
+               x[s,k] - m[s,k] <= last[s,k]                 a gain of weight costs
                x[s,k] = 0 on closed cells
 
 d_s: offered rate. One ``o`` for all keeps load level that fits nowhere; the sum is over kernels with an open
@@ -21,10 +21,10 @@ times) while another has. Where no cell of a slice is compliant the contract cho
 contract's limit times one plus the relative excess where a numeric clause is in alarm, and with
 ``evidence_weight`` above 0 that share of the limit for as much of an alarm's evidence as there is.
 
-It is solved (HiGHS) when beliefs change beyond a tolerance, when a kernel is overfull, or when a row that
-strayed may go home, fleet by fleet, so that no result depends on who shares the batch; equal costs are told
-apart by the order of the kernels. When beliefs change, rows that they do not concern are kept; ten seconds
-later these may make room, or at once where nothing else carries the load: for capacity alone.
+It is solved (HiGHS) when estimates change beyond a tolerance, when a kernel is overfull, or when a row that
+is away may go home; fleet by fleet, so that no result depends on the batch. Equal costs are resolved by the
+order of the kernels. When estimates change, rows that they do not concern are kept; ten seconds later these
+may make room (or at once if nothing else carries the load), as moves for capacity alone.
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ class LinearProgramPolicy:
         after: PolicyState = {name: array.copy() for name, array in state.items()} | health
         for b in np.flatnonzero(changed | loaded):
             self._plan(after, seen, int(b), open_[b], loss[b], believed=bool(changed[b]))
-        nobody = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+        none_ejected = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
         table = np.array(after["planned"], dtype=np.float64)
         for_load = np.array(after["for_load"], dtype=np.bool_)
-        return Proposal(table=table, ejected=nobody, capacity_rows=for_load), after
+        return Proposal(table=table, ejected=none_ejected, capacity_rows=for_load), after
 
     def _plan(
         self, after: PolicyState, seen: Observation, b: int, open_: Flags, loss: Floats, *, believed: bool

@@ -1,12 +1,12 @@
-"""Breaker: what a gateway does by itself, after Envoy's outlier detection, at Envoy's defaults.
+"""Circuit-breaker policy: what a gateway does by itself, modelled on Envoy's outlier detection and defaults.
 
-A replica with ``consecutive_failures`` failed answers in a row is ejected from its kernel's cluster, at
-once, while the share of ejected hosts is below ``max_ejection_ratio`` (the first one always may). A sweep
-every ``interval_s`` returns who has been out for ``base_ejection_s`` times its number of ejections (at
-most ``max_ejection_s``) and takes one off that number for a host that is in. Where fewer than
-``panic_ratio`` of a cluster's hosts are left, all of them get traffic again (panic).
+A replica with ``consecutive_failures`` failed answers in a row is ejected from its kernel's cluster at
+once, while the share of ejected hosts is below ``max_ejection_ratio`` (the first one is always allowed). A
+sweep every ``interval_s`` returns replicas that have been out for ``base_ejection_s`` times their number of
+ejections (at most ``max_ejection_s``), and reduces that number by one for replicas that are in. Where fewer
+than ``panic_ratio`` of a cluster's hosts are left, all of them get traffic again (panic).
 
-It counts HTTP failures and nothing else: a server that answers nonsense with status 200 is healthy to it.
+It counts HTTP failures and nothing else: a server that answers nonsense with status 200 counts as healthy.
 Source: Envoy documentation, "Outlier detection" and "Panic threshold".
 """
 
@@ -37,7 +37,7 @@ class BreakerPolicy:
     panic_ratio: float = 0.5
 
     def initial(self, batch: int) -> PolicyState:
-        """Nobody ejected. ``discounted``: failures of the current run that were already acted on."""
+        """No replica ejected. ``discounted``: failures of the current run that were already acted on."""
         shape = (batch, self.replicas)
         return {
             "ejected": np.zeros(shape, dtype=np.bool_),
@@ -48,7 +48,7 @@ class BreakerPolicy:
         }
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The home table and who is out."""
+        """The home table, and the replicas that are ejected now."""
         hosts = _Hosts(
             ejected=np.array(state["ejected"], dtype=np.bool_),
             ejected_at_s=np.array(state["ejected_at_s"], dtype=np.float64),

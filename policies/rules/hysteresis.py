@@ -1,11 +1,11 @@
-"""Hysteresis: away at once, back slowly.
+"""Hysteresis policy: fail over at once, return slowly.
 
-Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
-level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
+Failover: like the two-threshold rule, at the tick that sees the level. Return: only when the home kernel is
+at level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
 relapse, at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more
-every ``step_s`` while the home kernel stays clean; at once where nobody else complied either. At most one
+every ``step_s`` while the home kernel stays healthy; at once if no other kernel complied either. At most one
 slice of a kernel begins to return in ``readmit_every_s``. The failover target is kept while it complies, so
-that the best of two equals does not change with the weather.
+that the choice between two equals does not change at random.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HysteresisPolicy:
     policy_id: str
     kernels: int
     slices: int
-    priority: NDArray[np.int64]  # [S], who is served first when capacity is short
+    priority: NDArray[np.int64]  # [S], the highest is served first when capacity is short
     shed_when_uncertified: bool
     pace: ReturnPace = field(default_factory=ReturnPace)
     headroom: Headroom = field(default_factory=Headroom)

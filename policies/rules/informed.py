@@ -1,15 +1,16 @@
-"""Informed: told of every fault at a stated time; the reference that no policy without that can beat by much.
+"""Informed policy: it is given every fault at a stated time; a reference that other policies hardly beat.
 
-What it is told is plain data, computed where the scenario is known (``scripts.e5.known_faults``): which
-kernel, or which single replica, breaks the contract on which slices, from when until when it knows.
-It also knows what every kernel truly carries of this traffic, and leaves a tenth of that for bursts.
-Everything else is as for the others: the planner (the linear program, or the two-threshold rule), the
-sequential detector, quarantine, shield and slew.
-A single replica is ejected while its fault is known; one that answers all the same, late or most requests,
-only while the others carry what is offered; and a kernel that fails a share of its requests only while
-another that could serve fails a smaller one. Where such a kernel has to go on at home, it takes no other
-slice's traffic as long as there is room elsewhere. It returns when it knows that the fault is over and home
-is certified.
+Its notices are plain data, computed where the scenario is known (``scripts.e5.known_faults``): which kernel,
+or which single replica, breaks the contract on which slices, and from when until when. It also knows the true
+capacity of every kernel for this traffic, and leaves a tenth of it for bursts. Everything else is as for
+other policies: the planner (the linear program, or the two-threshold rule), the sequential detector,
+quarantine, shield and slew.
+
+A single replica is ejected while its fault is known. One that still answers, though late or only most
+requests, is ejected only while the others carry the load. A kernel that fails a share of its requests is left
+only while another eligible kernel fails a smaller share; if such a kernel has to go on serving at home, it
+takes no other slice's traffic as long as there is headroom elsewhere. Slices return when the policy knows
+that the fault is over and home is certified.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from controller.ports import Observation, Policy, PolicyState, Proposal
 
 Flags = NDArray[np.bool_]
 
-#: Offered load over what the others carry, up to which one that answers all the same is ejected.
+#: Offered load over the capacity of the others, up to which a replica that still answers is ejected.
 MOST_LOAD_RATIO = 0.95
-#: Of what the steady-state model carries, what is answered in time where arrivals are uneven: the rate that
-#: `selvage bench capacity` finds is a tenth lower. Planned without it, a home was filled beside idle kernels.
+#: Share of the steady-state model's capacity that is answered in time with uneven arrivals: the rate that
+#: `selvage bench capacity` finds is a tenth lower. Without it, a home kernel was overfilled beside idle ones.
 IN_TIME_RATIO = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
-    """What is known of one scenario, N entries."""
+    """The faults of one scenario as the policy is given them, N entries."""
 
-    from_at_s: NDArray[np.float64]  # [N], when it is known
-    until_at_s: NDArray[np.float64]  # [N], until when it is so
+    from_at_s: NDArray[np.float64]  # [N], when the policy learns of it
+    until_at_s: NDArray[np.float64]  # [N], when the policy takes it to have ended
     kernel: NDArray[np.int64]  # [N], the kernel that is unhealthy as a whole; -1: none
     replica: NDArray[np.int64]  # [N], the single replica that is; -1: none
     slices: NDArray[np.bool_]  # [N, S], where the contract is broken
     replica_rps: NDArray[np.float64] | None = None
-    """[M, K], what a healthy replica of each kernel truly carries; None: nobody says."""
+    """[M, K], true capacity of a healthy replica of each kernel, requests per second; None: not known."""
     rps_from_at_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-    """[M], from when on each row of ``replica_rps`` is so."""
+    """[M], instant from which each row of ``replica_rps`` holds."""
     answers: NDArray[np.bool_] | None = None
-    """[N], who is unhealthy answers all the same, late or most requests; None: nobody does."""
+    """[N], the unhealthy replica or kernel still answers, late or most requests; None: none does."""
     fail_ratio: NDArray[np.float64] | None = None
-    """[N], share of its attempts that fails, of faults that are nothing else; None: 0 everywhere."""
+    """[N], share of attempts that fail, for faults that have no other effect; None: 0 everywhere."""
     began_at_s: NDArray[np.float64] | None = None
-    """[N], when it began, known to whoever is compared; None: when it is known."""
+    """[N], true onset, for comparisons between failing kernels; None: ``from_at_s``."""
 
     def __post_init__(self) -> None:
         count = self.from_at_s.size
@@ -63,13 +64,13 @@ class Notices:
 
 
 def no_notices(slices: int) -> Notices:
-    """Nothing is known, because nothing happens."""
-    nobody = np.zeros(0, dtype=np.int64)
+    """The notices of a scenario with ``slices`` slices and no fault."""
+    no_entry = np.zeros(0, dtype=np.int64)
     return Notices(
         from_at_s=np.zeros(0),
         until_at_s=np.zeros(0),
-        kernel=nobody,
-        replica=nobody,
+        kernel=no_entry,
+        replica=no_entry,
         slices=np.zeros((0, slices), dtype=np.bool_),
     )
 
@@ -157,8 +158,8 @@ class InformedPolicy:
     def _fail_ratio(
         self, now_s: NDArray[np.float64], owner: NDArray[np.int64], from_at_s: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], Flags]:
-        """Share of its attempts that each replica fails, float64 [B, R], by notices ``from_at_s`` [N] on, and
-        slices, bool [B, S], where somebody breaks the contract by that.
+        """Share of attempts that each replica fails, float64 [B, R], by notices from ``from_at_s`` [N] on;
+        and bool [B, S], the slices on which a replica breaks the contract by that.
         """
         told, ratio = self.notices, np.zeros((len(now_s), len(owner)))
         slices = np.zeros((len(now_s), self.slices), dtype=np.bool_)
@@ -173,7 +174,7 @@ class InformedPolicy:
         return ratio, slices
 
     def _spared(self, asked: Flags, gone: Flags, seen: Observation) -> Flags:
-        """Of the ``asked`` bool [B, R], in replica order, whom the others can do without."""
+        """bool [B, R]: those of the ``asked`` [B, R] that can be spared, taken in replica order."""
         each_rps, found = self._each_rps(seen.now_s), np.zeros_like(asked)
         if each_rps is None:
             return asked

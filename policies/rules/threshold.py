@@ -159,16 +159,17 @@ def _two_threshold(wanted, rank, level, home, ready, known_good, guard_share, sh
 class ThresholdPolicy:
     """Normal: home. Guard: ``guard_share`` to the best other compliant kernel. Fallback: to known-good.
 
-    By default guard moves the whole slice: what stays on a kernel that breaks a clause keeps the slice
-    outside its contract, and probes, not traffic, tell when the kernel is well again.
+    By default guard moves the whole slice: traffic that stays on a kernel that breaks a clause keeps the
+    slice outside its contract, and probes, not traffic, show when the kernel is healthy again.
 
-    kernels, slices: sizes of the fleet; priority: int64 [S], who is served first when capacity is short.
+    kernels, slices: sizes of the fleet; priority: int64 [S], the highest is served first when capacity is
+    short.
     """
 
     policy_id: str
     kernels: int
     slices: int
-    priority: NDArray[np.int64]  # [S], who is served first when capacity is short
+    priority: NDArray[np.int64]  # [S], the highest is served first when capacity is short
     shed_when_uncertified: bool
     guard_share: float = 1.0
     headroom: Headroom = field(default_factory=Headroom)

@@ -22,7 +22,7 @@ from policies.registry import make_configuration
 from policies.train.recipe import BehaviourCloningRecipe, PrivilegedTeacherRecipe
 from policies.train.world import Choices, Inputs, LearningWorld, Shadow, padded
 
-#: Of the ticks at which nobody would move, one in so many is kept: they are nearly all, and alike.
+#: Of the ticks at which the teacher moves nothing, one in so many is kept: they are many and alike.
 KEEP_EVERY = 4
 
 
