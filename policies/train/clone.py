@@ -1,4 +1,4 @@
-"""EDGE (torch): the warm start, imitation of a policy without learning.
+"""Behaviour cloning: the warm start, imitation of a policy without learning. EDGE: imports torch.
 
 In the first round the teacher drives; in the others the pupil drives and the teacher, run beside it with a
 memory of its own, says what it would have chosen (DAgger). The teacher's state machines follow verdicts and

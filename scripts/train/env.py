@@ -167,14 +167,14 @@ class TrainingWorld:
         return self._advance(proposal, before)
 
     def drive(self, proposal: Proposal, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-        """One tick under somebody else's ``proposal``, whose choice is ``wanted`` (number K: shed)."""
+        """One tick under another policy's ``proposal``; wanted: int64 [B, S], its choices (K: shed)."""
         before = self.choice.copy()
         choice = padded(wanted, self.chooser.kernels, self.layout)
         _, self.memory = self.chooser.propose(choice, self.seen, self.memory)
         return self._advance(proposal, before)
 
     def privileged_teacher(self) -> NDArray[np.int64]:
-        """What somebody who knows the truth would choose, int64 [B, S]."""
+        """int64 [B, S], the choices of a teacher that knows the ground truth."""
         return self._truth.better(self.choice, self.seen)
 
     def worth(self) -> dict[str, NDArray[np.float64]]:

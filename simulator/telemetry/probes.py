@@ -224,8 +224,7 @@ class SimulatedProbes:
 def _collect(packed_slots, packed_states, packed_measured, packed_results):
     """Look up the measured values and the latency of each probe.
 
-    A probe that times out was sent one time limit earlier: it counts as timed out only if its replica hung
-    then; otherwise its outcome is unknown.
+    A probe that times out was sent one limit earlier: its outcome is known only if its replica hung then.
     """
     slots, measured = borrowed(ProbeSlots(*packed_slots)), borrowed(Measured(*packed_measured))
     results = borrowed(Results(*packed_results))
