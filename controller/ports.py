@@ -118,7 +118,7 @@ class Policy(Protocol):
     def initial(self, batch: int) -> PolicyState:
         """Memory of ``batch`` fleets before their first tick."""
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The proposal for each of the B fleets, and the memory for the next tick."""
 
 

@@ -51,7 +51,7 @@ def supervise(
     before: ControllerState,
     after: ControllerState,
     estimate: Estimate,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> Supervised:
     """Choose the policy or the baseline, then hold or degrade by how long telemetry has been silent."""
@@ -60,7 +60,7 @@ def supervise(
     if setup.meta is None:
         chosen = _unsupervised(proposal, own)
     else:
-        chosen = _choose(proposal, own, before, after, estimate, seen, setup)
+        chosen = _choose(proposal, own, before, after, estimate, observation, setup)
     stale, degraded = _silence(estimate, setup)
     if not some_in(stale):
         return chosen
@@ -75,7 +75,7 @@ def counted(
     supervised: Supervised,
     shielded: Shielded,
     judgement: Judgement,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> PolicyState:
     """The supervisor's memory after the shield's table was put in force."""
@@ -87,8 +87,8 @@ def counted(
         proposed=supervised.own,
         hard_violated=judgement.hard_violated,
         certified=judgement.certified,
-        ready=seen.ready,
-        seen=seen,
+        ready=observation.ready,
+        seen=observation,
     )
     return count(supervised.memory, done, setup)
 
@@ -125,15 +125,15 @@ def _choose(
     before: ControllerState,
     after: ControllerState,
     estimate: Estimate,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> Supervised:
     """Judge the policy by what was executed up to now; the baseline proposes in any case."""
     assert setup.baseline is not None
     out = after.quarantined | before.ejected
-    read = readings(before.supervisor, out, estimate.silent_s, seen.now_s, setup)
-    memory = judge_policy(before.supervisor, read, seen.now_s, setup)
-    shadow, baseline = setup.baseline.propose(seen, before.baseline)
+    read = readings(before.supervisor, out, estimate.silent_s, observation.now_s, setup)
+    memory = judge_policy(before.supervisor, read, observation.now_s, setup)
+    shadow, baseline = setup.baseline.propose(observation, before.baseline)
     demoted = np.asarray(memory["demoted"], dtype=np.bool_)
     sent_home = demoted & (np.asarray(memory["reason"], dtype=np.int64) == HARM)
     shadow = _or_home(shadow, sent_home, setup)

@@ -93,7 +93,7 @@ def watch_own_moves(
     estimate: Estimate,
     telemetry: FleetTelemetry,
     judgement: Judgement,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> OwnMoves:
     """Take in what ended under the table in force, and put back or hold the rows of what is driven.
@@ -105,8 +105,8 @@ def watch_own_moves(
         **(kept if estimate.consumed else {name: array.copy() for name, array in kept.items()})
     )
     found = _blank(supervised, memory)
-    counted = _counted(telemetry, seen.in_rotation, setup.layout.replica_kernel)
-    standing = _standing(before, judgement, seen, estimate, estimate.stale | supervised.sent_home)
+    counted = _counted(telemetry, observation.in_rotation, setup.layout.replica_kernel)
+    standing = _standing(before, judgement, observation, estimate, estimate.stale | supervised.sent_home)
     watch(tuple(memory), counted, standing, _law(setup), tuple(found))
     return OwnMoves(
         supervised=_with_rows(supervised, found, memory),
@@ -159,7 +159,7 @@ def _counted(
 def _standing(
     before: ControllerState,
     judgement: Judgement,
-    seen: Observation,
+    observation: Observation,
     estimate: Estimate,
     idle: NDArray[np.bool_],
 ) -> tuple[NDArray[Any], ...]:
@@ -167,14 +167,14 @@ def _standing(
     is silent or every row goes home.
     """
     plain, after = np.ascontiguousarray, estimate.state
-    (batch, kernels), slices = seen.ready.shape, len(seen.home)
+    (batch, kernels), slices = observation.ready.shape, len(observation.home)
     open_cells = np.empty((batch, slices, kernels), dtype=np.bool_)
-    find_open(open_cells, plain(judgement.certified), plain(judgement.hard_violated), seen.ready)
+    find_open(open_cells, plain(judgement.certified), plain(judgement.hard_violated), observation.ready)
     standing = Standing(
-        now_s=seen.now_s,
+        now_s=observation.now_s,
         table=plain(before.table),
         open_cells=open_cells,
-        ready=seen.ready,
+        ready=observation.ready,
         replica_rps=after.replica_rps,
         healthy_rps=after.healthy_rps,
         offered_rps=after.offered_rps,

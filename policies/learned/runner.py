@@ -110,11 +110,11 @@ class LearnedPolicy:
         """Every slice at home, and nothing remembered."""
         return {**self.chooser.initial(batch), **self.runner.initial(batch)}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the best choices, as far as capacity goes."""
-        inputs, memory = self.chooser.look(seen, state)
+        inputs, memory = self.chooser.look(observation, state)
         scores, remembered = self.runner.step(inputs, memory)
-        return self.chooser.propose(scores.argmax(axis=2), seen, {**memory, **remembered})
+        return self.chooser.propose(scores.argmax(axis=2), observation, {**memory, **remembered})
 
 
 def learned_policy(

@@ -47,39 +47,50 @@ class BreakerPolicy:
             "swept_at_s": np.full(batch, -np.inf),
         }
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The home table, and the replicas that are ejected now."""
         hosts = _Hosts(
             ejected=np.array(state["ejected"], dtype=np.bool_),
             ejected_at_s=np.array(state["ejected_at_s"], dtype=np.float64),
             ejections=np.array(state["ejections"], dtype=np.int64),
-            discounted=self._discounted(seen, state),
+            discounted=self._discounted(observation, state),
         )
         swept_at_s = np.asarray(state["swept_at_s"], dtype=np.float64)
-        sweep = seen.now_s - swept_at_s >= self.interval_s
-        present = seen.in_rotation | hosts.ejected
-        failed, longest_s = seen.consecutive_failed, self.max_ejection_s
-        _sweep(hosts, sweep, seen.now_s, failed, self.base_ejection_s, longest_s)
+        sweep = observation.now_s - swept_at_s >= self.interval_s
+        present = observation.in_rotation | hosts.ejected
+        failed, longest_s = observation.consecutive_failed, self.max_ejection_s
+        _sweep(hosts, sweep, observation.now_s, failed, self.base_ejection_s, longest_s)
         out = (failed - hosts.discounted >= self.consecutive_failures) & ~hosts.ejected
-        _eject(hosts, out, seen.now_s, failed, seen.replica_kernel, present, self.max_ejection_ratio)
-        memory: PolicyState = {**hosts._asdict(), "swept_at_s": np.where(sweep, seen.now_s, swept_at_s)}
-        balanced = hosts.ejected & ~self._panic(seen, hosts.ejected, present)
-        return Proposal(table=home_table(seen), ejected=balanced), memory
+        _eject(
+            hosts,
+            out,
+            observation.now_s,
+            failed,
+            observation.replica_kernel,
+            present,
+            self.max_ejection_ratio,
+        )
+        memory: PolicyState = {
+            **hosts._asdict(),
+            "swept_at_s": np.where(sweep, observation.now_s, swept_at_s),
+        }
+        balanced = hosts.ejected & ~self._panic(observation, hosts.ejected, present)
+        return Proposal(table=home_table(observation), ejected=balanced), memory
 
     @staticmethod
-    def _discounted(seen: Observation, state: PolicyState) -> NDArray[np.int64]:
+    def _discounted(observation: Observation, state: PolicyState) -> NDArray[np.int64]:
         """int64 [B, R]: failures of the current run that were already acted on; a new run starts at none."""
         discounted = np.array(state["discounted"], dtype=np.int64)
-        discounted[seen.consecutive_failed < discounted] = 0
+        discounted[observation.consecutive_failed < discounted] = 0
         return discounted
 
     def _panic(
-        self, seen: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]
+        self, observation: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """bool [B, R]: the replica's cluster has too few hosts left to leave any of them out."""
         panic = np.zeros(ejected.shape, dtype=np.bool_)
-        for kernel in range(len(seen.role_known_good)):
-            mine = seen.replica_kernel == kernel
+        for kernel in range(len(observation.role_known_good)):
+            mine = observation.replica_kernel == kernel
             left = (present & ~ejected)[:, mine].sum(axis=1)
             panic[:, mine] = (left < self.panic_ratio * present[:, mine].sum(axis=1))[:, None]
         return panic

@@ -68,14 +68,24 @@ class HysteresisPolicy:
             "readmitted_at_s": np.full((batch, self.kernels), -np.inf),
         }
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the state machines, as far as capacity goes."""
         memory = {name: array.copy() for name, array in state.items()}
-        rank, wanted = preference(seen, by_health=True), np.zeros(seen.table.shape)
-        slices, home = _slices_of(memory), _Home(home_level(seen), seen.certified, seen.home, seen.ready)
-        _return_slowly(slices, home, seen.now_s, self.pace)
-        _place(wanted, slices, home, rank, int(np.argmax(seen.role_known_good)), self.shed_when_uncertified)
-        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+        rank, wanted = preference(observation, by_health=True), np.zeros(observation.table.shape)
+        slices, home = (
+            _slices_of(memory),
+            _Home(home_level(observation), observation.certified, observation.home, observation.ready),
+        )
+        _return_slowly(slices, home, observation.now_s, self.pace)
+        _place(
+            wanted,
+            slices,
+            home,
+            rank,
+            int(np.argmax(observation.role_known_good)),
+            self.shed_when_uncertified,
+        )
+        return fit_capacity(wanted, rank, observation, memory, self.priority, self.headroom)
 
 
 class _Slices(NamedTuple):

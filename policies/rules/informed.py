@@ -89,47 +89,49 @@ class InformedPolicy:
         """The planner's."""
         return self.planner.initial(batch)
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """Away from what is known to be ill, home when it is known to be well."""
-        cells, ejected = self.left(seen)
-        level = np.where(cells, int(Level.FALLBACK), seen.level)
-        level = np.where(seen.certified, level, np.maximum(level, int(Level.GUARD)))
-        told = replace(self.with_capacity(seen), level=level, certified=seen.certified & ~cells)
+        cells, ejected = self.left(observation)
+        level = np.where(cells, int(Level.FALLBACK), observation.level)
+        level = np.where(observation.certified, level, np.maximum(level, int(Level.GUARD)))
+        told = replace(self.with_capacity(observation), level=level, certified=observation.certified & ~cells)
         proposal, after = self.planner.propose(told, state)
         return replace(proposal, ejected=ejected), after
 
-    def with_capacity(self, seen: Observation) -> Observation:
-        """``seen`` with what it knows of the capacity of the replicas in rotation."""
-        each_rps = self._each_rps(seen.now_s)
+    def with_capacity(self, observation: Observation) -> Observation:
+        """``observation`` with the true capacity of the replicas in rotation, as far as it is known."""
+        each_rps = self._each_rps(observation.now_s)
         if each_rps is None:
-            return seen
-        true_rps = IN_TIME_RATIO * seen.ready * each_rps
-        return replace(seen, capacity_rps=true_rps, sure_rps=true_rps)
+            return observation
+        true_rps = IN_TIME_RATIO * observation.ready * each_rps
+        return replace(observation, capacity_rps=true_rps, sure_rps=true_rps)
 
-    def left(self, seen: Observation) -> tuple[Flags, Flags]:
+    def left(self, observation: Observation) -> tuple[Flags, Flags]:
         """What is to be left: cells bool [B, K, S] and single replicas bool [B, R].
 
         Kernels that answer all the same are left only where the others carry what is offered; slices that
         are at home elsewhere leave them as soon as the others and the homes do.
         """
-        replicas, answers = seen.in_rotation.shape[1], self.notices.answers
+        replicas, answers = observation.in_rotation.shape[1], self.notices.answers
         if answers is None:
-            return self.known(seen.now_s, replicas, np.ones(self.notices.from_at_s.size, dtype=np.bool_))
-        broken, gone = self.known(seen.now_s, replicas, ~answers)
-        poor, late = self.known(seen.now_s, replicas, answers & ~self._fails)
-        worse_cells, worse = self._failing_more(broken, gone, seen)
+            return self.known(
+                observation.now_s, replicas, np.ones(self.notices.from_at_s.size, dtype=np.bool_)
+            )
+        broken, gone = self.known(observation.now_s, replicas, ~answers)
+        poor, late = self.known(observation.now_s, replicas, answers & ~self._fails)
+        worse_cells, worse = self._failing_more(broken, gone, observation)
         poor, late = poor | worse_cells, late | worse
-        at_home = np.arange(self.kernels)[:, None] == seen.home
+        at_home = np.arange(self.kernels)[:, None] == observation.home
         others = np.asarray(~(broken | poor).any(axis=2))
-        alone = self._carry(others, seen)
-        with_homes = self._carry(others | (at_home.any(axis=1) & ~broken.any(axis=2)), seen)
+        alone = self._carry(others, observation)
+        with_homes = self._carry(others | (at_home.any(axis=1) & ~broken.any(axis=2)), observation)
         cells = broken | (poor & (alone[:, None, None] | (with_homes[:, None, None] & ~at_home)))
-        return cells, gone | self._spared(late & ~gone, gone, seen)
+        return cells, gone | self._spared(late & ~gone, gone, observation)
 
-    def _carry(self, serving: Flags, seen: Observation) -> Flags:
+    def _carry(self, serving: Flags, observation: Observation) -> Flags:
         """bool [B]: the ``serving`` kernels, bool [B, K], carry what is offered with a little to spare."""
-        carried_rps = (self.with_capacity(seen).planned_rps * serving).sum(axis=1)
-        return np.asarray(MOST_LOAD_RATIO * carried_rps >= seen.offered_rps.sum(axis=1))
+        carried_rps = (self.with_capacity(observation).planned_rps * serving).sum(axis=1)
+        return np.asarray(MOST_LOAD_RATIO * carried_rps >= observation.offered_rps.sum(axis=1))
 
     @property
     def _fails(self) -> Flags:
@@ -137,18 +139,18 @@ class InformedPolicy:
         told = self.notices.fail_ratio
         return np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if told is None else told > 0.0
 
-    def _failing_more(self, broken: Flags, gone: Flags, seen: Observation) -> tuple[Flags, Flags]:
+    def _failing_more(self, broken: Flags, gone: Flags, observation: Observation) -> tuple[Flags, Flags]:
         """Of those that fail a share of their requests: kernels, cells bool [B, K, S], that fail more than
         another one that serves, and replicas, bool [B, R], that fail more than a peer.
 
         Neither ``broken`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
         """
-        owner = seen.replica_kernel
+        owner = observation.replica_kernel
         told = self.notices
-        serving = seen.in_rotation & ~gone
-        known, slices = self._fail_ratio(seen.now_s, owner, told.from_at_s)
+        serving = observation.in_rotation & ~gone
+        known, slices = self._fail_ratio(observation.now_s, owner, told.from_at_s)
         true, _ = self._fail_ratio(
-            seen.now_s, owner, told.from_at_s if told.began_at_s is None else told.began_at_s
+            observation.now_s, owner, told.from_at_s if told.began_at_s is None else told.began_at_s
         )
         each, really = (_least_of_kernels(np.where(serving, of, np.inf), owner) for of in (known, true))
         least = np.where(broken.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
@@ -173,13 +175,15 @@ class InformedPolicy:
             slices |= active[:, index, None] & told.slices[index]
         return ratio, slices
 
-    def _spared(self, asked: Flags, gone: Flags, seen: Observation) -> Flags:
+    def _spared(self, asked: Flags, gone: Flags, observation: Observation) -> Flags:
         """bool [B, R]: those of the ``asked`` [B, R] that can be spared, taken in replica order."""
-        each_rps, found = self._each_rps(seen.now_s), np.zeros_like(asked)
+        each_rps, found = self._each_rps(observation.now_s), np.zeros_like(asked)
         if each_rps is None:
             return asked
-        of_rps = each_rps[:, seen.replica_kernel] * ((seen.in_rotation | asked) & ~seen.quarantined & ~gone)
-        offered_rps, rest_rps = seen.offered_rps.sum(axis=1), of_rps.sum(axis=1)
+        of_rps = each_rps[:, observation.replica_kernel] * (
+            (observation.in_rotation | asked) & ~observation.quarantined & ~gone
+        )
+        offered_rps, rest_rps = observation.offered_rps.sum(axis=1), of_rps.sum(axis=1)
         for b, r in np.argwhere(asked):
             found[b, r] = MOST_LOAD_RATIO * (rest_rps[b] - of_rps[b, r]) >= offered_rps[b]
             rest_rps[b] -= of_rps[b, r] * found[b, r]

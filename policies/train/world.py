@@ -120,9 +120,9 @@ class Shadow:
     def __init__(self, policy: Policy, batch: int) -> None:
         self._policy, self._memory = policy, policy.initial(batch)
 
-    def propose(self, seen: Observation) -> tuple[Proposal, Choices]:
+    def propose(self, observation: Observation) -> tuple[Proposal, Choices]:
         """Its proposal and its choice int64 [B, S], kernels and, as number K, shed."""
-        proposal, self._memory = self._policy.propose(seen, self._memory)
+        proposal, self._memory = self._policy.propose(observation, self._memory)
         wanted = np.asarray(self._memory.get("wanted", proposal.table))
         return proposal, wanted.argmax(axis=2)
 

@@ -88,7 +88,7 @@ class FalseSwitches:
         weight = table[:, :, :-1].transpose(0, 2, 1)
         return np.asarray((weight * self._share).sum(axis=1).mean(axis=1))
 
-    def better(self, choice: NDArray[np.int64], seen: Observation) -> NDArray[np.int64]:
+    def better(self, choice: NDArray[np.int64], observation: Observation) -> NDArray[np.int64]:
         """``choice`` [B, S], moved to the best failover target where the chosen kernel breaks the contract
         now.
 
@@ -96,7 +96,7 @@ class FalseSwitches:
         """
         kernels = self._share.shape[1]
         share = self._share.transpose(0, 2, 1)
-        rank = np.where(share > 0.0, np.inf, failover_order(seen))
+        rank = np.where(share > 0.0, np.inf, failover_order(observation))
         best, chosen = rank.argmin(axis=2), np.minimum(choice, kernels - 1)
         found = np.isfinite(np.take_along_axis(rank, best[:, :, None], axis=2)[:, :, 0])
         broken = np.take_along_axis(share, chosen[:, :, None], axis=2)[:, :, 0] > 0.0
