@@ -87,8 +87,8 @@ class ServerMender:
             return Flush.FAILED, f"the cache could not be flushed: HTTP {answer.status_code}"
         if self.restarts is None:
             return self._awaited(line)
-        good, told = self.restart()
-        return (Flush.RESTARTED, "") if good else (Flush.FAILED, told)
+        restarted, reason = self.restart()
+        return (Flush.RESTARTED, "") if restarted else (Flush.FAILED, reason)
 
     def _awaited(self, line: Line) -> tuple[Flush, str]:
         """``RESTARTED`` if another process serves than at the first call: it was restarted since."""

@@ -94,8 +94,10 @@ class InformedPolicy:
         cells, ejected = self.left(observation)
         level = np.where(cells, int(Level.FALLBACK), observation.level)
         level = np.where(observation.certified, level, np.maximum(level, int(Level.GUARD)))
-        told = replace(self.with_capacity(observation), level=level, certified=observation.certified & ~cells)
-        proposal, after = self.planner.propose(told, state)
+        informed = replace(
+            self.with_capacity(observation), level=level, certified=observation.certified & ~cells
+        )
+        proposal, after = self.planner.propose(informed, state)
         return replace(proposal, ejected=ejected), after
 
     def with_capacity(self, observation: Observation) -> Observation:
@@ -136,8 +138,10 @@ class InformedPolicy:
     @property
     def _fails(self) -> Flags:
         """bool [N]: a share of the attempts fails, and nothing else."""
-        told = self.notices.fail_ratio
-        return np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if told is None else told > 0.0
+        fail_ratio = self.notices.fail_ratio
+        return (
+            np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if fail_ratio is None else fail_ratio > 0.0
+        )
 
     def _failing_more(self, broken: Flags, gone: Flags, observation: Observation) -> tuple[Flags, Flags]:
         """Of those that fail a share of their requests: kernels, cells bool [B, K, S], that fail more than
@@ -146,11 +150,11 @@ class InformedPolicy:
         Neither ``broken`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
         """
         owner = observation.replica_kernel
-        told = self.notices
+        notices = self.notices
         serving = observation.in_rotation & ~gone
-        known, slices = self._fail_ratio(observation.now_s, owner, told.from_at_s)
+        known, slices = self._fail_ratio(observation.now_s, owner, notices.from_at_s)
         true, _ = self._fail_ratio(
-            observation.now_s, owner, told.from_at_s if told.began_at_s is None else told.began_at_s
+            observation.now_s, owner, notices.from_at_s if notices.began_at_s is None else notices.began_at_s
         )
         each, really = (_least_of_kernels(np.where(serving, of, np.inf), owner) for of in (known, true))
         least = np.where(broken.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
@@ -163,16 +167,18 @@ class InformedPolicy:
         """Share of attempts that each replica fails, float64 [B, R], by notices from ``from_at_s`` [N] on;
         and bool [B, S], the slices on which a replica breaks the contract by that.
         """
-        told, ratio = self.notices, np.zeros((len(now_s), len(owner)))
+        notices, ratio = self.notices, np.zeros((len(now_s), len(owner)))
         slices = np.zeros((len(now_s), self.slices), dtype=np.bool_)
-        if told.fail_ratio is None:
+        if notices.fail_ratio is None:
             return ratio, slices
-        active = (now_s[:, None] >= from_at_s) & (now_s[:, None] < told.until_at_s)
+        active = (now_s[:, None] >= from_at_s) & (now_s[:, None] < notices.until_at_s)
         for index in np.flatnonzero(self._fails):
-            whole = told.kernel[index] >= 0
-            struck = owner == told.kernel[index] if whole else np.arange(len(owner)) == told.replica[index]
-            ratio = np.maximum(ratio, active[:, index, None] * struck * told.fail_ratio[index])
-            slices |= active[:, index, None] & told.slices[index]
+            whole = notices.kernel[index] >= 0
+            struck = (
+                owner == notices.kernel[index] if whole else np.arange(len(owner)) == notices.replica[index]
+            )
+            ratio = np.maximum(ratio, active[:, index, None] * struck * notices.fail_ratio[index])
+            slices |= active[:, index, None] & notices.slices[index]
         return ratio, slices
 
     def _spared(self, asked: Flags, gone: Flags, observation: Observation) -> Flags:
@@ -201,15 +207,15 @@ class InformedPolicy:
         """What ``of`` bool [N] the notices is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and
         single replicas bool [B, R].
         """
-        told = self.notices
-        active = (now_s[:, None] >= told.from_at_s) & (now_s[:, None] < told.until_at_s) & of
+        notices = self.notices
+        active = (now_s[:, None] >= notices.from_at_s) & (now_s[:, None] < notices.until_at_s) & of
         cells = np.zeros((len(now_s), self.kernels, self.slices), dtype=np.bool_)
         ejected = np.zeros((len(now_s), replicas), dtype=np.bool_)
-        for index in range(told.from_at_s.size):
-            if told.kernel[index] >= 0:
-                cells[:, told.kernel[index]] |= active[:, index, None] & told.slices[index]
+        for index in range(notices.from_at_s.size):
+            if notices.kernel[index] >= 0:
+                cells[:, notices.kernel[index]] |= active[:, index, None] & notices.slices[index]
             else:
-                ejected[:, told.replica[index]] |= active[:, index]
+                ejected[:, notices.replica[index]] |= active[:, index]
         return cells, ejected
 
 

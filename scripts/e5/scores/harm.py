@@ -30,11 +30,11 @@ def harm(episodes: Episodes) -> dict[str, Any]:
 
     ``policies`` is empty and ``note`` says why where there is nothing to compare with.
     """
-    told = {"to": HARM_TO, "unit": "percentage points", "confidence": CONFIDENCE}
+    header = {"to": HARM_TO, "unit": "percentage points", "confidence": CONFIDENCE}
     if HARM_TO not in episodes.policies:
-        return told | {"note": f"{HARM_TO} is not among the configurations", "policies": {}}
+        return header | {"note": f"{HARM_TO} is not among the configurations", "policies": {}}
     others = [policy for policy in episodes.policies if policy != HARM_TO]
-    return told | {"note": "", "policies": {policy: _of(episodes, policy) for policy in others}}
+    return header | {"note": "", "policies": {policy: _of(episodes, policy) for policy in others}}
 
 
 def _of(episodes: Episodes, policy: str) -> dict[str, Any]:
