@@ -26,11 +26,15 @@ def printable(text: str) -> str:
     """``text`` with every character that could steer a terminal written as its escape."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class SelvageError(Exception):
-    """Root of all deliberate errors. judgement: something was judged and failed (exit code 1)."""
+    """Root of all errors that Selvage raises on purpose.
+
+    judgement: True for errors that are a negative verdict rather than a fault of the input (exit code 1, not
+    2).
+    """
 
     judgement: ClassVar[bool] = False
 
@@ -63,20 +67,24 @@ class DocumentError(SelvageError):
 def refusal(
     place: object, expected: str, actual: str, next_step: str, *, path: str = "", line: int = 0
 ) -> DocumentError:
-    """The error with one problem. place: the file, or what stands for one: a command, an option, a server."""
+    """A ``DocumentError`` with one problem.
+
+    place: the file, or in its stead a command, an option or a server; path: dotted path within the document;
+    line: from 1, 0 for the file as a whole.
+    """
     return DocumentError([Problem(str(place), line, path, expected, actual, next_step)])
 
 
 class MissingPartError(SelvageError):
-    """An optional part is absent; the message names the command that provides it."""
+    """An optional part is not installed; the message names the command that provides it."""
 
 
 class MeasurementError(SelvageError):
-    """A measurement happened but its own checks failed."""
+    """A measurement ran, but its own checks failed, so its result cannot be trusted."""
 
 
 class BrokenAnswerError(MeasurementError):
-    """A server answered a measurement by an error, or with values that no sound server gives."""
+    """A server answered a measurement with an error, or with values that no healthy server gives."""
 
 
 class LostWorkerError(SelvageError):

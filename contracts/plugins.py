@@ -1,16 +1,16 @@
-"""What others extend: registries of named things, and the settings that such a thing takes.
+"""Plug-ins: registries of named policies, faults, metrics and detectors, and the settings that each takes.
 
-Registries are extended from somebody's own program, or by an entry point of an installed distribution. An
-entry point of the registry's group names what it brings and the module that registers it on import::
+A registry is extended by a program of one's own, or by an entry point of an installed distribution. An entry
+point of the registry's group gives the name and the module that registers it on import::
 
     [project.entry-points."selvage_fleet.policies"]
     careful = "acme_fleet.policies"     # calls selvage_fleet.register_policy("careful", ...)
 
-It is imported when its name is asked for and nothing of that name is registered: a program that uses no
-plug-in imports none, and none can stand in for what is here already.
+It is imported only when its name is asked for and not registered yet: a program that uses no plug-in imports
+none, and a plug-in cannot replace anything built in.
 
-The code of a plug-in is one hash over the files of its top-level package. What that package imports from
-elsewhere is not in it; versions of distributions say that.
+The code of a plug-in is identified by one hash over the files of its top-level package; packages that it
+imports are identified by their versions.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""What a fleet shows its controller: finite, delayed, sometimes missing samples. Never the truth.
+"""Telemetry records: what a controller observes of its fleet in one control tick, as arrays.
 
-One ``FleetTelemetry`` per control tick holds what *arrived* since the last tick, for a batch of B fleets; a
-live fleet or a cluster has B = 1. Other axes are those of ``contracts.compiled.contract``: R replicas, K
-kernels, S slices, M probe metrics, F latency families, E histogram edges; and P slots for probes.
+Telemetry is finite, delayed and sometimes missing; it is never the ground truth of the simulator. One
+``FleetTelemetry`` holds what *arrived* since the last tick, for a batch of B fleets; a live fleet or a
+cluster has B = 1. The other axes are those of ``contracts.compiled.contract``: R replicas, K kernels, S
+slices, M probe metrics, F latency families, E histogram edges; and P slots for probes.
 
-Each array has the axes that its source knows. A server knows no slices, so what is scraped of a replica has
-no slice axis; a gateway routes slices to kernels and counts by both, and attempts by host; only whoever
-sends a probe knows slice and replica. The names in comments are those of vLLM's and Envoy's metrics.
+Each array has the axes that its source can tell apart. A server does not know slices, so metrics scraped from
+a replica have no slice axis; a gateway routes slices to kernels and counts by both, and counts attempts by
+host; only a prober knows both slice and replica. The names in comments are those of vLLM's and Envoy's
+metrics.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ HISTOGRAM_EDGES_MS: tuple[float, ...] = (
     4000.0, 8000.0, 15000.0, 30000.0, 60000.0, 120000.0,
 )  # fmt: skip
 
-#: Latency families of a histogram, in array order. Of a server, from its reception of a request on:
-#: vllm:e2e_request_latency_seconds, vllm:time_to_first_token_seconds and, a request's mean,
-#: vllm:request_time_per_output_token_seconds. Of a gateway, with retries and the way between: Envoy's
+#: Latency families of a histogram, in array order. A server measures from the reception of a request:
+#: vllm:e2e_request_latency_seconds, vllm:time_to_first_token_seconds and, as the mean of a request,
+#: vllm:request_time_per_output_token_seconds. A gateway includes retries and the network: Envoy's
 #: upstream_rq_time and the times of its access log, or gen_ai.server.request.duration,
 #: .time_to_first_token and .time_per_output_token of its AI gateway.
 LATENCY_FAMILIES: tuple[str, ...] = ("latency_ms", "ttft_ms", "inter_token_ms")
 
 
 class ReplicaState(IntEnum):
-    """What discovery (Kubernetes endpoints, process table) says of a replica."""
+    """Lifecycle state of a replica as discovery (Kubernetes endpoints, process table) reports it."""
 
     ABSENT = 0
     STARTING = 1
@@ -58,17 +60,17 @@ class Source(IntEnum):
 class ProbeOutcome(IntEnum):
     """How a probe ended."""
 
-    NONE = 0  # the slot is unused, or nobody knows
+    NONE = 0  # the slot is unused, or the outcome is unknown
     ANSWERED = 1
     REFUSED = 2  # no connection
     FAILED = 3  # an error instead of an answer
     TIMED_OUT = 4  # no answer in time
-    UNREADABLE = 5  # an answer in time that is none to what was asked: no JSON, other tokens, tokens missing
+    UNREADABLE = 5  # answered in time, but not the question: no JSON, other tokens, tokens missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSamples:
-    """Probes that ended in this tick, as far as is known."""
+    """Probes that ended in this tick, in up to P slots per fleet."""
 
     replica: NDArray[np.int64]  # [B, P] index in the layout
     slice: NDArray[np.int64]  # [B, P] index in the layout
@@ -77,7 +79,7 @@ class ProbeSamples:
     values: NDArray[np.float64]  # [B, P, M] in the metric's unit, NaN where not measured
     valid: NDArray[np.bool_]  # [B, P] answered: ``values`` are a result
     outcome: NDArray[np.int8]  # [B, P] a ``ProbeOutcome``
-    latency_ms: NDArray[np.float64]  # [B, P] until it was answered, NaN where it was not or nobody knows
+    latency_ms: NDArray[np.float64]  # [B, P] from sending to the whole answer, NaN: unanswered or unknown
 
     @classmethod
     def of_results(
@@ -90,7 +92,7 @@ class ProbeSamples:
         values: NDArray[np.float64],
         valid: NDArray[np.bool_],
     ) -> ProbeSamples:
-        """Of a prober that hands on results alone: of others nothing is known, nor how long any took."""
+        """Samples from a prober that reports results only: other outcomes and latencies are unknown."""
         return cls(
             replica=replica,
             slice=slice,
@@ -105,10 +107,10 @@ class ProbeSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCounters:
-    """What the engine of a replica counted between its two newest scrapes.
+    """Increments of each replica's engine counters between its two newest scrapes.
 
-    NaN where nothing is known: no new scrape in this tick, the first scrape of a process (a restart begins
-    at zero), or a metric that the server does not export. Unknown is neither bad nor good.
+    NaN means unknown: no new scrape in this tick, the first scrape of a process (counters restart at zero),
+    or a metric that the server does not export. Unknown counts neither for nor against a replica.
     """
 
     span_s: NDArray[np.float64]  # [B, R], time between the two scrapes
@@ -124,36 +126,36 @@ class EngineCounters:
 
     @classmethod
     def of(cls, columns: NDArray[np.float64]) -> EngineCounters:
-        """The fields in their order from ``columns`` [``ENGINE_COUNTERS``, B, R], as views."""
+        """Counters whose fields are views of ``columns`` [``ENGINE_COUNTERS``, B, R], in field order."""
         return cls(**{entry.name: columns[at] for at, entry in enumerate(fields(cls))})
 
     @classmethod
     def unknown(cls, batch: int, replicas: int) -> EngineCounters:
-        """Nothing known of any replica."""
+        """Counters of ``batch`` fleets of ``replicas`` with every value unknown (NaN)."""
         return cls.of(np.full((ENGINE_COUNTERS, batch, replicas), np.nan))
 
 
-#: Fields of ``EngineCounters``.
+#: Number of fields of ``EngineCounters``.
 ENGINE_COUNTERS = len(fields(EngineCounters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayCounts:
-    """What the gateway counted of each slice on each kernel, retries and all.
+    """Attempts of each slice on each kernel as the gateway counts them, retries included.
 
-    One Envoy cluster for each slice on each kernel counts so, or its access log does (route and cluster).
-    Counters are those since the last tick. Histograms are merged when statistics are flushed (every 5 s by
-    default): a tick with a flush brings all since the last one, any other tick none.
+    The source is one Envoy cluster per slice and kernel, or the access log (route and cluster). Counters are
+    increments since the last tick. Envoy merges histograms when it flushes statistics (every 5 s by default):
+    a tick with a flush has everything since the last flush, any other tick nothing.
     """
 
     answered: NDArray[np.int64]  # [B, S, K] attempts that ended well (cluster.*.upstream_rq_2xx)
-    failed: NDArray[np.int64]  # [B, S, K] badly: 5xx, reset, timeout (.upstream_rq_5xx, .upstream_rq_timeout)
-    timed_out: NDArray[np.int64]  # [B, S, K] of these, no whole answer in time; 0 where nobody tells
+    failed: NDArray[np.int64]  # [B, S, K] 5xx, reset or timeout (.upstream_rq_5xx, .upstream_rq_timeout)
+    timed_out: NDArray[np.int64]  # [B, S, K] those of ``failed`` that timed out; 0 where not reported
     latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1] answers up to each edge, the last all
 
     @classmethod
     def nothing(cls, batch: int, slices: int, kernels: int) -> GatewayCounts:
-        """No request ended anywhere."""
+        """Counts of ``batch`` fleets in which no attempt ended."""
         each = (batch, slices, kernels)
         buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
         return cls(
@@ -166,7 +168,7 @@ class GatewayCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTelemetry:
-    """All that arrived in one tick."""
+    """All telemetry that arrived in one control tick, for B fleets."""
 
     now_ms: NDArray[np.float64]  # [B] the controller's clock
     replica_state: NDArray[np.int8]  # [B, R] a ``ReplicaState``
@@ -180,8 +182,8 @@ class FleetTelemetry:
         np.int64
     ]  # [B, R, F, E + 1] answers up to each edge since the scrape before, last all
     engine: EngineCounters
-    #: [B, R] requests that the gateway had under way there at that scrape (Envoy's /clusters: rq_active of a
-    #: host) beyond those that ran or waited, NaN where nobody tells
+    #: [B, R] requests that the gateway had under way to the replica at that scrape (Envoy's /clusters:
+    #: rq_active of a host) beyond those running or waiting there, NaN where not reported
     outside: NDArray[np.float64]
     fingerprint_match: NDArray[np.float64]  # [B, R] 1 right, 0 wrong, NaN unknown
     trace_fields_ratio: NDArray[np.float64]  # [B, R] share of answers with every required field, NaN unknown
@@ -191,14 +193,14 @@ class FleetTelemetry:
     gateway: GatewayCounts
     answered: NDArray[np.int64]  # [B, R] attempts that ended well (Envoy's /clusters: rq_success of a host)
     failed: NDArray[np.int64]  # [B, R] attempts that ended badly (rq_error)
-    consecutive_failed: NDArray[np.int64]  # [B, R] since the last answer: rq_error while rq_success rests
+    consecutive_failed: NDArray[np.int64]  # [B, R] failed attempts since the last answered one
 
     probes: ProbeSamples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRates:
-    """How often a replica is looked at, and the gateway."""
+    """How often each replica and the gateway are sampled."""
 
     probes_per_s: float
     """Probes per second, round robin over the slices."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 
-#: Fewer bad requests than this make no bad block: one late answer is nobody's queue.
+#: Fewer bad requests than this make no bad block: one late answer is no sign of a queue.
 LEAST_BAD = 2.0
 
 

@@ -1,4 +1,6 @@
-"""Records of one tick: what was known before anybody proposed, and what was decided."""
+"""Records of one tick: ``Perception``, the input of the policy, and ``Decision``, the result with its
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _UNREADABLE = int(ProbeOutcome.UNREADABLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perception:
-    """The first half of a tick: what is known before anybody proposes."""
+    """Result of the first half of a tick, before the policy proposes: estimates, alarms and judgement."""
 
     before: ControllerState  # what the tick began with
     after: ControllerState  # with evidence and judgement of this tick; table and policy memory still the last
@@ -55,7 +57,7 @@ class Decision:
     replica_judged: NDArray[np.float64]  # [B, R, S, C, 4], sums behind the verdicts on replicas
     judgement: Judgement
     observation: Observation
-    drifted: NDArray[np.bool_] | None  # [B, R], not what was certified (None: nobody compares)
+    drifted: NDArray[np.bool_] | None  # [B, R], not what was certified (None: probes are not compared)
     unreadable: NDArray[np.int64]  # [B, R], answers to probes in this tick that could not be read
 
     demoted: NDArray[np.bool_]  # [B], the baseline drives

@@ -1,4 +1,4 @@
-"""The fixed facts of one fleet layout: capacities, homes, stages, and what was certified."""
+"""``FleetSetup``: the fixed facts of a fleet: layout, contract, capacities, homes, stages, certificates."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class FleetSetup:
 
     layout: FleetLayout
     contract: CompiledContract
-    #: float64 [K], requests per second that one replica of the kernel is said to carry: a prior, no truth.
+    #: float64 [K], declared capacity of one replica in requests per second: a prior, not the truth.
     capacity_rps: NDArray[np.float64]
-    home: NDArray[np.int64]  # [S], kernel a slice is served by when all is well
+    home: NDArray[np.int64]  # [S], the kernel that serves a slice while everything is healthy
     tick_s: float = 1.0  # length of a control tick
     rates: SampleRates = USUAL_RATES  # of one replica; they turn a budget per month into one per sample
     #: float64 [K, S], total variation to the reference of a healthy kernel on a slice, as measured when it

@@ -53,7 +53,7 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
         replica_detector=setup.detector.initial(batch, replicas, setup.contract),
         kernel_detector=setup.detector.initial(batch, kernels, setup.contract),
         **_nothing_measured(setup, batch),
-        **_nobody_judged(setup, batch),
+        **_not_judged(setup, batch),
         policy=setup.policy.initial(batch),
         own_moves=initial_own_moves(setup.layout, setup.fleet.home, batch),
         supervisor=initial_memory(setup, batch),
@@ -67,9 +67,9 @@ def initial_state(setup: ControllerSetup, batch: int) -> ControllerState:
 def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
     """Rates before anything was counted; capacities as declared, unbounded where they will be learned."""
     kernels, slices, replicas = setup.layout.shape
-    told_rps = np.tile(setup.fleet.capacity_rps, (batch, 1))
+    declared_rps = np.tile(setup.fleet.capacity_rps, (batch, 1))
     if setup.fleet.engine is not None:
-        told_rps[:] = UNBOUNDED_RPS
+        declared_rps[:] = UNBOUNDED_RPS
     return {
         "offered_rps": np.zeros((batch, slices)),
         "answered_rps": np.zeros((batch, replicas)),
@@ -79,16 +79,16 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "way_block": np.zeros((batch, replicas, BLOCK_COLUMNS)),
         "engine_speed": np.zeros((batch, replicas, 3)),
         "usual": initial_usual(setup, batch),
-        "replica_rps": told_rps.copy(),
-        "least_rps": told_rps.copy(),
-        "healthy_rps": told_rps.copy(),
+        "replica_rps": declared_rps.copy(),
+        "least_rps": declared_rps.copy(),
+        "healthy_rps": declared_rps.copy(),
         "too_many": np.zeros((batch, kernels)),
         "surely_too_many": np.zeros((batch, kernels)),
-        "planning": initial_planning(told_rps, slices),
+        "planning": initial_planning(declared_rps, slices),
     }
 
 
-def _nobody_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
+def _not_judged(setup: ControllerSetup, batch: int) -> dict[str, Any]:
     """Every replica in rotation, every clause certified but those that certified values break."""
     kernels, slices, replicas = setup.layout.shape
     clauses, at_rest = len(setup.contract.clause_ids), broken_at_rest(setup)

@@ -1,8 +1,8 @@
-"""One turn of the loop: telemetry in, decision out; the only place where the parts meet.
+"""One control tick: telemetry in, decision out; the only module in which all parts of the controller meet.
 
-Telemetry goes through the rooms in one direction and enters each once: perceive, detect, judge, encoding,
-the policy, supervise, shield. ``tick`` is pure and batched: B fleets at once, equal results for each whatever
-B is. ``Controller`` wraps it for worlds that hand over ports.
+The steps run in this order, each once: perceive, detect, judge, encode, the policy, supervise, shield.
+``tick`` is pure and batched: it decides for B fleets at once, and the result of a fleet does not depend on B.
+``Controller`` wraps it for worlds that provide ports.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from controller.supervise.own_moves import OwnMoves, unwatched, watch_own_moves
 def tick(
     state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, *, consume: bool = False
 ) -> tuple[ControllerState, Decision]:
-    """Take in ``telemetry`` and decide: estimate, judge, propose, supervise, shield, plan.
+    """The new state and the decision after ``telemetry``: estimate, judge, propose, supervise, shield, plan.
 
-    Pure, unless the caller gives ``state`` away with ``consume``: then evidence is added to its arrays in
-    place, with equal results, and ``state`` and the sums in the decision before are of no use any more.
+    Pure by default. With ``consume`` evidence is added to the arrays of ``state`` in place, with equal
+    results: ``state`` and the sums in the previous decision must not be used afterwards.
     """
     known = perceive(state, telemetry, setup, consume=consume)
     proposal, policy_state = setup.policy.propose(known.observation, known.after.policy)
@@ -49,7 +49,7 @@ def tick(
 def perceive(
     state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, *, consume: bool = False
 ) -> Perception:
-    """Estimate and judge; ends where a policy proposes. ``consume``: see ``tick``; resolve it once."""
+    """The first half of a tick, up to the policy's proposal. consume: as for ``tick``; resolve it once."""
     estimate = accumulate(state, telemetry, setup, consume=consume)
     evidence = gather(state, estimate, telemetry, setup)
     memories = Memories(state.replica_detector, state.kernel_detector, state.drift, state.bounds)
@@ -73,7 +73,7 @@ def perceive(
 def resolve(
     known: Perception, proposal: Proposal, policy_state: PolicyState, setup: ControllerSetup
 ) -> tuple[ControllerState, Decision]:
-    """Supervise and shield ``proposal`` and make it the plan; moves that made things worse are taken back."""
+    """The second half of a tick: supervise and shield ``proposal``, undo harmful moves, make the plan."""
     chosen = supervise(proposal, known.before, known.after, known.estimate, known.observation, setup)
     watched = _watched(chosen, known, setup)
     supervised = watched.supervised
@@ -94,13 +94,13 @@ def resolve(
 
 
 def _counted(watched: OwnMoves, shielded: Shielded, known: Perception, setup: ControllerSetup) -> PolicyState:
-    """The supervisor's memory: what is in force from now on, and what came of what was until now."""
+    """The supervisor's memory with the table now in force and the outcome of the previous one."""
     memory = counted(watched.supervised, shielded, known.judgement, known.observation, setup)
     return count_harm(memory, watched.block, known.after, known.observation, setup)
 
 
 def _watched(chosen: Supervised, known: Perception, setup: ControllerSetup) -> OwnMoves:
-    """What is driven, less the moves of ours that made things worse; a bare policy is shown as it is."""
+    """The driving proposal without moves that made things worse; without a shield it is left as it is."""
     if not setup.options.shield:
         return unwatched(chosen, known.before)
     estimate, telemetry = known.estimate, known.telemetry
@@ -110,7 +110,7 @@ def _watched(chosen: Supervised, known: Perception, setup: ControllerSetup) -> O
 
 
 def _load_law(setup: ControllerSetup) -> LoadLaw:
-    """What ``let_in`` goes by."""
+    """The settings of ``let_in``."""
     interval_s = setup.fleet.rates.scrape_interval_s
     return load_law(tolerated_late(setup.contract), setup.options.limits.max_load_ratio, interval_s)
 
@@ -118,7 +118,7 @@ def _load_law(setup: ControllerSetup) -> LoadLaw:
 def _load_seen(
     known: Perception, watched: OwnMoves, ready: NDArray[np.int64], setup: ControllerSetup
 ) -> LoadSeen:
-    """What this tick shows of kernels at their load. ready: int64 [B, K]."""
+    """What this tick shows of each kernel at its load. ready: int64 [B, K], replicas that will serve."""
     after, block, plain = known.after, watched.block, np.ascontiguousarray
     told = after.now_s[:, None] - after.scraped_at_s <= setup.contract.stale_after_s
     return LoadSeen(
@@ -146,7 +146,7 @@ def _shielded(
     ready: NDArray[np.int64],
     most_rps: NDArray[np.float64],
 ) -> Shielded:
-    """The allowed table next to the one that is driven."""
+    """The allowed table closest to the driving one."""
     if not setup.options.shield:
         return unshielded(supervised.table)
     after, judgement, limits = known.after, known.judgement, setup.options.limits
@@ -165,7 +165,7 @@ def _shielded(
 
 
 def _ready(known: Perception, ejected: NDArray[np.bool_], setup: ControllerSetup) -> NDArray[np.int64]:
-    """int64 [B, K]: replicas that will take traffic: ready, neither in quarantine nor ``ejected``."""
+    """int64 [B, K]: number of replicas that will serve: ready, neither quarantined nor ``ejected``."""
     plain, count = np.ascontiguousarray, np.zeros(known.observation.ready.shape, dtype=np.int64)
     state, away = plain(known.telemetry.replica_state), (known.after.quarantined, plain(ejected))
     count_ready(count, state, *away, setup.layout.replica_kernel)
@@ -175,7 +175,7 @@ def _ready(known: Perception, ejected: NDArray[np.bool_], setup: ControllerSetup
 def _decision(
     proposal: Proposal, known: Perception, watched: OwnMoves, shielded: Shielded, planned: Planned
 ) -> Decision:
-    """What was decided, with the evidence it stands on."""
+    """The record of the decision with the evidence that it rests on."""
     supervised = watched.supervised
     return Decision(
         plan=planned.plan,
@@ -205,7 +205,11 @@ def _decision(
 
 
 class Controller:
-    """Holds the state between turns and talks to the ports; for worlds that want one call per tick."""
+    """A controller with its state, for worlds that make one call per tick through ports.
+
+    setup: fleet, policy and options. batch: number of fleets. state: to go on from (None: the initial one).
+    clock: measures how long a decision takes, for the meta-contract (None: not measured).
+    """
 
     def __init__(
         self,
@@ -219,10 +223,10 @@ class Controller:
         self.state = initial_state(setup, batch) if state is None else state
 
     def turn(self, source: TelemetrySource, actuator: RouteActuator) -> tuple[Decision, bool]:
-        """Read, tick, apply. The flag is the actuator's acknowledgement.
+        """Read telemetry, decide, apply the plan; returns the decision and whether it was acknowledged.
 
-        A failed ``apply`` leaves the previous plan in force: what the plan changed is taken back, so the
-        next turn proposes the move again.
+        A failed ``apply`` leaves the previous plan in force: the plan's changes of the state are taken back,
+        so the next turn proposes the move again.
         """
         before, telemetry = self.state, source.read()
         after, decision = self._timed(before, telemetry)
@@ -233,7 +237,7 @@ class Controller:
         return decision, acknowledged
 
     def _timed(self, before: ControllerState, telemetry: FleetTelemetry) -> tuple[ControllerState, Decision]:
-        """One tick; how long it took is told to the supervisor, which has no clock."""
+        """One tick; its duration is noted for the supervisor, which has no clock."""
         if self._clock is None or self.setup.meta is None:
             return tick(before, telemetry, self.setup)
         began_ms = self._clock.now_ms()

@@ -87,12 +87,11 @@ def _blank(before: ControllerState, after: ControllerState) -> Followed:
 
 
 def without_plan(before: ControllerState, after: ControllerState) -> ControllerState:
-    """``after`` without what its plan changed, because nobody put the plan in force.
+    """``after`` without the changes of its plan, because the plan was not put in force.
 
-    Evidence, judgement and quarantine stand, and so does what was executed before and is counted now. What
-    policy and baseline remember goes, because they remember having moved: they are asked anew. A fleet whose
-    quarantine changed keeps the new version: its next plan differs from the one in force even where it moves
-    no weight.
+    Evidence, judgement, quarantine and the counts of what was executed before stay. The memory of policy and
+    baseline is taken back, because it records a move that did not happen. A fleet whose quarantine changed
+    keeps the new version: its next plan differs from the one in force even where no weight moves.
     """
     stands = (after.quarantined != before.quarantined).any(axis=1)
     return altered(
@@ -113,7 +112,7 @@ def without_plan(before: ControllerState, after: ControllerState) -> ControllerS
 def _to_reset(
     before: ControllerState, after: ControllerState, setup: ControllerSetup
 ) -> NDArray[np.bool_] | None:
-    """bool [B, R]: whose open streams are to be reset; None where nobody's are."""
+    """bool [B, R]: replicas whose open streams are to be reset; None for none."""
     if setup.hang_timeouts == 0 or after.quarantined is before.quarantined:
         return None
     now = newly_hung(before.quarantined, after.quarantined, after.quarantine_reason)
@@ -123,7 +122,7 @@ def _to_reset(
 def newly_hung(
     was: NDArray[np.bool_], quarantined: NDArray[np.bool_], reason: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """bool [B, R]: in quarantine because it hangs, and ``was`` not before."""
+    """bool [B, R]: replicas quarantined as hung that were not quarantined before (``was`` [B, R])."""
     return np.asarray(quarantined & ~was & (reason == int(QuarantineReason.HUNG)))
 
 

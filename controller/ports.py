@@ -1,7 +1,8 @@
-"""The controller's edge: four small protocols and the records that cross them.
+"""The controller's ports: four protocols (policy, telemetry, actuator, clock) and the records they exchange.
 
-Ports are synchronous and return at once. A simulator calls ``tick`` at zero simulated time, an
-operator from a thread; neither may sleep inside a port.
+Ports are synchronous and return at once. A simulator calls ``tick`` at zero simulated time, an operator from
+a thread; neither may sleep inside a port. Axes are those of ``contracts.compiled.contract``: B fleets, S
+slices, K kernels, R replicas; a routing table has K + 1 columns, of which the last is the share that is shed.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 
-#: Policy memory: named arrays whose leading axis is the fleet, so that it serialises and batches.
+#: Memory of a policy: named arrays whose leading axis is the fleet, so that it serialises and batches.
 PolicyState = dict[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a policy may know at a tick, for B fleets."""
+    """Everything that a policy may see at one control tick, for B fleets; never the ground truth."""
 
     now_s: NDArray[np.float64]  # [B]
-    table: NDArray[np.float64]  # [B, S, K + 1], in force, last column shed
+    table: NDArray[np.float64]  # [B, S, K + 1], the routing table in force, last column shed
     since_move_s: NDArray[np.float64]  # [B, S], time since the slice's row last changed
     offered_rps: NDArray[np.float64]  # [B, S], requests per second, smoothed
 
-    health: NDArray[np.float64]  # [B, K, S], H >= 0
+    health: NDArray[np.float64]  # [B, K, S], H >= 0, 0 where every clause is kept
     level: NDArray[np.int64]  # [B, K, S], a ``contracts.compiled.contract.Level``
     hard_violated: NDArray[np.bool_]  # [B, K, S], a hard clause is condemned
     certified: NDArray[np.bool_]  # [B, K, S], not condemned, or re-certified since: may serve
@@ -37,29 +38,29 @@ class Observation:
     family_excess: NDArray[np.float64]  # [B, K, S, 4], largest excess in alarm of families N, S, R, O
 
     ready: NDArray[np.int64]  # [B, K], replicas in rotation
-    capacity_rps: NDArray[np.float64]  # [B, K], of those replicas, best estimate
-    load_ratio: NDArray[np.float64]  # [B, K], offered load of the last ticks over that
+    capacity_rps: NDArray[np.float64]  # [B, K], best estimate for the replicas in rotation
+    load_ratio: NDArray[np.float64]  # [B, K], offered load of the last ticks over ``capacity_rps``
     running: NDArray[np.float64]  # [B, K], requests per replica in the newest scrapes
-    waiting: NDArray[np.float64]  # [B, K], the same in the queues
+    waiting: NDArray[np.float64]  # [B, K], queued requests per replica, likewise
 
-    consecutive_failed: NDArray[np.int64]  # [B, R], answers
-    failed_ratio: NDArray[np.float64]  # [B, R], smoothed
+    consecutive_failed: NDArray[np.int64]  # [B, R], failed attempts since the last answered one
+    failed_ratio: NDArray[np.float64]  # [B, R], failed over ended attempts, smoothed
     in_rotation: NDArray[np.bool_]  # [B, R]
     quarantined: NDArray[np.bool_]  # [B, R]
 
     role_known_good: NDArray[np.bool_]  # [K]
-    home: NDArray[np.int64]  # [S], kernel a slice is served by when all is well
-    replica_kernel: NDArray[np.int64]  # [R]
+    home: NDArray[np.int64]  # [S], the kernel that serves a slice while everything is healthy
+    replica_kernel: NDArray[np.int64]  # [R], the kernel that a replica runs
 
-    #: float64 [B, K, S], ``controller.encoding.running.running_ratio``; only for a policy that says
+    #: float64 [B, K, S], ``controller.encoding.running.running_ratio``; only for a policy with the attribute
     #: ``reads_running = True``.
     running_ratio: NDArray[np.float64] | None = None
-    #: bool [B, R], probes say that the replica is not what was certified (None: nobody compares).
+    #: bool [B, R], probes show that the replica is not what was certified (None: probes are not compared).
     drifted: NDArray[np.bool_] | None = None
     #: float64 [K, S], ``FleetSetup.quality_loss`` (None: not measured).
     certified_loss: NDArray[np.float64] | None = None
-    #: float64 [B, K], what those replicas surely carry, and at least what they have (None: the estimate is
-    #: sure).
+    #: float64 [B, K], lower limit of ``capacity_rps``, but no less than the load that the replicas carry now
+    #: (None: the estimate is certain).
     sure_rps: NDArray[np.float64] | None = None
 
     @property
@@ -69,21 +70,22 @@ class Observation:
 
     @property
     def planned_rps(self) -> NDArray[np.float64]:
-        """float64 [B, K], what moves are planned against."""
+        """float64 [B, K], the capacity that moves are planned against: ``sure_rps`` where it is known."""
         return self.capacity_rps if self.sure_rps is None else self.sure_rps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a policy wants."""
+    """The routing table and the ejections that a policy asks for; the shield makes it an allowed plan."""
 
     table: NDArray[np.float64]  # [B, S, K + 1], rows sum to 1
-    ejected: NDArray[np.bool_]  # [B, R], out of rotation by the policy
-    capacity_only: NDArray[np.bool_] | None = None  # [B], the table differs for want of capacity alone
-    capacity_rows: NDArray[np.bool_] | None = None  # [B, S], the same row by row
+    ejected: NDArray[np.bool_]  # [B, R], replicas that the policy takes out of rotation
+    #: bool [B], the whole table differs from the one in force only because capacity is short
+    capacity_only: NDArray[np.bool_] | None = None
+    capacity_rows: NDArray[np.bool_] | None = None  # [B, S], the same for each row
 
     def for_capacity(self) -> NDArray[np.bool_]:
-        """bool [B, S]: rows that differ from the last table for want of capacity alone, says the policy."""
+        """bool [B, S]: rows that, by the policy's account, differ from the last table for capacity alone."""
         rows = self.capacity_rows
         if rows is None:
             rows = np.zeros(self.table.shape[:2], dtype=np.bool_)
@@ -92,50 +94,50 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPlan:
-    """What the actuator applies. ``forbidden`` and ``capacity_rows`` are for scoring (None: nobody said)."""
+    """What the actuator applies. ``forbidden`` and ``capacity_rows`` are for scoring (None: unknown)."""
 
     table: NDArray[np.float64]  # [B, S, K + 1]
     in_rotation: NDArray[np.bool_]  # [B, R], False: out of the balancing set, and left running
-    version: NDArray[np.int64]  # [B]
-    #: bool [B, S, K], cells whose hard clause was known to be violated when the plan was made, except what
-    #: the contract chose to serve from.
+    version: NDArray[np.int64]  # [B], number of plans so far that differ from the one before
+    #: bool [B, S, K], cells whose hard clause was known to be violated when the plan was made, except those
+    #: from which the contract chose to serve.
     forbidden: NDArray[np.bool_] | None = None
     capacity_rows: NDArray[np.bool_] | None = None  # [B, S], rows that moved for capacity alone
-    #: bool [B, R], replicas that hang since this plan: end their open streams, so that clients try elsewhere
+    #: bool [B, R], replicas found hung in this tick: end their open streams, so that clients try elsewhere
     #: (None: none).
     reset: NDArray[np.bool_] | None = None
 
 
 class Policy(Protocol):
-    """Who proposes. Pure: all memory is in ``PolicyState``."""
+    """A routing policy: proposes a table from an observation. Pure: all memory is in ``PolicyState``."""
 
     @property
     def policy_id(self) -> str:
         """Stable name with its settings, for reports and logs."""
 
     def initial(self, batch: int) -> PolicyState:
-        """Memory of ``batch`` fleets before the first tick."""
+        """Memory of ``batch`` fleets before their first tick."""
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """Proposal for every fleet, and the memory for the next tick."""
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The proposal for each of the B fleets, and the memory for the next tick."""
 
 
 class TelemetrySource(Protocol):
-    """Where telemetry comes from."""
+    """A fleet's telemetry: the simulated fleet, scrapes of live servers, or a cluster."""
 
     def read(self) -> FleetTelemetry:
-        """All that arrived since the previous call."""
+        """All telemetry that arrived since the previous call."""
 
 
 class RouteActuator(Protocol):
-    """Where plans go. A failed ``apply`` leaves the previous plan in force."""
+    """Carries plans out: the simulated fleet, Envoy or HTTPRoutes. A failed ``apply`` changes nothing."""
 
     def apply(self, plan: RoutingPlan) -> bool:
-        """Put ``plan`` in force; True when acknowledged."""
+        """Put ``plan`` in force; False where it was not acknowledged and the previous plan stays."""
 
 
 class Clock(Protocol):
-    """What time it is in this world."""
+    """The clock of a world, simulated or real."""
 
     def now_ms(self) -> float:
         """Milliseconds since the world's epoch."""

@@ -1,6 +1,6 @@
-"""All that the controller remembers between two ticks, as named arrays.
+"""The controller's state: everything that it remembers between two ticks, as named arrays.
 
-``controller.state_json`` writes it down; restored at any tick, it takes the same later decisions.
+``controller.state_json`` serialises it; a controller restored at any tick takes the same later decisions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from controller.ports import PolicyState
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerState:
-    """Memory of B fleets. Never changed in place: ``tick`` returns a new one.
+    """State of B fleets. Never changed in place: ``tick`` returns a new one.
 
-    Instants are in seconds of the world's clock; NaN or -inf: never yet. Without slots, so that ``altered``
-    copies one dictionary.
+    Instants are in seconds of the world's clock; NaN or -inf: never yet. A class without slots, so that
+    ``altered`` copies one dictionary.
     """
 
     ticks: NDArray[np.int64]  # [B], ticks so far
@@ -41,14 +41,12 @@ class ControllerState:
     failed_rps: NDArray[np.float64]  # [B, R], smoothed
     request_tokens: NDArray[np.float64]  # [B, 4], sums over the newest requests: ``perceive.capacity_pass``
     way_s: NDArray[np.float64]  # [B, R, 3], time between gateway and server: ``perceive.on_the_way``
-    way_block: NDArray[np.float64]  # [B, R, 3], the same under way: least outside, ended, seconds
+    way_block: NDArray[np.float64]  # [B, R, 3], the running block of ``way_s``: least outside, ended, seconds
     engine_speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes: ``perceive.capacity_pass``
-    usual: (
-        PolicyState  # what is usual of a replica's step times, ``perceive.usual_speed``; empty: nobody asks
-    )
+    usual: PolicyState  # usual step times of each replica, ``perceive.usual_speed``; empty: not kept
     replica_rps: NDArray[np.float64]  # [B, K], requests per second that one replica carries of this traffic
     least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], the same at certified or usual speed: slowness excuses nobody
+    healthy_rps: NDArray[np.float64]  # [B, K], the same at certified or usual speed
     too_many: NDArray[np.float64]  # [B, K], requests in one replica beyond those that it answers in time
     surely_too_many: NDArray[np.float64]  # [B, K], the same if no answer were longer than their mean
     planning: PolicyState  # load and capacity that moves are planned against, ``perceive.planning``
@@ -65,7 +63,7 @@ class ControllerState:
     needed: NDArray[np.bool_]  # [B, R], fails requests or is late, and cannot be spared: ``judge.sparing``
     well_since_at_s: NDArray[np.float64]  # [B, R], up and not unhealthy; inf: it is not (``judge.relapse``)
     was_well_s: NDArray[np.float64]  # [B, R], how long it was so the last time, where that was short, else 0
-    most_offered_rps: NDArray[np.float64]  # [B], of late: who is spared then is not missed at the next peak
+    most_offered_rps: NDArray[np.float64]  # [B], recent peak load: what can be spared then can be spared now
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
     answers_in_a_row: NDArray[np.int64]  # [B, K], of attempts, while it is down: ``judge.outage``
     early_returns: NDArray[np.int64]  # [B, K], for such answers, each soon followed by the next outage
@@ -86,9 +84,9 @@ class ControllerState:
 
     replica_detector: DetectorState  # memory of the detector over replicas
     kernel_detector: DetectorState  # memory of the detector over kernels
-    drift: DetectorState  # memory of the comparison with certified values; empty where nobody compares
+    drift: DetectorState  # memory of the comparison with certified values; empty: probes are not compared
     bounds: DetectorState  # what probes gave in health; empty where certified values serve
-    hang: DetectorState  # probes without an answer in time, ``judge.hang``; empty where nobody asks
+    hang: DetectorState  # probes without an answer in time, ``judge.hang``; empty: not considered
     policy: PolicyState  # memory of the policy
     own_moves: PolicyState  # memory of the watch over our own moves
     supervisor: PolicyState  # memory of the supervisor; empty without a meta-contract
@@ -99,9 +97,10 @@ _FIELDS = len(fields(ControllerState))
 
 
 def altered(state: ControllerState, **changes: Any) -> ControllerState:
-    """``state`` with these arrays in place of its own: ``dataclasses.replace`` in a fifteenth of its time.
+    """``state`` with the fields ``changes`` replaced: ``dataclasses.replace`` in a fifteenth of its time.
 
-    A frozen record's constructor asks for each field by name; here all are taken over at once.
+    The constructor of a frozen record sets each field by name; this copies all of them at once. TypeError for
+    a name that is no field.
     """
     new = object.__new__(ControllerState)
     known = vars(new)
@@ -126,13 +125,14 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
 
 
 def speaks_for_nobody(state: ControllerState) -> NDArray[np.bool_]:
-    """bool [B, R]: is no evidence of its kernel, being in quarantine, or needed although at fault."""
+    """bool [B, R]: replicas that are no evidence of their kernel: quarantined, or kept although at fault."""
     return state.quarantined | state.needed
 
 
 def planned(state: ControllerState, name: str) -> NDArray[np.float64]:
-    """What moves are planned against, in requests per second, as ``controller.perceive.planning`` holds it.
+    """The array ``name`` of the load and capacity that moves are planned against (``perceive.planning``).
 
-    Float64: ``offered_rps`` [B, S]; of one replica ``replica_rps`` [B, K] and its lower limit ``least_rps``.
+    Float64, requests per second: ``offered_rps`` [B, S], or the capacity of one replica, ``replica_rps`` [B,
+    K], and its lower limit ``least_rps`` [B, K].
     """
     return np.asarray(state.planning[name], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The cluster world: resources, routes and an operator for Kubernetes.
+"""The cluster world: custom resources, routes and an operator for Kubernetes.
 
 It may use `live` (the same servers, found another way) and everything below, never `simulator`.
 """

@@ -31,9 +31,10 @@ _AHEAD_S = time.time() - time.monotonic()
 
 
 def monotonic_unix_s() -> float:
-    """Now, s since 1970, as the monotonic clock goes on from this process's start: what answers are dated by.
+    """Unix time in s, advanced by the monotonic clock since this process started; answers are dated by it.
 
-    A step of the system clock between an answer and who reads it makes it neither older nor of the future.
+    A step of the system clock between an answer and its use makes the answer neither older nor from the
+    future.
     """
     return _AHEAD_S + time.monotonic()
 

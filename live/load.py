@@ -1,6 +1,7 @@
-"""Open-loop load: completions are sent when they are due, answered or not, and every one leaves a record.
+"""Open-loop load generator: completions are sent when they are due, and each leaves a record.
 
-A closed loop hides a stall: nobody asks while everybody waits. Prompts are token ids, no text of users.
+A closed loop would hide a stall, because no client sends while it waits. Prompts are token ids, no text of
+users.
 """
 
 from __future__ import annotations

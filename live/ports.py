@@ -1,7 +1,7 @@
-"""The ports of the live world: discovery of servers, the gateway's counts, resets of streams, shares.
+"""Ports of the live world: discovery of servers, gateway statistics, stream resets, traffic shares.
 
-Telemetry, prober and drills are written against these; a fleet of this machine (``live.fleet``), servers that
-somebody else started, and tests implement them. Routing itself is ``controller.ports.RouteActuator``.
+Telemetry, prober and drills are written against these protocols; a fleet on this machine (``live.fleet``),
+servers started elsewhere, and tests implement them. Routing itself is ``controller.ports.RouteActuator``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contracts.telemetry import ReplicaState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveReplica:
-    """One server as discovery sees it. pid: its main process, None for servers that others started."""
+    """One server as discovery reports it. pid: its main process, None for servers started elsewhere."""
 
     name: str
     kernel: str
@@ -27,7 +27,7 @@ class LiveReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRequest:
-    """One request as it ended at the gateway: counts what clients saw."""
+    """One finished request at the gateway, as the client saw it."""
 
     started_at_s: float  # Unix time
     slice: str
@@ -41,7 +41,7 @@ class GatewayRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayAttempt:
-    """One try at a replica: counts what replicas did, retried or not."""
+    """One attempt of a request at one replica, retried or not."""
 
     started_at_s: float  # Unix time at which the request came
     slice: str
@@ -50,12 +50,12 @@ class GatewayAttempt:
     first_byte_ms: float | None  # from the start of the request to the replica's first byte
     duration_ms: float  # from the start of the request to the end of this try
     flags: str
-    shadow: bool  # a mirrored copy; nobody waits for its answer
+    shadow: bool  # a mirrored copy, whose answer is dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCounters:
-    """What the gateway counted of a replica in the cluster of a slice since the replica was put there."""
+    """Counters of a replica in the cluster of a slice, since the replica was added to the cluster."""
 
     slice: str
     replica: str
@@ -69,7 +69,7 @@ class HostCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCounts:
-    """What a gateway that counts by slice and kernel alone counted since the last reading."""
+    """Increments since the last reading, from a gateway that counts by slice and kernel only."""
 
     slice: str
     kernel: str  # "" where the gateway does not tell kernels apart, and for what was shed
@@ -83,10 +83,10 @@ class ClusterCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySample:
-    """All that the gateway reported since the last reading. Rows carry no text of users.
+    """Everything that the gateway reported since the last reading. Rows carry no text of users.
 
-    whole: False where the gateway is not there, or was started anew since: what it was about has no answer,
-    and no replica is at fault.
+    whole: False if the gateway is unreachable or was restarted since: requests in flight were lost through no
+    fault of a replica.
     """
 
     read_at_s: float  # Unix time
@@ -96,40 +96,40 @@ class GatewaySample:
     unreadable: int  # rows that could not be parsed
     clusters: tuple[ClusterCounts, ...] = ()
     whole: bool = True
-    tells_replicas: bool = True  # False: of single replicas it says nothing
+    tells_replicas: bool = True  # False: the gateway does not report single replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """Why a replica was not read, or told nothing. times: in a row."""
+    """Why a replica's metrics could not be read, or were empty. times: how often in a row."""
 
     why: str
     times: int
 
 
 class Discovery(Protocol):
-    """Which replicas there are, now."""
+    """Finds the replicas that exist now."""
 
     def replicas(self) -> tuple[LiveReplica, ...]:
         """Every known replica, ready or not, in a fixed order."""
 
 
 class GatewayStatistics(Protocol):
-    """What the gateway saw."""
+    """Reads what the gateway counted."""
 
     def read(self) -> GatewaySample:
-        """Everything since the previous call."""
+        """Everything reported since the previous call."""
 
 
 class StreamReset(Protocol):
     """Ends the open requests of a hung replica."""
 
     def reset(self, replica: str) -> None:
-        """End every open request at ``replica``; unanswered ones are tried elsewhere. Raises LiveError."""
+        """End every open request at ``replica``; unanswered ones are retried elsewhere. Raises LiveError."""
 
 
 class ReplicaShares(Protocol):
-    """Gives replicas that come back a part of their traffic."""
+    """Limits the traffic of replicas that are being re-admitted."""
 
     def admit(self, shares: Mapping[str, float]) -> None:
-        """From the next plan on: 0..1 of what a whole replica gets; who is not named is whole."""
+        """Set shares (replica -> 0..1 of a full replica's traffic) from the next plan on; others have 1."""

@@ -36,7 +36,7 @@ from policies.parameters import (
 from policies.rules.informed import Notices
 from policies.spec import Settings, Value, write_spec
 
-#: Of who knows the true capacity: the caution against an estimate is not for it.
+#: Limits for policies that know the true capacity: they need no caution against an estimate.
 _KNOWN_CAPACITY = ShieldLimits(
     comfortable_load_ratio=ShieldLimits().max_load_ratio, kept_load_ratio=ShieldLimits().max_load_ratio
 )
@@ -121,7 +121,7 @@ BASELINES: Mapping[str, PolicyKind] = {
 
 
 def _learned(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
-    # Only who runs a learned policy needs onnxruntime.
+    # Here, because only learned policies need onnxruntime.
     from policies.certify.artifact_files import load_learned
     from policies.learned.runner import learned_policy
 
@@ -145,7 +145,7 @@ LEARNED = PolicyKind(
 
 
 def _plain(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
-    # Only who runs one needs onnxruntime.
+    # Here, because only learned policies need onnxruntime.
     from policies.certify.artifact_files import load_plain
     from policies.learned.plain import plain_policy
 

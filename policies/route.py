@@ -1,8 +1,7 @@
-"""A ``RoutePolicy`` as a controller's set-up: who decides, behind which shield, kept by which meta-contract.
+"""A ``RoutePolicy`` document as a ``ControllerSetup``: its policy, shield and meta-contract.
 
-Every world compiles its document here. What drives (mode ``enforce``) must be certified under the document's
-meta-contract, and must hand over to a baseline whose certificate fits the meta-contract and the baseline as
-it is set today.
+Every world compiles its document here. A policy that drives (mode ``enforce``) must be certified under the
+document's meta-contract, and so must its baseline, with the settings that it has today.
 """
 
 from __future__ import annotations
@@ -122,9 +121,10 @@ def _refuse_uncertified_artefact(
 def _covered(
     setup: ControllerSetup, document: RoutePolicy, file: str, load_ratio: float | None
 ) -> ControllerSetup:
-    """``setup`` in which nobody drives a fleet that his certificate does not speak of: the baseline stands in
-    for the policy, and the home table for the baseline. The shield takes hard violations out of that table;
-    nobody who moves a healthy fleet as a precaution is known to do it no harm.
+    """``setup`` in which no policy drives a fleet that its certificate does not cover: the baseline replaces
+    the policy, and the home table the baseline. The shield takes hard violations out of that table. A policy
+    that moves traffic of a healthy fleet as a precaution could do harm, without a certificate that says
+    otherwise.
     """
     gaps = coverage_gaps(document, file, setup.fleet, load_ratio)
     baseline = make_policy("fixed", setup.fleet) if gaps.baseline else setup.baseline
@@ -134,22 +134,22 @@ def _covered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageGaps:
-    """What the certificates of policy and baseline do not speak of, for people; empty where they cover."""
+    """What the certificates of policy and baseline do not cover, in words; empty where they do."""
 
     policy: tuple[str, ...] = ()
     baseline: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    """What was not compared, and why; nobody is replaced for it."""
+    """What was not compared, and why; no policy is replaced for it."""
 
     def lines(self, document: RoutePolicy) -> tuple[str, ...]:
-        """Why a fallback drives instead of who ``document`` names, and the commands that certify."""
+        """Why a fallback drives instead of what ``document`` names, and the commands that certify."""
         policy, meta = document.spec.policy, document.spec.meta_contract
         named = f"{policy}:onnx=FILE" if policy in TRAINED else policy
         commands = {"policy": named, "baseline": "BASELINE"}
         return tuple(
-            f"{who} is not certified for this fleet, a fallback drives: {gap}; certify it on suites with "
-            f"such fleets: selvage policy certify {commands[who]} --meta {meta}"
-            for who, gaps in (("policy", self.policy), ("baseline", self.baseline))
+            f"{role} is not certified for this fleet, a fallback drives: {gap}; certify it on suites with "
+            f"such fleets: selvage policy certify {commands[role]} --meta {meta}"
+            for role, gaps in (("policy", self.policy), ("baseline", self.baseline))
             for gap in gaps
         )
 
@@ -176,10 +176,10 @@ def coverage_gaps(
 
 def _unknown(certificates: Mapping[str, Certificate | None], facts: Facts) -> tuple[str, ...]:
     return tuple(
-        f"not compared with the certificate of the {who}: {what}"
-        for who, held in certificates.items()
-        if held is not None
-        for what in unknown(held, facts)
+        f"not compared with the certificate of the {role}: {fact}"
+        for role, certificate in certificates.items()
+        if certificate is not None
+        for fact in unknown(certificate, facts)
     )
 
 

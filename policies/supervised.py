@@ -37,8 +37,9 @@ def load_meta(uri: str, asked_by: str) -> tuple[MetaContract, Path]:
 
 
 def supervised_by_uri(uri: str, spec: str, setup: ControllerSetup, asked_by: str) -> ControllerSetup:
-    """``setup``, in which the configuration ``spec`` runs, under the meta-contract at ``uri``, which the
-    command ``asked_by`` was given; "": nobody watches it, as where nothing is asked.
+    """``setup`` of the policy configuration ``spec`` under the meta-contract at ``uri`` ("": not supervised).
+
+    asked_by: the command that was given ``uri``, for messages.
 
     Raises DocumentError where there is none, or where the artefact of ``spec`` belongs to another.
     """
@@ -98,10 +99,10 @@ def baseline_of(meta: CompiledMeta, fleet: FleetSetup) -> Policy:
 def supervised_setup(
     meta: CompiledMeta, setup: ControllerSetup, *, watch_only: bool = False
 ) -> ControllerSetup:
-    """``setup`` with its policy kept by ``meta``; ``watch_only`` counts and demotes nobody.
+    """``setup`` with its policy supervised under ``meta``; with ``watch_only`` violations only count.
 
-    Of the shield's limits and the meta-contract's the stricter hold. The baseline stands on the evidence
-    that the configuration's own detector gives: the policy is exchanged, not the detector.
+    The stricter of the shield's and the meta-contract's limits apply. The baseline uses the evidence of the
+    configuration's own detector: a demotion replaces the policy, not the detector.
     """
     options = replace(setup.options, limits=stricter_limits(setup.options.limits, meta))
     baseline = baseline_of(meta, setup.fleet)

@@ -184,10 +184,10 @@ class _Staying:
         """Every slice at home."""
         return self.chooser.initial(batch)
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The choice as it is."""
-        _, memory = self.chooser.look(seen, state)
-        return self.chooser.propose(np.asarray(memory["choice"], dtype=np.int64), seen, memory)
+        _, memory = self.chooser.look(observation, state)
+        return self.chooser.propose(np.asarray(memory["choice"], dtype=np.int64), observation, memory)
 
 
 def _chooser(fleet: FleetSetup) -> Chooser:

@@ -35,18 +35,18 @@ class WeighingPolicy:
         """Nothing to remember."""
         return {}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The weights as a table; home where all are 0. PluginError for weights that are none."""
-        weights, table = self._weights(seen), home_table(seen)
+        weights, table = self._weights(observation), home_table(observation)
         total = weights.sum(axis=2, keepdims=True)
         shares = weights / np.where(total > 0.0, total, 1.0)
         table[:, :, :-1] = np.where(total > 0.0, shares, table[:, :, :-1])
-        ejected = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+        ejected = np.zeros(observation.in_rotation.shape, dtype=np.bool_)
         return Proposal(table=table, ejected=ejected), state
 
-    def _weights(self, seen: Observation) -> NDArray[np.float64]:
-        found = np.asarray(self.weigh(seen, self.settings), dtype=np.float64)
-        batch, slices, columns = seen.table.shape
+    def _weights(self, observation: Observation) -> NDArray[np.float64]:
+        found = np.asarray(self.weigh(observation, self.settings), dtype=np.float64)
+        batch, slices, columns = observation.table.shape
         expected = f"policy {self.policy_id!r}: expected finite weights >= 0 [fleets, slices, kernels]"
         try:
             weights = np.broadcast_to(found, (batch, slices, columns - 1))

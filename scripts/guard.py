@@ -71,10 +71,10 @@ class _Signals:
 
     def __init__(self) -> None:
         self.number = 0  # of the first; 0 before it
-        self.is_over = False  # nobody is left who would catch an exception
+        self.is_over = False  # no handler is left that would catch an exception
 
     def install(self) -> None:
-        """Take the signals that nobody told us to ignore (``nohup`` ignores HUP)."""
+        """Handle the signals of ``ENDING`` that this process does not ignore (``nohup`` ignores HUP)."""
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self)
@@ -219,9 +219,9 @@ def kept_in(folder: Path, pattern: str = "*.json") -> str:
 
 @contextmanager
 def ended_on_error() -> Iterator[None]:
-    """Processes that were started within the block are terminated when an exception leaves it.
+    """Context that terminates the processes started within it when an exception leaves it.
 
-    Nobody waits for what they would give, and a pool would wait for them to finish.
+    Their results are not used any more, and a pool would wait for them to finish.
     """
     others = set(multiprocessing.active_children())
     try:
@@ -253,7 +253,7 @@ def _folded(one: str) -> str:
 def die_with(parent: int) -> None:
     """End this process soon after the process ``parent`` has ended, however that was.
 
-    A thread looks twice a second: a pool's worker waits for work that nobody will send, for ever.
+    A thread checks twice a second: a worker of a pool would wait for ever for work that no process sends.
     """
 
     def watch() -> None:

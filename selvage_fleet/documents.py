@@ -1,4 +1,4 @@
-"""Documents and what samples say of them: see ``selvage_fleet``."""
+"""Loading documents and judging samples against a contract; re-exported by ``selvage_fleet``."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ def judge(
     condition: str = HEALTHY,
     split: str = ALL_SPLITS,
 ) -> Evaluation:
-    """Every clause of ``contract`` on every slice of ``samples``, as ``selvage contract evaluate`` judges.
+    """Evaluate every clause of ``contract`` on every slice of ``samples``, as ``selvage contract evaluate``
+    does.
 
-    samples: a profile (.yaml), measured samples (.npz) or a log of observations (.jsonl), as path or URI.
-    condition, split: which of the measured ones. Raises SelvageError (DocumentError) for bad input.
+    contract: a document, or its path or URI; samples: a profile (.yaml), measured samples (.npz) or a log of
+    observations (.jsonl), as path or URI; condition, split: which of the measured conditions and splits of
+    prompts to use. Raises SelvageError (DocumentError) for bad input.
     """
-    terms = contract if isinstance(contract, KernelContract) else load_contract(str(contract))
-    return evaluate(terms, load_judged(str(samples), condition, split).observations)
+    document = contract if isinstance(contract, KernelContract) else load_contract(str(contract))
+    return evaluate(document, load_judged(str(samples), condition, split).observations)

@@ -5,9 +5,9 @@
     env = gymnasium.make("selvage_fleet.environment:Selvage/FleetRouting-v0")
 
 The part before the colon is what Gymnasium imports first. The installed package also names ``register`` in
-the entry-point group ``gymnasium.envs``, so that whoever reads it (Gymnasium did up to 0.29) needs no import.
-Needs the optional part ``rl``: pip install 'selvage-fleet[rl]'. ``simulator.env.gym`` says what is seen, done
-and rewarded.
+the entry-point group ``gymnasium.envs``, with which older versions of Gymnasium (up to 0.29) need no import.
+Needs the optional part ``rl``: pip install 'selvage-fleet[rl]'. ``simulator.env.gym`` documents observations,
+actions and reward.
 """
 
 from __future__ import annotations

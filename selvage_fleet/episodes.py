@@ -45,14 +45,15 @@ def export_sb3(model: Any, path: Path | str) -> str:
     ``gym:onnx=PATH`` names it wherever policies are named. Raises SelvageError for what is no plain network
     of dense layers.
     """
-    # Only who exports waits for onnx.
+    # Here, because only an export needs onnx.
     from scripts.sb3 import bytes_of_model
 
     return write_pinned(Path(path), bytes_of_model(model))
 
 
 def load_scenario(uri: str | Path) -> CompiledScenario:
-    """The scenario at ``uri`` with its pool, contract and profiles; its ``setup`` is the fleet's.
+    """The scenario at ``uri``, compiled with its pool, contract and profiles; ``.setup`` is its
+    ``FleetSetup``.
 
     Raises SelvageError (DocumentError) for bad input.
     """
@@ -62,8 +63,9 @@ def load_scenario(uri: str | Path) -> CompiledScenario:
 def make_controller(policy: str | Policy, fleet: FleetSetup, *, batch: int = 1) -> Controller:
     """A controller of ``batch`` fleets; each ``turn(source, actuator)`` reads telemetry and applies a plan.
 
-    policy: its name with settings ("hysteresis:dwell_s=120"), or the policy itself, which then stands on
-    completed windows and is shielded. Raises ValueError for an unknown name or setting.
+    policy: its name with settings ("hysteresis:dwell_s=120"), which also selects its detector; or a
+    ``Policy`` object, which runs with the window detector and the shield. Raises ValueError for an unknown
+    name or setting.
     """
     return Controller(_setup(policy, fleet), batch=batch)
 
@@ -71,9 +73,12 @@ def make_controller(policy: str | Policy, fleet: FleetSetup, *, batch: int = 1) 
 def run_episode(
     scenario: str | Path | CompiledScenario, policy: str | Policy = "hysteresis", *, seed: int = 0
 ) -> EpisodeRecord:
-    """One episode of ``scenario``, document or compiled, under ``policy``: what was done, and the truth.
+    """Simulate one episode of ``scenario`` under ``policy``; the record has the decisions and the ground
+    truth.
 
-    policy: as for ``make_controller``. Equal arguments give equal records.
+    scenario: a path, a ``package:`` URI or a compiled scenario; policy: as for ``make_controller``. Equal
+    arguments give equal records. Raises SelvageError (DocumentError) for bad input, ValueError for an unknown
+    policy.
     """
     world = scenario if isinstance(scenario, CompiledScenario) else load_scenario(scenario)
     (record,) = run_episodes(world, ControllerDriver(_setup(policy, world.setup)), [seed])

@@ -1,6 +1,7 @@
-"""What others add, by these functions or by entry points: see ``selvage_fleet``.
+"""Extension points: registration of policies, faults, metrics and detectors; re-exported by
+``selvage_fleet``.
 
-A policy, fault, metric or detector is known by its name from then on, in documents and on the command line.
+A registered policy, fault, metric or detector is known by its name in documents and on the command line.
 """
 
 from __future__ import annotations

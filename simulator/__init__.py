@@ -1,4 +1,4 @@
-"""The simulated world: workload, replicas, fleet, telemetry as seen, and the ground truth behind it.
+"""The simulated world: workload, replicas, fleet, telemetry as the controller sees it, and ground truth.
 
 May use `contracts`, `controller` and `faults`; never `policies` (the world does not know who drives).
 """

@@ -97,7 +97,7 @@ def _absolute(uri: str | None, file: str) -> str | None:
 
 
 class SimulatedTarget:
-    """``faults.drill.runner.DrillTarget`` over the simulator; ``driver`` makes who drives."""
+    """``faults.drill.runner.DrillTarget`` over the simulator; ``driver`` makes the driver of a scenario."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class SimulatedTarget:
         self._episode = self._simulated(self._plan.strikes)
 
     def advance(self) -> float:
-        """One tick on; nobody waits."""
+        """Advance by one tick, without waiting; returns the new time, in s."""
         self._now_s += TICK_S
         return self._now_s
 
@@ -160,7 +160,7 @@ class SimulatedTarget:
         return True, "the simulated faults ended"
 
     def mend(self) -> tuple[Mended, ...]:
-        """Verify whoever was struck: healthy is who breaks nothing in this tick."""
+        """Verify the struck replicas: one is healthy if it breaks no clause in this tick."""
         record = self.record()
         broken = (record.violating[-1] | record.runtime_violating[-1]).any(axis=1)
         for name in self._struck:

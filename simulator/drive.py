@@ -1,6 +1,6 @@
-"""What drives a simulated fleet: a small protocol, and the project's controller behind it.
+"""Drivers of a simulated fleet: the ``Driver`` protocol, and the project's controller as one.
 
-The simulator hands over telemetry and takes a plan. It never looks into a policy.
+The simulator passes telemetry to a driver and carries out its plan; it knows no policy.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Driver(Protocol):
 
     @property
     def policy_id(self) -> str:
-        """Name for the record."""
+        """Name of the policy, for the record."""
 
     def begin(self, batch: int) -> RoutingPlan:
-        """Forget everything and give the plan of ``batch`` fleets before the first telemetry."""
+        """Reset, and return the plan of ``batch`` fleets that holds before the first telemetry."""
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
-        """Plan in force from now on."""
+        """Decide once; returns the plan in force from now on."""
 
     @property
     def capacity_move(self) -> NDArray[np.bool_]:
@@ -39,10 +39,11 @@ class Driver(Protocol):
 
 
 class ControllerDriver:
-    """``controller.loop.tick`` under one set-up, made for ``CompiledScenario.setup``.
+    """The project's controller (``controller.loop.tick``) as a driver.
 
-    ``name`` stands in the record, else the policy's id. ``watch`` sees each decision; ``log`` sees the
-    states before and after as well, which is what an explanation needs.
+    setup: for the fleet of ``CompiledScenario.setup``; name: the policy's name in the record ("": its own
+    id); watch: called with each decision; log: called with the states before and after, and the decision,
+    which is what an explanation needs.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class ControllerDriver:
         if self._state is None:
             raise RuntimeError("begin() comes before step()")
         before = self._state
-        alone = self._watch is None and self._log is None  # then nobody else holds the last state
+        alone = self._watch is None and self._log is None  # then nothing else refers to the last state
         self._state, decision = tick(before, telemetry, self._setup, consume=alone)
         self._capacity_move = decision.capacity_move
         if self._watch is not None:

@@ -3,8 +3,8 @@
 SimPy owns everything that happens to a fleet: the shared control tick, and of each fleet its faults,
 crashes, restarts, scalings, cache flushes and lost scrapes at their exact times. Between those events
 the compiled engine advances the requests. An event at the instant of a tick comes after the tick, so it
-belongs to the interval that begins there. A fleet's results depend on its seed alone, not on who
-shares the batch.
+belongs to the interval that begins there. A fleet's results depend on its seed alone, not on the other
+fleets of the batch.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def run_episodes(
     batch: int = 32,
     progress: Progress | None = None,
 ) -> list[EpisodeRecord]:
-    """One record per seed, in order; ``batch`` fleets at a time, which changes no result.
+    """Run ``scenario`` under ``driver`` once per seed; returns one record per seed, in order.
 
-    ``progress`` is called with the share of the work that is done, 0..1.
+    batch: number of fleets that are simulated together, which changes no result; progress: called with the
+    share of the work that is done, 0..1.
     """
     wanted = list(seeds)
     records: list[EpisodeRecord] = []

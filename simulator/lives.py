@@ -1,4 +1,4 @@
-"""The life of a replica: start, drain, stop, death; and the ordinary changes that are made of these."""
+"""Life cycle of simulated replicas: start, drain, stop, death; and the planned changes that combine them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReplicaLives:
         self._life = np.zeros(parts.board.state.shape, dtype=np.int64)
 
     def state(self, fleet: int, replica: int) -> ReplicaState:
-        """What discovery says."""
+        """State of a replica as discovery reports it."""
         return ReplicaState(int(self._parts.board.state[fleet, replica]))
 
     def die(self, fleet: int, replica: int, at_s: float) -> None:

@@ -45,7 +45,7 @@ class FleetParts:
         yield self.env.timeout(0)
 
     def end_tick(self) -> None:
-        """Wake who waits for the end of the interval."""
+        """Wake the processes that wait for the end of the interval."""
         ticked, self.ticked = self.ticked, self.env.event()
         ticked.succeed()
 

@@ -1,7 +1,7 @@
-"""The return of simulated replicas: the same machine as on real servers, and what stands for its probes.
+"""Re-admission of simulated replicas: the state machine of real servers, with simulated verification probes.
 
-A verification probe of a simulated replica agrees where no fault is in force on it. A share of a replica is a
-share of its seconds: the engine knows no weights within a kernel.
+A verification probe of a simulated replica agrees if no fault is in force on it. A traffic share of a replica
+is realised as a share of its seconds in rotation, because the engine has no weights within a kernel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sight_of(state: HealingState, terms: HealingTerms, now_s: float, why_not: st
 
 @dataclass(slots=True)
 class SimulatedReturn:
-    """One replica on its way. lines: what changed, with its instant, s."""
+    """The re-admission of one replica. lines: (instant in s, change of phase or step)."""
 
     name: str
     terms: HealingTerms
@@ -48,19 +48,19 @@ class SimulatedReturn:
 
     @classmethod
     def at(cls, name: str, terms: HealingTerms, now_s: float) -> SimulatedReturn:
-        """It begins now."""
-        found = cls(name=name, terms=terms, state=begin(now_s, terms))
-        found.lines.append((now_s, found.line))
-        return found
+        """The re-admission of replica ``name`` that begins at ``now_s``."""
+        begun = cls(name=name, terms=terms, state=begin(now_s, terms))
+        begun.lines.append((now_s, begun.line))
+        return begun
 
     @property
     def line(self) -> str:
-        """Where it stands."""
+        """Its present state, as a line for people."""
         return f"{self.name}: {line(self.state, self.terms)}"
 
     @property
     def share(self) -> float:
-        """Of the traffic of a whole replica."""
+        """Share of the traffic of a full replica, 0..1."""
         return share(self.state, self.terms)
 
     def turn(self, now_s: float, why_not: str) -> None:
@@ -72,9 +72,9 @@ class SimulatedReturn:
 
 
 class ReturningDriver:
-    """``simulator.drive.Driver`` of one fleet that holds back whoever comes back into rotation.
+    """``simulator.drive.Driver`` of one fleet that gives replicas back in rotation their traffic in steps.
 
-    why_not: (replica, s) -> why a verification probe would not agree, "" where it would.
+    driver: decides; why_not: (replica, s) -> why a verification probe would not agree, "" where it would.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class ReturningDriver:
 
     @property
     def policy_id(self) -> str:
-        """Of who decides."""
+        """Of the wrapped driver."""
         return self._driver.policy_id
 
     @property
     def capacity_move(self) -> NDArray[np.bool_]:
-        """Of who decides."""
+        """Bool [B]: of the wrapped driver."""
         return self._driver.capacity_move
 
     def begin(self, batch: int) -> RoutingPlan:
@@ -103,7 +103,7 @@ class ReturningDriver:
         return self._driver.begin(batch)
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
-        """The plan, less what those who come back do not get yet."""
+        """The wrapped driver's plan, without the traffic that returning replicas do not get yet."""
         plan, now_s = self._driver.step(telemetry), float(telemetry.now_ms[0]) / MS_PER_S
         rotation, ready = plan.in_rotation[0], telemetry.replica_state[0] == int(ReplicaState.READY)
         self._tick += 1

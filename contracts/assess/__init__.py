@@ -1,1 +1,1 @@
-"""Judging measured samples offline: observations, limits, verdicts, bounds, proposals and the register."""
+"""Offline assessment of measured samples: observations, limits, verdicts, bounds, proposals, register."""

@@ -1,7 +1,7 @@
 """Bounds beside measurements: per slice of measured samples, and per clause of a contract.
 
-A bound answers "how bad can it be", a measurement "how bad was it"; each row holds both, so that nobody
-takes one for the other. Every value is of one token position unless the row says otherwise.
+A bound answers "how bad can it be", a measurement "how bad was it"; each row has both, so that they are not
+confused. Every value is of one token position unless the row says otherwise.
 """
 
 from __future__ import annotations

@@ -60,11 +60,11 @@ class Submission:
     verdict_source: VerdictSource = "claimed"
     promote: bool = False  # put the build into service
     override_reason: str = ""  # why in spite of the verdict, else empty
-    override_author: str = ""  # who says so, else empty
+    override_author: str = ""  # the person responsible for the override, else empty
 
     @property
     def is_overridden(self) -> bool:
-        """Somebody answers for it, with a reason."""
+        """Whether the verdict is overridden: a person and a reason are given."""
         return bool(self.override_reason.strip() and self.override_author.strip())
 
 

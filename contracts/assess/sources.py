@@ -40,7 +40,7 @@ _SPELLINGS = {
     "float8_e5m2": "fp8_e5m2",
 }
 _ACCUMULATOR = 2.0**-24
-#: What a fingerprint holds where a server does not say and nobody declared it.
+#: Value of a fingerprint's field that a server does not report and that was not declared.
 UNSTATED = "unknown"
 
 

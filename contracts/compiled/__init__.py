@@ -1,1 +1,1 @@
-"""Documents as arrays: what the controller and the worlds compute with."""
+"""Documents compiled to arrays, which the controller and the worlds compute with."""

@@ -15,10 +15,10 @@ what a replica carries is the least of them:
   and m2 the moments of its service and r the load; waiting is taken as exponential beyond that, exact for
   M/M/1 and in heavy traffic (Kingman 1961): P(W > t) = r exp(-t (1 - r) 2 m1 / m2). Half of the 5 % may be
   missed by waiting, half by prompts that take too long by themselves, a bound by Bonferroni.
-- Every kind of lateness is held against what load adds: a request that is late with nobody beside it is not
-  made better by shedding others. Where long answers are, batches whose step takes a tenth longer than a lone
-  sequence's are in time all the same. Where gaps or first tokens are late at ``LEAST_LOAD`` of the steady
-  state already, that much is carried all the same; and never less than ``LEAST_RPS``.
+- Every kind of lateness counts only as far as load causes it: shedding does not help a request that is late
+  on an idle replica. Where long answers are, batches whose step takes a tenth longer than a lone sequence's
+  are in time all the same. Where gaps or first tokens are late already at ``LEAST_LOAD`` of the steady state,
+  that load is carried all the same; and never less than ``LEAST_RPS``.
 
 A service is the prefill of a prompt and the rest of one step; all times in seconds.
 """

@@ -1,4 +1,4 @@
-"""A contract as arrays, and their axes: what the controller and the simulator's ground truth compute with.
+"""``CompiledContract`` and ``FleetLayout``: a contract as arrays, for the controller and the ground truth.
 
 ``contracts.compiled.build.compile_contract`` builds it from a ``KernelContract`` and a ``FleetLayout``.
 
@@ -26,7 +26,7 @@ from contracts.telemetry import HISTOGRAM_EDGES_MS
 
 
 class Level(IntEnum):
-    """State of one (kernel, slice): what the two thresholds of the contract say of H."""
+    """Level of one (kernel, slice): its health H against the contract's guard and fallback thresholds."""
 
     NORMAL = 0
     GUARD = 1
@@ -37,7 +37,7 @@ class Level(IntEnum):
 class CompiledContract:
     """Clause arrays, one entry per clause (C), for the slices of one layout (S).
 
-    Compared and hashed by identity, so that what follows from a contract can be kept beside it.
+    Compared and hashed by identity, so that values derived from a contract can be cached by it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class CompiledContract:
     rate_limit: NDArray[np.float64]  # [C] largest such share, 1 (no limit) for a mean
     clip: NDArray[np.float64]  # [C] values are clipped here before averaging, inf: not
 
-    # What follows of a breach.
+    # What follows from a breach.
     budget: NDArray[np.float64]  # [C] rho, tolerated share of observations, 0 for a hard clause
     hard: NDArray[np.bool_]  # [C]
     level: NDArray[np.int64]  # [C] severity, 1..3
@@ -64,7 +64,7 @@ class CompiledContract:
     applies: NDArray[np.bool_]  # [C, S]
     guard_threshold: float  # tau1 of the health H
     fallback_threshold: float  # tau2 of the health H
-    shed_when_uncertified: bool  # where no certified kernel lives: shed, else serve the known-good one
+    shed_when_uncertified: bool  # without a certified kernel: shed, else serve the known-good one
     slo_ms: NDArray[np.float64]  # [S, F] request objectives per latency family, inf: none
     priority: NDArray[np.int64]  # [S] the lowest is shed first
 

@@ -133,7 +133,7 @@ def _asked(
 ) -> tuple[NDArray[np.float64], Request, Replica, Objectives]:
     """Arguments of the compiled limits."""
     held = batch_limit(demand, float(model.sequences[kernel]), float(model.kv_tokens[kernel]))
-    step = np.array(coefficients, dtype=np.float64)  # of one kind for numba, whoever may write the original
+    step = np.array(coefficients, dtype=np.float64)  # a writable copy, so that numba always sees one type
     return step, model.request(demand), Replica(held, float(model.step_tokens)), model.objectives_of(kernel)
 
 

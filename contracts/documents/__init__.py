@@ -1,4 +1,4 @@
-"""The documents: frozen strict models of the YAML, one module per kind.
+"""Document models: frozen, strict pydantic models of the YAML, one module per kind.
 
 A module is imported when a name of it is first used: making models costs time, and a command reads one or
 two kinds. ``kind_called`` is how a kind is found by its name.

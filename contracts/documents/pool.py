@@ -114,7 +114,7 @@ class Prometheus(Strict):
 
 
 class PoolSpec(Strict):
-    """Kernels and homes."""
+    """The kernels of a pool, and the home kernel of each slice."""
 
     kernels: Annotated[tuple[PoolKernel, ...], Field(min_length=1, max_length=64)]
     """Builds that may serve; exactly one is known good."""
@@ -122,10 +122,10 @@ class PoolSpec(Strict):
     """One entry for each slice."""
     known_good_headroom_ratio: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     """Share of the usual load, above 0 to 1, that ready servers of the known-good kernel must be able to
-    take; below it there is a warning and no other decision. Absent: nobody asks."""
+    take; below it there is a warning and no other decision. Absent: it is not checked."""
     prometheus: Prometheus | None = None
-    """Where the operator of a cluster reads what servers tell of themselves, in place of scraping each; other
-    worlds scrape. Absent: servers are scraped."""
+    """A Prometheus from which the operator of a cluster reads the metrics of servers, instead of scraping
+    each; other worlds scrape. Absent: servers are scraped."""
 
 
 class KernelPool(Document):

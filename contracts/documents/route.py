@@ -77,7 +77,7 @@ class PinnedRow(Strict):
 
 
 class Freeze(Strict):
-    """Break-glass: weights are frozen until then. Hard clauses still warn."""
+    """Break-glass: weights are frozen until an instant. Hard clauses still warn."""
 
     until: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", max_length=20)]
     """Instant in UTC, as 2030-01-31T18:00:00Z; then the policy drives again."""
@@ -88,7 +88,7 @@ class Freeze(Strict):
 
 
 class RoutePolicySpec(Strict):
-    """A policy in charge."""
+    """Which policy decides for a route, behind which shield, under which meta-contract."""
 
     description: Text
     """What this policy decides, for people."""
@@ -117,8 +117,9 @@ class RoutePolicySpec(Strict):
     """Probes in a row without an answer in time after which a replica that holds requests and makes no step
     hangs: it is quarantined and its open streams are reset (a count; 0: probes are not asked)."""
     own_clocks: HeldAgainst | None = None
-    """What a replica's step times are held against. certified: its profile's, measured on such a machine with
-    nobody beside; usual: its own past; off: nothing. Absent: certified in the simulator, usual elsewhere."""
+    """What a replica's step times are compared with. certified: those of its profile, measured on such a
+    machine with no other load; usual: its own past; off: nothing. Absent: certified in the simulator, usual
+    elsewhere."""
     route: OwnedRoute
     freeze: Freeze | None = None
     """Break-glass of a cluster; worlds without an operator ignore it."""

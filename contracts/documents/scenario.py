@@ -62,13 +62,13 @@ OwnFaultKind = Literal[
 
 
 def _own_or_registered(kind: object, own: ValidatorFunctionWrapHandler) -> object:
-    """``kind`` as it is where somebody registered it, else judged as one of our own."""
+    """``kind`` unchanged if a plug-in registered it, else validated as a built-in kind."""
     other = isinstance(kind, str) and kind not in get_args(OwnFaultKind) and kind in FAULT_KINDS
     return kind if other else own(kind)
 
 
 class _EveryKind:
-    """Lets a schema list what validation accepts: our own kinds, then those that somebody registered."""
+    """Lets a schema list what validation accepts: the built-in kinds, then those of plug-ins."""
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -78,7 +78,7 @@ class _EveryKind:
         return {**handler(schema), "enum": [*own, *others]}
 
 
-#: One of our own kinds, or one that somebody registered.
+#: A built-in kind, or one that a plug-in registered.
 FaultKind = Annotated[
     OwnFaultKind,
     WrapValidator(_own_or_registered),

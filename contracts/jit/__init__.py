@@ -1,4 +1,4 @@
-"""Compiled code: one decorator, one cache that knows when it is stale, and views that cost nothing.
+"""Compilation with numba: one decorator, a cache keyed by the sources, and borrowed array views.
 
 The only room that imports numba's internals.
 """

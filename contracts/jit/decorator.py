@@ -37,7 +37,7 @@ class _Locator(_CacheLocator):
         return cls(py_func, py_file)
 
     def ensure_cache_path(self) -> None:
-        """Make the folder again if somebody removed it since this process began."""
+        """Make the cache folder, also if it was removed since this process began."""
         Path(self.get_cache_path()).mkdir(parents=True, exist_ok=True)
 
     def get_cache_path(self) -> str:
@@ -133,7 +133,7 @@ class _Listener(Listener):
         """Nothing is done yet."""
 
     def on_end(self, event: Any) -> None:
-        """Of numba's own functions, which are compiled on the way, nobody is told."""
+        """Report a compiled function of this project; numba's own, compiled on the way, are not reported."""
         function = event.data["dispatcher"]
         if function in FUNCTIONS:
             self._tell(f"{function.__module__}.{function.__qualname__}")

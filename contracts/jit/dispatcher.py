@@ -34,7 +34,7 @@ class CompiledFunction(CPUDispatcher):
     def adopted(cls, dispatcher: Any) -> CompiledFunction:
         """The same object, which from now on compiles as told above."""
         dispatcher.__class__ = cls
-        # Nobody passes these functions on as pointers of C.
+        # These functions are never passed on as C function pointers.
         dispatcher.targetoptions["no_cfunc_wrapper"] = True
         adopted: CompiledFunction = dispatcher
         return adopted

@@ -3,8 +3,8 @@
 numba links a function with all that it calls, optimises the whole and makes machine code of it: for the
 function itself, and anew for every caller up to the one that the interpreter calls. A function without a door
 for the interpreter (``contracts.jit.dispatcher``) never runs by itself, so it stays as it was translated and
-simplified: a part, which callers take in. Who has a door is optimised with all its parts, once. Only
-functions that ``compiled`` decorates go by this; numba's own and those of others are compiled as ever.
+simplified: a part, which callers take in. A function with a door is optimised with all its parts, once. Only
+functions decorated with ``compiled`` are treated so; numba's own and others are compiled as usual.
 
 A function that calls itself cannot be a part, and numba cannot keep it on disk either.
 """
@@ -28,7 +28,7 @@ class _Nowhere:
     """Where parts run, which others take in."""
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Who takes the part in sets it."""
+        """Do nothing: the code that takes the part in sets its environment."""
 
 
 class LinkedCode(JITCodeLibrary):

@@ -2,8 +2,8 @@
 
 numba looks only at the file of the function that is called, but a compiled function freezes the code and the
 constants of every module that it reaches. So the stamp of a file is a hash over its own source, the sources
-of all project modules that it imports, directly or not, and the versions of numba and numpy: whoever edits a
-constant or installs another version compiles anew. Imports are read from the text, also those inside
+of all project modules that it imports, directly or not, and the versions of numba and numpy: after an edit of
+a constant or a change of version the code is compiled anew. Imports are read from the text, also those inside
 functions; a module that is imported by a computed name is not seen.
 """
 
@@ -95,7 +95,7 @@ def _absolute(dots: str, module: str, file: Path) -> str:
 def _files(dotted: str, file: Path, names: Iterable[str] = ()) -> Iterator[Path]:
     """Files of the module ``dotted`` and the packages around it, and of its ``names`` that are modules.
 
-    file: who asks. Nothing comes of what is not ours.
+    file: the importing file. No files for a module outside the project.
     """
     folder, parts = _top(dotted, file)
     for part in parts:

@@ -1,1 +1,1 @@
-"""Documents in and out: text to checked models, models to text, files and what they refer to."""
+"""Loading and writing documents: YAML text to checked models and back, files, URIs and references."""

@@ -1,7 +1,8 @@
-"""Files and JSON of every layer: written at once or not at all, one canonical form, known by their sha256.
+"""Atomic writing of files, JSON in one canonical form, and sha256 hashes; used by every layer.
 
-JSON has no NaN and no infinities: ``plain`` writes them as null. ``canonical_text`` is what is hashed: sorted
-keys, no spaces; it refuses what ``plain`` would write as null, because a hash must not lose a difference.
+JSON has no NaN and no infinities: ``plain`` writes them as null. ``canonical_text`` is the form that is
+hashed (sorted keys, no spaces); it refuses what ``plain`` would write as null, because a hash must not lose a
+difference.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import Any, BinaryIO
 
 from contracts.regular_files import hash_regular
 
-#: What stands for the hash before the first entry where each entry holds the hash of the one before.
+#: The "previous hash" of the first entry of a hash chain.
 GENESIS = "0" * 64
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON holds it: null for NaN and infinities, lists for tuples; the rest as it is."""
+    """``value`` as JSON can hold it: None for NaN and infinities, lists for tuples, else unchanged."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -63,7 +64,7 @@ def write_pinned(path: Path, content: bytes, *, durable: bool = False) -> str:
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write each of ``texts``, by file name, into ``folder``, which need not exist; the paths."""
+    """Write ``texts`` (name -> content) into ``folder``, which is made if necessary; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_pinned(folder / name, text.encode())
@@ -72,11 +73,11 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 
 @contextmanager
 def written(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
-    """A stream whose content is at ``path`` after the context, and nowhere where an error ended it.
+    """Context with a stream whose content replaces ``path`` at its end; after an error nothing is changed.
 
-    durable: it is on the disk before the name points to it, so that a power cut leaves the old file or the
-    new one. Raises OSError where the file cannot be written, and where a device or a pipe is in its place,
-    which the rename would destroy.
+    durable: flush to the disk before the rename, so that a power cut leaves the old file or the new one.
+    Raises OSError if the file cannot be written, or if ``path`` is a device or a pipe, which the rename would
+    destroy.
     """
     if is_stream(path):
         raise OSError(errno.EINVAL, "a device or a pipe", str(path))
@@ -93,11 +94,11 @@ def written(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether something is at ``path`` that a rename would destroy: a device, a pipe, a socket."""
+    """Whether ``path`` is a device, a pipe or a socket, which a rename would destroy."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
-        return False  # nothing is there, or what is there is said when it is written
+        return False  # nothing is there, or writing will raise
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 

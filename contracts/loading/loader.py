@@ -1,7 +1,7 @@
-"""Documents in and out: YAML text to frozen models, models to YAML text, and the canonical hash.
+"""Loading and writing documents: YAML text to frozen models and back, and the canonical hash.
 
-Every refusal is a ``DocumentError`` whose problems say file:line, dotted path, expected, actual and the
-next step. ``load_text(dump_text(x), ...) == x``. Nothing else is ever raised for bad input.
+Bad input raises ``DocumentError`` and nothing else; its problems say file:line, dotted path, expected, actual
+and the next step. ``load_text(dump_text(x), ...) == x``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kinds = Sequence[type[Document]]
 
 
 def read_text(path: Path | str) -> str:
-    """Text of the file at ``path``; refuses folders, missing files, too large ones and binary garbage."""
+    """Text of the file at ``path``; DocumentError for a folder, a missing, too large or binary file."""
     target = Path(path)
     try:
         if target.is_dir():
@@ -42,12 +42,12 @@ def read_text(path: Path | str) -> str:
 
 
 def load_document(path: Path | str) -> Document:
-    """The document in the file at ``path``, of whatever kind it says it is."""
+    """The document in the file at ``path``, of the kind that it states; DocumentError with every problem."""
     return load_text(read_text(path), str(path))
 
 
 def load_as(kind: type[DocumentT], path: Path | str) -> DocumentT:
-    """The document at ``path``, refused unless it is a ``kind``."""
+    """The document at ``path``; DocumentError unless it is a valid ``kind``."""
     document = load_document(path)
     if isinstance(document, kind):
         return document
@@ -56,10 +56,10 @@ def load_as(kind: type[DocumentT], path: Path | str) -> DocumentT:
 
 
 def load_text(text: str, file: str, kinds: Kinds | None = None, also: Rules | None = None) -> Document:
-    """The document in ``text``, one of ``kinds`` (None: of ours); ``file`` names its origin in messages.
+    """The document in ``text``, of one of ``kinds`` (None: any kind of this project).
 
-    also: rules beside those of its kind, for example of what it refers to. Raises DocumentError with every
-    problem of the document, rules between fields included, in its order.
+    file: its origin, for messages; also: further rules, for example about documents that it refers to. Raises
+    DocumentError with every problem in the order of the text, breaches of rules across fields included.
     """
     written = read_past(text, file)
     try:
@@ -80,7 +80,7 @@ def load_text(text: str, file: str, kinds: Kinds | None = None, also: Rules | No
 
 
 def _in_order(known: Iterable[Problem], others: Iterable[Problem]) -> list[Problem]:
-    """``known``, and what ``others`` say of other places, as it stands in the document."""
+    """``known`` and those of ``others`` at other paths, sorted by line and path."""
     known = list(known)
     places = {problem.path for problem in known}
     found = [*known, *(problem for problem in others if problem.path not in places)]
@@ -88,7 +88,7 @@ def _in_order(known: Iterable[Problem], others: Iterable[Problem]) -> list[Probl
 
 
 def _broken(found: Iterable[Breach], written: PositionedYaml) -> list[Problem]:
-    """Broken rules as problems, where they are written."""
+    """Breaches of rules as problems with their lines."""
     return [
         Problem(written.file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)
         for b in found
@@ -96,7 +96,7 @@ def _broken(found: Iterable[Breach], written: PositionedYaml) -> list[Problem]:
 
 
 def cautions(text: str, file: str) -> list[Problem]:
-    """Places of a valid document that kubectl would read differently; none in what ``dump_text`` writes."""
+    """Places of a valid document that kubectl would read differently; ``dump_text`` writes none."""
     written = parse(text, file)
     return [
         Problem(
@@ -112,16 +112,16 @@ def cautions(text: str, file: str) -> list[Problem]:
 
 
 def dump_text(document: Document) -> str:
-    """``document`` as YAML that this loader and kubectl read alike; defaults are written out."""
+    """``document`` as YAML that this loader and kubectl read alike; default values are written out."""
     plain = document.model_dump(mode="json", by_alias=True, exclude_none=True)
     text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, width=100)
     return text
 
 
 def canonical_json(document: Document) -> str:
-    """The form that is hashed: sorted keys, defaults filled in, absent stays absent.
+    """The canonical JSON of ``document``: sorted keys, default values written out, absent fields left out.
 
-    Of the metadata only the name counts, because a cluster adds the rest.
+    The metadata has only the name, because a cluster adds the rest.
     """
     plain = document.model_dump(mode="json", by_alias=True, exclude_none=True)
     return canonical_text(plain | {"metadata": {"name": document.metadata.name}})

@@ -1,6 +1,4 @@
-"""What a valid document promises and no code keeps yet, or no measurement gives: said, so that nobody relies
-on it; no error.
-"""
+"""Notes on a valid document: promises that no code enforces yet, or that no measurement supports."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class _Follower:
         yield from _added(("spec",), alone, within)
 
     def _pool(self, spec: ScenarioSpec) -> tuple[PoolSpec, _Follower]:
-        """The pool of a scenario, and who follows the URIs in it; DocumentError if it cannot be read."""
+        """The pool of a scenario and a follower of the URIs in it; DocumentError if it cannot be read."""
         if spec.pool is not None:
             return spec.pool, self
         assert spec.pool_uri is not None  # one of the two, says the loader

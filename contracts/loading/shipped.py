@@ -1,4 +1,4 @@
-"""URIs of the documents that ship with the project, the defaults where no other is named."""
+"""URIs of the documents that ship with the project; they are the defaults of commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHIPPED_ARTEFACT = f"{LIBRARY}policies/routing.yaml"
 LIVE_ARTEFACT = f"{LIBRARY}live-fleet/policies/routing.yaml"
 SHIPPED_RECIPE = f"{LIBRARY}recipes/routing.yaml"
 SHIPPED_SUITE = f"{LIBRARY}suites/e5.yaml"
-#: Loads and declarations that are not as told.
+#: Worlds whose loads and capacities differ from their declarations.
 STRESS_SUITE = f"{LIBRARY}suites/e5-stress.yaml"
 #: The world that the scenarios of E5 are built on.
 E5_BASE = f"{LIBRARY}suites/e5-base.yaml"

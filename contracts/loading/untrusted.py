@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from contracts.regular_files import refuse_inflated
 
-#: Most values of one text; what Selvage itself writes has one per twenty bytes.
+#: Most values of one JSON text; Selvage's own files have one per twenty bytes.
 MOST_VALUES = 4_000_000
 
 
 def json_of(text: bytes | str, unique: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The value of the JSON ``text``; ``unique``: makes objects of their pairs.
+    """The value of the JSON ``text``. unique: makes each object from its key-value pairs (None: a dict).
 
-    Raises what ``json.loads`` raises, and ValueError for more than ``MOST_VALUES``.
+    Raises the errors of ``json.loads``, and ValueError for more than ``MOST_VALUES`` values.
     """
     refuse_too_many_values(text)
     return json.loads(text, object_pairs_hook=unique)
@@ -39,18 +39,19 @@ def json_line_problem(error: Exception) -> str:
 
 
 def refuse_too_many_values(text: bytes | str) -> None:
-    """ValueError where ``text`` may hold more than ``MOST_VALUES``: every value but the first follows one of
-    the signs that are counted.
+    """ValueError if ``text`` may hold more than ``MOST_VALUES`` values: each but the first follows one of the
+    counted characters.
     """
     if len(text) < MOST_VALUES:
         return
     content = text if isinstance(text, bytes) else text.encode(errors="replace")
-    found = sum(content.count(sign) for sign in (b",", b"[", b"{"))
-    if found > MOST_VALUES:
-        raise ValueError(f"at most {MOST_VALUES} values are read, {found} may be here")
+    count = sum(content.count(character) for character in (b",", b"[", b"{"))
+    if count > MOST_VALUES:
+        raise ValueError(f"at most {MOST_VALUES} values are read, {count} may be here")
 
 
-#: Of JSON in which something is missing, is of another kind, nests without end or is no finite number.
+#: Errors of code that reads JSON in which values are missing, of another type, nested too deeply or not
+#: finite.
 MALFORMED = (
     ValueError,
     KeyError,
@@ -63,10 +64,10 @@ MALFORMED = (
 
 
 def arrays_of(content: bytes, names: Sequence[str] | None = None) -> dict[str, NDArray[np.generic]]:
-    """The arrays ``names`` (None: all) of the archive that is ``content``.
+    """The arrays ``names`` (None: all) of the ``.npz`` archive ``content``.
 
-    ValueError where it is damaged, has anything but arrays, or unpacks to more than may be; sizes are checked
-    before anything is unpacked.
+    ValueError if it is damaged, holds anything but arrays, or unpacks to more than the limit; sizes are
+    checked before anything is unpacked.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -75,24 +76,26 @@ def arrays_of(content: bytes, names: Sequence[str] | None = None) -> dict[str, N
             missing = [name for name in names or () if name not in stored.files]
             if missing:
                 raise ValueError(f"missing arrays {', '.join(missing)}")
-            return {name: _plain(name, stored[name]) for name in names or stored.files}
+            return {name: _checked_array(name, stored[name]) for name in names or stored.files}
     except Exception as error:  # a damaged header makes numpy's and zipfile's parsers raise almost anything
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-def _plain(name: str, found: object) -> NDArray[np.generic]:
-    """``found``, which must be an array, and take room: thousands of millions of empty texts take none."""
-    if not isinstance(found, np.ndarray):
+def _checked_array(name: str, value: object) -> NDArray[np.generic]:
+    """``value``; ValueError unless it is an array of valid items, none of zero size (of which billions take
+    no room).
+    """
+    if not isinstance(value, np.ndarray):
         raise ValueError(f"{name} is no array")
-    if found.dtype.itemsize == 0 and found.size:
+    if value.dtype.itemsize == 0 and value.size:
         raise ValueError(f"{name} has numbers or texts without length")
-    if found.dtype.kind == "U" and not _is_text(found):
+    if value.dtype.kind == "U" and not _is_text(value):
         raise ValueError(f"{name}: expected Unicode text, got a number that is no character")
-    return found
+    return value
 
 
 def _is_text(array: NDArray[np.generic]) -> bool:
-    """Every character of a text array exists; Python itself takes numbers for characters unseen."""
+    """Whether every item of a text array is a valid character; numpy does not check it."""
     if array.dtype.itemsize == 0 or array.size == 0:
         return True
     plain = np.ascontiguousarray(array).reshape(-1)

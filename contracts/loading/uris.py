@@ -1,7 +1,8 @@
-"""URIs inside documents: relative to the document's file, absolute, ``file://``, ``package:`` or ``oci://``.
+"""URIs in documents: paths relative to the document's file or absolute, ``file://``, ``package:``,
+``oci://``.
 
-Nothing is fetched here: what a verdict rests on lies in files, pinned by sha256. An ``oci://`` URI means a
-file of an artefact that was fetched before.
+Nothing is downloaded here: verdicts rest on local files, pinned by sha256. An ``oci://`` URI names a file of
+an artefact that was fetched before (``selvage oci pull``).
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from contracts.loading.oci import OCI_PREFIX, parse_oci, stored_file
 from contracts.regular_files import ARCHIVE_BYTES, hash_regular, read_regular
 
 PACKAGE_PREFIX = "package:"
-#: A pinned file that is read as a whole has no more bytes.
+#: Largest pinned file that is read into memory.
 PINNED_BYTES = ARCHIVE_BYTES
-#: Our own data, whatever else is called ``contracts`` on the path.
+#: This project's own packages, in case another distribution has a package of the same name.
 _OWN = {"contracts": __name__.removesuffix(".loading.uris")}
 
 
 class OtherContentError(DocumentError):
-    """A file is there, and is not what was pinned."""
+    """A pinned file exists, but its sha256 is another one."""
 
 
 def resolve_uri(uri: str, document_file: Path | str) -> Path:
-    """Path that ``uri``, found in ``document_file``, stands for. It need not exist.
+    """The path that ``uri`` in ``document_file`` refers to; it need not exist.
 
-    MissingArtefactError for an ``oci://`` URI that was not fetched.
+    Raises DocumentError for a URI of another kind, MissingArtefactError for an ``oci://`` URI not yet
+    fetched.
     """
     if not uri.isprintable():
         raise _unprintable(document_file, "a URI", uri)
@@ -58,7 +60,7 @@ def read_pinned(ref: FileRef, document_file: Path | str, most_bytes: int = PINNE
 
 
 def check_pinned(ref: FileRef, document_file: Path | str) -> None:
-    """DocumentError unless ``ref`` has the pinned sha256; its content is never in memory as a whole."""
+    """DocumentError unless the file of ``ref`` has the pinned sha256; it is hashed without being loaded."""
     path = resolve_uri(ref.uri, document_file)
     try:
         found = hash_regular(path)
@@ -76,7 +78,7 @@ def _check_pin(ref: FileRef, found: str, path: Path, document_file: Path | str) 
 
 
 def _local(parts: SplitResult, uri: str, document_file: Path | str) -> Path:
-    """The path of a ``file:`` URI; another host's files are not ours to read."""
+    """The path of a ``file:`` URI; DocumentError for one of another host."""
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost"):
         raise refusal(document_file, "a file of this host", uri, "write file:///path")
@@ -86,8 +88,8 @@ def _local(parts: SplitResult, uri: str, document_file: Path | str) -> Path:
 
 
 def _unprintable(document_file: Path | str, what: str, text: str) -> DocumentError:
-    """Control characters, or bytes of a name that are not what the system says names are written in."""
-    foreign = any("\ud800" <= one <= "\udfff" for one in text)
+    """The error for control characters, or for bytes that are not in the system's encoding of file names."""
+    foreign = any("\ud800" <= c <= "\udfff" for c in text)
     expected = f"{what} in UTF-8" if foreign else f"{what} without control characters"
     hint = "rename it, or set LC_ALL=C.UTF-8 or PYTHONUTF8=1" if foreign else "remove them"
     return refusal(document_file, expected, ascii(text)[:80], hint)

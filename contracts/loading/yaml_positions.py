@@ -67,10 +67,10 @@ def parse(text: str, file: str) -> PositionedYaml:
 
 
 def read_past(text: str, file: str) -> PositionedYaml:
-    """As ``parse``, but what is refused and leaves the rest readable stands in ``problems``.
+    """As ``parse``, but errors that leave the rest readable are collected in ``problems``.
 
-    Of a key that stands twice the first counts, an anchor and a tag count for nothing, and a number that is
-    not finite is None. Whoever reads on refuses the document nevertheless.
+    The first of duplicate keys counts, anchors and tags are ignored, and a number that is not finite is None.
+    The caller has to refuse the document if there are problems.
     """
     try:
         size = len(text.encode("utf-8"))

@@ -1,4 +1,4 @@
-"""Every metric a clause may name, the registry that holds them, and the per-prompt columns."""
+"""The metrics that a clause may name, their registry, and the values per prompt that they use."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ answered as users get answers, through cache, decode and stream, and show what s
 observation is one probe; NaN where a probe of that kind does not measure it. All but shares are clipped by
 their clause. Lists of most probable tokens are those that a server returns.
 
-Users' own answers are looked at where an operator lets sampled log-probabilities be seen. Nobody knows what
-is right there, so a kernel is compared with its own certified past on the same slice. Users change as well,
-so a clause on such a metric informs (L1, with a budget) and moves nothing.
+Users' own answers are used where an operator allows sampled log-probabilities to be read. There is no
+reference for them, so a kernel is compared with its own certified past on the same slice. Users change as
+well, so a clause on such a metric informs (L1, with a budget) and moves no traffic.
 """
 
 from __future__ import annotations

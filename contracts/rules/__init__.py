@@ -1,4 +1,4 @@
-"""Rules that join several fields of a document; each breach names the path and the remedy.
+"""Validation rules across fields of a document; each breach names the path and the remedy.
 
 The rules of a kind are imported when a document of that kind is judged.
 """

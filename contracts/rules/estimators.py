@@ -1,8 +1,8 @@
 """Which estimator judges a clause, given what was measured: the one it names, else one that was measured.
 
-A server returns its most probable tokens alone, so a contract written for the full vocabulary meets kernels
-that have ``top_k`` columns only. Such a column is a lower bound of the exact one: what it shows broken is
-broken, what it shows kept may not be. Whoever judges by it says so, with the lists here.
+A server returns only its most probable tokens, so a contract written for the full vocabulary meets kernels
+with ``top_k`` columns only. Such a column is a lower bound of the exact one: a clause that it shows broken is
+broken, one that it shows kept may not be. Reports state where it was used, with the lists here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contracts.documents.contract import Clause, Estimator, KernelContract
 from contracts.metrics import metric
 from contracts.telemetry import Source
 
-#: Estimators by how much they tell.
+#: Estimators, the most informative first.
 ESTIMATORS: tuple[Estimator, ...] = ("full_vocab", "top_k", "sampled")
 
 

@@ -60,7 +60,7 @@ def _meta_clause(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
 
 
 def _judgeable(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
-    """Where and by whom the clause can be judged at all."""
+    """Breaches where a clause names no way in which its metric can be judged."""
     offline, named = clause.checked != "online", clause.judged_on is not None
     if offline != named:
         expected = "incidents or quiet" if offline else "nothing"
@@ -115,7 +115,10 @@ def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
 
 
 def _fewer_seeds(spec: SuiteSpec) -> Iterator[Breach]:
-    """Who runs on fewer seeds must run; what a RoutePolicy names is known when that is read."""
+    """Breaches where ``fewer_seeds`` names a policy that the suite does not run.
+
+    Policies of a RoutePolicy are not checked here: they are known only once it is read.
+    """
     for index, name in enumerate(() if spec.fewer_seeds is None else spec.fewer_seeds.policies):
         if name not in spec.policies and (spec.route_policy is None or not name.startswith(_ROUTE)):
             yield Breach(

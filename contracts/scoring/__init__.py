@@ -1,1 +1,1 @@
-"""Scoring episodes: the record that every world writes, and E5's measures of it."""
+"""Scoring of episodes: the record that every world writes, and E5's measures of it."""

@@ -76,7 +76,7 @@ class EpisodeRecord:
     accelerator_s: NDArray[np.float64]  # [T, K]
     probe_tokens: NDArray[np.float64]  # [T, K]
 
-    # What the best would know (None: nobody says).
+    # What an optimal policy would know (None: not known).
     most_rps: NDArray[np.float64] | None = None  # [R] the most that a replica carries in steady state
     healthy_loss: NDArray[np.float64] | None = None  # [K, S] mean excess TV of a healthy kernel's answers
 

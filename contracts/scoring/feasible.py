@@ -1,9 +1,9 @@
-"""Whether any policy could have recovered from an incident, and what the optimum would have served.
+"""Whether any policy could have recovered from an incident, and what an optimal one would have served.
 
-The optimum knows from the onset on which replicas break the contract on which slice and the most that each
-replica carries in steady state, without any headroom. It may send any share of a slice to any replica that
-keeps the contract there, and knows nothing of detection, queues or moving. So an incident that it cannot end,
-nobody ends.
+The optimum knows from the onset which replicas break the contract on which slice, and what each replica
+carries at most in steady state, without headroom. It may send any share of a slice to any replica that keeps
+the contract there, without delays of detection, queues or moves. An incident that it cannot end, no policy
+can end.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""When requests arrive and how long they are."""
+"""Workload: arrival processes, request lengths and traces."""

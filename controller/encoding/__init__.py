@@ -1,1 +1,1 @@
-"""What a policy is shown of state and judgement, and how its answer is read."""
+"""Encoding: the observation and the features that a policy reads, and its actions as routing tables."""

@@ -67,17 +67,17 @@ class Encoder:
         row = of(_KERNEL) + self.slices * of(_CELL)
         return np.array(self.kernels_max * row + self.slices * of(_SLICE) + of(_FLEET), dtype=np.float32)
 
-    def encode(self, seen: Observation) -> NDArray[np.float32]:
+    def encode(self, observation: Observation) -> NDArray[np.float32]:
         """Float32 [B, size], within ``bounds``."""
-        self._check(seen.ready.shape[1], seen.table.shape[1])
-        batch, own = seen.ready.shape[0], len(_KERNEL)
+        self._check(observation.ready.shape[1], observation.table.shape[1])
+        batch, own = observation.ready.shape[0], len(_KERNEL)
         encoded = np.zeros((batch, self.size), dtype=np.float32)
         row, end = self.row_size, self.kernels_max * self.row_size
-        kernels, slices = seen.ready.shape[1], self.slices
-        _write(encoded, _KERNEL, seen, (kernels,), (0, row, 0))
-        _write(encoded, _CELL, seen, (kernels, slices), (own, row, len(_CELL)))
-        _write(encoded, _SLICE, seen, (slices,), (end, len(_SLICE), 0))
-        _write(encoded, _FLEET, seen, (), (end + slices * len(_SLICE), 0, 0))
+        kernels, slices = observation.ready.shape[1], self.slices
+        _write(encoded, _KERNEL, observation, (kernels,), (0, row, 0))
+        _write(encoded, _CELL, observation, (kernels, slices), (own, row, len(_CELL)))
+        _write(encoded, _SLICE, observation, (slices,), (end, len(_SLICE), 0))
+        _write(encoded, _FLEET, observation, (), (end + slices * len(_SLICE), 0, 0))
         return encoded
 
     def split(self, encoded: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -108,7 +108,7 @@ class Encoder:
 def _write(
     encoded: NDArray[np.float32],
     features: tuple[Feature, ...],
-    seen: Observation,
+    observation: Observation,
     shape: tuple[int, ...],
     place: tuple[int, int, int],
 ) -> None:
@@ -116,7 +116,7 @@ def _write(
     batch, (rows, columns) = encoded.shape[0], (*shape, 1, 1)[:2]
     values = np.empty((len(features), batch, *shape))
     for index, feature in enumerate(features):
-        values[index] = feature.read(seen)
+        values[index] = feature.read(observation)
     grid = values.reshape(len(features), batch, rows, columns)
     _place(encoded, grid, *place, *_ENDS[features[0].scope])
 

@@ -71,33 +71,39 @@ class Feature:
     read: Callable[[Observation], NDArray[np.generic]]
 
 
-def _at_home(seen: Observation) -> NDArray[np.bool_]:
-    return np.asarray(np.arange(seen.ready.shape[1])[:, None] == seen.home)
+def _at_home(observation: Observation) -> NDArray[np.bool_]:
+    return np.asarray(np.arange(observation.ready.shape[1])[:, None] == observation.home)
 
 
-def _weight(seen: Observation) -> Values:
-    return seen.table[:, :, :-1].transpose(0, 2, 1)
+def _weight(observation: Observation) -> Values:
+    return observation.table[:, :, :-1].transpose(0, 2, 1)
 
 
 def _family(index: int) -> Callable[[Observation], Values]:
-    def read(seen: Observation) -> Values:
-        return seen.family_excess[..., index]
+    def read(observation: Observation) -> Values:
+        return observation.family_excess[..., index]
 
     return read
 
 
-def _running(seen: Observation) -> Values:
-    return np.zeros(seen.health.shape) if seen.running_ratio is None else seen.running_ratio
+def _running(observation: Observation) -> Values:
+    return (
+        np.zeros(observation.health.shape) if observation.running_ratio is None else observation.running_ratio
+    )
 
 
-def _certified_loss(seen: Observation) -> Values:
-    if seen.certified_loss is None:
-        return np.zeros(seen.health.shape)
-    return np.asarray(np.log1p(seen.certified_loss / LEAST_LOSS) / np.log1p(MOST_LOSS / LEAST_LOSS))
+def _certified_loss(observation: Observation) -> Values:
+    if observation.certified_loss is None:
+        return np.zeros(observation.health.shape)
+    return np.asarray(np.log1p(observation.certified_loss / LEAST_LOSS) / np.log1p(MOST_LOSS / LEAST_LOSS))
 
 
-def _drifted(seen: Observation) -> Values:
-    return np.zeros(seen.ready.shape) if seen.drifted is None else per_kernel(seen, seen.drifted)
+def _drifted(observation: Observation) -> Values:
+    return (
+        np.zeros(observation.ready.shape)
+        if observation.drifted is None
+        else per_kernel(observation, observation.drifted)
+    )
 
 
 def _kernel(

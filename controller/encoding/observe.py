@@ -63,7 +63,7 @@ def _known_good(kernels: int, place: int) -> NDArray[np.bool_]:
 
 
 def _rotation(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Rotation:
-    """Who takes traffic, who fails, and how long the queues are."""
+    """Which replicas serve, how often each fails, and how long the queues are."""
     plain, (kernels, _, _) = np.ascontiguousarray, setup.layout.shape
     by_replica, by_kernel = state.quarantined.shape, (len(state.ticks), kernels)
     shown = Rotation(

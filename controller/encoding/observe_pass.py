@@ -73,7 +73,7 @@ class Load(NamedTuple):
 
 @compiled
 def see_replicas(shown, replicas, owner):
-    """Who is in rotation, shares of failures, mean queues. Queues that nobody knows count as 0."""
+    """Fill in the replicas in rotation, failure ratios and mean queues. Unknown queues count as 0."""
     shown, replicas = borrowed((Rotation(*shown), Replicas(*replicas)))
     ready, running, waiting = shown.ready, shown.running, shown.waiting
     answered_rps, failed_rps = replicas.answered_rps, replicas.failed_rps

@@ -35,17 +35,17 @@ def log_rate(rps: Values) -> Values:
     return np.asarray(np.log1p(rps) / _LOG_LARGEST)
 
 
-def per_kernel(seen: Observation, values: NDArray[np.generic]) -> Values:
+def per_kernel(observation: Observation, values: NDArray[np.generic]) -> Values:
     """Mean [B, K] of ``values`` [B, R] over the kernel's replicas."""
-    mean = np.zeros(seen.ready.shape)
-    _mean_of_members(mean, np.ascontiguousarray(values), seen.replica_kernel)
+    mean = np.zeros(observation.ready.shape)
+    _mean_of_members(mean, np.ascontiguousarray(values), observation.replica_kernel)
     return mean
 
 
-def worst_of_replicas(seen: Observation, values: NDArray[np.generic]) -> Values:
+def worst_of_replicas(observation: Observation, values: NDArray[np.generic]) -> Values:
     """Largest [B, K] of ``values`` [B, R] >= 0 over the kernel's replicas."""
-    worst = np.zeros(seen.ready.shape)
-    _worst_of_members(worst, np.ascontiguousarray(values), seen.replica_kernel)
+    worst = np.zeros(observation.ready.shape)
+    _worst_of_members(worst, np.ascontiguousarray(values), observation.replica_kernel)
     return worst
 
 

@@ -1,1 +1,1 @@
-"""Why a tick decided as it did, as records for logs and people."""
+"""Explanations: why a tick decided as it did, as records for logs and people."""

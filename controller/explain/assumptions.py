@@ -1,4 +1,4 @@
-"""What a decision stands on where the fleet did not say: every assumption, in words."""
+"""The assumptions behind a decision, in words: values that were declared or certified instead of measured."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LEAST_MORE = 0.05
 def assumptions(
     after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
 ) -> tuple[str, ...]:
-    """Capacities that nobody measured, counters that do not come, speeds that are not the certified ones,
-    loads that are let be, slices with nowhere else to go.
+    """One sentence for each assumption on ``fleet``: capacities that were not measured, missing counters,
+    speeds other than the certified ones, loads above the estimate, slices without a failover target.
     """
     capacity, load = _of_capacity(after, setup, fleet), _of_load(after, setup, fleet)
     clocks = _of_clocks(after, setup, fleet) if after.usual else []
@@ -43,12 +43,12 @@ def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> 
 
 
 def _of_clocks(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
-    """What step times are held against, and of whom that is not known."""
+    """What step times are compared with, and the replicas for which that is unknown."""
     factors = np.exp(usual_of_kernels(after, setup.layout.replica_kernel)[fleet])
     names = setup.layout.kernels
     usual = [f"{name} {factor:.2g}" for name, factor in zip(names, factors, strict=True) if factor != 1.0]
     known = np.isfinite(usual_ratios(after)[fleet])
-    unknown = [name for name, told in zip(setup.layout.replicas, known, strict=True) if not told]
+    unknown = [name for name, is_known in zip(setup.layout.replicas, known, strict=True) if not is_known]
     found = [f"steps as long as usual, in times of the certified ones: {', '.join(usual)}"] if usual else []
     if unknown:
         found.append(f"own clock of {', '.join(unknown)}: not judged, nobody knows what is usual of it")

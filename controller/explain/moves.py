@@ -35,8 +35,8 @@ class WeightMove:
     after: float
     proposed: float  # by the policy
     forced: float  # what supervisor and shield changed of the policy's own
-    driven: float  # by whoever drove
-    baseline: float | None  # proposed by the baseline on the same observation (None: nobody asked it)
+    driven: float  # by the driving policy, which is the baseline after a demotion
+    baseline: float | None  # proposed by the baseline on the same observation (None: it was not asked)
     because: tuple[str, ...]  # clauses, or what else explains it
 
 
@@ -51,7 +51,7 @@ class ShieldStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LesserEvil:
-    """Weight that is served where soft clauses are broken because nobody else could carry it."""
+    """Weight that is served where soft clauses are broken, because no other kernel could carry it."""
 
     slice: str
     kernel: str
@@ -207,7 +207,7 @@ def lesser_evils(decision: Decision, setup: ControllerSetup, fleet: int) -> tupl
 def what_if(
     decision: Decision, setup: ControllerSetup, fleet: int, baseline: NDArray[np.float64] | None
 ) -> tuple[WhatIf, ...]:
-    """Weights on which policy and baseline disagree; none where nobody asked the baseline."""
+    """Weights on which policy and baseline disagree; none where the baseline was not asked (None)."""
     if baseline is None:
         return ()
     ours, names = decision.proposed[fleet], targets(setup)

@@ -1,1 +1,1 @@
-"""How a replica comes back: restart, flush, probes that generate, re-admission by steps; pure."""
+"""Re-admission of a replica: restart, flush, verifying probes, traffic in steps; a pure state machine."""

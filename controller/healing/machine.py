@@ -1,15 +1,16 @@
-"""One tick of a replica's return: a pure function of where it stood, what is seen, and its terms.
+"""One tick of a replica's re-admission: a pure function of its state, what is observed, and its terms.
 
 The laws, each with a test:
 
-* nobody gets traffic before all of ``verify_probes`` agreed, and no step is taken without its own;
-* a probe that disagrees, or is not answered, takes all traffic back and begins anew after a doubled wait;
-* the share never falls otherwise, and is whole not before ``readmit_over_s`` after the first step;
-* a flush or restart that did not happen is no step;
-* what is healed or has failed stays so.
+* a replica gets no traffic before all of ``verify_probes`` agreed, and no step without the probes of that
+  step;
+* a probe that disagrees, or is not answered, takes all traffic back and starts over after a doubled wait;
+* otherwise the share never falls, and reaches 1 no earlier than ``readmit_over_s`` after the first step;
+* a flush or restart that did not happen counts as no step;
+* ``HEALED`` and ``FAILED`` are final.
 
-What the share means for a table, ``held_back`` says: kernels of who comes back carry less, and nobody loses
-the last server.
+``held_back`` applies the shares to a routing table: the kernel of a returning replica carries less, but no
+slice loses its last server.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def begin(now_s: float, terms: HealingTerms) -> HealingState:
 
 
 def step(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
-    """Where the replica stands after one tick."""
+    """The state after one tick in which ``sight`` was observed."""
     if state.ended:
         return state
     if state.phase is HealingPhase.WAITING:
@@ -60,7 +61,7 @@ def step(state: HealingState, sight: HealingSight, terms: HealingTerms) -> Heali
 
 
 def order(state: HealingState, terms: HealingTerms) -> HealingOrder:
-    """What is to be done now; the same again until its outcome is seen."""
+    """The order for the caller; it is repeated until its outcome is observed."""
     if state.phase is HealingPhase.READMITTING and not lacking(state, terms):
         return HealingOrder.NOTHING
     return _ORDERS.get(state.phase, HealingOrder.NOTHING)
@@ -157,12 +158,12 @@ def held_back(
     shares: NDArray[np.float64],
     owner: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """``table`` [S, K + 1] of one fleet with the shares of replicas that come back.
+    """``table`` [S, K + 1] of one fleet, reduced where a kernel has only replicas that are being re-admitted.
 
-    serving: bool [R], in rotation and reachable; shares: [R], 0..1, of the traffic of a whole replica. A
-    kernel with a whole replica keeps its row: its others carry it. One without carries at most the sum of its
-    shares, and the rest of the row goes to the row's other kernels in proportion. A row that nobody else can
-    carry stays as it is: a replica that is not verified serves before nobody does.
+    serving: bool [R], in rotation and reachable; shares: [R], 0..1, of the traffic of a full replica; owner:
+    [R], kernel of a replica. A kernel with a replica at share 1 keeps its weight. Any other carries at most
+    the sum of its shares, and the rest of the row goes to the row's other kernels in proportion. A row
+    without another kernel stays as it is: an unverified replica is better than none.
     """
     kernels = table.shape[1] - 1
     there = np.bincount(owner[serving], minlength=kernels) > 0

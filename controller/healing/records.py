@@ -1,4 +1,4 @@
-"""What the return of one replica is about: its terms, where it stands, what was seen, what is to be done."""
+"""Records of the re-admission of one replica: its terms, its state, what was observed, the next order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contracts.documents.drill import Undo
 
 
 class HealingPhase(StrEnum):
-    """Where a replica stands on its way back."""
+    """Phase of a replica's re-admission."""
 
     RESTARTING = "Restarting"
     FLUSHING = "Flushing"
@@ -31,7 +31,7 @@ class Flush(StrEnum):
 
 
 class HealingOrder(StrEnum):
-    """What is to be done now."""
+    """What the caller is to do now."""
 
     RESTART = "restart"
     FLUSH = "flush"
@@ -39,13 +39,18 @@ class HealingOrder(StrEnum):
     NOTHING = "nothing"
 
 
-#: How a drill is taken back that says nothing.
+#: The defaults of a drill's undo.
 _UNSAID = Undo()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealingTerms:
-    """What a replica must show. attempts: after so many it has failed; 0: it is tried for ever."""
+    """Terms of re-admission.
+
+    verify_probes: probes that must agree before any traffic; readmit_over_s: time in which the traffic share
+    rises to 1, in ``steps``; wait_s, most_wait_s: first and longest wait after a setback; attempts: number
+    after which re-admission has failed, 0 for no limit.
+    """
 
     verify_probes: int = _UNSAID.verify_probes
     readmit_over_s: float = _UNSAID.readmit_over_s
@@ -57,7 +62,7 @@ class HealingTerms:
     attempts: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse terms under which nothing is shown, or nobody ever comes back."""
+        """ValueError for terms that verify nothing, or under which no replica ever comes back."""
         good = self.verify_probes >= 1 and self.steps >= 1 and self.attempts >= 0
         times = 0.0 <= self.readmit_over_s < math.inf and 0.0 < self.wait_s <= self.most_wait_s < math.inf
         if not (good and times):

@@ -1,1 +1,1 @@
-"""How a candidate kernel is let in: offline, shadow, canary, full; pure, and judged without an end."""
+"""Promotion of a candidate kernel: offline, shadow, canary, full; a pure state machine."""

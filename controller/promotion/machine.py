@@ -1,15 +1,15 @@
-"""One tick of a promotion: a pure function of where it stood, what is seen, and its terms.
+"""One tick of a promotion: a pure function of its state, what is observed, and its terms.
 
 The laws, each with a test:
 
-* a stage is never skipped, and each tick goes one stage on at most;
-* nobody is full without the whole window of judged compliance, with its least samples, as a canary;
-* an L3 or hard clause rolls back from every stage that meets requests, whatever else is so;
-* what is inconclusive promotes nobody, and a later break still rolls it back;
-* a stage that webhooks confirm is entered in a tick that sees it confirmed; a veto rolls back, and where a
-  webhook may object no stage is left while nobody knows whether it does;
-* time in which nobody looked or nobody acted shows nothing, and costs nothing;
-* the kept state goes on as if nothing had happened.
+* no stage is skipped, and one tick advances by at most one stage;
+* a candidate becomes full only after a whole window of judged compliance as a canary, with the least samples;
+* an L3 or hard clause rolls back from every stage that gets requests, whatever else holds;
+* an inconclusive candidate is not promoted, and a later breach still rolls it back;
+* a stage that webhooks confirm is entered only in a tick that sees the confirmation; a veto rolls back, and
+  while the answer of a webhook with a veto is unknown, the stage is not left;
+* time without telemetry or without control of the route counts neither for nor against the candidate;
+* a restored state goes on as if there had been no interruption.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from controller.promotion.records import (
     StageTerms,
 )
 
-#: Ticks that lie further apart have nothing between them: nobody judged what went on.
+#: The time between two ticks further apart than this, in s, does not count: it was not judged.
 MOST_GAP_S = 10.0
 
 
 def step(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
-    """Where the promotion stands after one tick."""
+    """The state after one tick in which ``sight`` was observed."""
     if state.stage is PromotionStage.ROLLED_BACK:
         return state
     passed_s = _passed_s(state, sight)
@@ -53,7 +53,7 @@ def step(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) ->
 
 
 def terms_of_stage(stage: PromotionStage, terms: PromotionTerms) -> StageTerms:
-    """Of the two stages that have any."""
+    """Terms of ``stage``, which is SHADOW or CANARY."""
     return terms.shadow if stage is PromotionStage.SHADOW else terms.canary
 
 
@@ -70,7 +70,7 @@ def shortfall(state: PromotionState, terms: StageTerms) -> str:
 
 
 def _passed_s(state: PromotionState, sight: PromotionSight) -> float:
-    """Judged time since the last tick; none where the clock went back or nobody looked for long."""
+    """Judged time since the last tick, in s; 0 where the clock went back or the last tick is long ago."""
     if state.judged_at_s is None or not sight.carried:
         return 0.0
     passed_s = sight.now_s - state.judged_at_s
@@ -91,8 +91,8 @@ def _offline(state: PromotionState, sight: PromotionSight, terms: PromotionTerms
 
 
 def _held(state: PromotionState, found: OfflineResult) -> PromotionState:
-    told = f"{found.message}; nobody writes the route now, so it goes no further"
-    return replace(state, reason="Held", message=told)
+    message = f"{found.message}; nobody writes the route now, so it goes no further"
+    return replace(state, reason="Held", message=message)
 
 
 def _judged(state: PromotionState, sight: PromotionSight, passed_s: float) -> PromotionState:
@@ -121,17 +121,17 @@ def _forward(state: PromotionState, sight: PromotionSight, terms: PromotionTerms
         return state
     if state.judged_s >= asked.deadline_s:
         why = "an L2 clause is in alarm" if state.guarded else f"there are only {lacking}"
-        told = f"{why} after {state.judged_s:.0f} s in stage {state.stage}; set spec.attempt to try again"
+        message = f"{why} after {state.judged_s:.0f} s in stage {state.stage}; set spec.attempt to try again"
         reason = "ClauseInAlarm" if state.guarded else "TooFewSamples"
-        return replace(state, verdict=GateOutcome.INCONCLUSIVE, reason=reason, message=told, waits_for=None)
+        undecided = GateOutcome.INCONCLUSIVE
+        return replace(state, verdict=undecided, reason=reason, message=message, waits_for=None)
     if state.guarded:
         return replace(state, reason="Guarded", message="an L2 clause is in alarm: its share is held down")
     if not sight.carried:
-        told = "nobody writes the route now, so no time counts"
-        return replace(state, reason="Held", message=told)
+        return replace(state, reason="Held", message="nobody writes the route now, so no time counts")
     if not sight.seen:
-        told = "telemetry is silent or no replica serves, so nothing speaks for the candidate"
-        return replace(state, reason="Unseen", message=told)
+        message = "telemetry is silent or no replica serves, so nothing speaks for the candidate"
+        return replace(state, reason="Unseen", message=message)
     return replace(state, reason="Judging", message=f"so far {lacking}", waits_for=None)
 
 

@@ -1,4 +1,4 @@
-"""What a promotion stands at, what is seen of its candidate at one tick, and the terms that it goes by."""
+"""Records of a promotion: its terms, its state, and what one tick shows of the candidate."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contracts.compiled.contract import Level
 
 
 class PromotionStage(StrEnum):
-    """How far a candidate was let in."""
+    """Stage of a candidate's promotion."""
 
-    OFFLINE = "Offline"  # what was measured before it met any request
+    OFFLINE = "Offline"  # judged on measurements only; it gets no request
     SHADOW = "Shadow"  # a share of the requests is mirrored to it, and its answers are dropped
     CANARY = "Canary"  # a bounded share of every slice
     FULL = "Full"  # a kernel like the others, and judged like them
@@ -46,14 +46,14 @@ class PromotionTerms:
     mirror_ratio: float  # of every slice's requests, in shadow
     canary_ratio: float  # most of a slice, as a canary
     guard_ratio: float  # the same while an L2 clause is in alarm
-    gates: frozenset[PromotionStage] = frozenset()  # entered with somebody's approval alone
+    gates: frozenset[PromotionStage] = frozenset()  # entered only with a person's approval
     confirms: frozenset[PromotionStage] = frozenset()  # entered only while webhooks confirm it
     vetoes: frozenset[PromotionStage] = frozenset()  # in which webhooks may object, and must answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineResult:
-    """What the offline evidence says."""
+    """Result of the check of the offline evidence."""
 
     outcome: GateOutcome
     reason: str  # one word
@@ -63,11 +63,11 @@ class OfflineResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionSight:
-    """One tick, as far as the candidate is concerned. probes: new ones, one count per slice."""
+    """What one tick shows of the candidate. probes: number of new ones, per slice [S]."""
 
     now_s: float
-    carried: bool = True  # False: nobody acts (frozen, observing, a route that is not ours): no clock runs
-    seen: bool = True  # False: telemetry is silent or no replica serves: nothing speaks for the candidate
+    carried: bool = True  # False: no weights are written (frozen, observing, a foreign route): no clock runs
+    seen: bool = True  # False: telemetry is silent or no replica serves: no evidence for the candidate
     level: Level = Level.NORMAL  # worst of its slices
     hard_violated: bool = False  # on any slice
     certified: bool = True  # on every slice; an alarm is latched until it is re-certified
@@ -79,7 +79,7 @@ class PromotionSight:
     unopposed: frozenset[PromotionStage] = frozenset()  # every webhook that may veto it had no objection last
     refused: str = ""  # which webhook vetoes the stage that it stands in, and what it said; "" for none
     held_up_by: str = ""  # what webhooks that hold it up answered last, for people
-    withdrawn: bool = False  # somebody asks for the rollback
+    withdrawn: bool = False  # a person asked for the rollback
 
     @property
     def broken(self) -> bool:
@@ -94,7 +94,7 @@ class PromotionSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionState:
-    """Where one attempt stands. subject: hash of what is promoted on which terms, under which contract."""
+    """State of one attempt. subject: hash of the candidate, its terms and its contract."""
 
     subject: str
     stage: PromotionStage = PromotionStage.OFFLINE
@@ -102,7 +102,7 @@ class PromotionState:
     reason: str = "AwaitingEvidence"  # one word
     message: str = "the offline evidence was not read yet"
     judged_at_s: float | None = None  # last tick, of the world's clock; None: none yet
-    judged_s: float = 0.0  # time in this stage while somebody acted
+    judged_s: float = 0.0  # time in this stage while weights were written
     compliant_s: float = 0.0  # judged time since the candidate last broke anything
     probes: tuple[int, ...] = ()  # [S], in the window of compliance
     answers: int = 0  # likewise

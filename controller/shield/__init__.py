@@ -1,1 +1,1 @@
-"""Every proposal passes here, learned or not, and comes out allowed."""
+"""The shield: turns any proposal, learned or not, into an allowed routing table."""

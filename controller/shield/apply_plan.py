@@ -1,4 +1,4 @@
-"""Compiled loops of the plan: what moved, for what reason, and what is remembered of it; row by row."""
+"""Compiled loops of the plan, row by row: what moved, for which reason, and what the state keeps of it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from controller.shield.records import CAPACITY, DWELL, HARD, NO_TARGET, POOL, SL
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
-#: Reasons of moves that nobody chose, and of moves that take longer.
+#: Reasons of moves that no policy chose, and of moves that are slowed.
 _FORCED, _SLOWED = HARD | POOL | NO_TARGET, SLEW | DWELL
 #: The least that a slice is served although its kernels are full: this is for capacity, too.
 _LEAST_SERVED = POOL | CAPACITY
 
 
 class TableChange(NamedTuple):
-    """From which table to which, and who wanted it, of B fleets."""
+    """A change of the table in force, of B fleets: the old, the new and the wanted one, with reasons."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], allowed
     last: NDArray[np.float64]  #: [B, S, K + 1], in force until now
-    wanted: NDArray[np.float64]  #: [B, S, K + 1], by who drives
-    claimed: NDArray[np.bool_]  #: [B, S], rows of it that differ for capacity alone, as who drives says
+    wanted: NDArray[np.float64]  #: [B, S, K + 1], by the driving policy
+    claimed: NDArray[np.bool_]  #: [B, S], rows of it that differ for capacity alone, by that policy's account
     reason: NDArray[np.int64]  #: [B, S], bits of ``ShieldReason``
     voluntary: NDArray[np.bool_]  #: [B, S]
     was_pending: NDArray[np.bool_]  #: [B, S]
@@ -34,7 +34,7 @@ class TableChange(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What comes of a change, of B fleets: all filled in, but for instants, which are brought up to date."""
+    """Result of a change, of B fleets: all fields are filled in; instants are only updated."""
 
     rows: NDArray[np.bool_]  #: [B, S], moved for capacity alone
     for_capacity: NDArray[np.bool_]  #: [B], the table changed for capacity alone
@@ -75,7 +75,7 @@ def follow_rows(change, followed):
 
 @compiled
 def count_ready(count, replica_state, quarantined, ejected, owner):
-    """Add to ``count`` int64 [B, K] the replicas [B, R] that will take traffic: ready, and neither away."""
+    """Add to ``count`` int64 [B, K] the replicas [B, R] that are ready, neither quarantined nor ejected."""
     for b in range(count.shape[0]):
         for r in range(len(owner)):
             count[b, owner[r]] += replica_state[b, r] == READY and not (quarantined[b, r] or ejected[b, r])
@@ -83,7 +83,7 @@ def count_ready(count, replica_state, quarantined, ejected, owner):
 
 @compiled
 def turn(in_rotation, moved, quarantined, ejected, was_quarantined, was_ejected):
-    """Who takes traffic, bool [B, R]; ``moved`` [B] also where that is not who did."""
+    """Fill ``in_rotation`` bool [B, R], and set ``moved`` [B] where it differs from the rotation before."""
     for b in range(in_rotation.shape[0]):
         for r in range(in_rotation.shape[1]):
             in_rotation[b, r] = not (quarantined[b, r] or ejected[b, r])

@@ -87,7 +87,7 @@ def fill_up_to(facts, outcome, step):
 
 @compiled(forceinline=True)
 def open_unwanted(facts, outcome):
-    """Who is left may carry what is comfortable until he is empty."""
+    """Let kernels that no row aims at keep a comfortable load until they are empty."""
     for k in range(facts.limit_rps.shape[0]):
         outcome.most_rps[k] = max(outcome.most_rps[k], facts.comfort_rps[k])
 

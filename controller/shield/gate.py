@@ -1,6 +1,6 @@
-"""The shield: every proposal passes here, learned or not, and comes out allowed.
+"""The shield: turns any proposal, learned or not, into an allowed routing table.
 
-In this order, each yielding to those before it:
+The rules apply in this order, each subject to those before it:
 
 1. *hard*: no weight of a slice on a kernel whose hard clause on that slice is violated, that is not
    certified there, that has too few replicas in rotation or that is in shadow; at once, past slew and dwell;
@@ -45,7 +45,7 @@ _MOST_ROUNDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShieldView:
-    """What the shield goes by, of B fleets."""
+    """What the shield knows of B fleets."""
 
     last: Table  #: [B, S, K + 1], table in force
     hard_violated: NDArray[np.bool_]  #: [B, K, S]
@@ -53,18 +53,18 @@ class ShieldView:
     ready: NDArray[np.int64]  #: [B, K], replicas in rotation
     offered_rps: NDArray[np.float64]  #: [B, S]
     may_move: NDArray[np.bool_]  #: [B, S], see ``may_move``
-    #: float64 [B, K], requests per second that one replica carries (None: what the fleet declares).
+    #: float64 [B, K], capacity of one replica in requests per second (None: as the fleet declares it).
     replica_rps: NDArray[np.float64] | None = None
-    #: float64 [B, K], the most that one may carry (None: ``max_load_ratio`` of what it carries).
+    #: float64 [B, K], limit of the load of one replica (None: ``max_load_ratio`` times its capacity).
     most_rps: NDArray[np.float64] | None = None
-    #: float64 [B, K, S], what an answer loses where only soft clauses are broken, in answers; 1 or more: it
-    #: is never served there (None: nobody says so of any cell).
+    #: float64 [B, K, S], loss of an answer where only soft clauses are broken, in answers; a cell with 1 or
+    #: more is never used (None: no cell is used that breaks a soft clause).
     loss: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shielded:
-    """What the shield made of a proposal, of B fleets."""
+    """An allowed table of B fleets, and what the shield changed to reach it."""
 
     table: Table  #: [B, S, K + 1], allowed
     reason: NDArray[np.int64]  #: [B, S], bits of ``ShieldReason``
@@ -228,7 +228,7 @@ class _Known(NamedTuple):
     certified: NDArray[np.bool_]  #: [B, K, S]
     violated: NDArray[np.bool_]  #: [B, K, S], a hard clause
     ready: NDArray[np.int64]  #: [B, K]
-    shadow: NDArray[np.bool_]  #: [K], open to nobody
+    shadow: NDArray[np.bool_]  #: [K], takes no user traffic
     active: NDArray[np.bool_]  #: [K], neither that nor a canary
     least_ready: int
     sheds: bool  #: the contract, where no certified kernel lives

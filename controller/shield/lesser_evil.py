@@ -4,10 +4,10 @@ Works on one fleet, after ``controller.shield.capacity`` has filled the complian
 that would be shed compares two losses in the contract's own weights: that of an answer where soft clauses are
 broken (``Facts.loss``, in answers) and that of no answer, which is 1. It is served where the first is less:
 
-1. on compliant kernels, as before; nobody leaves one but to make way;
+1. on compliant kernels, as before; a row leaves one only to make way for another;
 2. on its own soft cells with headroom, the least loss first, equals in proportion to their headroom;
-3. in the place of rows further down, the last first;
-4. where another row has soft cells with headroom, that row makes way: who may break nothing comes first.
+3. in the place of rows of lower priority, the lowest first;
+4. where another row has soft cells with headroom, that row makes way for one that has none.
 
 Hard clauses are not weighed: a cell that breaks one has no loss below 1.
 """
@@ -18,8 +18,8 @@ from contracts.jit import compiled
 from controller.shield.capacity import EPSILON, SLACK, allocate_others, allocate_own, evict, reroute
 from controller.shield.records import SOFT, Facts
 
-#: What a request loses that is not answered, in answers. No answer is worth more: a kernel that loses as
-#: much serves nobody.
+#: Loss of a request that is not answered, in answers: the largest there is. A kernel whose answers lose as
+#: much is not used.
 WHOLE = 1.0
 
 

@@ -1,25 +1,24 @@
-"""Up to which load a kernel is let: what is known of it, corrected by what comes of it.
+"""The load limit of each kernel: its estimated capacity, corrected by the queues and latencies observed
+there.
 
-An estimate of what a kernel carries is off by a tenth, for some traffic by a third, and to be off costs: what
-is shed for nothing where it is too low, a queue that never ends where it is too high. So the limit follows
-what is seen (steps up, a steady fall, and the queue itself):
+An estimate of capacity is off by a tenth, for some traffic by a third. Too low an estimate sheds traffic for
+nothing; too high an estimate builds a queue that never ends. So the limit follows what is observed:
 
-- *What a kernel has it keeps* until it has a queue, however little it is thought to carry: without a shield
-  it would be served, and so it is here. What comes new fills a kernel as far as is known that it carries.
-- *A queue is worked off*: requests beyond those that are answered in time are let in less for a while. While
-  nothing is shed that begins once the queue has lasted from one scrape to the next, seen in both: one that
-  nothing renews, however long it stands there, is what somebody saw once. What a burst leaves is
-  mostly over by then, and whoever is shed after it would have found a place. A queue that lasts was let in by
-  a limit that is too high, which falls as long as it stands.
-- *Answers in time are no queue*: how long answers are is known by their mean alone, so a batch that is too
-  large for long ones may be none. While the newest requests were answered as the contract asks, only what
-  comes late even if every answer is of mean length counts as waiting.
-- *What it has proven is a load*, in requests per second, and no multiple of an estimate: where the estimate
-  falls to nothing and comes back, the limit does not come back a thousand times as high.
-- *Shed traffic is let in again* step by step while answers are in time. A step that ends in a queue is tried
-  again after twice the time, so that the table comes to rest.
+- *A kernel keeps the load that it has* until it has a queue, however low the estimate: without a shield that
+  load would be served too. New traffic fills a kernel only up to the known capacity.
+- *A queue is worked off*: for a while less is admitted, by the requests beyond those that are answered in
+  time. While nothing is shed, this begins only once the queue has lasted from one scrape to the next and was
+  seen in both: after a single sighting it is often the rest of a burst, and shedding would come too late. A
+  queue that lasts was admitted by a limit that is too high, so the limit falls as long as the queue stands.
+- *Answers in time are no queue*: of the length of answers only the mean is known, so a batch that would be too
+  large for long answers may be none. While the newest requests were answered as the contract asks, only those
+  count as waiting that come late even if every answer is of mean length.
+- *A proven load is kept in requests per second*, not as a multiple of the estimate: if the estimate falls to
+  nothing and recovers, the limit does not come back a thousand times as high.
+- *Shed traffic is admitted again* step by step while answers are in time. A step that ends in a queue is
+  tried again after twice the time, so that the table comes to rest.
 
-Late answers without a queue (a slow way, errors) are no reason to shed, only one to let in no more.
+Late answers without a queue (a slow network, errors) are no reason to shed, only a reason to admit no more.
 """
 
 from __future__ import annotations
@@ -36,26 +35,26 @@ from controller.shield.capacity import SLACK, load_of
 
 Floats = NDArray[np.float64]
 
-#: Time in which a queue is worked off: longer than what two scrapes take to tell of it.
+#: Time in which a queue is worked off, in s: longer than two scrapes take to show it.
 DRAIN_S = 10.0
-#: Work in the queue that moves nothing, in seconds: a burst that is over before anybody hears of it.
+#: Queued work that changes nothing, in s: a burst that is over before a scrape shows it.
 UNNOTICED_S = 0.5
-#: A queue counts as far as it has lasted for so long at least, or from one scrape to the next.
+#: A queue counts once it has lasted so long, in s, or from one scrape to the next.
 LASTS_S = 5.0
-#: Share of what it carries that a kernel is let have whatever waits.
+#: Share of its capacity that a kernel is always allowed, whatever its queue.
 LEAST_RATIO = 0.2
-#: By which the limit rises in a step, and what it loses in a second with a queue.
+#: Rise of the limit in one step, and its fall per second with a queue, both relative.
 STEP_RATIO, FALL_RATIO = 0.05, 0.01
-#: From a step to the next, and at most after steps that ended in queues.
+#: Time from one step to the next, in s, and the longest such time after steps that ended in queues.
 STEP_S, MOST_STEP_S = 15.0, 86400.0
-#: A kernel that carries less than this of its limit has proven nothing beyond what is known.
+#: A kernel that carries less than this share of its limit proves nothing beyond its estimate.
 FULL_RATIO = 0.97
-#: In which what was proven and is not used is forgotten.
+#: Time constant, in s, with which a proven load that is not used is forgotten.
 FORGET_S = 120.0
 
 
 class LoadMemory(NamedTuple):
-    """What is remembered of B fleets; written to."""
+    """Memory of the load limits of B fleets; changed in place by the compiled pass."""
 
     ratio: Floats  # [B, K], most load over capacity
     proven_rps: Floats  # [B, K], most load of a replica; the lesser of the two holds
@@ -159,7 +158,7 @@ def _let_in(memory, seen, law, most_rps):
 
 @compiled(inline="always")
 def _begins_anew(memory, seen, law, b, k):
-    """Whether a block ends: it has lasted, and in it a new scrape of everybody came who tells anything."""
+    """Whether a block ends: it lasted long enough and brought a new scrape of every replica that reports."""
     ends = seen.now_s[b] - memory.least_since_at_s[b, k] >= law.lasts_s
     for r in range(len(seen.owner)):
         if seen.owner[r] == k and seen.telling[b, r]:

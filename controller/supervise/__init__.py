@@ -1,1 +1,1 @@
-"""Who drives: the policy, the baseline, or the last table."""
+"""The supervisor: decides whether the policy, the certified baseline or the last table drives."""

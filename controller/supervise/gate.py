@@ -1,12 +1,12 @@
-"""The supervisor: who drives, and what to do when the controller no longer knows.
+"""The supervisor: which policy drives, and which table applies while telemetry is silent.
 
-Under a meta-contract a policy that breaks it is demoted to the baseline, which runs beside it
-(``controller.supervise.meta``); one that does harm to the home table, because no other policy is known to do
-none. Telemetry that is silent fleet-wide for longer than the contract's
-``stale_after_s`` says nothing bad of anybody: the last table is held. After ``degrade_after_s`` of silence
-the table degrades to the known-good kernel, which was certified for such a case. Of these times the
-meta-contract's count where they are shorter. The shield runs after this, so a held table still respects
-what is known (hard violations, replicas that discovery reports gone).
+A policy that breaks its meta-contract is demoted to the baseline, which runs beside it
+(``controller.supervise.meta``); one that does harm is demoted to the home table, because no other policy is
+known to do none. If telemetry of the whole fleet is silent for longer than the contract's ``stale_after_s``,
+the last table is held: silence is no evidence against a kernel. After ``degrade_after_s`` of silence every
+slice goes to the known-good kernel, which was certified for such a case. The meta-contract's times apply
+where they are shorter. The shield runs afterwards, so a held table still respects what is known (hard
+violations, replicas that discovery reports gone).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from controller.supervise.meta import HARM, Executed, capped_ejections, count, j
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervised:
-    """Who drives B fleets, and with what."""
+    """Result of the supervisor for B fleets: the driving proposal, its table, and why."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], for the shield
     driving: Proposal  #: the one that the table comes from, the policy's or the baseline's
@@ -51,16 +51,16 @@ def supervise(
     before: ControllerState,
     after: ControllerState,
     estimate: Estimate,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> Supervised:
-    """Choose who drives, then hold or degrade by how long telemetry has been silent."""
+    """Choose the policy or the baseline, then hold or degrade by how long telemetry has been silent."""
     last = before.table
     own = normalise(proposal.table, last)
     if setup.meta is None:
         chosen = _unsupervised(proposal, own)
     else:
-        chosen = _choose(proposal, own, before, after, estimate, seen, setup)
+        chosen = _choose(proposal, own, before, after, estimate, observation, setup)
     stale, degraded = _silence(estimate, setup)
     if not some_in(stale):
         return chosen
@@ -75,7 +75,7 @@ def counted(
     supervised: Supervised,
     shielded: Shielded,
     judgement: Judgement,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> PolicyState:
     """The supervisor's memory after the shield's table was put in force."""
@@ -87,8 +87,8 @@ def counted(
         proposed=supervised.own,
         hard_violated=judgement.hard_violated,
         certified=judgement.certified,
-        ready=seen.ready,
-        seen=seen,
+        ready=observation.ready,
+        seen=observation,
     )
     return count(supervised.memory, done, setup)
 
@@ -103,15 +103,16 @@ def _silence(estimate: Estimate, setup: ControllerSetup) -> tuple[NDArray[np.boo
 
 
 def _unsupervised(proposal: Proposal, own: NDArray[np.float64]) -> Supervised:
-    nobody = np.zeros(len(own), dtype=np.bool_)
+    """The policy drives every fleet, as without a meta-contract."""
+    no_fleet = np.zeros(len(own), dtype=np.bool_)
     return Supervised(
         table=own,
         driving=proposal,
-        held=nobody,
-        degraded=nobody,
+        held=no_fleet,
+        degraded=no_fleet,
         own=own,
-        demoted=nobody,
-        sent_home=nobody,
+        demoted=no_fleet,
+        sent_home=no_fleet,
         reason=np.full(len(own), -1, dtype=np.int64),
         memory={},
         baseline={},
@@ -124,27 +125,27 @@ def _choose(
     before: ControllerState,
     after: ControllerState,
     estimate: Estimate,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> Supervised:
     """Judge the policy by what was executed up to now; the baseline proposes in any case."""
     assert setup.baseline is not None
     out = after.quarantined | before.ejected
-    read = readings(before.supervisor, out, estimate.silent_s, seen.now_s, setup)
-    memory = judge_policy(before.supervisor, read, seen.now_s, setup)
-    shadow, baseline = setup.baseline.propose(seen, before.baseline)
+    read = readings(before.supervisor, out, estimate.silent_s, observation.now_s, setup)
+    memory = judge_policy(before.supervisor, read, observation.now_s, setup)
+    shadow, baseline = setup.baseline.propose(observation, before.baseline)
     demoted = np.asarray(memory["demoted"], dtype=np.bool_)
     sent_home = demoted & (np.asarray(memory["reason"], dtype=np.int64) == HARM)
     shadow = _or_home(shadow, sent_home, setup)
     driving = _driving(proposal, shadow, demoted)
     table = np.where(demoted[:, None, None], normalise(shadow.table, before.table), own)
     ejected = capped_ejections(driving, before.ejected, after.quarantined, setup)
-    nobody = np.zeros(len(own), dtype=np.bool_)
+    no_fleet = np.zeros(len(own), dtype=np.bool_)
     return Supervised(
         table=table,
         driving=replace(driving, ejected=ejected),
-        held=nobody,
-        degraded=nobody,
+        held=no_fleet,
+        degraded=no_fleet,
         own=own,
         demoted=demoted,
         sent_home=sent_home,

@@ -1,11 +1,11 @@
-"""Harm while a policy drives: what the home table would surely have served, against what was served.
+"""Harm of a policy, online: a lower limit of what the home table would have served, less what was served.
 
-The other world cannot be seen. What can be said of it is a lower limit: of every slice whose home is
-certified and breaks no hard clause, the share that the lower limit of the home kernel's learned capacity
-carries, less what the contract tolerates of late answers. Beside it stands what ended in the same block of
-time: answers in time, from cells that break no hard clause, over all that ended or was shed. The reading is
-the lower limit of their mean difference over the newest blocks in which a row was away from home; where
-nobody was moved, nobody was harmed.
+The counterfactual cannot be observed, but bounded from below: for every slice whose home kernel is certified
+and breaks no hard clause, the share of its traffic that the lower limit of that kernel's estimated capacity
+carries, less the late answers that the contract tolerates. It is compared with the same block of time as it
+was: answers in time from cells that break no hard clause, over all requests that ended or were shed. The
+reading is the lower confidence limit of the mean difference over the newest blocks in which a row was away
+from home; while every row is at home, there is no harm.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def count_harm(
     memory: PolicyState,
     block: Block,
     after: ControllerState,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> PolicyState:
     """The supervisor's memory with the block that ended, where one did.
@@ -70,9 +70,9 @@ def count_harm(
     """
     if setup.meta is None or not some_in(block.closed):
         return memory
-    home = home_table(setup.fleet, len(seen.now_s))
+    home = home_table(setup.fleet, len(observation.now_s))
     away = (half_l1(after.table, home) > SWITCH_DISTANCE).any(axis=1) & block.closed
-    missing = _surely_served(after, seen, setup) - _served(block, after, seen)
+    missing = _surely_served(after, observation, setup) - _served(block, after, observation)
     known = away & np.isfinite(missing)
     missing = np.where(known, missing, 0.0)
     # A block in which nothing ended shows nothing and takes no other one's place.
@@ -90,23 +90,25 @@ def home_table(fleet: FleetSetup, batch: int) -> NDArray[np.float64]:
     return table
 
 
-def _surely_served(after: ControllerState, seen: Observation, setup: ControllerSetup) -> NDArray[np.float64]:
+def _surely_served(
+    after: ControllerState, observation: Observation, setup: ControllerSetup
+) -> NDArray[np.float64]:
     """float64 [B]: lower limit of the share that the home table would serve in time and compliant."""
     home, slices = setup.fleet.home, np.arange(len(setup.fleet.home))
     offered_rps = after.offered_rps
     kernels = len(setup.layout.kernels)
     load_rps = np.stack([offered_rps[:, home == k].sum(axis=1) for k in range(kernels)], axis=1)
-    carried = np.minimum(1.0, seen.ready * after.least_rps / np.maximum(load_rps, _LEAST_RPS))
-    eligible = (seen.certified & ~seen.hard_violated)[:, home, slices]
+    carried = np.minimum(1.0, observation.ready * after.least_rps / np.maximum(load_rps, _LEAST_RPS))
+    eligible = (observation.certified & ~observation.hard_violated)[:, home, slices]
     each = eligible * carried[:, home] * (1.0 - tolerated_late(setup.contract))
     return np.asarray((offered_rps * each).sum(axis=1) / np.maximum(offered_rps.sum(axis=1), _LEAST_RPS))
 
 
-def _served(block: Block, after: ControllerState, seen: Observation) -> NDArray[np.float64]:
+def _served(block: Block, after: ControllerState, observation: Observation) -> NDArray[np.float64]:
     """float64 [B]: share of what ended or was shed that was answered in time by compliant cells; NaN of
     nothing.
     """
-    good = (block.ended - block.bad) * ~seen.hard_violated.transpose(0, 2, 1)
+    good = (block.ended - block.bad) * ~observation.hard_violated.transpose(0, 2, 1)
     shed = (after.table[:, :, -1] * after.offered_rps).sum(axis=1) * block.lasted_s
     all_ended = block.ended.sum(axis=(1, 2)) + shed
     return np.where(all_ended > 0.0, good.sum(axis=(1, 2)) / np.maximum(all_ended, _LEAST_RPS), np.nan)

@@ -1,9 +1,9 @@
-"""The meta-contract while the policy drives: readings, demotion to the baseline, return by rule.
+"""Supervision of a policy under its meta-contract: readings, demotion to the baseline, re-promotion.
 
-Simplex architecture: the policy proposes, the baseline proposes beside it on the same observation, so that
-its memory is warm, and the supervisor decides whose proposal goes on to the shield. A demoted policy is
-followed by what it proposes, although nobody executes it; it drives again when ``repromote_after_s`` have
-passed since the demotion and since its last violation, at most ``most_repromotions`` times.
+A Simplex architecture: policy and baseline both propose from the same observation, so that the baseline's
+memory is current, and the supervisor decides whose proposal goes to the shield. A demoted policy goes on
+being judged by its proposals, which are not executed; it drives again when ``repromote_after_s`` have passed
+since the demotion and since its last violation, at most ``most_repromotions`` times.
 
 All memory is a dict of named arrays with one entry per fleet, so no result depends on the batch.
 """
@@ -34,8 +34,8 @@ HARM = POLICY_METRICS.index(HARM_METRIC)
 SHED_S = 600.0
 #: Decisions whose 99th percentile is judged, and how many of them must be known.
 DECISIONS, LEAST_DECISIONS = 600, 100
-#: Exemptions of moves that are not the policy's. What the shield moves because a kernel is full it would move
-#: for whoever drives: handing over does not end it.
+#: Exemptions for moves that are not the policy's. Moves by the shield because a kernel is full would happen
+#: under any policy: a demotion does not end them.
 _FORCING = ("shield_forced_hard_move", "quarantine", "capacity_short")
 _CAPACITY = int(ShieldReason.CAPACITY)
 
@@ -145,7 +145,8 @@ def judge_policy(
 ) -> Memory:
     """Demote the fleets that break a clause, bring back those that have kept all of them long enough.
 
-    With ``setup.watch_only`` nobody is demoted, only counted: a certificate speaks of the policy alone.
+    With ``setup.watch_only`` violations are counted and no fleet is demoted: a certificate must show the
+    policy without its baseline.
     """
     meta = setup.meta
     assert meta is not None
@@ -260,9 +261,10 @@ def _count_shed(
 def capped_ejections(
     proposal: Proposal, before: NDArray[np.bool_], quarantined: NDArray[np.bool_], setup: ControllerSetup
 ) -> NDArray[np.bool_]:
-    """bool [B, R]: the policy's ejections, as many of one kernel as the clause leaves beside quarantine.
+    """bool [B, R]: the policy's ejections, at most as many of a kernel as its clause allows beside
+    quarantine.
 
-    Who is ejected already stays so before anybody new; of the new ones the first in the layout's order.
+    Replicas that are ejected already come first, then new ones in the layout's order.
     """
     meta, wanted = setup.meta, proposal.ejected
     if meta is None or not bool(wanted.any()):

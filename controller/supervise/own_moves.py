@@ -1,21 +1,22 @@
-"""The watch over our own moves: what gets worse by one is taken back, or goes no further.
+"""The watch over the controller's own moves: a move that makes things worse is taken back, or stopped.
 
-A row of the table that left where it stood is *watched* until it has stood still for ``settle_s``. Answers
-are looked at in blocks of ``block_s``: a block of a slice, or of a kernel, is *bad* where more of its
-requests failed or came late than the contract tolerates, or where the kernel stands with a queue. A block
-lasts ``block_s`` and a flush of the gateway's statistics at least, and until ``LEAST_REQUESTS`` ended or a
-queue stands, but no longer than the contract's window; one that shows nothing of a slice or kernel takes no
-place among those of it. At the end of every block the newest blocks since the move are compared with those
-before it, by Fisher's exact test: of the slice where it went with the slice before, of every kernel that
-gained it with that kernel and those that it left before; of all moves that changed nothing at most a share
-``error`` is taken for worse (blocks are taken to be exchangeable; answers within one share a queue and are
-not).
+A row of the table that moved is *watched* until it has not changed for ``settle_s``. Answers are grouped in
+blocks of ``block_s``. A block of a slice, or of a kernel, is *bad* if more of its requests failed or were
+late than the contract tolerates, or if the kernel has a queue. A block lasts at least ``block_s`` and one
+flush of the gateway's statistics, and until ``LEAST_REQUESTS`` ended or there is a queue, but no longer than
+the contract's window. A block without requests of a slice or kernel is not counted for it.
 
-What is worse goes back to where it was: not onto a cell that a hard clause or a missing certificate closes,
-not onto a kernel that would be overloaded by it, and not where those who would get it back are no better
-since: then it goes no further. Either lasts ``hold_s``, twice as long each further time. It runs before the
-shield, for whoever drives. Late answers of a kernel within a window after a move that raised its load are
-no evidence against it (``explained_at_s``), unless it is slower than certified.
+At the end of every block, Fisher's exact test compares the newest blocks since the move with those before it:
+the slice on its new kernels with the slice before, and every kernel that gained traffic with itself and with
+the kernels that lost it, before. At most a share ``error`` of the moves that changed nothing are taken for
+worse. (Blocks are assumed to be exchangeable; the answers within a block share a queue and are not.)
+
+A row that got worse goes back to where it was: not onto a cell that a hard clause or a missing certificate
+closes, not onto a kernel that it would overload, and not if the kernels that would get it back have been no
+better since. In these cases the row is stopped: it goes no further. Both last ``hold_s``, twice as long each
+further time. The watch runs before the shield, whichever policy drives. Late answers of a kernel within one
+window after a move that raised its load are no evidence against it (``explained_at_s``), unless the kernel is
+slower than certified.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _WATCHED, _KEPT = int(OwnMove.WATCHED), int(OwnMove.KEPT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnMoves:
-    """What the watch made of a tick of B fleets."""
+    """Result of the watch in one tick, for B fleets."""
 
     supervised: Supervised  #: with the rows that were taken back or held
     action: NDArray[np.int64]  #: [B, S], an ``OwnMove``
@@ -92,7 +93,7 @@ def watch_own_moves(
     estimate: Estimate,
     telemetry: FleetTelemetry,
     judgement: Judgement,
-    seen: Observation,
+    observation: Observation,
     setup: ControllerSetup,
 ) -> OwnMoves:
     """Take in what ended under the table in force, and put back or hold the rows of what is driven.
@@ -104,8 +105,8 @@ def watch_own_moves(
         **(kept if estimate.consumed else {name: array.copy() for name, array in kept.items()})
     )
     found = _blank(supervised, memory)
-    counted = _counted(telemetry, seen.in_rotation, setup.layout.replica_kernel)
-    standing = _standing(before, judgement, seen, estimate, estimate.stale | supervised.sent_home)
+    counted = _counted(telemetry, observation.in_rotation, setup.layout.replica_kernel)
+    standing = _standing(before, judgement, observation, estimate, estimate.stale | supervised.sent_home)
     watch(tuple(memory), counted, standing, _law(setup), tuple(found))
     return OwnMoves(
         supervised=_with_rows(supervised, found, memory),
@@ -158,20 +159,22 @@ def _counted(
 def _standing(
     before: ControllerState,
     judgement: Judgement,
-    seen: Observation,
+    observation: Observation,
     estimate: Estimate,
     idle: NDArray[np.bool_],
 ) -> tuple[NDArray[Any], ...]:
-    """idle: bool [B], nobody judges or holds a move: nothing is known, or everything goes home."""
+    """What the watch compares with. idle: bool [B], no move is judged or held in this tick, because telemetry
+    is silent or every row goes home.
+    """
     plain, after = np.ascontiguousarray, estimate.state
-    (batch, kernels), slices = seen.ready.shape, len(seen.home)
+    (batch, kernels), slices = observation.ready.shape, len(observation.home)
     open_cells = np.empty((batch, slices, kernels), dtype=np.bool_)
-    find_open(open_cells, plain(judgement.certified), plain(judgement.hard_violated), seen.ready)
+    find_open(open_cells, plain(judgement.certified), plain(judgement.hard_violated), observation.ready)
     standing = Standing(
-        now_s=seen.now_s,
+        now_s=observation.now_s,
         table=plain(before.table),
         open_cells=open_cells,
-        ready=seen.ready,
+        ready=observation.ready,
         replica_rps=after.replica_rps,
         healthy_rps=after.healthy_rps,
         offered_rps=after.offered_rps,

@@ -109,8 +109,8 @@ def _see_kernel(memory, counted, law, seen, b, k):
 
 @compiled(inline="always")
 def add_recent(recent, since, observed, bad):
-    """Add a block to the newest ``RECENT`` of them, kept as bits, and count these into ``since`` [2]; one
-    that was not ``observed`` takes nobody's place.
+    """Add a block to the newest ``RECENT`` of them, kept as bits, and count these into ``since`` [2]; a block
+    that was not ``observed`` replaces none.
     """
     if not observed > 0.0:
         return

@@ -120,7 +120,9 @@ def _explain(memory, standing, law, b):
 
 @compiled(inline="always")
 def _note_explained(memory, standing, law, b, k):
-    """Slowness excuses nobody: what is slow would be late without our move."""
+    """Note that a move explains late answers of kernel ``k``, unless it is slow: then it would be late
+    anyway.
+    """
     if standing.replica_rps[b, k] >= law.slow_ratio * standing.healthy_rps[b, k]:
         memory.explained_at_s[b, k] = standing.now_s[b]
 
@@ -258,8 +260,8 @@ def _has_room(standing, row, b, s):
 
 @compiled
 def _no_better(memory, standing, b, s):
-    """Whether a kernel that would get weight back is, since the move, no better than who has it: then not
-    the move made things worse.
+    """Whether a kernel that would get weight back has been no better since the move than the kernels that
+    have it now: then the move is not what made things worse.
     """
     kernels, since = memory.ended.shape[2], memory.since[b, s]
     worst = since[kernels, 1] / max(since[kernels, 0], 1.0)

@@ -1,4 +1,4 @@
-"""What the watch over our own moves reads, writes and remembers; see ``controller.supervise.own_moves``."""
+"""Records of the watch over the controller's own moves (``controller.supervise.own_moves``)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Flags = NDArray[np.bool_]
 
 
 class OwnMove(IntEnum):
-    """What became of a slice's row in a tick."""
+    """What the watch did with a slice's row in a tick."""
 
     NONE = 0  # no move of it is watched
     WATCHED = 1  # a move is watched
     TAKEN_BACK = 2  # the row goes back to where it was, as far as it may
-    STOPPED = 3  # going back would help nobody: the row goes no further
+    STOPPED = 3  # going back would not help: the row goes no further
     KEPT = 4  # worse than before, and nowhere to go back to
     HELD = 5  # was taken back or stopped; the policy's row waits
 
 
 class MovesMemory(NamedTuple):
-    """What is remembered of moves of B fleets; written to.
+    """Memory of the watched moves of B fleets; changed in place by the compiled pass.
 
-    Counts of blocks are pairs: how many there were, and how many of them were bad.
+    Counts of blocks are pairs: the number of blocks, and how many of them were bad.
     """
 
     started: Flags  # [B], the first table was seen
@@ -54,7 +54,7 @@ class MovesMemory(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What one telemetry counts."""
+    """Counts of one tick's telemetry."""
 
     answered: Ints  # [B, S, K], attempts, as the gateway counts
     failed: Ints  # [B, S, K]

@@ -1,4 +1,4 @@
-"""What the supervisor counts of a policy: moves, turns and stays of every slice, tick by tick.
+"""Counts that the supervisor keeps of a policy: moves, turns and stays of every slice, tick by tick.
 
 A *move* is the opening of a switch episode as ``contracts.scoring.switch_law`` defines it. A *turn* is a sign
 change: a weight that rose falls by more than 0.05 from its highest value, or the other way round; several
@@ -30,7 +30,7 @@ LEAST_MOVE = 1e-9
 class Counts(NamedTuple):
     """What is counted of B fleets; changed in place. N is one more than a clause allows in an hour."""
 
-    started: NDArray[np.bool_]  #: [B], somebody is followed
+    started: NDArray[np.bool_]  #: [B], a first table was counted
     changed_at_s: NDArray[np.float64]  #: [B, S], when the row last changed
     extreme: NDArray[np.float64]  #: [B, S, K + 1], farthest weight in the present direction
     direction: NDArray[np.int64]  #: [B, S, K + 1], 1 rises, -1 falls, 0 has not moved yet
@@ -110,7 +110,7 @@ def follow(
 
 
 def begin_anew(memory: PolicyState, fleets: NDArray[np.bool_]) -> PolicyState:
-    """Forget the newest events of ``fleets`` bool [B]: somebody else is followed from now on."""
+    """Forget the newest events of ``fleets`` bool [B], because another policy drives from now on."""
     if not bool(fleets.any()):
         return memory
     cleared = {
@@ -120,9 +120,9 @@ def begin_anew(memory: PolicyState, fleets: NDArray[np.bool_]) -> PolicyState:
 
 
 def unfollowed(before: PolicyState, after: PolicyState) -> PolicyState:
-    """``after`` without the table that was followed since ``before``, because nobody put it in force.
+    """``after`` without the table that was counted since ``before``, because it was not put in force.
 
-    Where somebody else drives since then, the newest events stay forgotten.
+    Where another policy drives since then, the newest events stay forgotten.
     """
     if not after:
         return after

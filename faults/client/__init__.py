@@ -1,1 +1,1 @@
-"""Faults of live servers, steered from outside: start, inject, renew, undo, verify, find a dose."""
+"""Client of the fault injection in live servers: inject, renew, undo, verify, find a dose."""

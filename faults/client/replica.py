@@ -1,7 +1,7 @@
-"""One replica's faults, from outside: inject with a lease, renew, undo, and see that it really happened.
+"""Client of one replica's fault injection: inject with a lease, renew, undo, and confirm each.
 
-The undo record is written before the injection, so a caller that dies leaves behind what another process
-needs (``undo_record``); the replica's own lease takes care where nobody comes.
+The undo record is written before the injection, so that another process can take the fault back if the caller
+dies (``undo_record``); without such a process, the replica ends the fault when the lease expires.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ReplicaFaults:
     def undo(self, name: str = "") -> Undone:
         """End the fault called ``name``, or all, and close their records; again without effect.
 
-        A record that cannot be closed stays open, and is taken back once more by whoever finds it.
+        A record that cannot be closed stays open; the next process that finds it takes the fault back again.
         """
         outcome = _undone(lambda: self._steer("undo", {"name": name}, _INJECT_WITHIN_S))
         for path, kept in records.open_records(self._records):

@@ -38,7 +38,7 @@ class ReplicaSilentError(DrillError):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer: what goes with a request goes to nobody else."""
+    """Treats a redirect as an answer, so that a request's token goes to no other server."""
 
     def redirect_request(self, *_: Any) -> None:
         """Follow none."""
@@ -60,7 +60,7 @@ def call(
 ) -> HttpAnswer:
     """POST ``body`` as JSON (GET without one); error statuses are answers.
 
-    Raises ``ReplicaGoneError`` where nobody listens, ``ReplicaSilentError`` after ``within_s``.
+    Raises ``ReplicaGoneError`` if the connection is refused, ``ReplicaSilentError`` after ``within_s``.
     """
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})

@@ -1,1 +1,1 @@
-"""Drills: what is struck when, the phases of a run, its guards, its durable record and its verdict."""
+"""Drills: which faults strike when, the phases of a run, guards, the durable record, the verdict."""

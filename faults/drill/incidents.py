@@ -1,7 +1,8 @@
-"""Incidents of the field in kind: the condition under which outputs go wrong, with parameters that are drawn.
+"""Generators of faults like publicly reported incidents: a condition under which outputs go wrong, with drawn
+parameters.
 
-Whoever looks for these faults is unknown here: nothing of this module knows of any probe (import-linter keeps
-it so), so no draw can favour or spare one. Numbers are those of the public reports behind each.
+This module knows no probe and no detector (import-linter keeps it so), so no draw can favour or spare one.
+The numbers are those of the public reports behind each incident.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The durable note of a drill beside its fleet, and the lock that keeps a second one away.
+"""The durable record of a running drill beside its fleet, and the lock that excludes a second drill.
 
-It is written before anything is injected and closed when an undo was confirmed. Whoever finds it open,
-because the runner was lost, takes back what the undo records beside it name.
+It is written before anything is injected and closed when the undo was confirmed. A process that finds it
+open, because the runner died, takes back the faults that the undo records beside it name.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class DrillTarget(Protocol):
         """Take the strikes back, again without effect; whether all is clean, and what was seen."""
 
     def mend(self) -> tuple[Mended, ...]:
-        """After the undo, once a tick: verify whoever was struck, and say how far that is."""
+        """After the undo, once per tick: verify each struck replica; returns the progress of each."""
 
     def end(self) -> None:
         """Load and everything that the target started come to an end."""
@@ -142,10 +142,10 @@ class _Walk:
         return longest_s if self.tries == 1 else min(longest_s, max(self.plan.latest_at_s, usual_s))
 
     def _mend(self) -> None:
-        """Verify whoever was struck, and say what is new."""
-        told = {line for one in self.mended for line in one.lines}
+        """Verify each struck replica, and report new lines."""
+        reported = {line for mended in self.mended for line in mended.lines}
         self.mended = self.target.mend()
-        for at_s, line in (line for one in self.mended for line in one.lines if line not in told):
+        for at_s, line in (line for mended in self.mended for line in mended.lines if line not in reported):
             self.say(f"at {at_s:g} s: {line}")
 
     def _turn(self) -> None:

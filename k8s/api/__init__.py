@@ -1,1 +1,1 @@
-"""The API server: the only room that imports the Kubernetes client."""
+"""Access to the Kubernetes API server; the only package that imports the Kubernetes client."""

@@ -64,7 +64,7 @@ def _policy(seen: Resources, policy: PolicyName) -> Manifest:
 
 
 def _patch(api: client.ApiClient, policy: PolicyName, found: Manifest, spec: dict[str, Any]) -> None:
-    """Of the version that was looked at: somebody else's change meanwhile is a conflict, not overwritten."""
+    """Patch the version that was read: a change by another writer meanwhile is a conflict (409)."""
     body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": spec}
     with answers(f"RoutePolicy {policy.name}"):
         client.CustomObjectsApi(api).patch_namespaced_custom_object(

@@ -98,7 +98,7 @@ class ApiCluster:
         return self._one(f"Service {name}", self._core.read_namespaced_service, name)
 
     def inference_pool(self, name: str) -> Manifest | None:
-        """An InferencePool, None where there is none or nobody knows that kind."""
+        """The InferencePool ``name``; None if there is none, or if the cluster does not know the kind."""
         if self._watched is not None:
             self._watched.want_pools()
         if (places := self._places) is not None and places.lists(POOLS):
@@ -206,8 +206,9 @@ class ApiCluster:
                 )
 
     def _write_owned(self, config: Manifest) -> None:
-        """Replace a ConfigMap and leave it to whoever owns it: some clusters let nobody change that who may
-        not delete it (admission plugin OwnerReferencesPermissionEnforcement), as of a policy made anew.
+        """Replace a ConfigMap and keep its owner: some clusters (admission plugin
+        OwnerReferencesPermissionEnforcement) let only accounts that may delete an object change its owner, as
+        would be necessary for a policy that was made anew.
         """
         name = config["metadata"]["name"]
         found = self._core.read_namespaced_config_map(name, self._namespace, _request_timeout=self._timeout_s)
@@ -265,7 +266,7 @@ class ApiCluster:
 
 
 def _unmanaged(found: Manifest) -> Manifest:
-    """``found`` without what says who wrote which field, which may be most of it and nobody reads."""
+    """``found`` without ``managedFields``, which may be most of an object and is not used."""
     found["metadata"].pop("managedFields", None)
     return found
 

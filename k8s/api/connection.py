@@ -32,8 +32,8 @@ def _why(error: client.ApiException) -> str:
 def answers(what: str) -> Iterator[None]:
     """``ClusterError`` that names ``what`` where the server refuses or does not answer.
 
-    A refusal comes with the server's words; nothing of what was sent stands in them but what it repeats. Who
-    is throttled (429) or was quicker (409) is refused nothing: the next try may be taken.
+    The message has the server's words, and nothing of the request but what they repeat. Throttling (429) and
+    conflicts (409) are no refusals: a retry may succeed.
     """
     try:
         yield

@@ -81,7 +81,7 @@ class ApiExperiment(ApiCluster):
                     raise
 
     def lease_age_s(self, name: str) -> float | None:
-        """Seconds since a Lease was renewed; None where there is none, or nobody holds it."""
+        """Seconds since a Lease was renewed; None if there is none, or if it has no holder."""
         found = self._one(f"Lease {name}", self._leases.read_namespaced_lease, name)
         spec = (found or {}).get("spec") or {}
         if not spec.get("holderIdentity") or not spec.get("renewTime"):

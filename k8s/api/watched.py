@@ -1,10 +1,9 @@
 """Services, EndpointSlices, pods and InferencePools of a namespace, listed once and then watched.
 
-One connection per kind, listed page by page. Level-based: a watch that ends goes on where it stopped, one
-that failed or fell behind (410 Gone) begins with a new listing. While any of them is out of touch ``places``
-is None, and whoever asks reads the server itself. InferencePools are watched from the first time that
-somebody asks for one: a cluster without that kind has none, and one where nobody asks need not let us read
-them.
+One connection per kind, listed page by page. Level-triggered: a watch that ends goes on where it stopped, one
+that failed or fell behind (410 Gone) starts with a new listing. While any of them is out of date ``places``
+is None, and callers read from the server. InferencePools are watched from the first request for one: some
+clusters do not have that kind, and where none is used no permission to read them is necessary.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ class NamespaceWatch:
         return str(found["metadata"]["resourceVersion"])
 
     def _get(self, kind: str, **query: Any) -> Any:
-        """The answer to a listing, or to a watch, that nobody has read yet."""
+        """The unread response to a listing or a watch."""
         limits_s = self._timeout_s, self._timeout_s + WINDOW_S
         asked = {**query, "_preload_content": False, "_request_timeout": limits_s}
         return self._methods[kind](self._namespace, **asked)

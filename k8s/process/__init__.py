@@ -1,1 +1,1 @@
-"""The operator's process: kopf's watches and health, the Lease, metrics, and real telemetry."""
+"""The operator's process: kopf's watches and health checks, the Lease, metrics, and real telemetry."""

@@ -20,7 +20,7 @@ from k8s.operator.status.conditions import BAD_WHEN_TRUE, NEUTRAL
 from k8s.operator.status.recent import RecentDecision, decisions_in
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
-#: Break-glass is for a night, not for good: who needs longer renews it, or sets ``mode: observe``.
+#: Longest break-glass: it is for a night, not for good; a longer one is renewed, or ``mode: observe`` is set.
 LONGEST = timedelta(days=7)
 
 

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 from k8s.operator.status.log_fields import fields
 
 _LOG = logging.getLogger(__name__)
-#: A lease that nobody renewed for so long goes to the next one, who asked; who holds it stops acting earlier.
+#: Lease duration, renewal deadline and retry interval, in s. A holder stops acting before its lease expires.
 LEASE_S, RENEW_S, RETRY_S = 15, 10, 2
 LEASE = "selvage-operator"
 
@@ -62,13 +62,13 @@ class Leadership:
         return self._led
 
     def leads(self) -> bool:
-        """Whether the lease was renewed so lately that nobody else can have it."""
+        """Whether the lease was renewed so recently that no other process can hold it."""
         return self._steady_s() - self._renewed_s < RENEW_S
 
     def leave(self) -> None:
-        """Give the lease up, so that the next one need not wait for its end; for who acts no more.
+        """Release the lease on shutdown, so that the next process need not wait until it expires.
 
-        Where the server does not answer it ends by itself.
+        If the server does not answer, the lease expires by itself.
         """
         if not self.leads():
             return
@@ -82,14 +82,14 @@ class Leadership:
             pass
 
     def _tell(self, leads: bool) -> None:
-        """Say it where the lead was won or lost."""
+        """Log a change of leadership."""
         if leads is not self._led:
             message = "this replica leads" if leads else "this replica leads no more"
             _LOG.info("%s", message, extra=fields(identity=self._identity))
         self._led = leads
 
     def _acquired(self) -> bool:
-        """Write the lease where it is free or ours; the client's errors where somebody was quicker."""
+        """Write the lease if it is free or held by this process; raises the client's errors on a conflict."""
         try:
             found = self._read()
         except client.ApiException as error:
@@ -110,13 +110,13 @@ class Leadership:
         )
 
     def _replace(self, found: client.V1Lease) -> None:
-        """By the version that was read."""
+        """Replace the lease; a conflict (409) if it changed since ``found`` was read."""
         self._leases.replace_namespaced_lease(
             self._name, self._namespace, found, _request_timeout=self._timeout_s
         )
 
     def _held_by_other(self, spec: client.V1LeaseSpec | None) -> bool:
-        """Whether somebody else's record was seen to change less than a lease ago."""
+        """Whether another process holds the lease and was seen to renew it less than ``LEASE_S`` ago."""
         seen = None if spec is None else spec.to_dict()
         if seen != self._seen:
             self._seen, self._seen_at_s = seen, self._steady_s()

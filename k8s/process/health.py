@@ -1,8 +1,8 @@
-"""Whether a replica lives (``/healthz``) and may lead (``/readyz``), and what comes first for the operator.
+"""Liveness (``/healthz``) and readiness to lead (``/readyz``) of an operator replica, and its warm-up.
 
-The image has no compiled code, because machine code is of one processor. A replica compiles before it asks
-for the Lease: whoever compiled within a turn would lose it meanwhile, and the next one would do the same.
-Until then it lives and is not ready, so that a rollout keeps the leader until another one could lead.
+The image has no compiled code, because machine code depends on the processor. A replica compiles before it
+asks for the Lease: compiling within a turn would lose the Lease, and the next leader would lose it as well.
+Until then it is live but not ready, so that a rollout keeps the leader until another replica can lead.
 """
 
 from __future__ import annotations

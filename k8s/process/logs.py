@@ -3,7 +3,7 @@ verdicts as OpenTelemetry events ``gen_ai.evaluation.result``, by the standard O
 
 Fields beside the message (policy, route, slice, kernel) come by ``status.log_fields.fields``. What libraries
 say below a warning is left out: HTTP clients would write a line for every scrape, with its URL, and the
-Kubernetes client whole objects. Nothing of OpenTelemetry is imported until somebody asks for it.
+Kubernetes client whole objects. OpenTelemetry is imported only when it is configured.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def event_provider() -> LoggerProvider:
 
 
 def event_sink(found: LoggerProvider) -> Callable[[Evaluated], None]:
-    """Hands verdicts to ``found``; it does not wait for anybody."""
+    """A function that passes verdicts to the logger provider ``found``, without waiting for their export."""
     from opentelemetry._logs import LogRecord
 
     logger = found.get_logger("selvage")

@@ -1,7 +1,7 @@
-"""The operator's process. kopf watches; the loop looks at everything anew at every tick.
+"""The operator's process: kopf watches resources; a level-triggered loop reads everything at every tick.
 
-No handler of kopf's changes a resource: events only nudge the loop, so there are no finalizers, and
-resources can be deleted while the operator is down. What a watch misses the next listing sees.
+No handler of kopf changes a resource: events only wake the loop, so there are no finalizers, and resources
+can be deleted while the operator is down. An event that a watch misses shows in the next listing.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Loop:
             self._thread.join()
 
     def turn(self) -> None:
-        """One turn, where this replica leads; who lost the lead forgets what it knew."""
+        """One turn, if this replica leads; a replica that lost the lead drops its state."""
         if not self.leadership.step():
             self.operator.forget()
             return

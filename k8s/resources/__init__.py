@@ -1,1 +1,1 @@
-"""Custom resources: the documents of ``contracts`` as a Kubernetes API server holds them."""
+"""Custom resources: the documents of ``contracts`` as a Kubernetes API server stores them."""

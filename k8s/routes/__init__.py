@@ -1,1 +1,1 @@
-"""The HTTPRoute that a RoutePolicy owns: its rules from a routing table, and the writer."""
+"""HTTPRoutes owned by a RoutePolicy: rules made from a routing table, and their writer."""

@@ -1,7 +1,7 @@
-"""What gateways say of a route: against it as it is now, or that they have not looked at that yet. Pure.
+"""Conditions that gateways report on a route: refused as it is now, or not observed yet. Pure.
 
-A verdict counts for the generation that it was given of. A gateway that has spoken of an earlier one is
-behind: the weights stand in the route, and nobody knows that they are in force.
+A condition counts for the generation that it observed. A gateway that observed an earlier one is behind: the
+weights are in the route, but it is not known whether they are in force.
 """
 
 from __future__ import annotations

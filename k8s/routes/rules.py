@@ -156,10 +156,10 @@ def table_begun(
 
 
 def plain_rules(rules: Sequence[Rule]) -> list[Rule]:
-    """``rules`` as every version of the definition stores them alike, for comparisons.
+    """``rules`` in a normal form that does not depend on the version of the Gateway API, for comparisons.
 
-    Names of rules are left out: before Gateway API 1.4 the standard definitions drop them. What definitions
-    fill in is there, and lists that are empty are not; whatever else somebody wrote stays.
+    Names of rules are left out, because the standard definitions before Gateway API 1.4 drop them. Defaults
+    are filled in, and empty lists are left out; all other fields stay.
     """
     bare = [{key: value for key, value in rule.items() if key != "name"} for rule in rules]
     return [{"matches": _ALL, **_filled(rule, "rules")} for rule in bare]

@@ -1,9 +1,9 @@
-"""Write the rules of a route that we own, and never overwrite another writer's.
+"""Writer of the rules of an owned HTTPRoute; it never overwrites rules of another writer.
 
-``spec.rules`` is an atomic list: nobody can own one weight of it, so the list is ours whole or not at all.
-An annotation names the RoutePolicy that owns the route, another the hash of the rules that it wrote last,
-as the server stored them. A route of another owner, or one whose rules are not what was written last, is
-reported and left alone.
+``spec.rules`` is an atomic list: a single weight of it cannot be owned, so the operator owns all of it or
+none. An annotation names the RoutePolicy that owns the route, another the hash of the rules that it wrote
+last, as the server stored them. A route of another owner, or one whose rules are not what was written last,
+is reported and left alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Access to registries: which may be asked, and with which credentials.
 
-Only registries that somebody named are asked. A registry answers with the address of its token service, and
-with redirects to its storage. Whoever writes a document must not make us call what we alone can reach, and no
-registry may be told another one's secrets.
+Only registries that the user named are asked. A registry answers with the address of its token service, and
+with redirects to its storage. The author of a document must not be able to make this process call internal
+addresses, and no registry may receive the credentials of another one.
 
 Credentials come from a file as ``docker login`` writes it, and are in no message, log or document. Helpers
 are not run: what is mounted is all that counts.

@@ -1,6 +1,6 @@
 """One registry asked for blobs and manifests of one repository (OCI distribution API, pull alone).
 
-Only origins that somebody named are called. Credentials go to the registry itself and to its token service,
+Only origins that the user named are called. Credentials go to the registry itself and to its token service,
 never along a redirect; no cookie is kept, nothing is unpacked on the way, and messages name origins alone,
 because the address of a blob may hold a signature. What a registry wants to be told when it answers 401 is
 parsed from ``WWW-Authenticate``.

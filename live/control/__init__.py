@@ -1,1 +1,1 @@
-"""The controller of live servers: one turn per tick over ports, its log, its state, its place alone."""
+"""The controller of live servers: one turn per tick through ports, its decision log, state and lock."""

@@ -1,9 +1,9 @@
-"""Lines that only grow: JSON objects, each with the hash of all before it, whole after a crash at any byte.
+"""Append-only files of JSON lines in a hash chain, readable after a crash at any byte.
 
 A line is ``{..., "previous": HASH, "sha256": HASH}``: ``sha256`` is over the text of the line without it, and
-``previous`` is that of the line before. Whatever is altered, left out or moved breaks the chain at its line;
-that lines are missing at the end nobody can see. A last line without its line end was torn by a crash: it is
-cut off, said, and the chain goes on.
+``previous`` is that of the line before. A line that is altered, left out or moved breaks the chain there;
+lines missing at the end cannot be detected. A last line without a line end was torn by a crash: it is cut off
+and reported, and the chain goes on.
 """
 
 from __future__ import annotations

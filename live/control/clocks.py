@@ -1,6 +1,6 @@
-"""Clocks of the live world: one that no step of the system clock moves, one of CPU time, and the beat.
+"""Clocks of the live world: a monotonic one, one of CPU time, and the beat of the control loop.
 
-When the next turn is due: a fixed beat that neither drifts nor catches up, until somebody says stop.
+The beat has a fixed interval that neither drifts nor catches up, until it is stopped.
 """
 
 from __future__ import annotations

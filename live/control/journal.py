@@ -97,7 +97,7 @@ class DecisionLog:
             raise
 
     def missed(self, turn: Turn) -> None:
-        """``turn`` is not in the log and never will be: whoever reads on is told."""
+        """Note that ``turn`` is missing from the log, so that the next line says so."""
         if turn.decision is not None:
             first = self._missing or {"from_s": turn.at_s, "turns": 0}
             self._missing = {**first, "to_s": turn.at_s, "turns": first["turns"] + 1}

@@ -1,8 +1,7 @@
-"""The controller over live ports: one turn per tick, and nothing that a port does ends it.
+"""The controller over live ports: one turn per tick; no failure of a port ends the loop.
 
-A source or a policy that fails, telemetry that is silent, a gateway that refuses and a log that cannot be
-written all leave the last table in force. How servers are discovered and
-routes written, and in which world, is not known here.
+A failing source or policy, silent telemetry, a gateway that refuses, a log that cannot be written: all leave
+the last table in force. This module does not know how servers are discovered or routes written.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from live.control.clocks import CpuClock
 from live.control.turns import Decided, decide_alone, remembered_state
 from live.ports import ReplicaShares, StreamReset
 
-#: A plan that is in force is put in force again after so long, for a gateway that lost it.
+#: An unchanged plan is applied again after so long, in s, in case the gateway lost it.
 REASSERT_S = 30.0
 
 
@@ -39,7 +38,7 @@ class Turn:
     after: ControllerState  # as it is remembered
     telemetry: FleetTelemetry | None = None  # None: the source failed, and nothing was decided
     decision: Decision | None = None  # None with telemetry: deciding failed, and the last table stands
-    executed: bool = False  # False: nobody carries plans out, or the gateway did not take this one
+    executed: bool = False  # False: plans are only observed, or the gateway did not take this one
     in_force: bool = False  # what the state assumes; an observer's plans count as if they were
     spent_ms: float = 0.0  # CPU time of deciding
     took_ms: float = 0.0  # time from the start of the turn to its end
@@ -50,7 +49,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A turn that has read and not decided yet; without telemetry its source failed."""
+    """A turn after reading telemetry and before deciding; without telemetry if the source failed."""
 
     began_ms: float
     turn: Turn
@@ -156,7 +155,7 @@ class LiveController:
         before = begun.before
         try:
             decided = decided or decide_alone(before, telemetry, self.setup, self.ports.cpu)
-        except Exception as error:  # a policy may be anybody's; who ends here moves nobody any more
+        except Exception as error:  # a policy may be a plug-in; its error must not end the loop
             return replace(begun, error=f"deciding: {error_line(error)}")
         decision = decided.decision
         healing, stuck = self._returning(before, decision)
@@ -189,7 +188,7 @@ class LiveController:
         problem = ""
         try:
             lines = returns.turn(self.ports.clock.now_ms() / MS_PER_S, ended, away)
-        except Exception as error:  # who is on its way keeps the share that it has, from this tick on
+        except Exception as error:  # returning replicas keep their present shares
             problem = f"healing: {error_line(error)}"
         try:
             shares = dict(returns.shares)

@@ -97,9 +97,9 @@ def live_setup(
 
 
 def _uncovered(policy: RoutePolicy, file: str, fleet: FleetSetup) -> tuple[str, ...]:
-    """Why a fallback drives ``fleet``, and what its certificates were not asked: nobody declares its load."""
-    found = coverage_gaps(policy, file, fleet)
-    return (*found.lines(policy), *found.unknown)
+    """Why a fallback drives ``fleet``, and what was not compared with the certificates, such as its load."""
+    gaps = coverage_gaps(policy, file, fleet)
+    return (*gaps.lines(policy), *gaps.unknown)
 
 
 def live_layout(

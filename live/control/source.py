@@ -42,7 +42,7 @@ class ServerReader(Protocol):
         """Replica -> its reading, of those that answered in time."""
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop scraping and release connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,10 @@ class FleetSource:
         self._parts.scraper.close()
 
     def read(self) -> FleetTelemetry:
-        """All that arrived since the previous call. Scrapes go on beside the tick and never hold it up.
+        """All telemetry that arrived since the previous call. Scrapes run in threads and never delay the
+        tick.
 
-        Raises whatever discovery raises: without it nobody knows which servers there are.
+        Raises the errors of discovery: without it the servers are unknown.
         """
         parts, now_s = self._parts, self._parts.clock.now_ms() / MS_PER_S
         ahead_s = monotonic_unix_s() - now_s

@@ -74,7 +74,7 @@ class Stacks:
         return [batch] * count
 
     def given(self, batch: Any) -> dict[int, Split]:
-        """Arrays of ``batch``, which was parted, by their first rows: for who is stacked again.
+        """Arrays of ``batch``, which was split, by their first rows, so that they can be stacked again.
 
         Copies of rows that the tick left alone are no part of it: they would take their memory twice.
         """

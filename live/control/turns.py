@@ -1,10 +1,9 @@
-"""Turns without their ports: what is decided, and what is remembered of it. Replays go this way as well.
+"""Deciding without ports: one or many fleets, and the state kept afterwards. Replays use it as well.
 
-Fleets whose controllers are set up alike decide in one batched tick, each as it would alone. Set-ups are
-alike where they are equal but for the contract's name and hash: names of kernels, slices and replicas, what
-is promised, capacities, homes, stages, policy, detector, options and meta-contract. A policy that holds
-anything but plain values (a network) is alike to none. What cannot be put together is left to whoever asks:
-it decides alone.
+Fleets with equal controllers decide in one batched tick, each as it would alone. Set-ups count as equal if
+they differ at most in the contract's name and hash: the same names of kernels, slices and replicas, promises,
+capacities, homes, stages, policy, detector, options and meta-contract. A policy that holds anything but plain
+values (a network) equals no other. Fleets that cannot be batched are left to the caller, to decide alone.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ def remembered_state(
     in_force: bool,
     spent_ms: float,
 ) -> ControllerState:
-    """``after`` as it is remembered: without a plan that is not in force, with the time that deciding took.
+    """``after`` as it is kept: without a plan that is not in force, with the time that deciding took.
 
-    Who only observes goes on as if its plans were in force.
+    in_force: an observer passes True, so that it goes on as if its plans were in force.
     """
     kept = after if in_force else without_plan(before, after)
     if setup.meta is None:
@@ -113,9 +112,9 @@ class BatchedTurns:
         self._given = {}
 
     def decide(self, asked: Mapping[str, UndecidedFleet]) -> dict[str, Decided]:
-        """What each of ``asked`` decides, of those that are alike to another one; raises nothing.
+        """Decisions by name of those of ``asked`` that could be batched with another one; raises nothing.
 
-        Records that this returns share memory with those of their neighbours: ``owned`` for who leaves.
+        The returned records share memory within a batch: use ``owned`` to keep one beyond the tick.
         """
         groups: dict[Hashable, list[str]] = defaultdict(list)
         for name, one in asked.items():

@@ -1,1 +1,1 @@
-"""Drills on live servers: load, injection, proof, undo, and the record of what happened."""
+"""Drills on live servers: load, injection, proof, undo, and the episode record."""

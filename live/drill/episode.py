@@ -42,17 +42,17 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Second:
-    """What the gateway and discovery said in one tick."""
+    """The state of gateway and discovery in one tick."""
 
     table: NDArray[np.float32]  # [S, K + 1]
     in_rotation: NDArray[np.bool_]  # [R]
     ready: NDArray[np.bool_]  # [R]
-    for_capacity: NDArray[np.bool_]  # [S], the newest move was for capacity alone, as far as anybody said
+    for_capacity: NDArray[np.bool_]  # [S], the newest move was for capacity alone, as far as reported
 
 
 @dataclass(slots=True)
 class Frame:
-    """The axes of a drill's record, what each slice promises, and what is constant in it."""
+    """The axes and constants of a drill's record, and what the contract promises each slice."""
 
     plan: DrillPlan
     layout: FleetLayout
@@ -66,11 +66,11 @@ class Frame:
 def second_of(
     frame: Frame, hosts: tuple[HostCounters, ...], replicas: tuple[LiveReplica, ...], last: Second | None
 ) -> Second:
-    """One tick; where the gateway said nothing its last word stands, or the home table. Why rows moved it
-    does not know.
+    """The ``Second`` of one tick. Without counters of the gateway the ``last`` table stays, or the home table
+    holds. The gateway does not know why rows moved, so no move is for capacity.
     """
     layout = frame.layout
-    nobody = np.zeros(len(layout.slices), dtype=np.bool_)
+    no_slice = np.zeros(len(layout.slices), dtype=np.bool_)
     names, ready = layout.replicas, np.zeros(len(layout.replicas), dtype=np.bool_)
     for one in replicas:
         ready[names.index(one.name)] = one.state == ReplicaState.READY
@@ -87,7 +87,7 @@ def second_of(
         table[row, :-1] = shares / shares.sum() if shares.sum() > 0 else home
     listed = weights.any(axis=0)
     used = np.isin(layout.replica_kernel, layout.replica_kernel[listed])
-    return Second(table=table, in_rotation=ready & (listed | ~used), ready=ready, for_capacity=nobody)
+    return Second(table=table, in_rotation=ready & (listed | ~used), ready=ready, for_capacity=no_slice)
 
 
 def episode_of(

@@ -1,8 +1,8 @@
-"""The controller that heals a fleet during a drill, and its reasons: the gateway's table has none.
+"""The controller that heals a fleet during a drill, and the reasons of its moves from its decision log.
 
-A move for capacity alone says nothing against the kernel that is left, so it is no false switch
-(``contracts.scoring.switches``). The controller's log is read as it grows, without its chain: what cannot be
-read says nothing, and a move that nobody explains counts as one for health.
+A move for capacity alone is no judgement on the kernel that is left, so it is no false switch
+(``contracts.scoring.switches``). The decision log is read as it grows, without checking its hash chain: lines
+that cannot be read are skipped, and a move without an explanation counts as one for health.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from live.gateway.statistics import LogTail
 
 
 class Healer(Protocol):
-    """Whatever heals the fleet while the drill runs."""
+    """A controller that heals the fleet while the drill runs."""
 
     def start(self) -> None:
         """Begin to drive the gateway. LiveError where that is not possible."""
@@ -29,7 +29,7 @@ class Healer(Protocol):
         """Drive no more; again without effect."""
 
     def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Bool [S]: the newest move of the slice was for capacity alone. False where nobody says."""
+        """Bool [S]: the newest move of the slice was for capacity alone. False where unknown."""
         ...
 
 
@@ -37,13 +37,13 @@ class NoHealer:
     """No controller heals the fleet."""
 
     def start(self) -> None:
-        """Nothing begins."""
+        """Do nothing."""
 
     def stop(self) -> None:
-        """Nothing ends."""
+        """Do nothing."""
 
     def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Nobody says."""
+        """All False: no reasons are known."""
         return np.zeros(len(slices), dtype=np.bool_)
 
 

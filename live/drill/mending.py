@@ -1,7 +1,7 @@
-"""Replicas that a drill struck, verified: their answers before the injection are what is right afterwards.
+"""Verification of the replicas that a drill struck, against their own answers before the injection.
 
-Traffic is let back by whoever drives the gateway, after the same fields; here the replica is asked as users
-ask it, before and during those steps, and flushed again after an answer that was not as before.
+The controller of the gateway gives traffic back, by the same terms; here the replica gets requests like those
+of users, before and during those steps, and its cache is flushed again after an answer that differs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Struck:
     server: ServerMender
 
     def restart(self) -> tuple[bool, str]:
-        """A drill restarts nobody whose undo was clean."""
+        """Restart the server; a drill asks for it only where the undo was not clean."""
         return self.server.restart()
 
     def flush(self) -> tuple[Flush, str]:

@@ -88,9 +88,9 @@ def _await(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 @contextmanager
 def send_user_load(url: str, prompts: Sequence[Prompt], seed: int, count: int = 3) -> Iterator[None]:
-    """``count`` users at a time who ask one after the other, three in four streamed; one in eight of those
-    hangs up early, one in sixteen wants a grammar. They know nothing of faults or probes, and nobody looks at
-    their answers.
+    """Context with the load of ``count`` concurrent users, each in a closed loop; three in four requests are
+    streamed, one in eight of those is cancelled early, one in sixteen asks for a grammar. The load knows no
+    faults or probes, and its answers are not judged.
     """
     ended = threading.Event()
     rngs = [stream(seed, "users", str(number)) for number in range(count)]

@@ -1,8 +1,8 @@
-"""Which promises of the contract a slowed replica breaks in truth: by its fault's dose, and by its clients.
+"""Ground truth of a drill: which promises a slowed replica breaks, by its fault's dose and by its clients.
 
-The same two questions as the simulator's truth (``simulator.truth.violations``): whether a clause limits what
-the fault changes (``faults.effects.slowing``), and whether answers come within the SLO of a slice. Nobody has
-to expect here how late they are: the clients of the drill saw it.
+The same two questions as in the simulator (``simulator.truth.violations``): whether a clause limits what the
+fault changes (``faults.effects.slowing``), and whether answers come within the SLO of a slice. Latencies are
+not predicted here: the clients of the drill measured them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _PROMPTS, _PROMPT_TOKENS = 4, 48
 
 @dataclass(slots=True)
 class Proofs:
-    """Proofs on the replicas of one fleet. ``injected`` is filled by whoever injects."""
+    """Proofs on the replicas of one fleet. ``injected`` is filled by the injecting target."""
 
     fleet: DrillFleet
     injected: dict[tuple[str, str], Injected] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class LiveTarget:
         return sorted(self._fleet.named(list(self._tap.records)), key=lambda one: one.started_at_s)
 
     def begin(self) -> None:
-        """Let the load and whoever heals begin."""
+        """Start the load and the healing controller."""
         front = self._fleet.front()
         self._proofs.remember(self._frame.plan.strikes, front)
         try:
@@ -149,7 +149,7 @@ class LiveTarget:
         return clean, ", ".join(dict.fromkeys(told)) or "the load is as before"
 
     def mend(self) -> tuple[Mended, ...]:
-        """Verify whoever was struck, as users ask."""
+        """Verify the struck replicas by requests like those of users."""
         struck = dict.fromkeys(self._frame.layout.replicas[one.replica] for one in self._frame.damages)
         return self._mending.turn(tuple(struck), len(self._seconds) * TICK_S)
 

@@ -1,1 +1,1 @@
-"""vLLM servers of this machine: started, supervised, known by state file, ended without orphans."""
+"""A fleet of vLLM servers on this machine: start, supervision, state file, and clean shutdown."""

@@ -50,9 +50,9 @@ def authorisation() -> dict[str, str]:
 def admit(
     known: Credentials, stop: threading.Event, transport: httpx.BaseTransport | None = None
 ) -> Admitted:
-    """Wait for the server, check that it is the one, send one warm-up request.
+    """Wait for the server, check its identity, send one warm-up request.
 
-    Raises LiveError: no answer in time, ``stop`` was set (its process ended), or somebody else answers.
+    Raises LiveError: no answer in time, ``stop`` was set (its process ended), or another server answers.
     """
     limits = httpx.Timeout(_ANSWER_S, read=_WARM_UP_S)
     with httpx.Client(

@@ -16,9 +16,9 @@ _GUARD = Path(__file__).with_name("watchdog.py")
 
 
 class Children:
-    """Starts processes and learns of their ends; their groups die with this process, whatever ends it.
+    """Starts processes and notices their ends; their process groups die with this process, however it ends.
 
-    Start them from the main thread: whoever is told to die with its parent dies with the parent's *thread*.
+    Start them from the main thread: the parent-death signal is sent when the parent's *thread* ends.
     """
 
     def __init__(self) -> None:

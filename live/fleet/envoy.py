@@ -36,8 +36,9 @@ def home_table(
     table = np.zeros((len(plan.slices), len(layout.kernels) + 1))
     for index, home in enumerate(plan.homes):
         table[index, layout.kernels.index(home)] = 1.0
-    everybody = np.ones(len(layout.replicas), dtype=np.bool_)
-    rotation = GatewayRotation(in_rotation=everybody, upstreams={one.replica: one for one in upstreams})
+    all_replicas = np.ones(len(layout.replicas), dtype=np.bool_)
+    by_replica = {upstream.replica: upstream for upstream in upstreams}
+    rotation = GatewayRotation(in_rotation=all_replicas, upstreams=by_replica)
     return GatewayTable(
         version=0,
         routes=slice_routes(table, rotation, layout),

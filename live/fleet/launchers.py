@@ -149,7 +149,7 @@ def server_command(verb: str, arguments: Sequence[str]) -> list[str]:
 
 
 def server_environment() -> dict[str, str]:
-    """Environment of every server: one thread each, no reports to anybody, none of our modules."""
+    """Environment of every server: one thread each, no usage reports, without this project's PYTHONPATH."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment.update(

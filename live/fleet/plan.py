@@ -18,7 +18,7 @@ from contracts.loading.uris import resolve_uri
 from live.measure.checkpoint import checkpoint_sha256, find_checkpoint, read_config
 from live.measure.kernels import VLLM_KERNELS, EngineOption, Kernel
 
-#: What runs when nobody names a pool; the other one where bfloat16 does not run (see ``refuse_amx``).
+#: The default pool, and its replacement on machines where bfloat16 does not run (see ``refuse_amx``).
 DEFAULT_POOL, DEFAULT_POOL_AMX = LIBRARY + "live-pool.yaml", LIBRARY + "live-pool-half.yaml"
 _GPU_FLAGS = ("--gpu-memory-utilization", "0.3")
 

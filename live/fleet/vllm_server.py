@@ -9,7 +9,7 @@ the socket ``FD`` (``{"arguments": [...], "environment": {...}, "log": path, "su
 
 Nothing may outlive the supervisor. Each process asks the kernel to be killed when its parent ends: the API
 server, its engine, and the engine's workers. A forked server becomes a child of the supervisor (which adopts
-orphans), so a dead forker takes nobody along. The engine of a killed API server would otherwise live on and
+orphans), so servers survive the forker. The engine of a killed API server would otherwise live on and
 even hold its port.
 """
 

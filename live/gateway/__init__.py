@@ -1,1 +1,1 @@
-"""The gateway: routing plans as Envoy's configuration, acknowledged, and what Envoy counted."""
+"""The gateway: routing plans as acknowledged Envoy configuration, and Envoy's counters."""

@@ -69,8 +69,8 @@ def gateway_table(
 class EnvoyActuator:
     """``controller.ports.RouteActuator``, ``live.ports.StreamReset`` and ``ReplicaShares`` of one gateway.
 
-    ``last_error`` says why the newest plan is not in force; "" when it is. Streams of whoever hangs are cut
-    loose by ``live.control.loop``, which tries until it is done.
+    ``last_error`` says why the newest plan is not in force; "" when it is. ``live.control.loop`` resets the
+    streams of hung replicas, and retries until that is done.
     """
 
     def __init__(self, driver: GatewayDriver, discovery: Discovery, frame: RoutingFrame) -> None:
@@ -97,7 +97,7 @@ class EnvoyActuator:
         return True
 
     def reset(self, replica: str) -> None:
-        """End every open request at ``replica``; what nobody has begun to answer is tried elsewhere."""
+        """End every open request at ``replica``; those without a first byte are retried elsewhere."""
         known = tuple(upstream_of(one) for one in self._discovery.replicas())
         self._driver.reset(replica, known)
 

@@ -1,9 +1,9 @@
-"""Puts tables into force: files replaced at once, acknowledged by Envoy's own statistics, or taken back.
+"""Puts routing tables into force: configuration files replaced atomically, acknowledged by Envoy or restored.
 
 Every file has a version that is a hash of its content; Envoy reports the version in force, so an
 acknowledgement cannot be mistaken for that of another write. A file that Envoy refuses, or does not
-acknowledge in time, is put back as it was, with every other file of the same table. What a reset takes out is
-noted before, so whoever drives next puts it back where the one before was killed in between.
+acknowledge in time, is restored with every other file of the same table. A reset records what it takes out
+before it does so; if the process is killed in between, the next driver restores it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class GatewayDriver:
     def reset(self, replica: str, upstreams: tuple[Upstream, ...]) -> float:
         """Close every connection to ``replica`` and open its hop again; time in s.
 
-        Requests that nobody has begun to answer are tried at another replica; answers under way end.
+        Requests without a first byte are retried at another replica; answers under way end.
         Raises LiveError where hops are switched off.
         """
         if not self.settings.resettable:

@@ -148,10 +148,11 @@ def _risen(before: float | None, now: float | None) -> int:
 
 
 class GatewayMetrics:
-    """``live.ports.GatewayStatistics`` over the metrics of proxies, one address each. ``close`` it.
+    """``live.ports.GatewayStatistics`` over the Prometheus metrics of proxies, one address each. ``close``
+    it.
 
-    Asks beside the caller: a proxy that is slow holds nobody up. ``problem``: what to say of it, "" for
-    nothing.
+    Requests run in threads, so a slow proxy does not delay the caller. ``problem``: an error to report, or
+    "".
     """
 
     def __init__(

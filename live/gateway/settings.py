@@ -84,5 +84,5 @@ class GatewayFiles:
 
     @property
     def lock(self) -> Path:
-        """Held by whoever drives the gateway."""
+        """Lock file, held by the process that drives the gateway."""
         return self.folder / "driver.lock"

@@ -40,7 +40,7 @@ class LogTail:
 
     def lines(self) -> list[bytes]:
         """Lines that ended since the previous call; a line under way waits, unless its file was followed."""
-        newer = self._newer()  # before the older one is read: by now nobody writes to that any more
+        newer = self._newer()  # before the older one is read, which is complete by now
         if newer is None:
             return self._ended()
         found = self._ended(followed=True)
@@ -61,7 +61,7 @@ class LogTail:
         return found
 
     def _ended(self, *, followed: bool = False) -> list[bytes]:
-        """Lines of the file under way that are whole, and what is left of one that nobody will end."""
+        """Complete lines of the current file; with ``followed`` also the rest, because no more will come."""
         if self._file < 0:
             return []
         size = os.fstat(self._file).st_size
@@ -94,7 +94,7 @@ class _Rows:
 class GatewayLogs:
     """``live.ports.GatewayStatistics`` over the files and the admin interface of one Envoy.
 
-    ``close`` it, or whoever made ``admin`` closes that.
+    Call ``close``, unless the owner of ``admin`` closes that.
     """
 
     def __init__(self, files: GatewayFiles, admin: EnvoyAdmin, slices: tuple[str, ...]) -> None:

@@ -1,1 +1,1 @@
-"""The return of replicas on real servers: caches flushed, probes that generate, traffic by steps."""
+"""Re-admission on real servers: caches flushed, verifying probes, traffic in steps."""

@@ -1,9 +1,9 @@
-"""What is done to a real server on its way back, over HTTP: its cache flushed, its answers compared.
+"""Actions on a real server during re-admission, over HTTP: flush its prefix cache, compare its answers.
 
-vLLM offers ``/reset_prefix_cache`` only in development mode (``VLLM_SERVER_DEV_MODE=1``). Where it is not
-offered the cache is emptied by a restart, if somebody may restart the server; else it stays out until another
-process of it serves: probes with blocks of their own would agree while users read what is poisoned. With
-``unflushed`` it is verified with its cache as it is, and that is said.
+vLLM offers ``/reset_prefix_cache`` only in development mode (``VLLM_SERVER_DEV_MODE=1``). Without it the
+cache is emptied by a restart, if this process may restart the server; otherwise the replica stays out until a
+new process serves: probes with cache blocks of their own would agree while users still get poisoned blocks.
+With ``unflushed`` the server is verified with its cache as it is, and that is said.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from live.probe.golden_answers import GoldenAnswers
 from live.probe.kinds import Asking, Echo, GenerationPrompt, PairKind
 from live.probe.prefill import ProbeResult, timed_outcome
 
-#: What a single pair may show, by column: between a server's own answers rounding alone, to the reference
-#: what kernels of lower precision show; damage of a promise to users is far beyond.
+#: Limits of a single pair of answers, by column: for two answers of one server the size of rounding errors,
+#: for an answer and the reference that of kernels of lower precision; a fault that users notice is far
+#: beyond.
 LIMITS: Mapping[str, float] = {
     "generation_kl@top_k": 0.02,
     "generation_gap": 0.5,
@@ -41,7 +42,7 @@ _NOT_OFFERED = (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED, httpx.cod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What a server is asked, and what is right. limit_s: of each request."""
+    """The prompts of a verification and their golden answers. limit_s: time limit of each request."""
 
     prompts: Sequence[GenerationPrompt]
     golden: GoldenAnswers
@@ -55,8 +56,8 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMender:
-    """``live.heal.playbook.Mender`` of the server on ``line``. restarts: starts it anew and waits; None:
-    nobody may. unflushed: without a flush or restart it is verified as it is, and waits for neither.
+    """``live.heal.playbook.Mender`` of the server on ``line``. restarts: restarts it and waits (None: this
+    process may not restart it). unflushed: without a flush or a restart the server is verified as it is.
     """
 
     line: Callable[[], Line]
@@ -67,7 +68,7 @@ class ServerMender:
     _born_at_s: list[float] = field(default_factory=list, init=False)
 
     def restart(self) -> tuple[bool, str]:
-        """Where somebody may."""
+        """Restart the server where that is allowed."""
         if self.restarts is None:
             return False, "nobody here may restart it"
         try:
@@ -88,11 +89,11 @@ class ServerMender:
             return Flush.FAILED, f"the cache could not be flushed: HTTP {answer.status_code}"
         if self.restarts is None:
             return (Flush.NOT_OFFERED, "") if self.unflushed else self._awaited(line)
-        good, told = self.restart()
-        return (Flush.RESTARTED, "") if good else (Flush.FAILED, told)
+        restarted, reason = self.restart()
+        return (Flush.RESTARTED, "") if restarted else (Flush.FAILED, reason)
 
     def _awaited(self, line: Line) -> tuple[Flush, str]:
-        """Whether another process serves than when this was first asked: then somebody restarted it."""
+        """``RESTARTED`` if another process serves than at the first call: it was restarted since."""
         now_at_s = _born_at_s(line)
         if not self._born_at_s and not math.isnan(now_at_s):
             self._born_at_s.append(now_at_s)

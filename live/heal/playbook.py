@@ -1,4 +1,4 @@
-"""One replica's return, carried out: what the machine orders is done beside the caller, one at a time."""
+"""Re-admission of one replica, carried out: the state machine's orders run in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Protocol
 from controller.healing.machine import begin, lacking, line, order, share, step
 from controller.healing.records import Flush, HealingOrder, HealingSight, HealingState, HealingTerms
 
-#: Probes that are asked one after the other before the next tick looks at them.
+#: Probes that are sent one after the other before the next tick reads their outcome.
 _AT_A_TIME = 4
 
 
 class Mender(Protocol):
-    """What can be done to one server. Nothing here raises for what a server does."""
+    """Actions on one server. No method raises for an error of the server."""
 
     def restart(self) -> tuple[bool, str]:
-        """Start it anew and wait until it serves; whether it does, and why not."""
+        """Restart the server and wait until it serves; returns whether it does, and why not."""
 
     def flush(self) -> tuple[Flush, str]:
-        """Empty its prefix cache; how, and why not."""
+        """Empty the prefix cache; returns how that was done, and why not."""
 
     def probe(self, number: int) -> tuple[bool, str]:
-        """Ask it as users do, cold and from its cache; whether all agrees, and what does not.
+        """Send requests like those of users, cold and from the cache; returns whether all agree, and which
+        not.
 
         number: counts up, so that prompts take turns.
         """
@@ -72,7 +73,7 @@ class Playbook:
             self._wanted, self._doing = wanted, self._threads.submit(self._done, wanted)
 
     def _done(self, wanted: HealingOrder) -> Callable[[float], HealingSight]:
-        """Do it; the sight of it, once somebody says when that is."""
+        """Carry ``wanted`` out; returns a function from the present time, in s, to what was observed."""
         if wanted is HealingOrder.RESTART:
             good, told = self._mender.restart()
             return lambda now_s: HealingSight(now_s=now_s, restarted=good, told=told)

@@ -1,7 +1,7 @@
-"""Replicas whose quarantine ended: held back until they are verified, then let in by steps.
+"""Re-admission of replicas whose quarantine ended: no traffic until they are verified, then in steps.
 
-What the controller decides stands; this only says which part of its traffic a replica gets until then. Who
-was on its way when the controller ended begins anew with the next one.
+The controller's decisions stand; this only limits the traffic share of a replica meanwhile. Replicas that
+were being re-admitted when the controller ended start over with the next one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _AT_ONCE = 4
 class Readmissions:
     """``live.control.loop.ReturnWatch`` over playbooks. ``close`` it at the end.
 
-    find: a replica's mender; kept: file that names who is on its way, of whom those in ``known`` go on
-    after a restart of the controller; None: nobody does.
+    find: replica name -> its mender; kept: file with the names of replicas being re-admitted, of which those
+    in ``known`` start over after a restart of the controller (None: none do).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Readmissions:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Of every replica on its way."""
+        """Traffic share, 0..1, of every replica that is being re-admitted."""
         return {name: book.share for name, book in self._books.items()}
 
     @property
@@ -54,13 +54,15 @@ class Readmissions:
         return tuple(f"{name}: {book.line}" for name, book in sorted(self._books.items()))
 
     def close(self) -> None:
-        """Do nothing more; what is under way is left alone."""
+        """Start no further action; actions under way are not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
-        """One tick; a line for whatever changed. A file that cannot be written is said and tried again.
+        """One tick at ``now_s``; returns a line for each change. A file that cannot be written is reported
+        once and tried again.
 
-        ended: whose quarantine ended in this tick; away: who is in quarantine, and is no more on its way.
+        ended: replicas whose quarantine ended in this tick; away: replicas in quarantine, whose re-admission
+        stops.
         """
         gone = set(away)
         begun, self._pending = (self._pending | set(ended)) - gone, frozenset(self._pending & gone)
@@ -77,7 +79,7 @@ class Readmissions:
         return (*lines, *self._keep())
 
     def _keep(self) -> tuple[str, ...]:
-        """Write who is on the way where that changed; what is to be said of it."""
+        """Write the names of replicas being re-admitted if they changed; returns lines to report."""
         names = sorted(self._books)
         if self._kept is None or names == self._written:
             return ()

@@ -1,1 +1,1 @@
-"""How far a running server is from its reference: per position, by its quickest route, and as a table."""
+"""Distance of a running server from its reference (KL divergence): per position, and as a table."""

@@ -1,1 +1,1 @@
-"""Measuring kernels: prompts, reference, profiles; how each is run and what its steps take."""
+"""Measurement of kernels: prompts, reference, profiles, step times."""

@@ -157,7 +157,7 @@ def _network(torch: Any, transformers: Any, model: Path, device_map: str) -> Any
 
 @contextmanager
 def without_bars(transformers: Any) -> Iterator[None]:
-    """No progress bars of ``transformers`` within the block; who measures says how far it is."""
+    """Context without progress bars of ``transformers``; measuring commands show their own."""
     bars = transformers.utils.logging
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()

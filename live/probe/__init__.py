@@ -1,1 +1,1 @@
-"""Probes of running servers: known prompts within a budget, judged against stored reference answers."""
+"""Probes of running servers: golden prompts within a budget, judged against stored reference answers."""

@@ -1,7 +1,7 @@
 """One greedy answer of a server, streamed to its stop reason within its time.
 
 The request carries a nonce as its id, and its tokens are asked for by number: an answer that names another
-request, or another prompt, belongs to somebody else.
+request or prompt belongs to another client.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class YieldedError(Exception):
 
 
 class Line:
-    """A connection to the model of one server. client: with keys and certificates. slice_name: in whose name
-    requests are made (empty: in nobody's).
+    """A connection to the model of one server. client: with keys and certificates; slice_name: sent in the
+    slice header ("": no header is sent).
     """
 
     def __init__(self, client: httpx.Client, url: str, model: str, slice_name: str = "") -> None:
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked. salt: names a prefix cache of its own (vLLM: ``cache_salt``), "" the one of everybody.
+    """One request. salt: names a separate prefix cache (vLLM: ``cache_salt``), "" for the shared one.
 
     pattern: a regular expression that the answer must match ("": none).
     """

@@ -1,7 +1,8 @@
-"""Kinds of generation probes: what each asks of a server, and what its answers measure.
+"""Kinds of generation probes: the request that each sends, and what its answers measure.
 
-Every kind goes through what users go through: sampling, the stream, and the prefix cache where it says so. A
-``cache_salt`` that nobody else uses makes a request cold for certain, and the next with the same salt a hit.
+Every kind uses the same path as users: sampling, streaming, and the prefix cache where it says so. A unique
+``cache_salt`` guarantees that a request misses the prefix cache, and that the next one with the same salt
+hits it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from live.probe.golden_answers import GoldenAnswers
 from live.probe.prefill import prompt_positions
 from live.probe.schedule import Lane
 
-#: JSON of a known form and a bounded length: whoever keeps the grammar ends it.
+#: JSON of a known form and a bounded length, so that an answer within the grammar ends.
 JSON_PATTERN = r'\{"sound": (true|false), "size": [0-9]{1,3}\}'
 _JSON_TOKENS = 40
 _CANCELLED_EVENTS = 4

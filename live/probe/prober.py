@@ -30,7 +30,7 @@ from live.probe.prefill import ProbeAnswer, probe
 from live.probe.schedule import Due, Lane, ProbeBudget, ProbePrompt, ProbeSchedule
 from live.probe.statuses import unfit
 
-#: Outcomes that say nothing of who was asked.
+#: Outcomes that are no evidence about the replica.
 _UNINFORMATIVE = ProbeOutcome.NONE, ProbeOutcome.UNREADABLE
 
 
@@ -81,7 +81,7 @@ class _Flight:
 
     queue: _Queue
     due: Due
-    url: str  # who was asked
+    url: str  # of the replica that was asked
     answer: Future[ProbeAnswer]
 
 
@@ -146,7 +146,7 @@ class Prober:
             flight.queue.schedule.done(flight.due.replica)
         mine = [one for one in landed if self._urls.get(one.due.replica) == one.url]
         found = [(flight, self._judged(flight)) for flight in mine]
-        self._queues.rotate(1)  # who comes first takes a free lane first
+        self._queues.rotate(1)  # so that each queue is first in turn at free lanes
         for queue in self._queues:
             for due in queue.schedule.due(now_s, partial(self._has_room, queue.lane), self._pace):
                 self.sent_tokens[due.replica] += due.prompt.tokens
@@ -156,10 +156,10 @@ class Prober:
         return self._samples(found)
 
     def aim(self, urls: Mapping[str, str]) -> None:
-        """Ask at these addresses from now on, of replicas that were named at the beginning.
+        """Probe replicas at the addresses ``urls`` (replica -> URL) from now on.
 
-        A replica that is not among them is not asked, and an answer that comes from another address than its
-        replica's is no sample of who stands there now.
+        A replica without an address is not probed, and an answer from a former address of a replica is no
+        sample of it.
         """
         moved = {name for name, url in urls.items() if self._urls.get(name) != url}
         self._echoes |= {name: Echo() for name in moved}

@@ -96,7 +96,7 @@ class ProbeSchedule:
     ) -> list[Due]:
         """Probes to send at ``now_s``; their replicas get no other until ``done``.
 
-        Who is asked later than due, because nobody looked sooner, is due so much sooner the next time.
+        A probe that is sent late, because this was called late, brings the next one forward by the delay.
 
         free: whether a replica can take one now; where it cannot, its turn waits and keeps its place. pace:
         part of the budget that it is probed at, above 0 and at most 1.

@@ -1,9 +1,9 @@
-"""HTTP statuses that answer a probe: whose trouble each is, and how long to leave the server alone.
+"""HTTP error statuses in answer to a probe: whether they are evidence, and how long to wait before the next.
 
-Who is busy (429) or does not take the prober's key (401, 403) says nothing of what users get. A redirect
-(3xx), which is not followed, and any other 4xx are about the request: a server that never answered a probe
-does not know such requests, as one that chats alone or keeps fewer log-probabilities; one that did answer
-them has changed, and that counts. 5xx is an error.
+A server that is busy (429) or refuses the prober's key (401, 403) gives no evidence about users' answers. A
+redirect (3xx), which is not followed, and any other 4xx are about the request: a server that never answered a
+probe does not support such requests (for example a chat-only server, or one with fewer log-probabilities); one
+that did answer them has changed, and that counts as evidence. 5xx is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contracts.telemetry import ProbeOutcome
 from live.measure.endpoint import REFUSED
 
 BUSY = httpx.codes.TOO_MANY_REQUESTS
-#: Nobody is left alone for longer: who is not looked at is not known.
+#: Longest wait before the next probe, in s: a server that is not probed is unknown.
 LONGEST_S = 30.0
 _STEPS = {
     401: "the prober's key is not taken: --api-key-env, --api-key-file",

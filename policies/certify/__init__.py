@@ -1,1 +1,1 @@
-"""Certificates of policies and the files that carry them."""
+"""Certificates of policies: evidence, admission checks, signatures, and the files that carry them."""

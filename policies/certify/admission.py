@@ -1,8 +1,8 @@
-"""Which policies may drive: what a certificate covers, and where one is refused.
+"""Admission of policies: the checks that a certificate belongs to a policy, and the refusals.
 
-A certificate is bound to what it speaks of by hashes: ``subject_sha256``, the meta-contract, the suites. That
-shows accidents and careless edits, not somebody who certifies anew: trust comes from where the hash of
-the manifest is pinned (``RoutePolicy.spec.artifact.sha256``).
+A certificate is bound to its subject by hashes: ``subject_sha256``, the meta-contract, the suites. That
+detects accidents and careless edits, but not an attacker who issues a new certificate: trust comes from the
+place where the hash of the manifest is pinned (``RoutePolicy.spec.artifact.sha256``).
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ class EpisodeEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationEvidence:
-    """Everything that a certificate stands on. decision_ms: float64 [n], one deciding tick each. still: by
-    (scenario, seed) of the incidents, what the fleet served where nobody moved anything.
+    """Everything that a certificate rests on. decision_ms: float64 [n], duration of a decision, one per tick.
+    still: by (scenario, seed) of the incidents, what the fleet served under a policy that never moves
+    traffic.
     """
 
     incidents: tuple[EpisodeEvidence, ...]
@@ -226,7 +227,7 @@ def _decision(_: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Losses:
-    """values: more harm than where nobody moves, NaN where that is not known."""
+    """values: loss beyond that of a policy that never moves traffic, NaN where it is not known."""
 
     scenarios: tuple[str, ...]
     values: NDArray[np.float64]  # [seeds, scenarios]
@@ -237,7 +238,7 @@ def _losses(
     evidence: CertificationEvidence,
     loss: Callable[[ServiceShares, ServiceShares], float],
 ) -> _Losses:
-    """``loss`` of every episode beside a fleet in which nobody moves, paired by seed."""
+    """``loss`` of every episode against a policy that never moves traffic, paired by seed."""
     scenarios = tuple(dict.fromkeys(e.scenario for e in episodes))
     seeds = sorted({e.seed for e in episodes})
     matrix = np.full((len(seeds), len(scenarios)), np.nan)

@@ -1,9 +1,9 @@
-"""Which fleets a certificate speaks of: those whose facts lie within what its suites had.
+"""Which fleets a certificate covers: those whose facts lie within the range of its suites.
 
-A policy that was certified on one contract, on measured kernels and on some sizes of fleet says nothing of
-another contract, slower engines or healthy kernels that are closer to their thresholds. What is compared is
-what a controller is told of its fleet, so every world can ask, and the load that somebody declares for it: no
-controller is told that beforehand, and a world in which nobody declares one is not compared in it.
+A certificate for one contract, measured kernels and some sizes of fleet says nothing about another contract,
+slower engines, or healthy kernels that are closer to their thresholds. Compared are the facts that a
+controller has of its fleet, so that every world can check them, and the declared peak load. A controller does
+not know that load beforehand, and a world that declares none is not compared in it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from controller.fleet import FleetSetup
 Facts = dict[str, tuple[float, float]]
 
 _STEP = ("base", "prefill_token", "decode_sequence", "context_token")
-#: What is measured or declared may lie so far beyond its range; written terms and counts may not.
+#: Measured and declared facts may lie outside their range by this share; thresholds and counts may not.
 TOLERANCE = 0.1
 _EXACT = ("threshold of ", "replicas ")
 _ROUNDING = 1e-9
-#: A fleet may grow so far beyond what was certified: more replicas are more evidence and more room, and a
-#: fallback that takes over because somebody scaled up would do harm. Fewer than certified are another fleet.
+#: A fleet may have so many times the certified replicas: more replicas give more evidence and headroom, and a
+#: fallback that takes over because a fleet was scaled up would do harm. Fewer than certified are not covered.
 _GROWTH, _GROWS = 2.0, "replicas "
-#: A share of what the declared replicas carry. Less of it is never outside.
+#: As a share of the capacity of the declared replicas. A lower load is always covered.
 LOAD = "declared peak load, of all capacity"
 
 
 def fleet_facts(fleet: FleetSetup, load_ratio: float | None = None) -> Facts:
     """Size of the fleet, its kernels' engines, the declared request, every clause's threshold with the
-    share of it that healthy kernels use, and the declared peak load (``load_ratio``, None: nobody says).
+    share of it that healthy kernels use, and the declared peak load (``load_ratio``, None: not declared).
     """
     replicas = np.bincount(fleet.layout.replica_kernel, minlength=len(fleet.layout.kernels))
     found: Facts = {

@@ -1,1 +1,1 @@
-"""Learned policies: what they choose, the network, its ONNX file and what runs it."""
+"""Learned policies: action choice, the network, its ONNX file and the runner."""

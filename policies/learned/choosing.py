@@ -1,10 +1,11 @@
-"""How a learned policy acts: per slice it *chooses* a kernel or shedding, and the rest is arithmetic.
+"""Actions of a learned policy: for each slice it chooses a kernel or shedding; the table follows by
+arithmetic.
 
-A choice is an index: a kernel of the pool, or the last column, shed. Choosing what was chosen before is
-staying. What a feed-forward network would need a memory for is kept here, in ``PolicyState``, and shown to
-it behind the encoded observation: what each slice chose and when, when it last left each kernel, and when
-each kernel was last ill on it. ``policies.rules.capacity.fit_capacity`` then turns the choices into a table
-that the kernels can carry, as it does for the policies without learning.
+An action is an index: a kernel of the pool, or the last column, shed; the same index as before means to stay.
+The history that a feed-forward network cannot keep is kept in ``PolicyState`` and appended to the encoded
+observation: what each slice chose and when, when it last left each kernel, and when each kernel was last
+unhealthy on it. ``policies.rules.capacity.fit_capacity`` turns the choices into a table that the kernels can
+carry, as it does for the other policies.
 """
 
 from __future__ import annotations
@@ -137,28 +138,28 @@ class Chooser:
             "unhealthy_at_s": np.full((batch, self.kernels, slices), -np.inf),
         }
 
-    def look(self, seen: Observation, state: PolicyState) -> tuple[NDArray[np.float32], PolicyState]:
+    def look(self, observation: Observation, state: PolicyState) -> tuple[NDArray[np.float32], PolicyState]:
         """``(inputs, memory)``: float32 [B, size], and the memory after this tick's verdicts."""
-        unhealthy = (seen.level > 0) | seen.hard_violated | ~seen.certified
+        unhealthy = (observation.level > 0) | observation.hard_violated | ~observation.certified
         memory = {
             **state,
-            "unhealthy_at_s": np.where(unhealthy, seen.now_s[:, None, None], state["unhealthy_at_s"]),
+            "unhealthy_at_s": np.where(unhealthy, observation.now_s[:, None, None], state["unhealthy_at_s"]),
         }
-        encoder, batch = self.layout.encoder, len(seen.now_s)
+        encoder, batch = self.layout.encoder, len(observation.now_s)
         inputs = np.zeros((batch, self.layout.size), dtype=np.float32)
-        inputs[:, : encoder.size] = encoder.encode(seen)
+        inputs[:, : encoder.size] = encoder.encode(observation)
         _show_memory(
             inputs[:, encoder.size :],
             memory["choice"],
-            log_time(seen.now_s[:, None, None] - memory["left_at_s"]),
-            log_time(seen.now_s[:, None, None] - memory["unhealthy_at_s"]),
-            log_time(seen.now_s[:, None] - memory["chosen_at_s"]),
+            log_time(observation.now_s[:, None, None] - memory["left_at_s"]),
+            log_time(observation.now_s[:, None, None] - memory["unhealthy_at_s"]),
+            log_time(observation.now_s[:, None] - memory["chosen_at_s"]),
             encoder.kernels_max,
         )
         return inputs, memory
 
     def propose(
-        self, choice: NDArray[np.integer], seen: Observation, state: PolicyState
+        self, choice: NDArray[np.integer], observation: Observation, state: PolicyState
     ) -> tuple[Proposal, PolicyState]:
         """Proposal for ``choice`` int [B, S] in 0..kernels_max; a padded kernel is read as staying."""
         before = np.asarray(state["choice"])
@@ -169,55 +170,61 @@ class Chooser:
             before,
             wanted_choice,
         )
-        chosen = np.where(self._homeward(chosen, seen, state), self.home, chosen)
-        order = failover_order(seen)
+        chosen = np.where(self._homeward(chosen, observation, state), self.home, chosen)
+        order = failover_order(observation)
         chosen = np.where(chosen == self.kernels, self._served(order), chosen)
         memory = {name: array.copy() for name, array in state.items()}
         memory["choice"] = chosen.astype(np.int64)
-        wanted = np.zeros(seen.table.shape)
+        wanted = np.zeros(observation.table.shape)
         _settle_choice(
-            wanted, memory["choice"], before, memory["chosen_at_s"], memory["left_at_s"], seen.now_s
+            wanted, memory["choice"], before, memory["chosen_at_s"], memory["left_at_s"], observation.now_s
         )
         moved = memory["choice"] != before
-        rank, untargeted = self._failover_targets(order, seen, memory)
+        rank, untargeted = self._failover_targets(order, observation, memory)
         memory["wanted"] = np.where(
             untargeted[:, :, None], 0.0, np.asarray(memory["wanted"], dtype=np.float64)
         )
-        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom, ~(moved | untargeted))
+        return fit_capacity(
+            wanted, rank, observation, memory, self.priority, self.headroom, ~(moved | untargeted)
+        )
 
     def _served(self, order: NDArray[np.float64]) -> NDArray[np.int64]:
-        """int64 [B, S], who serves a slice that chose shedding: home where that complies, else the first
-        failover target; shedding where nobody complies. What does not fit is for the shield to shed: whoever
-        stayed with a shedding that was forced on it would lose everything long after the kernels are back.
+        """int64 [B, S], the kernel that serves a slice that chose shedding: home where it complies, else the
+        first failover target; shedding where no kernel complies. Shedding for capacity is left to the shield:
+        a policy that kept a forced shedding would go on shedding long after the kernels are back.
         """
         own = np.arange(len(self.home))
         best = np.where(np.isfinite(order[:, own, self.home]), self.home, order.argmin(axis=2))
         return np.where(np.isfinite(order).any(axis=2), best, self.kernels)
 
     def _failover_targets(
-        self, order: NDArray[np.float64], seen: Observation, memory: PolicyState
+        self, order: NDArray[np.float64], observation: Observation, memory: PolicyState
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """``(rank, untargeted)``: ``order`` of failover targets [B, S, K] without the kernels that the slice
         left lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
         target any more.
         """
         left_at_s = np.asarray(memory["left_at_s"], dtype=np.float64).transpose(0, 2, 1)
-        lowered = seen.now_s[:, None, None] - left_at_s < RETURN_AFTER_S
+        lowered = observation.now_s[:, None, None] - left_at_s < RETURN_AFTER_S
         rank = np.where(lowered, np.inf, order)
         chosen = np.asarray(memory["choice"])[:, :, None] == np.arange(self.kernels)
         overflows = (np.asarray(memory["planned"], dtype=np.float64)[:, :, :-1] > 0.0) & ~chosen
         return rank, (overflows & ~np.isfinite(rank)).any(axis=2)
 
     def _homeward(
-        self, chosen: NDArray[np.int64], seen: Observation, state: PolicyState
+        self, chosen: NDArray[np.int64], observation: Observation, state: PolicyState
     ) -> NDArray[np.bool_]:
         """Bool [B, S]: goes home by rule now; at most one slice of a fleet."""
-        since_s = seen.now_s[:, None] - np.asarray(state["chosen_at_s"], dtype=np.float64)
+        since_s = observation.now_s[:, None] - np.asarray(state["chosen_at_s"], dtype=np.float64)
         unhealthy_at_s = np.asarray(state["unhealthy_at_s"], dtype=np.float64)[
             :, self.home, np.arange(len(self.home))
         ]
         away = (chosen == state["choice"]) & (chosen != self.home)
-        due = away & (since_s >= RETURN_AFTER_S) & (seen.now_s[:, None] - unhealthy_at_s >= RETURN_AFTER_S)
+        due = (
+            away
+            & (since_s >= RETURN_AFTER_S)
+            & (observation.now_s[:, None] - unhealthy_at_s >= RETURN_AFTER_S)
+        )
         due &= since_s.min(axis=1, keepdims=True) >= RETURN_EVERY_S
         first = np.arange(len(self.home)) == due.argmax(axis=1)[:, None]
         return np.asarray(due & first)

@@ -52,12 +52,12 @@ class ExploringPolicy:
         }
         return mine | {_BASE + name: array for name, array in self.base.initial(batch).items()}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The base policy's table, with the rows whose choice was drawn anew."""
         inner = {name.removeprefix(_BASE): array for name, array in state.items() if name.startswith(_BASE)}
-        proposal, inner = self.base.propose(seen, inner)
+        proposal, inner = self.base.propose(observation, inner)
         tick, usual = state[TICK].astype(np.int64), choice_of(proposal.table)
-        open_to = compliant(seen).transpose(0, 2, 1)
+        open_to = compliant(observation).transpose(0, 2, 1)
         chosen = self._drawn(usual, open_to, tick)
         memory: PolicyState = {
             CHOICE: chosen,

@@ -1,4 +1,4 @@
-"""EDGE (torch): the network that scores every kernel for every slice, and its critic.
+"""The network that scores every kernel for every slice, and its critic. EDGE: imports torch.
 
 One set of weights reads every (kernel, slice) pair: its own numbers, its kernel's, its slice's and the
 fleet's, then summaries over the kernels of its slice, over the slices of its kernel, and of the kernel that
@@ -9,8 +9,8 @@ one, loses score, and so does one that is far from the reference; the known-good
 untrained network stays at home until an alarm, then leaves, and explores where the evidence is; training
 moves rule and network alike.
 
-A kernel without a replica in rotation, condemned or uncertified is closed, to those who chose it as well: the
-shield would send them away, and a choice that stays there comes back with it. A kernel in alarm is never
+A kernel without a replica in rotation, condemned or uncertified is closed, also to slices that chose it: the
+shield would send them away, and a choice that stayed would return with the kernel. A kernel in alarm is never
 moved *to*. And a slice leaves an open kernel for a *reason* alone: its own alarm; ``REASON`` of an alarm's
 evidence on any slice of the kernel and ``OWN_REASON`` on its own; or an alarm of another slice of the kernel
 and ``PEER_REASON`` on its own. Evidence is a log-likelihood against a named null, so this bounds how often

@@ -33,12 +33,12 @@ class PlainPolicy:
         """Nothing."""
         return {}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the action for what is seen; no replica is ejected."""
-        action = self.session.run([OUTPUT], {INPUT: self.encoder.encode(seen)})[0]
-        home = np.asarray(seen.home)
-        table = self.encoder.table(action, home, seen.ready.shape[1])
-        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
+        action = self.session.run([OUTPUT], {INPUT: self.encoder.encode(observation)})[0]
+        home = np.asarray(observation.home)
+        table = self.encoder.table(action, home, observation.ready.shape[1])
+        return Proposal(table=table, ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_)), state
 
 
 def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -> PlainPolicy:

@@ -42,8 +42,8 @@ def resized(content: bytes, kernels: int, slices: int, file: str = "the ONNX fil
 def _weights_of(content: bytes, layout: InputLayout, file: str) -> Weights:
     """Weights by name as in ``Scorer.state_dict``, in ``content``, which was written for ``layout``.
 
-    The graph is written again from them and has to be the same: whoever reads weights out of a graph that
-    computes something else would make another policy of them.
+    The graph is written again from them and has to be the same: weights read from a graph that computes
+    something else would make another policy.
     """
     model = onnx.load_model_from_string(content)
     constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}

@@ -1,9 +1,9 @@
-"""A learned policy at work: an ONNX file run by onnxruntime, without torch.
+"""Inference of a learned policy: an ONNX file run by onnxruntime, without torch.
 
 Its input is the encoded observation and the memory of ``policies.learned.choosing``; it takes the choice with
 the highest score. A recurrent network also takes what it gave for the tick before (``hidden``, ``cell``),
-which is kept in the policy's state and goes through its JSON. Everything that decides who may drive (hash,
-encoding, certificate) is checked on loading, in ``policies.certify.artifact_files``.
+which is kept in the policy's state and serialised with it. Everything that decides whether the policy may
+drive (hash, encoding, certificate) is checked on loading, in ``policies.certify.artifact_files``.
 """
 
 from __future__ import annotations
@@ -110,11 +110,11 @@ class LearnedPolicy:
         """Every slice at home, and nothing remembered."""
         return {**self.chooser.initial(batch), **self.runner.initial(batch)}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the best choices, as far as capacity goes."""
-        inputs, memory = self.chooser.look(seen, state)
+        inputs, memory = self.chooser.look(observation, state)
         scores, remembered = self.runner.step(inputs, memory)
-        return self.chooser.propose(scores.argmax(axis=2), seen, {**memory, **remembered})
+        return self.chooser.propose(scores.argmax(axis=2), observation, {**memory, **remembered})
 
 
 def learned_policy(

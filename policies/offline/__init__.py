@@ -1,1 +1,1 @@
-"""Learning and judging from logs alone."""
+"""Offline reinforcement learning and evaluation, from decision logs alone."""

@@ -1,15 +1,15 @@
-"""What a tick was worth as far as telemetry can tell: reward and cost of a log without ground truth.
+"""Reward and cost of a tick from telemetry alone, for decision logs without ground truth.
 
-The law of ``contracts.scoring.reward``, with what is measured in place of what is
-true. With W the table in force, f_k the failed share of kernel k's attempts, l_ks the share of answers over
-the strictest latency clause, d_ks the mean total variation of the probes judged last, and q_s the slice's
-share of the offered requests:
+The formula of ``contracts.scoring.reward``, with measured values in place of the true ones. With W the table
+in force, f_k the failed share of kernel k's attempts, l_ks the share of answers over the strictest latency
+clause, d_ks the mean total variation of the probes judged last, and q_s the slice's share of the offered
+requests:
 
     reward = sum_s q_s sum_k W_sk (1 - f_k)(1 - l_ks)(1 - d_ks) - w_move * moved      in [-w_move, 1]
     cost_c = sum_sk n_s W_sk (exceed_cks - rho_c), n_s requests offered in the tick
 
-``cost`` is the largest over the soft clauses. What nobody measured counts as kept. Both lag behind the truth
-by the age of the evidence, and d_ks counts the drift of a healthy kernel too.
+``cost`` is the largest over the soft clauses. A clause that was not measured counts as kept. Both lag behind
+the truth by the age of the evidence, and d_ks counts the drift of a healthy kernel too.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The linear program and the policy that solves it every tick."""
+"""The linear program of a routing table, and the policy that solves it every tick."""

@@ -1,4 +1,4 @@
-"""Linear program: the table that loses least if what is believed of every kernel were certain.
+"""Linear-program policy: the table of least expected loss, taking the estimates of every kernel as certain.
 
 Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains ``m[s, k]`` and how far
 ``o`` the fullest kernel is beyond the planned share of its capacity:
@@ -7,8 +7,8 @@ Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains
                           + x[s,K] shed_s + move sum_k m[s,k]) + overload o sum_k capacity_k
     subject to sum_k x[s,k] + x[s,K] = 1                    every row is a row of shares
                sum_s d_s x[s,k] <= (fill + o) capacity_k    of what is in rotation
-               x[s,K] = 0 where s has an open cell          what fits nowhere is the shield's business
-               x[s,k] - m[s,k] <= last[s,k]                 what moves has to pay
+               x[s,K] = 0 where s has an open cell          shedding for capacity is the shield's decision
+               x[s,k] - m[s,k] <= last[s,k]                 a gain of weight costs
                x[s,k] = 0 on closed cells
 
 d_s: offered rate. One ``o`` for all keeps load level that fits nowhere; the sum is over kernels with an open
@@ -21,10 +21,10 @@ times) while another has. Where no cell of a slice is compliant the contract cho
 contract's limit times one plus the relative excess where a numeric clause is in alarm, and with
 ``evidence_weight`` above 0 that share of the limit for as much of an alarm's evidence as there is.
 
-It is solved (HiGHS) when beliefs change beyond a tolerance, when a kernel is overfull, or when a row that
-strayed may go home, fleet by fleet, so that no result depends on who shares the batch; equal costs are told
-apart by the order of the kernels. When beliefs change, rows that they do not concern are kept; ten seconds
-later these may make room, or at once where nothing else carries the load: for capacity alone.
+It is solved (HiGHS) when estimates change beyond a tolerance, when a kernel is overfull, or when a row that
+is away may go home; fleet by fleet, so that no result depends on the batch. Equal costs are resolved by the
+order of the kernels. When estimates change, rows that they do not concern are kept; ten seconds later these
+may make room (or at once if nothing else carries the load), as moves for capacity alone.
 """
 
 from __future__ import annotations
@@ -110,38 +110,49 @@ class LinearProgramPolicy:
             "relapses": np.zeros(cells, dtype=np.int64),
         }
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The last plan where nothing has changed, else the new optimum."""
-        eligible, now_s = compliant(seen), seen.now_s
+        eligible, now_s = compliant(observation), observation.now_s
         health = self._remembered(eligible, now_s, state)
         rested_s = now_s[:, None, None] - health["unhealthy_at_s"].astype(np.float64)
         settled = rested_s >= self.dwell_s * 2.0 ** health["relapses"].astype(np.float64)
-        open_ = self._open(eligible, eligible & settled, seen)
-        loss = self.estimated_loss(seen)
-        changed, loaded = self._changed(seen, state, open_, loss)
+        open_ = self._open(eligible, eligible & settled, observation)
+        loss = self.estimated_loss(observation)
+        changed, loaded = self._changed(observation, state, open_, loss)
         after: PolicyState = {name: array.copy() for name, array in state.items()} | health
         for b in np.flatnonzero(changed | loaded):
-            self._plan(after, seen, int(b), open_[b], loss[b], believed=bool(changed[b]))
-        nobody = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+            self._plan(after, observation, int(b), open_[b], loss[b], believed=bool(changed[b]))
+        none_ejected = np.zeros(observation.in_rotation.shape, dtype=np.bool_)
         table = np.array(after["planned"], dtype=np.float64)
         for_load = np.array(after["for_load"], dtype=np.bool_)
-        return Proposal(table=table, ejected=nobody, capacity_rows=for_load), after
+        return Proposal(table=table, ejected=none_ejected, capacity_rows=for_load), after
 
     def _plan(
-        self, after: PolicyState, seen: Observation, b: int, open_: Flags, loss: Floats, *, believed: bool
+        self,
+        after: PolicyState,
+        observation: Observation,
+        b: int,
+        open_: Flags,
+        loss: Floats,
+        *,
+        believed: bool,
     ) -> None:
         """Write the new optimum of fleet ``b`` into ``after``; believed: what is believed has changed."""
-        problem = self._problem(seen, b, open_, loss, np.asarray(after["planned"][b], np.float64))
+        problem = self._problem(observation, b, open_, loss, np.asarray(after["planned"][b], np.float64))
         dearer = loss - after["for_loss"][b].astype(np.float64) > self.loss_tolerance
         kept = _unconcerned(problem, dearer) if believed else None
         after["planned"][b] = solve(problem, self.costs, kept)
-        at_home = bool(open_[seen.home, np.arange(len(seen.home))].all())
+        at_home = bool(open_[observation.home, np.arange(len(observation.home))].all())
         first = bool(np.isneginf(after["solved_at_s"][b]))
         after["for_load"][b] = True if kept is None or (first and at_home) else kept
         after["crowded"][b] = believed
-        after["solved_at_s"][b], after["for_open"][b], after["for_loss"][b] = seen.now_s[b], open_, loss
-        after["for_capacity_rps"][b] = seen.planned_rps[b]
-        after["for_offered_rps"][b] = seen.offered_rps[b]
+        after["solved_at_s"][b], after["for_open"][b], after["for_loss"][b] = (
+            observation.now_s[b],
+            open_,
+            loss,
+        )
+        after["for_capacity_rps"][b] = observation.planned_rps[b]
+        after["for_offered_rps"][b] = observation.offered_rps[b]
 
     def _remembered(self, eligible: Flags, now_s: Floats, state: PolicyState) -> PolicyState:
         """When every cell was last unhealthy, and how often it became so again soon after it was healthy."""
@@ -155,26 +166,26 @@ class LinearProgramPolicy:
             "relapses": np.where(fell, more, state["relapses"].astype(np.int64)),
         }
 
-    def estimated_loss(self, seen: Observation) -> Floats:
+    def estimated_loss(self, observation: Observation) -> Floats:
         """Quality loss of each cell if what is believed were certain, float64 [B, K, S]."""
-        loss = np.broadcast_to(self.healthy_loss, seen.health.shape)
-        if seen.family_excess is not None:
-            excess = seen.family_excess[..., 0]
+        loss = np.broadcast_to(self.healthy_loss, observation.health.shape)
+        if observation.family_excess is not None:
+            excess = observation.family_excess[..., 0]
             loss = np.where(excess > 0.0, np.maximum(loss, self.limit * (1.0 + excess)), loss)
-        if self.evidence_weight > 0.0 and seen.evidence_ratio is not None:
-            loss = loss + self.evidence_weight * self.limit * np.clip(seen.evidence_ratio, 0.0, 1.0)
+        if self.evidence_weight > 0.0 and observation.evidence_ratio is not None:
+            loss = loss + self.evidence_weight * self.limit * np.clip(observation.evidence_ratio, 0.0, 1.0)
         return np.minimum(loss, 1.0)
 
-    def _open(self, eligible: Flags, settled: Flags, seen: Observation) -> Flags:
+    def _open(self, eligible: Flags, settled: Flags, observation: Observation) -> Flags:
         """bool [B, K, S]: cells that may serve: settled, else compliant ones, else the contract's choice."""
         open_ = np.where(settled.any(axis=1, keepdims=True), settled, eligible)
-        known_good = int(np.argmax(seen.role_known_good))
+        known_good = int(np.argmax(observation.role_known_good))
         if not self.shed_when_uncertified:
-            open_[:, known_good] |= ~open_.any(axis=1) & (seen.ready[:, known_good] > 0)[:, None]
+            open_[:, known_good] |= ~open_.any(axis=1) & (observation.ready[:, known_good] > 0)[:, None]
         return open_
 
     def _changed(
-        self, seen: Observation, state: PolicyState, open_: Flags, loss: Floats
+        self, observation: Observation, state: PolicyState, open_: Flags, loss: Floats
     ) -> tuple[Flags, Flags]:
         """``(changed, loaded)``, bool [B]: beliefs differ from those solved for; only the load does.
 
@@ -183,41 +194,41 @@ class LinearProgramPolicy:
         moved = open_ & (np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance)
         changed = (open_ != state["for_open"]).any(axis=(1, 2)) | moved.any(axis=(1, 2))
         solved_at_s = np.asarray(state["solved_at_s"], dtype=np.float64)
-        waited_s = seen.now_s - solved_at_s
+        waited_s = observation.now_s - solved_at_s
         wait_s = np.where(state["crowded"].astype(np.bool_), _MAKE_ROOM_S, self.replan_s)
-        loaded = self._loaded(seen, state, open_) & (waited_s >= wait_s)
+        loaded = self._loaded(observation, state, open_) & (waited_s >= wait_s)
         return changed | np.isneginf(solved_at_s), np.asarray(loaded)
 
-    def _loaded(self, seen: Observation, state: PolicyState, open_: Flags) -> Flags:
+    def _loaded(self, observation: Observation, state: PolicyState, open_: Flags) -> Flags:
         """bool [B]: the plan overfills a kernel as it did not when it was made, or keeps a row from an open
         home that has more room since.
         """
         kernels, slices = open_.shape[1:]
         planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]
-        capacity_rps, then_rps = seen.planned_rps, state["for_capacity_rps"].astype(np.float64)
-        excess = (planned * seen.offered_rps[:, :, None]).sum(axis=1) - capacity_rps
+        capacity_rps, then_rps = observation.planned_rps, state["for_capacity_rps"].astype(np.float64)
+        excess = (planned * observation.offered_rps[:, :, None]).sum(axis=1) - capacity_rps
         before = (planned * state["for_offered_rps"].astype(np.float64)[:, :, None]).sum(axis=1) - then_rps
         tolerated, crowded = self.load_tolerance * capacity_rps, state["crowded"].astype(np.bool_)[:, None]
         full = (excess > 0.0) & (crowded | (before <= 0.0) | (excess > before + tolerated))
         own = np.arange(slices)
-        strayed = (planned[:, own, seen.home] < 1.0) & open_[:, seen.home, own]
+        strayed = (planned[:, own, observation.home] < 1.0) & open_[:, observation.home, own]
         roomier = crowded | (before - excess > tolerated)
-        return np.asarray(full.any(axis=1) | (strayed & roomier[:, seen.home]).any(axis=1))
+        return np.asarray(full.any(axis=1) | (strayed & roomier[:, observation.home]).any(axis=1))
 
     def _problem(
-        self, seen: Observation, b: int, open_: Flags, loss: Floats, planned: Floats
+        self, observation: Observation, b: int, open_: Flags, loss: Floats, planned: Floats
     ) -> TableProgram:
-        each = seen.planned_rps[b] / np.maximum(seen.ready[b], 1)
+        each = observation.planned_rps[b] / np.maximum(observation.ready[b], 1)
         alive = each > 0.0
         work = each[alive].min(initial=np.inf) / np.where(alive, each, np.inf) if alive.any() else each
         rank = np.argsort(np.argsort(self.priority, kind="stable"), kind="stable")
         return TableProgram(
-            offered_rps=seen.offered_rps[b],
+            offered_rps=observation.offered_rps[b],
             loss=loss,
             open_=open_,
-            capacity_rps=seen.planned_rps[b],
+            capacity_rps=observation.planned_rps[b],
             work=np.asarray(work),
-            last=planned if planned.any() else seen.table[b],
-            home=seen.home,
+            last=planned if planned.any() else observation.table[b],
+            home=observation.home,
             shed=np.asarray(self.costs.shed * (1.0 + 0.01 * rank), dtype=np.float64),
         )

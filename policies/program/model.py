@@ -77,7 +77,7 @@ def solve(problem: TableProgram, costs: Costs, kept: Flags | None = None) -> Flo
 
 def _optimum(problem: TableProgram, costs: Costs, kept: Flags | None) -> Floats | None:
     """The optimum with the rows ``kept`` as in ``last``, no kernel beyond ``overload_ratio``; None where
-    there is none. Without rows to keep, who has somewhere to go is not shed, however full that is.
+    there is none. Without rows to keep, no slice with an open kernel is shed, however full that kernel is.
 
     Variables: the table [S * (K + 1)], what each cell gains [S * K], the fullest kernel's overload.
     """

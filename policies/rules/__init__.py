@@ -1,1 +1,1 @@
-"""Policies that are rules: written down, not learned."""
+"""Rule-based policies: the baselines and reference policies, written down rather than learned."""

@@ -1,12 +1,12 @@
-"""Breaker: what a gateway does by itself, after Envoy's outlier detection, at Envoy's defaults.
+"""Circuit-breaker policy: what a gateway does by itself, modelled on Envoy's outlier detection and defaults.
 
-A replica with ``consecutive_failures`` failed answers in a row is ejected from its kernel's cluster, at
-once, while the share of ejected hosts is below ``max_ejection_ratio`` (the first one always may). A sweep
-every ``interval_s`` returns who has been out for ``base_ejection_s`` times its number of ejections (at
-most ``max_ejection_s``) and takes one off that number for a host that is in. Where fewer than
-``panic_ratio`` of a cluster's hosts are left, all of them get traffic again (panic).
+A replica with ``consecutive_failures`` failed answers in a row is ejected from its kernel's cluster at
+once, while the share of ejected hosts is below ``max_ejection_ratio`` (the first one is always allowed). A
+sweep every ``interval_s`` returns replicas that have been out for ``base_ejection_s`` times their number of
+ejections (at most ``max_ejection_s``), and reduces that number by one for replicas that are in. Where fewer
+than ``panic_ratio`` of a cluster's hosts are left, all of them get traffic again (panic).
 
-It counts HTTP failures and nothing else: a server that answers nonsense with status 200 is healthy to it.
+It counts HTTP failures and nothing else: a server that answers nonsense with status 200 counts as healthy.
 Source: Envoy documentation, "Outlier detection" and "Panic threshold".
 """
 
@@ -37,7 +37,7 @@ class BreakerPolicy:
     panic_ratio: float = 0.5
 
     def initial(self, batch: int) -> PolicyState:
-        """Nobody ejected. ``discounted``: failures of the current run that were already acted on."""
+        """No replica ejected. ``discounted``: failures of the current run that were already acted on."""
         shape = (batch, self.replicas)
         return {
             "ejected": np.zeros(shape, dtype=np.bool_),
@@ -47,39 +47,50 @@ class BreakerPolicy:
             "swept_at_s": np.full(batch, -np.inf),
         }
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The home table and who is out."""
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        """The home table, and the replicas that are ejected now."""
         hosts = _Hosts(
             ejected=np.array(state["ejected"], dtype=np.bool_),
             ejected_at_s=np.array(state["ejected_at_s"], dtype=np.float64),
             ejections=np.array(state["ejections"], dtype=np.int64),
-            discounted=self._discounted(seen, state),
+            discounted=self._discounted(observation, state),
         )
         swept_at_s = np.asarray(state["swept_at_s"], dtype=np.float64)
-        sweep = seen.now_s - swept_at_s >= self.interval_s
-        present = seen.in_rotation | hosts.ejected
-        failed, longest_s = seen.consecutive_failed, self.max_ejection_s
-        _sweep(hosts, sweep, seen.now_s, failed, self.base_ejection_s, longest_s)
+        sweep = observation.now_s - swept_at_s >= self.interval_s
+        present = observation.in_rotation | hosts.ejected
+        failed, longest_s = observation.consecutive_failed, self.max_ejection_s
+        _sweep(hosts, sweep, observation.now_s, failed, self.base_ejection_s, longest_s)
         out = (failed - hosts.discounted >= self.consecutive_failures) & ~hosts.ejected
-        _eject(hosts, out, seen.now_s, failed, seen.replica_kernel, present, self.max_ejection_ratio)
-        memory: PolicyState = {**hosts._asdict(), "swept_at_s": np.where(sweep, seen.now_s, swept_at_s)}
-        balanced = hosts.ejected & ~self._panic(seen, hosts.ejected, present)
-        return Proposal(table=home_table(seen), ejected=balanced), memory
+        _eject(
+            hosts,
+            out,
+            observation.now_s,
+            failed,
+            observation.replica_kernel,
+            present,
+            self.max_ejection_ratio,
+        )
+        memory: PolicyState = {
+            **hosts._asdict(),
+            "swept_at_s": np.where(sweep, observation.now_s, swept_at_s),
+        }
+        balanced = hosts.ejected & ~self._panic(observation, hosts.ejected, present)
+        return Proposal(table=home_table(observation), ejected=balanced), memory
 
     @staticmethod
-    def _discounted(seen: Observation, state: PolicyState) -> NDArray[np.int64]:
+    def _discounted(observation: Observation, state: PolicyState) -> NDArray[np.int64]:
         """int64 [B, R]: failures of the current run that were already acted on; a new run starts at none."""
         discounted = np.array(state["discounted"], dtype=np.int64)
-        discounted[seen.consecutive_failed < discounted] = 0
+        discounted[observation.consecutive_failed < discounted] = 0
         return discounted
 
     def _panic(
-        self, seen: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]
+        self, observation: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """bool [B, R]: the replica's cluster has too few hosts left to leave any of them out."""
         panic = np.zeros(ejected.shape, dtype=np.bool_)
-        for kernel in range(len(seen.role_known_good)):
-            mine = seen.replica_kernel == kernel
+        for kernel in range(len(observation.role_known_good)):
+            mine = observation.replica_kernel == kernel
             left = (present & ~ejected)[:, mine].sum(axis=1)
             panic[:, mine] = (left < self.panic_ratio * present[:, mine].sum(axis=1))[:, None]
         return panic

@@ -29,7 +29,7 @@ class Headroom:
 def fit_capacity(
     wanted: NDArray[np.float64],
     rank: NDArray[np.float64],
-    seen: Observation,
+    observation: Observation,
     memory: PolicyState,
     priority: NDArray[np.int64],
     headroom: Headroom,
@@ -52,12 +52,12 @@ def fit_capacity(
         wanted=wanted,
         last_wanted=np.asarray(memory["wanted"], dtype=np.float64),
         planned=planned,
-        in_force=np.ascontiguousarray(seen.table),
+        in_force=np.ascontiguousarray(observation.table),
         stays=np.zeros(wanted.shape[:2], dtype=np.bool_) if kept is None else kept & planned.any(axis=2),
         rank=rank,
-        offered_rps=seen.offered_rps,
-        capacity_rps=seen.planned_rps,
-        now_s=seen.now_s,
+        offered_rps=observation.offered_rps,
+        capacity_rps=observation.planned_rps,
+        now_s=observation.now_s,
         order=_by_priority(tuple(priority.tolist())),
         fill_ratio=headroom.fill_ratio,
         return_ratio=headroom.return_ratio,
@@ -67,7 +67,7 @@ def fit_capacity(
     changed = {"wanted": wanted, "planned": settled.table, "planned_at_s": settled.planned_at_s}
     proposal = Proposal(
         table=settled.table,
-        ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_),
+        ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_),
         capacity_only=settled.capacity_only,
         capacity_rows=settled.same_rows,
     )

@@ -87,9 +87,10 @@ def settle(settled, asked):
 
 @compiled(inline="always")
 def _compare(settled, asked, b):
-    """Whether the same is wanted as before; fills in of which rows, and whether it is for capacity alone.
+    """Whether the same table is wanted as before; fills in for which rows, and whether it is for capacity
+    alone.
 
-    The first plan of who wants what is in force anyway can differ from it for want of capacity alone.
+    A first plan that wants the table in force can differ from it for capacity alone.
     """
     same, first = True, True
     for s in range(asked.wanted.shape[1]):

@@ -24,17 +24,17 @@ class FixedPolicy:
         """Nothing to remember."""
         return {}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The home table."""
         return Proposal(
-            table=home_table(seen), ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+            table=home_table(observation), ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_)
         ), state
 
 
-def home_table(seen: Observation) -> NDArray[np.float64]:
+def home_table(observation: Observation) -> NDArray[np.float64]:
     """float64 [B, S, K + 1] with weight 1 at home."""
-    table = np.zeros(seen.table.shape)
-    table[:, np.arange(len(seen.home)), seen.home] = 1.0
+    table = np.zeros(observation.table.shape)
+    table[:, np.arange(len(observation.home)), observation.home] = 1.0
     return table
 
 
@@ -48,11 +48,11 @@ class KnownGoodPolicy:
         """Nothing to remember."""
         return {}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """Weight 1 in the known-good column."""
-        table = np.zeros(seen.table.shape)
-        table[:, :, int(np.argmax(seen.role_known_good))] = 1.0
-        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
+        table = np.zeros(observation.table.shape)
+        table[:, :, int(np.argmax(observation.role_known_good))] = 1.0
+        return Proposal(table=table, ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_)), state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,8 @@ class UniformPolicy:
         """Nothing to remember."""
         return {}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """1 / K everywhere, nothing shed."""
-        table = np.zeros(seen.table.shape)
-        table[:, :, :-1] = 1.0 / len(seen.role_known_good)
-        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
+        table = np.zeros(observation.table.shape)
+        table[:, :, :-1] = 1.0 / len(observation.role_known_good)
+        return Proposal(table=table, ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_)), state

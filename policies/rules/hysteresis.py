@@ -1,11 +1,11 @@
-"""Hysteresis: away at once, back slowly.
+"""Hysteresis policy: fail over at once, return slowly.
 
-Away: like the two-threshold rule, at the tick that sees the level. Back: only when the home kernel is at
-level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
+Failover: like the two-threshold rule, at the tick that sees the level. Return: only when the home kernel is
+at level normal and re-certified on the slice, ``dwell_s`` after it was last unhealthy (doubled with each
 relapse, at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more
-every ``step_s`` while the home kernel stays clean; at once where nobody else complied either. At most one
+every ``step_s`` while the home kernel stays healthy; at once if no other kernel complied either. At most one
 slice of a kernel begins to return in ``readmit_every_s``. The failover target is kept while it complies, so
-that the best of two equals does not change with the weather.
+that the choice between two equals does not change at random.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HysteresisPolicy:
     policy_id: str
     kernels: int
     slices: int
-    priority: NDArray[np.int64]  # [S], who is served first when capacity is short
+    priority: NDArray[np.int64]  # [S], the highest is served first when capacity is short
     shed_when_uncertified: bool
     pace: ReturnPace = field(default_factory=ReturnPace)
     headroom: Headroom = field(default_factory=Headroom)
@@ -68,14 +68,24 @@ class HysteresisPolicy:
             "readmitted_at_s": np.full((batch, self.kernels), -np.inf),
         }
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The table of the state machines, as far as capacity goes."""
         memory = {name: array.copy() for name, array in state.items()}
-        rank, wanted = preference(seen, by_health=True), np.zeros(seen.table.shape)
-        slices, home = _slices_of(memory), _Home(home_level(seen), seen.certified, seen.home, seen.ready)
-        _return_slowly(slices, home, seen.now_s, self.pace)
-        _place(wanted, slices, home, rank, int(np.argmax(seen.role_known_good)), self.shed_when_uncertified)
-        return fit_capacity(wanted, rank, seen, memory, self.priority, self.headroom)
+        rank, wanted = preference(observation, by_health=True), np.zeros(observation.table.shape)
+        slices, home = (
+            _slices_of(memory),
+            _Home(home_level(observation), observation.certified, observation.home, observation.ready),
+        )
+        _return_slowly(slices, home, observation.now_s, self.pace)
+        _place(
+            wanted,
+            slices,
+            home,
+            rank,
+            int(np.argmax(observation.role_known_good)),
+            self.shed_when_uncertified,
+        )
+        return fit_capacity(wanted, rank, observation, memory, self.priority, self.headroom)
 
 
 class _Slices(NamedTuple):

@@ -1,15 +1,16 @@
-"""Informed: told of every fault at a stated time; the reference that no policy without that can beat by much.
+"""Informed policy: it is given every fault at a stated time; a reference that other policies hardly beat.
 
-What it is told is plain data, computed where the scenario is known (``scripts.e5.known_faults``): which
-kernel, or which single replica, breaks the contract on which slices, from when until when it knows.
-It also knows what every kernel truly carries of this traffic, and leaves a tenth of that for bursts.
-Everything else is as for the others: the planner (the linear program, or the two-threshold rule), the
-sequential detector, quarantine, shield and slew.
-A single replica is ejected while its fault is known; one that answers all the same, late or most requests,
-only while the others carry what is offered; and a kernel that fails a share of its requests only while
-another that could serve fails a smaller one. Where such a kernel has to go on at home, it takes no other
-slice's traffic as long as there is room elsewhere. It returns when it knows that the fault is over and home
-is certified.
+Its notices are plain data, computed where the scenario is known (``scripts.e5.known_faults``): which kernel,
+or which single replica, breaks the contract on which slices, and from when until when. It also knows the true
+capacity of every kernel for this traffic, and leaves a tenth of it for bursts. Everything else is as for
+other policies: the planner (the linear program, or the two-threshold rule), the sequential detector,
+quarantine, shield and slew.
+
+A single replica is ejected while its fault is known. One that still answers, though late or only most
+requests, is ejected only while the others carry the load. A kernel that fails a share of its requests is left
+only while another eligible kernel fails a smaller share; if such a kernel has to go on serving at home, it
+takes no other slice's traffic as long as there is headroom elsewhere. Slices return when the policy knows
+that the fault is over and home is certified.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ from controller.ports import Observation, Policy, PolicyState, Proposal
 
 Flags = NDArray[np.bool_]
 
-#: Offered load over what the others carry, up to which one that answers all the same is ejected.
+#: Offered load over the capacity of the others, up to which a replica that still answers is ejected.
 MOST_LOAD_RATIO = 0.95
-#: Of what the steady-state model carries, what is answered in time where arrivals are uneven: the rate that
-#: `selvage bench capacity` finds is a tenth lower. Planned without it, a home was filled beside idle kernels.
+#: Share of the steady-state model's capacity that is answered in time with uneven arrivals: the rate that
+#: `selvage bench capacity` finds is a tenth lower. Without it, a home kernel was overfilled beside idle ones.
 IN_TIME_RATIO = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
-    """What is known of one scenario, N entries."""
+    """The faults of one scenario as the policy is given them, N entries."""
 
-    from_at_s: NDArray[np.float64]  # [N], when it is known
-    until_at_s: NDArray[np.float64]  # [N], until when it is so
+    from_at_s: NDArray[np.float64]  # [N], when the policy learns of it
+    until_at_s: NDArray[np.float64]  # [N], when the policy takes it to have ended
     kernel: NDArray[np.int64]  # [N], the kernel that is unhealthy as a whole; -1: none
     replica: NDArray[np.int64]  # [N], the single replica that is; -1: none
     slices: NDArray[np.bool_]  # [N, S], where the contract is broken
     replica_rps: NDArray[np.float64] | None = None
-    """[M, K], what a healthy replica of each kernel truly carries; None: nobody says."""
+    """[M, K], true capacity of a healthy replica of each kernel, requests per second; None: not known."""
     rps_from_at_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-    """[M], from when on each row of ``replica_rps`` is so."""
+    """[M], instant from which each row of ``replica_rps`` holds."""
     answers: NDArray[np.bool_] | None = None
-    """[N], who is unhealthy answers all the same, late or most requests; None: nobody does."""
+    """[N], the unhealthy replica or kernel still answers, late or most requests; None: none does."""
     fail_ratio: NDArray[np.float64] | None = None
-    """[N], share of its attempts that fails, of faults that are nothing else; None: 0 everywhere."""
+    """[N], share of attempts that fail, for faults that have no other effect; None: 0 everywhere."""
     began_at_s: NDArray[np.float64] | None = None
-    """[N], when it began, known to whoever is compared; None: when it is known."""
+    """[N], true onset, for comparisons between failing kernels; None: ``from_at_s``."""
 
     def __post_init__(self) -> None:
         count = self.from_at_s.size
@@ -63,13 +64,13 @@ class Notices:
 
 
 def no_notices(slices: int) -> Notices:
-    """Nothing is known, because nothing happens."""
-    nobody = np.zeros(0, dtype=np.int64)
+    """The notices of a scenario with ``slices`` slices and no fault."""
+    no_entry = np.zeros(0, dtype=np.int64)
     return Notices(
         from_at_s=np.zeros(0),
         until_at_s=np.zeros(0),
-        kernel=nobody,
-        replica=nobody,
+        kernel=no_entry,
+        replica=no_entry,
         slices=np.zeros((0, slices), dtype=np.bool_),
     )
 
@@ -88,66 +89,72 @@ class InformedPolicy:
         """The planner's."""
         return self.planner.initial(batch)
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """Away from what is known to be ill, home when it is known to be well."""
-        cells, ejected = self.left(seen)
-        level = np.where(cells, int(Level.FALLBACK), seen.level)
-        level = np.where(seen.certified, level, np.maximum(level, int(Level.GUARD)))
-        told = replace(self.with_capacity(seen), level=level, certified=seen.certified & ~cells)
-        proposal, after = self.planner.propose(told, state)
+        cells, ejected = self.left(observation)
+        level = np.where(cells, int(Level.FALLBACK), observation.level)
+        level = np.where(observation.certified, level, np.maximum(level, int(Level.GUARD)))
+        informed = replace(
+            self.with_capacity(observation), level=level, certified=observation.certified & ~cells
+        )
+        proposal, after = self.planner.propose(informed, state)
         return replace(proposal, ejected=ejected), after
 
-    def with_capacity(self, seen: Observation) -> Observation:
-        """``seen`` with what it knows of the capacity of the replicas in rotation."""
-        each_rps = self._each_rps(seen.now_s)
+    def with_capacity(self, observation: Observation) -> Observation:
+        """``observation`` with the true capacity of the replicas in rotation, as far as it is known."""
+        each_rps = self._each_rps(observation.now_s)
         if each_rps is None:
-            return seen
-        true_rps = IN_TIME_RATIO * seen.ready * each_rps
-        return replace(seen, capacity_rps=true_rps, sure_rps=true_rps)
+            return observation
+        true_rps = IN_TIME_RATIO * observation.ready * each_rps
+        return replace(observation, capacity_rps=true_rps, sure_rps=true_rps)
 
-    def left(self, seen: Observation) -> tuple[Flags, Flags]:
+    def left(self, observation: Observation) -> tuple[Flags, Flags]:
         """What is to be left: cells bool [B, K, S] and single replicas bool [B, R].
 
         Kernels that answer all the same are left only where the others carry what is offered; slices that
         are at home elsewhere leave them as soon as the others and the homes do.
         """
-        replicas, answers = seen.in_rotation.shape[1], self.notices.answers
+        replicas, answers = observation.in_rotation.shape[1], self.notices.answers
         if answers is None:
-            return self.known(seen.now_s, replicas, np.ones(self.notices.from_at_s.size, dtype=np.bool_))
-        broken, gone = self.known(seen.now_s, replicas, ~answers)
-        poor, late = self.known(seen.now_s, replicas, answers & ~self._fails)
-        worse_cells, worse = self._failing_more(broken, gone, seen)
+            return self.known(
+                observation.now_s, replicas, np.ones(self.notices.from_at_s.size, dtype=np.bool_)
+            )
+        broken, gone = self.known(observation.now_s, replicas, ~answers)
+        poor, late = self.known(observation.now_s, replicas, answers & ~self._fails)
+        worse_cells, worse = self._failing_more(broken, gone, observation)
         poor, late = poor | worse_cells, late | worse
-        at_home = np.arange(self.kernels)[:, None] == seen.home
+        at_home = np.arange(self.kernels)[:, None] == observation.home
         others = np.asarray(~(broken | poor).any(axis=2))
-        alone = self._carry(others, seen)
-        with_homes = self._carry(others | (at_home.any(axis=1) & ~broken.any(axis=2)), seen)
+        alone = self._carry(others, observation)
+        with_homes = self._carry(others | (at_home.any(axis=1) & ~broken.any(axis=2)), observation)
         cells = broken | (poor & (alone[:, None, None] | (with_homes[:, None, None] & ~at_home)))
-        return cells, gone | self._spared(late & ~gone, gone, seen)
+        return cells, gone | self._spared(late & ~gone, gone, observation)
 
-    def _carry(self, serving: Flags, seen: Observation) -> Flags:
+    def _carry(self, serving: Flags, observation: Observation) -> Flags:
         """bool [B]: the ``serving`` kernels, bool [B, K], carry what is offered with a little to spare."""
-        carried_rps = (self.with_capacity(seen).planned_rps * serving).sum(axis=1)
-        return np.asarray(MOST_LOAD_RATIO * carried_rps >= seen.offered_rps.sum(axis=1))
+        carried_rps = (self.with_capacity(observation).planned_rps * serving).sum(axis=1)
+        return np.asarray(MOST_LOAD_RATIO * carried_rps >= observation.offered_rps.sum(axis=1))
 
     @property
     def _fails(self) -> Flags:
         """bool [N]: a share of the attempts fails, and nothing else."""
-        told = self.notices.fail_ratio
-        return np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if told is None else told > 0.0
+        fail_ratio = self.notices.fail_ratio
+        return (
+            np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if fail_ratio is None else fail_ratio > 0.0
+        )
 
-    def _failing_more(self, broken: Flags, gone: Flags, seen: Observation) -> tuple[Flags, Flags]:
+    def _failing_more(self, broken: Flags, gone: Flags, observation: Observation) -> tuple[Flags, Flags]:
         """Of those that fail a share of their requests: kernels, cells bool [B, K, S], that fail more than
         another one that serves, and replicas, bool [B, R], that fail more than a peer.
 
         Neither ``broken`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
         """
-        owner = seen.replica_kernel
-        told = self.notices
-        serving = seen.in_rotation & ~gone
-        known, slices = self._fail_ratio(seen.now_s, owner, told.from_at_s)
+        owner = observation.replica_kernel
+        notices = self.notices
+        serving = observation.in_rotation & ~gone
+        known, slices = self._fail_ratio(observation.now_s, owner, notices.from_at_s)
         true, _ = self._fail_ratio(
-            seen.now_s, owner, told.from_at_s if told.began_at_s is None else told.began_at_s
+            observation.now_s, owner, notices.from_at_s if notices.began_at_s is None else notices.began_at_s
         )
         each, really = (_least_of_kernels(np.where(serving, of, np.inf), owner) for of in (known, true))
         least = np.where(broken.all(axis=2), np.inf, really).min(axis=1, keepdims=True)
@@ -157,28 +164,32 @@ class InformedPolicy:
     def _fail_ratio(
         self, now_s: NDArray[np.float64], owner: NDArray[np.int64], from_at_s: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], Flags]:
-        """Share of its attempts that each replica fails, float64 [B, R], by notices ``from_at_s`` [N] on, and
-        slices, bool [B, S], where somebody breaks the contract by that.
+        """Share of attempts that each replica fails, float64 [B, R], by notices from ``from_at_s`` [N] on;
+        and bool [B, S], the slices on which a replica breaks the contract by that.
         """
-        told, ratio = self.notices, np.zeros((len(now_s), len(owner)))
+        notices, ratio = self.notices, np.zeros((len(now_s), len(owner)))
         slices = np.zeros((len(now_s), self.slices), dtype=np.bool_)
-        if told.fail_ratio is None:
+        if notices.fail_ratio is None:
             return ratio, slices
-        active = (now_s[:, None] >= from_at_s) & (now_s[:, None] < told.until_at_s)
+        active = (now_s[:, None] >= from_at_s) & (now_s[:, None] < notices.until_at_s)
         for index in np.flatnonzero(self._fails):
-            whole = told.kernel[index] >= 0
-            struck = owner == told.kernel[index] if whole else np.arange(len(owner)) == told.replica[index]
-            ratio = np.maximum(ratio, active[:, index, None] * struck * told.fail_ratio[index])
-            slices |= active[:, index, None] & told.slices[index]
+            whole = notices.kernel[index] >= 0
+            struck = (
+                owner == notices.kernel[index] if whole else np.arange(len(owner)) == notices.replica[index]
+            )
+            ratio = np.maximum(ratio, active[:, index, None] * struck * notices.fail_ratio[index])
+            slices |= active[:, index, None] & notices.slices[index]
         return ratio, slices
 
-    def _spared(self, asked: Flags, gone: Flags, seen: Observation) -> Flags:
-        """Of the ``asked`` bool [B, R], in replica order, whom the others can do without."""
-        each_rps, found = self._each_rps(seen.now_s), np.zeros_like(asked)
+    def _spared(self, asked: Flags, gone: Flags, observation: Observation) -> Flags:
+        """bool [B, R]: those of the ``asked`` [B, R] that can be spared, taken in replica order."""
+        each_rps, found = self._each_rps(observation.now_s), np.zeros_like(asked)
         if each_rps is None:
             return asked
-        of_rps = each_rps[:, seen.replica_kernel] * ((seen.in_rotation | asked) & ~seen.quarantined & ~gone)
-        offered_rps, rest_rps = seen.offered_rps.sum(axis=1), of_rps.sum(axis=1)
+        of_rps = each_rps[:, observation.replica_kernel] * (
+            (observation.in_rotation | asked) & ~observation.quarantined & ~gone
+        )
+        offered_rps, rest_rps = observation.offered_rps.sum(axis=1), of_rps.sum(axis=1)
         for b, r in np.argwhere(asked):
             found[b, r] = MOST_LOAD_RATIO * (rest_rps[b] - of_rps[b, r]) >= offered_rps[b]
             rest_rps[b] -= of_rps[b, r] * found[b, r]
@@ -196,15 +207,15 @@ class InformedPolicy:
         """What ``of`` bool [N] the notices is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and
         single replicas bool [B, R].
         """
-        told = self.notices
-        active = (now_s[:, None] >= told.from_at_s) & (now_s[:, None] < told.until_at_s) & of
+        notices = self.notices
+        active = (now_s[:, None] >= notices.from_at_s) & (now_s[:, None] < notices.until_at_s) & of
         cells = np.zeros((len(now_s), self.kernels, self.slices), dtype=np.bool_)
         ejected = np.zeros((len(now_s), replicas), dtype=np.bool_)
-        for index in range(told.from_at_s.size):
-            if told.kernel[index] >= 0:
-                cells[:, told.kernel[index]] |= active[:, index, None] & told.slices[index]
+        for index in range(notices.from_at_s.size):
+            if notices.kernel[index] >= 0:
+                cells[:, notices.kernel[index]] |= active[:, index, None] & notices.slices[index]
             else:
-                ejected[:, told.replica[index]] |= active[:, index]
+                ejected[:, notices.replica[index]] |= active[:, index]
         return cells, ejected
 
 

@@ -26,60 +26,74 @@ _NORMAL, _FALLBACK = int(Level.NORMAL), int(Level.FALLBACK)
 _SIZE_WEIGHT = 1e-6
 
 
-def compliant(seen: Observation) -> NDArray[np.bool_]:
+def compliant(observation: Observation) -> NDArray[np.bool_]:
     """bool [B, K, S]: in rotation, certified and at level normal."""
-    eligible = seen.certified & (seen.level == _NORMAL) & ~seen.hard_violated
-    return np.asarray(eligible & (seen.ready > 0)[:, :, None])
+    eligible = observation.certified & (observation.level == _NORMAL) & ~observation.hard_violated
+    return np.asarray(eligible & (observation.ready > 0)[:, :, None])
 
 
-def preference(seen: Observation, *, by_health: bool) -> NDArray[np.float64]:
+def preference(observation: Observation, *, by_health: bool) -> NDArray[np.float64]:
     """float64 [B, S, K], order of failover targets, lowest first; inf: not compliant.
 
     The larger kernel first, counted with all its replicas, so that one replica more or less turns nothing
     round. ``by_health`` puts health before size; a policy without memory must not do that, because an
     alarm that only informs (L1) would move its traffic.
     """
-    batch, kernels, slices = seen.health.shape
+    batch, kernels, slices = observation.health.shape
     rank, plain = np.empty((batch, slices, kernels)), np.ascontiguousarray
     known = _Known(
-        planned_rps=plain(seen.planned_rps),
-        ready=plain(seen.ready),
-        health=plain(seen.health),
-        level=plain(seen.level),
-        certified=plain(seen.certified),
-        hard_violated=plain(seen.hard_violated),
+        planned_rps=plain(observation.planned_rps),
+        ready=plain(observation.ready),
+        health=plain(observation.health),
+        level=plain(observation.level),
+        certified=plain(observation.certified),
+        hard_violated=plain(observation.hard_violated),
     )
-    _rank(rank, tuple(known), seen.replica_kernel, by_health)
+    _rank(rank, tuple(known), observation.replica_kernel, by_health)
     return rank
 
 
-def failover_order(seen: Observation) -> NDArray[np.float64]:
+def failover_order(observation: Observation) -> NDArray[np.float64]:
     """As ``preference`` by health, to which the certified loss is added: of kernels without an alarm the one
     nearest to the reference comes first, then the larger.
     """
-    rank = preference(seen, by_health=True)
-    return rank if seen.certified_loss is None else rank + seen.certified_loss.T
+    rank = preference(observation, by_health=True)
+    return rank if observation.certified_loss is None else rank + observation.certified_loss.T
 
 
 def two_threshold_table(
-    seen: Observation, level: NDArray[np.int64], guard_share: float, shed_when_uncertified: bool
+    observation: Observation, level: NDArray[np.int64], guard_share: float, shed_when_uncertified: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """``(wanted, rank)``: table float64 [B, S, K + 1] by the rule, and the order of failover targets [B, S,
     K].
 
     level: int64 [B, S], level to act on for each slice's home kernel.
     """
-    rank = preference(seen, by_health=False)
-    wanted = np.zeros(seen.table.shape)
-    known_good = int(np.argmax(seen.role_known_good))
-    _two_threshold(wanted, rank, level, seen.home, seen.ready, known_good, guard_share, shed_when_uncertified)
+    rank = preference(observation, by_health=False)
+    wanted = np.zeros(observation.table.shape)
+    known_good = int(np.argmax(observation.role_known_good))
+    _two_threshold(
+        wanted,
+        rank,
+        level,
+        observation.home,
+        observation.ready,
+        known_good,
+        guard_share,
+        shed_when_uncertified,
+    )
     return wanted, rank
 
 
-def home_level(seen: Observation) -> NDArray[np.int64]:
+def home_level(observation: Observation) -> NDArray[np.int64]:
     """int64 [B, S]: level of each slice's home kernel; fallback where it has no replica in rotation."""
-    level = np.empty((len(seen.level), len(seen.home)), dtype=np.int64)
-    _level_at_home(level, np.ascontiguousarray(seen.level), np.ascontiguousarray(seen.ready), seen.home)
+    level = np.empty((len(observation.level), len(observation.home)), dtype=np.int64)
+    _level_at_home(
+        level,
+        np.ascontiguousarray(observation.level),
+        np.ascontiguousarray(observation.ready),
+        observation.home,
+    )
     return level
 
 
@@ -159,16 +173,17 @@ def _two_threshold(wanted, rank, level, home, ready, known_good, guard_share, sh
 class ThresholdPolicy:
     """Normal: home. Guard: ``guard_share`` to the best other compliant kernel. Fallback: to known-good.
 
-    By default guard moves the whole slice: what stays on a kernel that breaks a clause keeps the slice
-    outside its contract, and probes, not traffic, tell when the kernel is well again.
+    By default guard moves the whole slice: traffic that stays on a kernel that breaks a clause keeps the
+    slice outside its contract, and probes, not traffic, show when the kernel is healthy again.
 
-    kernels, slices: sizes of the fleet; priority: int64 [S], who is served first when capacity is short.
+    kernels, slices: sizes of the fleet; priority: int64 [S], the highest is served first when capacity is
+    short.
     """
 
     policy_id: str
     kernels: int
     slices: int
-    priority: NDArray[np.int64]  # [S], who is served first when capacity is short
+    priority: NDArray[np.int64]  # [S], the highest is served first when capacity is short
     shed_when_uncertified: bool
     guard_share: float = 1.0
     headroom: Headroom = field(default_factory=Headroom)
@@ -177,9 +192,9 @@ class ThresholdPolicy:
         """Only what the capacity plan remembers."""
         return capacity_memory(batch, self.slices, self.kernels)
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """The rule's table, as far as capacity goes."""
         wanted, rank = two_threshold_table(
-            seen, home_level(seen), self.guard_share, self.shed_when_uncertified
+            observation, home_level(observation), self.guard_share, self.shed_when_uncertified
         )
-        return fit_capacity(wanted, rank, seen, state, self.priority, self.headroom)
+        return fit_capacity(wanted, rank, observation, state, self.priority, self.headroom)

@@ -1,1 +1,1 @@
-"""Training: recipe, imitation, PPO under constraints, tuning of baselines."""
+"""Training: recipe, behaviour cloning, constrained PPO, tuning of baselines."""

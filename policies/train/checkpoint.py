@@ -1,4 +1,4 @@
-"""EDGE (torch): a training run on disk, without pickle: tensors as ``npz``, everything else as JSON.
+"""Checkpoints of a training run, without pickle: tensors as ``npz``, the rest as JSON. EDGE: imports torch.
 
 A checkpoint is taken between two rollouts, each of which is one episode of every fleet; what it holds
 (weights, optimiser, torch's generator, multiplier, number of the next episode) decides all that follows,

@@ -1,4 +1,4 @@
-"""EDGE (torch): the warm start, imitation of a policy without learning.
+"""Behaviour cloning: the warm start, imitation of a policy without learning. EDGE: imports torch.
 
 In the first round the teacher drives; in the others the pupil drives and the teacher, run beside it with a
 memory of its own, says what it would have chosen (DAgger). The teacher's state machines follow verdicts and
@@ -22,7 +22,7 @@ from policies.registry import make_configuration
 from policies.train.recipe import BehaviourCloningRecipe, PrivilegedTeacherRecipe
 from policies.train.world import Choices, Inputs, LearningWorld, Shadow, padded
 
-#: Of the ticks at which nobody would move, one in so many is kept: they are nearly all, and alike.
+#: Of the ticks at which the teacher moves nothing, one in so many is kept: they are many and alike.
 KEEP_EVERY = 4
 
 

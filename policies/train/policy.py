@@ -1,4 +1,4 @@
-"""EDGE (torch, Stable-Baselines3): the scoring network as a policy that PPO trains.
+"""The scoring network as a policy that PPO trains. EDGE: imports torch and Stable-Baselines3.
 
 One categorical choice per slice; Stable-Baselines3 owns the loop, the clipping and the optimiser.
 """

@@ -1,4 +1,4 @@
-"""EDGE (torch, Stable-Baselines3): PPO, and PPO under a PID-Lagrangian, on a vector environment of choices.
+"""PPO, and PPO under a PID-Lagrangian, on the vector environment. EDGE: imports torch, Stable-Baselines3.
 
 Maximise return subject to ``cost <= limit`` (Stooke, Achiam and Abbeel 2020): the policy is trained on
 ``(r - multiplier c) / (1 + multiplier)``, and the multiplier follows the error ``cost - limit`` of finished

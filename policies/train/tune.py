@@ -127,7 +127,7 @@ def tune(
         raise ValueError(f"tune: expected one of {', '.join(sorted(SPACES))}, got {policy!r}")
     import optuna
 
-    # An interruption is no failed trial, and an error is told by whoever asked.
+    # An interruption is no failed trial, and the caller reports errors.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     done = [Trial(number=0, configuration=policy, objective=objective(policy))]
     report(done[0])

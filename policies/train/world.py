@@ -49,10 +49,10 @@ class LearningWorld(Protocol):
         """One tick under ``choice``."""
 
     def drive(self, proposal: Proposal, wanted: Choices) -> Inputs:
-        """One tick under somebody else's proposal."""
+        """One tick under another policy's ``proposal``; ``wanted``: its choices, int64 [B, S]."""
 
     def privileged_teacher(self) -> Choices:
-        """What somebody who knows the truth would choose: away from a kernel that breaks the contract."""
+        """Choices of a teacher that knows the ground truth: away from a kernel that breaks the contract."""
 
     def worth(self) -> dict[str, NDArray[np.float64]]:
         """Reward and its parts, each float64 [B]."""
@@ -115,14 +115,14 @@ def score_policy(
 
 
 class Shadow:
-    """A policy that is run tick by tick, whoever drives; its choice is the heaviest column it wants."""
+    """A policy run beside the one that drives, tick by tick; its choice is the heaviest column of its row."""
 
     def __init__(self, policy: Policy, batch: int) -> None:
         self._policy, self._memory = policy, policy.initial(batch)
 
-    def propose(self, seen: Observation) -> tuple[Proposal, Choices]:
+    def propose(self, observation: Observation) -> tuple[Proposal, Choices]:
         """Its proposal and its choice int64 [B, S], kernels and, as number K, shed."""
-        proposal, self._memory = self._policy.propose(seen, self._memory)
+        proposal, self._memory = self._policy.propose(observation, self._memory)
         wanted = np.asarray(self._memory.get("wanted", proposal.table))
         return proposal, wanted.argmax(axis=2)
 

@@ -127,7 +127,7 @@ def kept_ratio(scenario: CompiledScenario, rate_rps: float) -> float:
         arrivals = WorkloadStream(workload, SEED + fleet).until(SPAN_S)
         engine.feed(fleet, arrivals)
         offered += len(arrivals)
-    # Nobody is served after its timeout.
+    # A request is not served after its timeout.
     engine.advance(SPAN_S + float(scenario.engine.timeout_s.max()) + 1.0)
     found = engine.drain_counters()
     return ratio_of(float(found.answered.sum() - found.slo_missed.sum()), float(offered))

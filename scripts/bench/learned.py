@@ -2,7 +2,7 @@
 
 Worlds that the controller was told wrongly of: step-time coefficients drawn within 30 % of the certified
 ones, each by itself, prompts half to twice and answers half to one and a half times as long as declared, at
-30 to 90 % of what the home kernels then carry. After two minutes under a policy that moves nobody, the
+30 to 90 % of what the home kernels then carry. After two minutes under a policy that moves nothing, the
 estimate of each kernel stands against its true capacity, which ``scripts.bench.capacity`` finds by bisection
 at the true coefficients with the true requests.
 

@@ -3,7 +3,7 @@
 The shipped pool of this processor comes up in a temporary folder (servers forked where that is possible), and
 is timed: coming up, a weight change until Envoy acknowledges it, a replica's return after SIGKILL, a reset,
 going down. Load is an open loop of Poisson arrivals on every slice, 30 % streamed, prompts of 32 and answers
-of 16 tokens; who was not answered to the end is counted, streams that had begun on the killed replica apart.
+of 16 tokens; requests without a whole answer are counted, streams that had begun on the killed replica apart.
 The bar is 100 weight changes and 20 removals of an endpoint through 5,000 requests, none of them lost.
 Times are wall times; the load generator runs on the same cores.
 """

@@ -1,1 +1,1 @@
-"""The `selvage` command line: one module per command, and rooms of what several of them share."""
+"""The ``selvage`` command line: one module per command, and packages that several commands share."""

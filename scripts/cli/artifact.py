@@ -1,5 +1,5 @@
-"""``selvage policy export | evaluate | sign | verify``: from a training folder to an artefact, what it is
-worth on E5, and who made it.
+"""``selvage policy export | evaluate | sign | verify``: make an artefact of a training run, evaluate it on
+E5, and sign it.
 """
 
 from __future__ import annotations
@@ -151,13 +151,15 @@ def evaluate(
     artefact: Annotated[str, typer.Argument(help="Manifest or ONNX file (path or package: URI).")],
     out: Annotated[Path, typer.Option("--out", help="Folder for e5.json and report.html.")],
     suite: Annotated[str, typer.Option(help="Suite (file or package: URI); default: E5's.")] = "",
-    against: Annotated[str, typer.Option(help="Comma-separated configurations beside it.")] = BASELINES,
+    against: Annotated[
+        str, typer.Option(help="Comma-separated policy configurations to compare with.")
+    ] = BASELINES,
     seeds: Annotated[
         int | None, typer.Option(min=1, max=MOST_SEEDS, help="Paired seeds; default: the suite's.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 takes every core.")] = 0,
     meta: Annotated[
-        str, typer.Option(help="MetaContract that keeps every policy, as when it serves; default: none.")
+        str, typer.Option(help="MetaContract that supervises every policy, as in service; default: none.")
     ] = "",
 ) -> None:
     """Run E5 with the policy, certified or not, beside baselines; the same tables as `selvage e5`.

@@ -42,16 +42,21 @@ class BenchOptions:
         str, typer.Option("--scenario", help="Scenario (file or URI) of a benchmark that is run on one.")
     ] = ""
     load: Annotated[
-        str, typer.Option("--load", help="Percent of what the fleet carries, of controls: 60,80,95,110.")
+        str,
+        typer.Option(
+            "--load", help="For controls: loads in percent of the fleet's capacity, as 60,80,95,110."
+        ),
     ] = ""
-    policies: Annotated[str, typer.Option("--policies", help="Policies of such controls.")] = ""
-    days: Annotated[str, typer.Option("--days", help="Slice-days of each of them.")] = ""
-    seeds: Annotated[str, typer.Option("--seeds", help="Of incidents: A..B, or one.")] = ""
+    policies: Annotated[str, typer.Option("--policies", help="For controls: policies, comma-separated.")] = ""
+    days: Annotated[str, typer.Option("--days", help="For controls: slice-days of each load.")] = ""
+    seeds: Annotated[str, typer.Option("--seeds", help="For incidents: seeds A..B, or one.")] = ""
     classes: Annotated[
-        str, typer.Option("--classes", help="Incident classes, comma-separated; default: all.")
+        str, typer.Option("--classes", help="For incidents: classes, comma-separated; default: all.")
     ] = ""
-    limit_s: Annotated[str, typer.Option("--limit-s", help="Of incidents: each is watched so long, s.")] = ""
-    out: Annotated[str, typer.Option("--out", help="Of incidents: folder of finished parts.")] = ""
+    limit_s: Annotated[
+        str, typer.Option("--limit-s", help="For incidents: time for which each is watched, s.")
+    ] = ""
+    out: Annotated[str, typer.Option("--out", help="For incidents: folder of finished parts.")] = ""
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
 
 

@@ -108,15 +108,15 @@ class RegisterAddOptions:
     """The options of ``selvage contract register add``."""
 
     checkpoint: Annotated[str, typer.Option(help="Weights: a file, a folder or a sha256.")]
-    kernel: Annotated[str, typer.Option(help="Its KernelProfile.")]
-    contract: Annotated[str, typer.Option(help="The KernelContract it was judged by.")]
-    evidence: Annotated[Path, typer.Option(help="What the verdict rests on: output of evaluate --json.")]
+    kernel: Annotated[str, typer.Option(help="KernelProfile of the build.")]
+    contract: Annotated[str, typer.Option(help="KernelContract that the build was judged by.")]
+    evidence: Annotated[Path, typer.Option(help="Evidence of the verdict: output of evaluate --json.")]
     verdict: Annotated[
         str, typer.Option(help="pass, fail or inconclusive, where the evidence is no output of evaluate.")
     ] = ""
     promote: Annotated[bool, typer.Option("--promote", help="Put the build into service.")] = False
-    override_reason: Annotated[str, typer.Option(help="Why, in spite of the verdict.")] = ""
-    override_author: Annotated[str, typer.Option(help="Who answers for that.")] = ""
+    override_reason: Annotated[str, typer.Option(help="Reason to promote in spite of the verdict.")] = ""
+    override_author: Annotated[str, typer.Option(help="Person who is responsible for the override.")] = ""
     file: RegisterFile = DEFAULT_REGISTER
     as_json: AsJson = False
 
@@ -193,7 +193,7 @@ def register_show(
 @register_app.command("verify")
 def register_verify(
     file: RegisterFile = DEFAULT_REGISTER,
-    head: Annotated[str, typer.Option(help="Hash of the last entry you know of.")] = "",
+    head: Annotated[str, typer.Option(help="Hash of the last known entry.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Check every hash of the chain; with --head also that nothing was cut off its end."""

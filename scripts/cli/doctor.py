@@ -27,7 +27,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     warm: Annotated[bool, typer.Option("--warm", help="Compile the simulator now, once.")] = False,
 ) -> None:
-    """Say what is installed, shadowed or missing; exit 1 if the core cannot be relied on."""
+    """Report what is installed, shadowed or missing; exit 1 if the core cannot be relied on."""
     if warm:
         from scripts.setup.warm import warm as compile_all
 

@@ -37,9 +37,9 @@ class DrillRunOptions:
 
     drill: Annotated[str, typer.Argument(help="Name of a shipped drill, a file, or a package: URI.")]
     target: Annotated[str, typer.Option("--target", help="sim or local.")] = "sim"
-    policy: Annotated[str, typer.Option("--policy", help="Who heals: a policy configuration, or none.")] = (
-        "hysteresis"
-    )
+    policy: Annotated[
+        str, typer.Option("--policy", help="Policy configuration that heals the fleet, or none.")
+    ] = "hysteresis"
     meta: Annotated[
         str,
         typer.Option(

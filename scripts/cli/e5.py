@@ -72,7 +72,7 @@ class E5Options:
         ),
     ] = ""
     hold: Annotated[
-        float, typer.Option(help="Of local and kubernetes: seconds that a fault is in force.")
+        float, typer.Option(help="With --target local or kubernetes: duration of a fault, s.")
     ] = 120.0
     folder: Annotated[
         Path | None,
@@ -86,7 +86,7 @@ class E5Options:
     ] = "default"
     undo: Annotated[
         bool,
-        typer.Option("--undo", help="With --target kubernetes: undo what a killed run left, and end."),
+        typer.Option("--undo", help="With --target kubernetes: undo the changes of a killed run, then exit."),
     ] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print e5.json instead of the table.")] = False
 

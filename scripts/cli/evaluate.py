@@ -74,9 +74,11 @@ class EvaluateOptions:
     ]
     condition: Condition = HEALTHY
     split: Split = ALL_SPLITS
-    confidence: Annotated[float, typer.Option(help="One-sided, of every verdict.")] = CONFIDENCE
+    confidence: Annotated[float, typer.Option(help="One-sided confidence of every verdict, 0..1.")] = (
+        CONFIDENCE
+    )
     least_observations: Annotated[
-        int, typer.Option(help="Fewer observations of a mean are inconclusive.")
+        int, typer.Option(help="Least observations of a mean; with fewer it is inconclusive.")
     ] = LEAST_OBSERVATIONS
     truncated_sampling: Truncated = None
     waive: Annotated[
@@ -147,7 +149,9 @@ def propose_command(
     profiles: Annotated[list[str], typer.Argument(help="KernelProfiles that must all keep the contract.")],
     name: Annotated[str, typer.Option(help="Name of the contract.")] = "proposed",
     margin: Annotated[float, typer.Option(help="Factor between healthy limit and threshold.")] = 2.0,
-    confidence: Annotated[float, typer.Option(help="One-sided, of the healthy limit.")] = CONFIDENCE,
+    confidence: Annotated[
+        float, typer.Option(help="One-sided confidence of the healthy limit, 0..1.")
+    ] = CONFIDENCE,
     reward_drift: Annotated[
         float, typer.Option(help="Tolerated drift of a one-step reward, share of its range.")
     ] = 0.05,
@@ -195,10 +199,12 @@ def _unwritable(error: ValidationError) -> DocumentError:
 class BoundsOptions:
     """The options of ``selvage contract bounds``."""
 
-    contract: Annotated[str, typer.Argument(help="KernelContract; default: the chain alone.")] = ""
+    contract: Annotated[str, typer.Argument(help="KernelContract; default: the chain of bounds alone.")] = ""
     samples: Annotated[str, typer.Option(help="Profile, samples or log to compare with.")] = ""
     distance: Annotated[list[float] | None, typer.Option(help="Logit distance d, repeatable.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Without it the contract's, else 1.")] = None
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; default: the contract's, else 1.")
+    ] = None
     condition: Condition = HEALTHY
     split: Split = ALL_SPLITS
     truncated_sampling: Truncated = None

@@ -51,21 +51,21 @@ class ExplainOptions:
     policy: Annotated[str, typer.Option(help=f"name or name:key=value,...; default: {DEFAULT}.")] = ""
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the episode.")] = 0
     at: Annotated[float | None, typer.Option(help="Second of the tick; default: the incident.")] = None
-    baseline: Annotated[str, typer.Option(help="Policy asked what-if; '' for none.")] = "hysteresis"
+    baseline: Annotated[str, typer.Option(help="What-if policy to compare; '' for none.")] = "hysteresis"
     supervised: Annotated[
-        bool, typer.Option("--supervised", help="Under its meta-contract, as when it serves.")
+        bool, typer.Option("--supervised", help="Run the policy under its meta-contract, as in service.")
     ] = False
     route_policy: Annotated[
         str, typer.Option(help="RoutePolicy document: policy, mode, shield, meta-contract, for --policy.")
     ] = ""
     meta: Annotated[
-        str, typer.Option(help="Under this MetaContract instead of the artefact's or the shipped one.")
+        str, typer.Option(help="MetaContract to use instead of the artefact's or the shipped one.")
     ] = ""
     method: Annotated[str, typer.Option(help="occlusion or gradients, for learned policies.")] = "occlusion"
     features: Annotated[int, typer.Option(min=1, help="Features shown per slice.")] = 8
-    reference: Annotated[float, typer.Option(help="Second of the tick compared with.")] = 60.0
+    reference: Annotated[float, typer.Option(help="Second of the tick to compare with.")] = 60.0
     bundle: Annotated[
-        Path | None, typer.Option(help="Write what belongs to an incident of a live log into this folder.")
+        Path | None, typer.Option(help="Write the bundle of an incident of a live log into this folder.")
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
     kubernetes: Annotated[
@@ -75,7 +75,7 @@ class ExplainOptions:
 
 
 def explain(asked: ExplainOptions) -> None:
-    """Say which clause on which slice moved which weight, who changed it, and what the baseline would do."""
+    """Explain which clause moved which weight, what changed it, and what the baseline would do."""
     if asked.kubernetes:
         _of_cluster(asked)
         return
@@ -193,8 +193,8 @@ def tick_lines(tick: Tick) -> list[str]:
     head += f" ({', '.join(flags)})" if flags else ""
     lines = [head]
     if tick.get("demoted"):
-        who = "the home table stands" if tick["demotion_reason"] == HARM_METRIC else "the baseline drives"
-        lines.append(f"  {who}: the policy broke {tick['demotion_reason']}")
+        effect = "the home table stands" if tick["demotion_reason"] == HARM_METRIC else "the baseline drives"
+        lines.append(f"  {effect}: the policy broke {tick['demotion_reason']}")
     for name in dict.fromkeys(move["slice"] for move in tick["moves"]):
         lines += _row_lines(tick, name)
     lines += [f"  {r['replica']} quarantined: {r['reason']}" for r in tick["quarantined"] if r["new"]]

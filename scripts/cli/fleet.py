@@ -50,18 +50,23 @@ class UpOptions:
         int, typer.Option("--port", min=0, max=65_535, help="Port of the gateway; 0: any free one.")
     ] = 0
     start: Annotated[str, typer.Option("--start", help="auto, fork (CPU, fast) or spawn.")] = "auto"
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when it is up.")] = False
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when the fleet is up.")] = False
     shadow: Annotated[
-        list[str] | None, typer.Option("--shadow", help="SLICE:KERNEL=RATIO: copy that share; repeatable.")
+        list[str] | None,
+        typer.Option("--shadow", help="SLICE:KERNEL=RATIO: mirror that share of a slice; repeatable."),
     ] = None
     context: Annotated[
-        int, typer.Option("--context", min=0, help="Longest prompt and answer; 0: the model's.")
+        int, typer.Option("--context", min=0, help="Longest prompt and answer, tokens; 0: the model's.")
     ] = 0
-    kv_cache_mib: Annotated[int, typer.Option("--kv-cache-mib", min=1, help="KV cache per replica.")] = 64
+    kv_cache_mib: Annotated[int, typer.Option("--kv-cache-mib", min=1, help="KV cache per replica, MiB.")] = (
+        64
+    )
     server_arg: Annotated[
         list[str] | None, typer.Option("--server-arg", help="Passed on to every vLLM server; repeatable.")
     ] = None
-    timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Longest start of a server.")] = 300.0
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Longest start of a server, s.")] = (
+        300.0
+    )
     drills: Annotated[bool, typer.Option("--drills", help="Let `selvage drill` inject faults into it.")] = (
         False
     )

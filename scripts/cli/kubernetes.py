@@ -72,13 +72,15 @@ class OperatorRequest:
     shed_service: Annotated[
         str, typer.Option("--shed-service", help="SERVICE:PORT that answers 429, for what is shed.")
     ] = "selvage-refuse:8080"
-    metrics_port: Annotated[int, typer.Option("--metrics-port", help="0: no metrics.")] = 9464
-    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz, no /readyz.")] = 8081
+    metrics_port: Annotated[int, typer.Option("--metrics-port", help="Port of the metrics; 0: none.")] = 9464
+    health_port: Annotated[
+        int, typer.Option("--health-port", help="Port of /healthz and /readyz; 0: none.")
+    ] = 8081
     model: Annotated[str, typer.Option(help="Name that the servers know; default: their first.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
     api_key_file: Annotated[
         Path | None,
-        typer.Option(help="Or the file that holds it, a mounted Secret; none where it is absent."),
+        typer.Option(help="File that holds the servers' key, a mounted Secret; no key if it is absent."),
     ] = None
     ca_file: Annotated[Path | None, typer.Option(help="Certificates of a private authority, PEM.")] = None
     registry: REGISTRY = None
@@ -94,19 +96,19 @@ class OperatorRequest:
         str, typer.Option(help="oci:// URI of answers of the reference, copied to --references at the start.")
     ] = ""
     references: Annotated[
-        Path, typer.Option(help="Folder on a volume that keeps what the reference answered.")
+        Path, typer.Option(help="Folder on a volume that keeps the reference's answers.")
     ] = Path("/var/lib/selvage/references")
     reference: Annotated[
         str, typer.Option(help="URL of the reference server; default: a pod of the pool.")
     ] = ""
     probe_tokens: Annotated[
-        float, typer.Option(min=0.0, help="Prompt tokens per second and replica; 0: nothing is probed.")
+        float, typer.Option(min=0.0, help="Probe budget, prompt tokens per second and replica; 0: no probes.")
     ] = 64.0
     generation_tokens: Annotated[
         float,
         typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
     ] = 32.0
-    probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
+    probe_limit: Annotated[float, typer.Option(min=0.1, help="Time limit of a probe, s.")] = 2.0
     verify_probes: Annotated[
         int,
         typer.Option(
@@ -126,7 +128,7 @@ class OperatorRequest:
         list[str] | None, typer.Option(help="URL of a gateway proxy's Prometheus metrics; once for each.")
     ] = None
     gateway_clusters: Annotated[
-        str, typer.Option(help="How it names clusters, a regular expression; default: Envoy Gateway's.")
+        str, typer.Option(help="Regular expression of the gateway's cluster names; default: Envoy Gateway's.")
     ] = ""
     prometheus_origin: Annotated[
         list[str] | None,
@@ -134,16 +136,19 @@ class OperatorRequest:
     ] = None
     prometheus_token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token for it, read at every query; none where it is absent."),
+        typer.Option(
+            help="File with the token for that Prometheus, read at every query; no token if it is absent."
+        ),
     ] = None
     prometheus_ca_file: Annotated[
-        Path | None, typer.Option(help="Certificates of its authority, PEM; none where it is absent.")
+        Path | None, typer.Option(help="Certificates of its authority, PEM; none if the file is absent.")
     ] = None
     decision_log: Annotated[
         Path | None, typer.Option(help="Folder on a volume for decision logs; default: none.")
     ] = None
     decision_log_mib: Annotated[
-        int, typer.Option(min=8, help="Most that all decision logs take together; the oldest go.")
+        int,
+        typer.Option(min=8, help="Most space of all decision logs together, MiB; the oldest are deleted."),
     ] = 768
     webhook_origin: Annotated[
         list[str] | None,
@@ -257,7 +262,7 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
 
 @app.command()
 def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
-    """Show for every policy who decides, where each slice goes, and which conditions need attention."""
+    """Show for every policy which one drives, where each slice goes, and which conditions need attention."""
     try:
         from k8s.process.commands import status_lines
     except ModuleNotFoundError as error:

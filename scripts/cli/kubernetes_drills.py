@@ -42,20 +42,25 @@ class DrillsRequest:
     allow_namespace: Annotated[
         list[str] | None, typer.Option(help="Namespace where drills are allowed; default: none.")
     ] = None
-    drill_port: Annotated[int, typer.Option(min=1, max=65535, help="Where servers are steered.")] = DRILL_PORT
+    drill_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the servers' fault injection.")
+    ] = DRILL_PORT
     model: Annotated[str, typer.Option(help="Name that the servers know; default: their first.")] = ""
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the servers' key.")] = ""
     api_key_file: Annotated[
         Path | None,
-        typer.Option(help="Or the file that holds it, a mounted Secret; none where it is absent."),
+        typer.Option(help="File that holds the servers' key, a mounted Secret; no key if it is absent."),
     ] = None
     token_file: Annotated[Path, typer.Option(help="The servers' drill token, a mounted Secret.")] = Path(
         "/etc/selvage-drill/token"
     )
     records: Annotated[
-        Path, typer.Option(help="Folder for what single calls note; the ConfigMap of a drill is what counts.")
+        Path,
+        typer.Option(help="Folder for records of single calls; the ConfigMap of a drill is authoritative."),
     ] = Path(gettempdir(), "selvage-drills")
-    health_port: Annotated[int, typer.Option("--health-port", help="0: no /healthz, no /readyz.")] = 8081
+    health_port: Annotated[
+        int, typer.Option("--health-port", help="Port of /healthz and /readyz; 0: none.")
+    ] = 8081
     registry: REGISTRY = None
     registry_auth_file: AUTH_FILE = None
     ca_file: Annotated[Path | None, typer.Option(help="Certificates of registries' authority, PEM.")] = None

@@ -10,9 +10,9 @@ import typer
 from contracts.errors import MissingPartError
 
 _NAMESPACE = typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
-_POLICY = typer.Argument(help="RoutePolicy.")
-_FOR = typer.Option("--for", help="How long, as 30m or 2h; it ends by itself.")
-_REASON = typer.Option("--reason", help="Who does it and why; it stands in the resource.")
+_POLICY = typer.Argument(help="Name of the RoutePolicy.")
+_FOR = typer.Option("--for", help="Duration, as 30m or 2h; it ends by itself.")
+_REASON = typer.Option("--reason", help="Who freezes it and why; it is stored in the resource.")
 
 
 def freeze(

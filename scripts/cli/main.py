@@ -1,8 +1,8 @@
-"""The ``selvage`` command line: one root, subcommands that are imported only when they run.
+"""The ``selvage`` command line: one root, whose subcommands are imported only when they run.
 
-Exit codes: 0 done or passed; 1 a judgement failed, and nothing else; 2 bad input, a missing part, or a place
-that cannot be written; 3 inconclusive (too few samples); 4 a drill that was no experiment; 70 a bug, with a
-crash report; 129, 130, 143 ended by HUP, Ctrl-C, TERM; 141 nobody reads the output. ``SELVAGE_DEBUG=1`` shows
+Exit codes: 0 done or passed; 1 a negative verdict, and nothing else; 2 bad input, a missing part, or output
+that cannot be written; 3 inconclusive (too few samples); 4 an invalid drill; 70 a bug, with a crash report;
+129, 130, 143 ended by HUP, Ctrl-C, TERM; 141 the reader of the output went away. ``SELVAGE_DEBUG=1`` shows
 tracebacks (``scripts.guard``).
 """
 
@@ -35,22 +35,25 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "fleet": (("fleet",), "Run vLLM servers of different kernels behind Envoy on this machine."),
     "drill": (("drill",), "Inject faults under load, undo them, and judge what happened."),
     "parity": (("parity",), "Compare a live replica with the simulator, number by number."),
-    "run": (("run",), "Drive live servers, or observe them and say what would be moved."),
-    "replay": (("replay",), "Decide a decision log again, or by another policy or contract."),
+    "run": (("run",), "Drive live servers, or observe them and report what would be moved."),
+    "replay": (("replay",), "Replay a decision log, with its own or another policy or contract."),
     "simulate": (("simulate",), "Run one scenario on the simulated fleet."),
-    "explain": (("explain",), "Say why a tick or an incident went as it did."),
+    "explain": (("explain",), "Explain the decisions of a tick or of an incident."),
     "e5": (("e5",), "Compare policies under injected faults (experiment E5)."),
     "policy": (
         ("policy", "artifact", "suite", "route"),
         "Certify routing policies on suites, and show, export and evaluate their artefacts.",
     ),
     "tune": (("tune",), "Search the settings of a baseline on training episodes."),
-    "train": (("train",), "Train routing policies by a recipe, several seeds."),
-    "bench": (("bench",), "Print the figures of a benchmark."),
-    "offline": (("offline",), "Log incidents; learn and judge policies from logs."),
+    "train": (("train",), "Train routing policies by a recipe, with several seeds."),
+    "bench": (("bench",), "Run a benchmark and print its figures."),
+    "offline": (("offline",), "Record logs of incidents; train and evaluate policies from logs."),
     "oci": (("oci",), "Fetch artefacts that documents name from OCI registries."),
-    "kubernetes": (("kubernetes",), "Custom resources and operator for Kubernetes."),
-    "doctor": (("doctor",), "Say what is installed, shadowed or missing."),
+    "kubernetes": (
+        ("kubernetes",),
+        "Write custom resources, run the operator, freeze and inspect policies on Kubernetes.",
+    ),
+    "doctor": (("doctor",), "Report what is installed, shadowed or missing."),
 }
 
 

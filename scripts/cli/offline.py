@@ -36,18 +36,19 @@ class RecordOptions:
 
     scenario: Annotated[str, typer.Argument(help="Scenario or suite document, or package:...")]
     out: Annotated[Path, typer.Option("--out", help="Folder for one .npz per episode.")]
-    policy: Annotated[str, typer.Option(help="Configuration that drives: name or name:key=value,...")] = (
-        "hysteresis"
-    )
+    policy: Annotated[
+        str, typer.Option(help="Policy configuration that drives: name or name:key=value,...")
+    ] = "hysteresis"
     explore: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Chance per slice and tick of another open kernel.")
+        float,
+        typer.Option(min=0.0, max=1.0, help="Probability of a random open kernel, per slice and tick, 0..1."),
     ] = 0.02
     seeds: Annotated[int, typer.Option(min=1, max=MOST_SEEDS, help="Episodes per scenario.")] = 4
     first_seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="First seed.")] = 0
     drawn: Annotated[
         int, typer.Option(min=0, help="Draw so many training incidents around SCENARIO instead.")
     ] = 0
-    meta: Annotated[str, typer.Option(help="MetaContract that keeps the policy; default: none.")] = ""
+    meta: Annotated[str, typer.Option(help="MetaContract that supervises the policy; default: none.")] = ""
 
 
 def record(asked: RecordOptions) -> None:
@@ -95,7 +96,8 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="Folder for the artefact.")],
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps.")] = USUAL.steps,
     cost_weight: Annotated[
-        float, typer.Option(min=0.0, help="Reward lost per request beyond a soft clause's budget.")
+        float,
+        typer.Option(min=0.0, help="Penalty per request beyond a soft clause's budget, in units of reward."),
     ] = USUAL.cost_weight,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of weights and batches.")] = 1,
     name: Annotated[str, typer.Option(help="Name of the artefact.", callback=name_of_document)] = "offline",

@@ -142,7 +142,7 @@ def profile(asked: ProfileOptions) -> None:
     if asked.as_json:
         typer.echo(json_text({"profiles": summary}))
     else:
-        named = bool(asked.condition or asked.dose)  # who names conditions is told of them
+        named = bool(asked.condition or asked.dose)  # show the conditions if the user named any
         typer.echo(drift_table([load_as(KernelProfile, path) for path in written], conditions=named))
 
 

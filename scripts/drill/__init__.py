@@ -1,1 +1,1 @@
-"""Drills: documents found and checked, run on a target, and reported."""
+"""Running drills: documents found and checked, run on a target, and reported."""

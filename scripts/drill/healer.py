@@ -112,7 +112,7 @@ def on_servers(policy: str, slices: int) -> str:
     """
     if policy != LEARNED:
         return policy
-    from policies.learned.runner import ScoreRunner  # only who runs a learned policy needs onnxruntime
+    from policies.learned.runner import ScoreRunner  # needs onnxruntime, as learned policies do
 
     reads = ScoreRunner(load_artefact(LIVE_ARTEFACT, allow_uncertified=True).content, LIVE_ARTEFACT).slices
     return f"{LEARNED}:artefact={LIVE_ARTEFACT}" if reads == slices else policy

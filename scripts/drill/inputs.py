@@ -15,19 +15,19 @@ from policies.registry import configuration_sha256
 from policies.supervised import load_meta, meta_sha256, refuse_other_artefact
 from scripts.drill.documents import ReadDrill
 
-#: Nobody heals.
+#: Name of the policy of a drill without a healing controller.
 NOBODY = "none"
 _RUN = "selvage drill run"
 
 
 def input_hashes(read: ReadDrill, policy: str, meta: str = "") -> dict[str, Any]:
-    """sha256 of everything that ``read`` leads to, and of who heals: settings and files of ``policy``, and
-    the meta-contract at ``meta`` that keeps it, if one is named.
+    """sha256 of every document and file of the drill ``read``, of the settings and files of ``policy``, and
+    of the meta-contract at ``meta`` ("": none).
 
-    Null: no trace, nobody heals, a profile that is not there, as live servers need none. Profiles, by kernel,
-    pin their samples and prompts.
+    None (null): no trace, no policy, or a missing profile, which live servers do not need. Profiles, by
+    kernel, pin their samples and prompts.
 
-    Raises DocumentError for an unknown policy or setting, and for what cannot be read.
+    Raises DocumentError for an unknown policy or setting, and for files that cannot be read.
     """
     trace = read.plan.load.trace_uri
     return {
@@ -42,8 +42,8 @@ def input_hashes(read: ReadDrill, policy: str, meta: str = "") -> dict[str, Any]
 
 
 def refuse_unfit_meta(policy: str, meta: str) -> None:
-    """DocumentError where ``meta`` cannot keep ``policy``: it is no meta-contract, the policy's artefact
-    belongs to another, or nobody heals.
+    """DocumentError if ``meta`` cannot supervise ``policy``: it is no meta-contract, the policy's artefact
+    belongs to another one, or there is no policy.
     """
     if not meta:
         return

@@ -66,10 +66,10 @@ class DrilledPolicy:
 
 
 def drill_local(read: ReadDrill, folder: FleetFolder, driver: DrilledPolicy, say: Say) -> LocalRun:
-    """Run and judge ``read`` on the fleet in ``folder``, which is started for the drill where none runs.
+    """Run and judge the drill ``read`` on the fleet in ``folder``, which is started if none runs there.
 
-    Raises DocumentError for a fault that cannot be injected and for what ``refuse_unfit`` finds, LiveError
-    and DrillError for a fleet that does not take part or that somebody else drills.
+    Raises DocumentError for a fault that cannot be injected and for the findings of ``refuse_unfit``,
+    LiveError and DrillError for a fleet that does not take part or that another process drills.
     """
     drill = local_drill(read, folder)
     refuse_unfit((drill,), folder, (driver,))
@@ -236,7 +236,7 @@ def _fleet(plan: FleetPlan, folder: FleetFolder, say: Say) -> Iterator[None]:
     """The fleet that runs in ``folder``, or one of ``plan`` until the block ends."""
     state = read_state(folder)
     if state is not None and is_up(state):
-        # Whoever asked ``refuse_unfit`` was told; this fleet came up, or changed, since.
+        # ``refuse_unfit`` checked this before; the fleet came up, or changed, since.
         if found := list(_another(state, plan, folder)):
             raise DocumentError(found)
         yield

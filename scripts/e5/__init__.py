@@ -1,1 +1,1 @@
-"""Experiment E5: its suites and its policy configurations, and the rooms that run, judge and report them."""
+"""Experiment E5: its suites and policy configurations, and the packages that run, score and report it."""

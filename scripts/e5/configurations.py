@@ -42,11 +42,11 @@ INFORMED = "informed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One configuration. name: as in results. spec: policy with settings. alarm_confidence: None for the
-    contract's.
+    """One policy configuration of E5.
 
-    route: the RoutePolicy document (URI) whose shield, meta-contract and mode hold; "" for none.
-    meta: the MetaContract (URI) under which it runs; "": nobody watches it.
+    name: as in results; spec: the policy with its settings, as text; alarm_confidence: of the window
+    detector, None for the contract's; route: URI of the RoutePolicy document whose shield, meta-contract and
+    mode apply, "" for none; meta: URI of the MetaContract under which it runs, "" for no supervision.
     """
 
     name: str

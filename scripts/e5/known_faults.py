@@ -47,11 +47,11 @@ Floats = NDArray[np.float64]
 
 #: Healthy replicas fail this share of their answers at most, as far as a known law is concerned.
 FAILED_BEFORE = 0.001
-#: Whom this strikes fails a share of its requests.
+#: A replica with this fault fails a share of its requests.
 _FAILING = "http_errors"
 #: Streams whose delay is computed; the others need longer by the first-order bound ln(ARL0) / KL.
 _CLOSEST = 3
-#: Whom these strike answers all the same: late, or most of the requests.
+#: A replica with one of these faults still answers: late, or most of the requests.
 _ANSWERING = frozenset({"http_errors", "latency", "slow"})
 #: Steps in which the informed policy follows a drift of the token counts.
 _DRIFT_STEPS = 30

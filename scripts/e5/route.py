@@ -26,9 +26,9 @@ from simulator.world.traffic import declared_load_ratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSetup:
-    """A document and the set-up that it asks for.
+    """A RoutePolicy document and the controller set-up that it asks for.
 
-    uncertified: why it could not be enforced, which keeps nobody from observing.
+    uncertified: why it could not be enforced; it can still be observed.
     """
 
     document: RoutePolicy

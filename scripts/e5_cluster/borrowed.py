@@ -1,7 +1,7 @@
-"""A RoutePolicy that an experiment changes and gives back as it was, whatever becomes of the experiment.
+"""A RoutePolicy that an experiment changes and restores afterwards, however the experiment ends.
 
-What it was stands in an annotation that is written by the very call that changes it: there is no instant in
-which the spec is ours and nobody knows what it was. Whoever finds the annotation can give it back.
+The original spec is kept in an annotation that is written in the same call as the change, so it is never
+lost. Any process that finds the annotation can restore it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError
 
 #: Annotation of a RoutePolicy that an experiment uses: its spec from before, as JSON.
 UNDO = "selvage.dev/e5-undo"
-#: The operator writes the status between a reading and a writing of ours; so often it is tried again.
+#: Attempts of a write: the operator may write the status between our read and write, which is a conflict.
 _TRIES = 20
 
 
@@ -29,7 +29,7 @@ class BorrowedPolicy:
         """Of the spec that we put in force; None: nothing was put."""
 
     def put(self, spec: dict[str, Any]) -> None:
-        """Put ``spec`` in force. ExperimentError where somebody else changed it meanwhile, ClusterError."""
+        """Put ``spec`` in force. ExperimentError if another writer changed it meanwhile; ClusterError."""
         for _ in range(_TRIES):
             found = self.found()
             self._refuse_foreign(found)
@@ -45,9 +45,9 @@ class BorrowedPolicy:
         raise ExperimentError(f"RoutePolicy {self.name}: changes all the time; look who writes it")
 
     def give_back(self) -> bool:
-        """Put what it was in force again; whether there was anything to give back.
+        """Restore the original spec; returns whether there was one to restore.
 
-        ExperimentError where somebody else changed it meanwhile: it is left, and the annotation stays.
+        ExperimentError if another writer changed it meanwhile: it is left, and the annotation stays.
         """
         for _ in range(_TRIES):
             found = self.found()
@@ -63,7 +63,7 @@ class BorrowedPolicy:
         raise ExperimentError(f"RoutePolicy {self.name}: changes all the time; look who writes it")
 
     def require_ours(self) -> None:
-        """ExperimentError where somebody else changed it since it was put in force."""
+        """ExperimentError if another writer changed it since it was put in force."""
         self._refuse_foreign(self.found())
 
     def found(self) -> Manifest:

@@ -41,10 +41,10 @@ from scripts.e5_drills.plan import (
 )
 
 COMMAND = "selvage e5 --target kubernetes"
-#: What runs where nobody says otherwise, beside the policy that the RoutePolicy itself names.
+#: Default policy configurations, beside the policy that the RoutePolicy itself names.
 CONFIGURATIONS = ("fixed", "breaker", "hysteresis", "sequential")
-#: Nobody acts while the pool comes to rest; it goes by another name than whoever comes next, who therefore
-#: begins with nothing known.
+#: The configuration while the pool comes to rest. Its name differs from the next configuration's, so that the
+#: next one starts without memory.
 AT_REST = BASELINE_CONFIGURATION
 #: Beside an episode: a pool that comes to rest, a policy that begins, a drill that is deleted.
 _BESIDE_S = 45.0

@@ -32,17 +32,17 @@ class ExperimentPool:
         self._cluster, self._policy, self._suite, self._waiting = cluster, policy, suite, waiting
 
     def come_to_rest(self) -> None:
-        """Nobody acts, every pod serves, every slice is at home; ExperimentError where that does not come."""
+        """Wait until no policy acts, every pod serves and every slice is at home; ExperimentError in vain."""
         self._in_force(AT_REST)
         self._waiting.until(self._restless, AT_REST_S, "the pool does not come to rest")
 
     def drive(self, configuration: str) -> str:
-        """Put ``configuration`` in charge, with nothing known; who drives, as the operator says."""
+        """Let ``configuration`` drive, without memory; returns which policy drives, by the status."""
         found = self._in_force(configuration)
         return str((found.get("status") or {}).get("driving", "nobody"))
 
     def require_ours(self) -> None:
-        """ExperimentError where somebody else changed who drives: what was measured tells of nobody."""
+        """ExperimentError if another writer changed the policy: then the measurement belongs to no policy."""
         self._waiting.answer(self._policy.require_ours, f"RoutePolicy {self._policy.name}")
 
     def images(self) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""E5 whose episodes are drills on real servers: what is planned, kept and reported alike on every target."""
+"""E5 with drills on real servers as episodes: plan, results and report, the same for every target."""

@@ -69,7 +69,7 @@ def driver_of(episode: DrillEpisode) -> DrilledPolicy:
 
 
 def result_of(episode: DrillEpisode, done: LocalRun, served_by: tuple[str, ...] = ()) -> EpisodeResult:
-    """``done`` as E5 counts it: to the undo, which heals everybody."""
+    """``done`` as an episode of E5: up to the undo, which ends every fault."""
     outcome = done.outcome
     usable = outcome.verdict is not DrillVerdict.INVALID and not outcome.run.stopped
     record = outcome.run.record

@@ -47,8 +47,10 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
 
 
 def drop_unfit_policies(suite: LocalSuite, options: LocalOptions) -> LocalSuite:
-    """``suite`` without the policies that nobody asked for by name and that cannot drive this fleet: a policy
-    that was certified for other fleets would be a fallback's result under its name. Who is left out is said.
+    """``suite`` without default policies that cannot drive this fleet; those left out are reported.
+
+    A policy that is certified for other fleets would give the results of its fallback under its own name.
+    Policies that the user named are kept.
     """
     if options.policies:
         return suite

@@ -22,7 +22,7 @@ from scripts.e5_drills.plan import HOLD_S, DrillSuite, Entry, configurations_of,
 #: Short names of the suite's drills; the one without a fault is ``WITHOUT_FAULT``.
 DRILLS = {"silent": "three-bits", "crash": "crash", "hang": "hang", "slow": "slow"}
 WITHOUT_FAULT = "healthy"
-#: What runs where nobody says otherwise.
+#: Default drills and policy configurations.
 SUITE = (*DRILLS, WITHOUT_FAULT)
 CONFIGURATIONS = ("fixed", "breaker", "hysteresis", "sequential", "learned")
 COMMAND = "selvage e5 --target local"

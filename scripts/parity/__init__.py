@@ -1,1 +1,1 @@
-"""The same load in both worlds: recorded live, replayed in the simulator, calibrated, compared."""
+"""Parity of simulator and live fleet: one load recorded live, replayed, calibrated, compared."""

@@ -50,7 +50,7 @@ class _Fit:
     limits: EngineLimits
 
     def residuals(self, terms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logs of simulated over live; ``_PENALTY`` where the simulated replica answered nobody."""
+        """Logs of simulated over live values; ``_PENALTY`` if the simulated replica answered none."""
         simulated = replay(self.load, self.step, path_of(terms), self.limits)
         return np.asarray(np.nan_to_num(_summary(simulated, self.known) - self.live, nan=_PENALTY))
 

@@ -1,7 +1,7 @@
-"""Simulated against live times, with live against live as the yardstick.
+"""Comparison of simulated with live times, on the scale of the difference between two live runs.
 
-A quantile agrees where its error is at most a tenth, or one and a half times what two live runs of the same
-arrivals differ by, whichever is more. The 99th percentile is reported and judged by nobody.
+A quantile agrees if its error is at most a tenth, or one and a half times the difference between two live
+runs of the same arrivals, whichever is more. The 99th percentile is reported but not judged.
 """
 
 from __future__ import annotations

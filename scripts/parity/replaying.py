@@ -20,7 +20,7 @@ from simulator.engine.api import FleetEngine
 from simulator.engine.requests import RequestArrivals, RequestStatus
 from simulator.engine.spec import EngineSpec
 
-#: Nobody waits longer.
+#: Time limit of a request, in s.
 TIMEOUT_S = 120.0
 
 

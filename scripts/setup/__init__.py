@@ -1,1 +1,1 @@
-"""Set-up of the environment, and what this installation has."""
+"""Set-up of the environment, and the report of what this installation has (``selvage doctor``)."""

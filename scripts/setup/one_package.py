@@ -2,7 +2,7 @@
 
 The layers are folders at the top of the repository and import each other by folder, so that type checkers,
 import rules, editors and people follow the imports as they stand. Installed like that, ``contracts`` or
-``scripts`` would lie in everybody's site-packages under names that others use too. So the build puts the
+``scripts`` would lie in the user's site-packages under names that others use too. So the build puts the
 layers into the façade's package and rewrites their imports on the way. A hook of setuptools' own ``build_py``
 is the smallest place for this: wheels and source distributions pass through it, and an editable installation
 does not, which is right, because there the folders stay where they are.

@@ -105,7 +105,7 @@ class CompileProgress:
         self._started_at_s = self._said_at_s = time.perf_counter()
 
     def __call__(self, done: int, known: int) -> None:
-        """Say that ``done`` of about ``known`` functions are compiled; some of them nobody needs."""
+        """Report that ``done`` of about ``known`` functions are compiled; some of them are not needed."""
         now_s = time.perf_counter()
         if self._terminal or now_s - self._said_at_s >= SAY_S:
             self._said_at_s = now_s

@@ -1,6 +1,6 @@
 """How often limits of harm miss the truth, and how often they pass a policy, where gains or harms are rare.
 
-Losses of twenty seeds (useful tokens per offered one that are missing beside a fleet in which nobody moves)
+Losses of twenty seeds (useful tokens per offered one below those of a fleet whose policy never moves traffic)
 are drawn from populations whose mean is known, and each method gives the limit that a certificate over
 fourteen scenarios would hold. A limit below the mean misses; one within the threshold of M-harm passes.
 

@@ -1,1 +1,1 @@
-"""Training runs, certification runs and logs: worlds and policies joined."""
+"""Training and certification runs and their logs: worlds and policies joined."""

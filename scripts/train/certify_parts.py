@@ -1,7 +1,7 @@
 """The work of a certification in parts that may run in several processes and change no result.
 
-A part is one scenario with some seeds: the policy drives by itself while the supervisor only counts
-(``watch_only``), or nobody moves anything, which is what harm is measured against.
+A part is one scenario with some seeds: the policy drives while the supervisor only counts (``watch_only``),
+or a policy that never moves traffic drives, against which harm is measured.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class FalseSwitches:
         weight = table[:, :, :-1].transpose(0, 2, 1)
         return np.asarray((weight * self._share).sum(axis=1).mean(axis=1))
 
-    def better(self, choice: NDArray[np.int64], seen: Observation) -> NDArray[np.int64]:
+    def better(self, choice: NDArray[np.int64], observation: Observation) -> NDArray[np.int64]:
         """``choice`` [B, S], moved to the best failover target where the chosen kernel breaks the contract
         now.
 
@@ -96,7 +96,7 @@ class FalseSwitches:
         """
         kernels = self._share.shape[1]
         share = self._share.transpose(0, 2, 1)
-        rank = np.where(share > 0.0, np.inf, failover_order(seen))
+        rank = np.where(share > 0.0, np.inf, failover_order(observation))
         best, chosen = rank.argmin(axis=2), np.minimum(choice, kernels - 1)
         found = np.isfinite(np.take_along_axis(rank, best[:, :, None], axis=2)[:, :, 0])
         broken = np.take_along_axis(share, chosen[:, :, None], axis=2)[:, :, 0] > 0.0
@@ -167,14 +167,14 @@ class TrainingWorld:
         return self._advance(proposal, before)
 
     def drive(self, proposal: Proposal, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-        """One tick under somebody else's ``proposal``, whose choice is ``wanted`` (number K: shed)."""
+        """One tick under another policy's ``proposal``; wanted: int64 [B, S], its choices (K: shed)."""
         before = self.choice.copy()
         choice = padded(wanted, self.chooser.kernels, self.layout)
         _, self.memory = self.chooser.propose(choice, self.seen, self.memory)
         return self._advance(proposal, before)
 
     def privileged_teacher(self) -> NDArray[np.int64]:
-        """What somebody who knows the truth would choose, int64 [B, S]."""
+        """int64 [B, S], the choices of a teacher that knows the ground truth."""
         return self._truth.better(self.choice, self.seen)
 
     def worth(self) -> dict[str, NDArray[np.float64]]:

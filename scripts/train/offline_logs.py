@@ -1,8 +1,9 @@
-"""Decisions as transitions: what a controller saw, asked for and got, tick by tick; simulated incidents here.
+"""Logs of transitions for offline learning: observation, action and result of every tick, from simulated
+incidents.
 
-Nothing of the simulator's truth is written: reward and cost are what telemetry says of them, exactly as a
-live controller would log them. Which scenarios a URI names stands here and not in the command's module,
-because it compiles: who gives damaged logs hears of it at once.
+No ground truth is written: reward and cost are computed from telemetry, exactly as a live controller would
+log them. The scenarios of a URI are resolved here and not in the command's module, because that compiles
+code: damaged logs should be refused at once.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ def record_incidents(
     explore_seed: int = 0,
     meta: str = "",
 ) -> list[Transitions]:
-    """Logs of ``scenario`` under the configuration ``spec``, explored at ``rate`` per slice and tick (0: as
-    it is), and kept by the meta-contract at ``meta`` ("": nobody watches it).
+    """Logs of ``scenario`` under the policy configuration ``spec``, with random actions at ``rate`` per slice
+    and tick, and under the meta-contract at ``meta`` ("": not supervised).
     """
     setup = supervised_by_uri(meta, spec, make_configuration(spec, scenario.setup), "selvage offline record")
     if rate > 0.0:
@@ -139,7 +140,7 @@ def record_incidents(
 
 
 def chooser_for(fleet: FleetSetup) -> Chooser:
-    """The chooser of ``fleet``, whoever drives it."""
+    """The ``Chooser`` for actions on ``fleet``, for any driving policy."""
     kernels, slices, _ = fleet.layout.shape
     encoder = Encoder(kernels_max=KERNELS_MAX, slices=slices)
     return Chooser.of(encoder, kernels, fleet.home, fleet.contract)

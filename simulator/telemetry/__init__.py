@@ -1,1 +1,1 @@
-"""What the simulated fleet shows: scrapes and probes."""
+"""Simulated telemetry: scrapes, gateway counts and probes of the simulated fleet."""

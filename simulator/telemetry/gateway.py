@@ -86,16 +86,15 @@ def warm() -> None:
         _flush(counts.latency_le[0], clients, clients.copy(), owner)
 
 
-#: Nobody waits longer for an answer than this: what took longer is counted as if it took so long.
+#: Longest delay between server and gateway, in s; longer ones are counted as if they took so long.
 MOST_S = 60.0
 
 
 class Returning:
     """Counts them, for B fleets of R replicas.
 
-    A server is done with a request when its last token leaves; whoever counts at the gateway sees it later by
-    what the way takes. So those of the last so many seconds are under way. Within a tick they are taken as
-    evenly spread.
+    A server finishes a request when its last token leaves; the gateway counts it one network delay later. So
+    the answers of the last seconds are still under way. Within a tick they are taken as evenly spread.
     """
 
     def __init__(self, batch: int, replicas: int, tick_s: float) -> None:

@@ -34,7 +34,7 @@ from simulator.telemetry.timetables import (
 )
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: Who has not answered by then does not answer.
+#: Time limit of a probe, in s; a later answer counts as none.
 PROBE_LIMIT_S = 2.0
 # Plain integers, because compiled code does not know the enumeration.
 NONE, ANSWERED = int(ProbeOutcome.NONE), int(ProbeOutcome.ANSWERED)
@@ -53,13 +53,13 @@ class Measured(NamedTuple):
 
 
 class States(NamedTuple):
-    """What replicas are like when their probes are computed."""
+    """State of the replicas when their probes are computed."""
 
     condition: NDArray[np.int64]  # [B, P]
     outcome: NDArray[np.int8]  # [B, P] a ``ProbeOutcome``
     since_at_s: NDArray[np.float64]  # [B, R] when the newest outcome of each replica began to hold
     delivered: NDArray[np.bool_]  # [B, R] results arrive
-    step_s: NDArray[np.float64]  # [B, R] of the engine; NaN where nobody knows
+    step_s: NDArray[np.float64]  # [B, R] of the engine; NaN where unknown
     prefill_s: NDArray[np.float64]  # [B, R] of each token of a prompt
     queue_s: NDArray[np.float64]  # [B, R] that the head of the queue has waited
     return_s: NDArray[np.float64]  # [B, R] of the way back
@@ -169,7 +169,7 @@ class SimulatedProbes:
     def close(self, delivered: NDArray[np.bool_], gauges: Gauges | None = None) -> ProbeSamples:
         """Results of the tick that is open; ``delivered`` bool [B, R] is False where telemetry is lost.
 
-        gauges: of the engines, for the latencies (None: nobody knows them).
+        gauges: of the engines, for the latencies (None: they are unknown).
         """
         shape = self.slots.place.shape
         results = Results(
@@ -222,9 +222,9 @@ class SimulatedProbes:
 
 @compiled
 def _collect(packed_slots, packed_states, packed_measured, packed_results):
-    """Look up what was measured, and how long it took.
+    """Look up the measured values and the latency of each probe.
 
-    A probe that runs out of time was sent so long before: to a replica that hung already, or nobody knows.
+    A probe that times out was sent one limit earlier: its outcome is known only if its replica hung then.
     """
     slots, measured = borrowed(ProbeSlots(*packed_slots)), borrowed(Measured(*packed_measured))
     results = borrowed(Results(*packed_results))

@@ -117,7 +117,7 @@ class Telemetry:
         self._shown[:, :, RUNNING : KV_USED + 1] = 0.0
 
     def forget(self, fleet: int, replica: int, served: NDArray[np.int32]) -> None:
-        """A new process starts its counters at zero: what nobody scraped of the old one is gone."""
+        """Restart the counters of a replica's new process at zero; unscraped counts are lost."""
         self._seen.histogram[fleet, replica] = served[fleet, replica]
         self._seen.engine[fleet, replica] = np.nan
 

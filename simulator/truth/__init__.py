@@ -1,1 +1,1 @@
-"""What is true of the simulated fleet, for scoring alone."""
+"""Ground truth of the simulated fleet, for scoring alone."""

@@ -1,1 +1,1 @@
-"""Scenarios made ready to run: pool, workload, faults, capacities."""
+"""Scenarios compiled to run: pool, workload, faults, capacities."""

@@ -28,7 +28,7 @@ class ReplicaBoard:
         self.min_batch = np.zeros(shape, dtype=np.int64)
         #: Some condition struck not all requests, at some time.
         self.triggered = False
-        #: Int8: how a probe ends, a ``ProbeOutcome``; nobody probes what is absent.
+        #: Int8: how a probe ends, a ``ProbeOutcome``; absent replicas are not probed.
         self.probed = np.where(self.is_ready(), int(ProbeOutcome.ANSWERED), int(ProbeOutcome.NONE))
         self.probed = self.probed.astype(np.int8)
         #: Share of its requests, and of its probes, that a replica answers with an error.

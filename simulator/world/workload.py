@@ -1,7 +1,7 @@
 """The workload as a stream of ``RequestArrivals``: one seed, one named random stream per kind of number.
 
-Numbers are drawn in blocks of a fixed size, so the stream is the same whoever asks for it in whatever
-pieces; adding or removing a kind of number (a fault's, a session's) moves none of the others.
+Numbers are drawn in blocks of a fixed size, so the stream does not depend on the pieces in which it is read;
+adding or removing a kind of number (a fault's, a session's) changes none of the others.
 """
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ class OneKernel:
         """Nothing to remember."""
         return {}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """All weight on the kernel, from second 30 on; before, at home, while capacity is learned."""
-        table = home_table(seen)
-        table[seen.now_s >= KNOWN_S] = np.eye(table.shape[2])[self.kernel]
-        return Proposal(table=table, ejected=np.zeros(seen.in_rotation.shape, dtype=np.bool_)), state
+        table = home_table(observation)
+        table[observation.now_s >= KNOWN_S] = np.eye(table.shape[2])[self.kernel]
+        return Proposal(table=table, ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_)), state
 
 
 def episodes(folder: Path, kernel: str) -> list[EpisodeRecord]:

@@ -31,14 +31,14 @@ class Stubborn:
         """Nothing to remember."""
         return {}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """Home first, then the one kernel."""
-        table = np.zeros(seen.table.shape)
-        table[:, np.arange(len(seen.home)), seen.home] = 1.0
-        moved = (seen.now_s >= MOVED_S)[:, None, None]
+        table = np.zeros(observation.table.shape)
+        table[:, np.arange(len(observation.home)), observation.home] = 1.0
+        moved = (observation.now_s >= MOVED_S)[:, None, None]
         there = np.zeros_like(table)
         there[:, :, self.kernel] = 1.0
-        nobody = np.zeros(seen.in_rotation.shape, dtype=np.bool_)
+        nobody = np.zeros(observation.in_rotation.shape, dtype=np.bool_)
         return Proposal(table=np.where(moved, there, table), ejected=nobody), state
 
 

@@ -1,1 +1,1 @@
-"""How a kernel is run to be measured: torch, vLLM in a process of its own, or a server behind an address."""
+"""Backends to measure a kernel with: torch, vLLM in a process of its own, or a server by its address."""

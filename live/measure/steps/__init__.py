@@ -1,1 +1,1 @@
-"""Times of an engine's steps: measured through a server, fitted, their spread, and whether they agree."""
+"""Engine step times: measured through a server, fitted, with their spread and agreement."""

@@ -1,1 +1,1 @@
-"""What commands that judge contracts share: inputs, checks, tables, JUnit."""
+"""Shared by commands that judge contracts: inputs, checks, tables, JUnit."""

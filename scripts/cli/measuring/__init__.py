@@ -1,1 +1,1 @@
-"""What commands that measure servers share: requests, checks, runs, agreement, the KL table."""
+"""Shared by commands that measure servers: requests, checks, runs, agreement, the KL table."""

@@ -1,1 +1,1 @@
-"""What commands that report on a run share: decision logs, explanations, bundles, summaries."""
+"""Shared by commands that report on a run: decision logs, explanations, bundles, summaries."""

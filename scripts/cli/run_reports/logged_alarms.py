@@ -1,7 +1,7 @@
-"""Alarms of a decision log that moved nothing: of clauses, of passive signals.
+"""Alarms in a decision log that moved nothing: of clauses, and of passive signals.
 
-Ticks that moved something show the alarms behind it; what is said here would else be seen by nobody who does
-not ask for its very second.
+Ticks that moved something show the alarms behind the move; these alarms would otherwise show only to a reader
+who asks for their very second.
 """
 
 from __future__ import annotations

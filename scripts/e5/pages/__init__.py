@@ -1,1 +1,1 @@
-"""Pages that finished runs of E5 fill, and tables for a terminal."""
+"""Documentation pages that finished runs of E5 fill, and tables for a terminal."""

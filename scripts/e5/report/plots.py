@@ -1,6 +1,6 @@
 """Plots of the E5 report as inline SVG, and the front that one of them shows.
 
-The front of an experiment: how fast faults end against how often anybody switches falsely.
+The front of an experiment: time to recovery against the rate of false switches, per policy configuration.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def colour_of(policy: str, policies: Sequence[str]) -> str:
 def _figure(salt: str, height_in: float) -> Iterator[Figure]:
     """A figure in the report's style; ``salt`` keeps the ids of the plots on a page apart.
 
-    Only who draws loads matplotlib, which wants a home to write to, and says so where there is none.
+    matplotlib is imported here, because it needs a writable home folder and warns without one.
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib as mpl

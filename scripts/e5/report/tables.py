@@ -53,7 +53,7 @@ SCENARIO_COLUMNS = (
 )
 COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_moved", "goodput_ratio")
 
-#: Points by which a configuration must be worse than nobody for its cell to have a tone.
+#: Percentage points by which a configuration must be worse than no policy for its cell to be coloured.
 HARM_TOLD = 0.2
 
 _UNITS = {measure.name: measure.unit for measure in MEASURES}

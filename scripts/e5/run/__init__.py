@@ -1,1 +1,1 @@
-"""A run of E5: what is run, its jobs, what is kept of them, and how it looks on a terminal."""
+"""One run of E5: its plan, its jobs, the stored results, and progress on a terminal."""

@@ -1,8 +1,8 @@
 """The work of E5: one job is one scenario under one configuration, all its seeds in lock-step.
 
-A job depends on nothing but its own fields, so the order, the number of processes and the batch size
-change no result. The baseline configuration's jobs come first: its healthy rows are everybody's quality
-baseline.
+A job depends on nothing but its own fields, so the order, the number of processes and the batch size change
+no result. The baseline configuration's jobs come first: its healthy rows are the quality baseline of all
+others.
 """
 
 from __future__ import annotations

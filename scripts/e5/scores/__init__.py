@@ -1,1 +1,1 @@
-"""From kept episodes to figures: tables, one policy against all others, harm, budgets."""
+"""Scores of E5: tables, one policy against all others, harm, budgets, from stored episodes."""

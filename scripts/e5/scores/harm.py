@@ -18,7 +18,7 @@ from contracts.scoring.measure_table import MEASURES
 from contracts.units import CONFIDENCE
 from scripts.e5.scores.results import Episodes
 
-#: Whose world is the one in which nobody moves.
+#: The configuration that never moves traffic; harm is measured against it.
 HARM_TO = "fixed-bare"
 #: Measures of harm, and whether more of it is worse.
 HARM: dict[str, bool] = {"useful_ratio": False, "failed_or_exposed_ratio": True}
@@ -30,11 +30,11 @@ def harm(episodes: Episodes) -> dict[str, Any]:
 
     ``policies`` is empty and ``note`` says why where there is nothing to compare with.
     """
-    told = {"to": HARM_TO, "unit": "percentage points", "confidence": CONFIDENCE}
+    header = {"to": HARM_TO, "unit": "percentage points", "confidence": CONFIDENCE}
     if HARM_TO not in episodes.policies:
-        return told | {"note": f"{HARM_TO} is not among the configurations", "policies": {}}
+        return header | {"note": f"{HARM_TO} is not among the configurations", "policies": {}}
     others = [policy for policy in episodes.policies if policy != HARM_TO]
-    return told | {"note": "", "policies": {policy: _of(episodes, policy) for policy in others}}
+    return header | {"note": "", "policies": {policy: _of(episodes, policy) for policy in others}}
 
 
 def _of(episodes: Episodes, policy: str) -> dict[str, Any]:
@@ -51,8 +51,9 @@ def _of(episodes: Episodes, policy: str) -> dict[str, Any]:
 
 def _bounds(episodes: Episodes, policy: str, name: str, *, upper: bool) -> dict[str, Bound]:
     """Bound of each scenario, in percentage points."""
-    mine, still = (episodes.matrix(who, episodes.scenarios, _MEASURES[name]) for who in (policy, HARM_TO))
-    bounds = simultaneous_limits(100.0 * (mine - still), upper=upper)
+    measure = _MEASURES[name]
+    own, still = (episodes.matrix(each, episodes.scenarios, measure) for each in (policy, HARM_TO))
+    bounds = simultaneous_limits(100.0 * (own - still), upper=upper)
     return dict(zip(episodes.scenarios, bounds, strict=True))
 
 

@@ -1,8 +1,9 @@
 """Own clocks of servers in a decision log: ``python -m scripts.studies.detection.live_clocks LOG``.
 
-What each replica's steps took, in times of the certified ones, minute by minute as the log of ``selvage run``
-or of a drill recorded it, and whom the same telemetry takes out of rotation, and when, with own clocks judged
-and without. After the first such moment recording and decision part, so only the first is told.
+The step times of each replica over the certified ones, minute by minute, as the log of ``selvage run`` or of
+a drill recorded them; and which replicas the same telemetry takes out of rotation, and when, with own clocks
+judged and without. After the first such quarantine the recording no longer follows the decision, so only the
+first is shown.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class ScrapeWatcher:
 
     @property
     def policy_id(self) -> str:
-        """Nobody's policy."""
+        """Name of a policy that moves nothing."""
         return "watch"
 
     @property

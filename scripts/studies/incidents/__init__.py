@@ -1,1 +1,1 @@
-"""Incidents of the field on a live server, in parts: planned, watched, kept, and put on their page."""
+"""Incidents from the field reproduced on a live server: plan, observation, results, page."""

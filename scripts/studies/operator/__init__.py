@@ -1,1 +1,1 @@
-"""The operator on a namespace that is held in memory, with recorded answers of its servers."""
+"""The operator on a namespace held in memory, with recorded answers of its servers."""

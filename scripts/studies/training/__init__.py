@@ -1,1 +1,1 @@
-"""Studies of training: the environment that is measured, and a library's PPO on it."""
+"""Studies of training: speed of the environment, and PPO of a library on it."""

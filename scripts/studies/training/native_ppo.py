@@ -1,4 +1,4 @@
-"""EDGE (torch, Stable-Baselines3): its PPO on ``Selvage/FleetRouting-v0`` in lock-step, timed.
+"""Stable-Baselines3's own PPO on ``Selvage/FleetRouting-v0`` in lock-step, timed. EDGE: imports torch.
 
 What ``selvage bench train`` measures beside the shipped recipe: the library's own ``MlpPolicy`` (64 by 64) on
 the native vector environment of ``selvage bench env``, with large batches, few epochs and one torch thread.

@@ -1,1 +1,1 @@
-"""Sequential detection beside the best tuned window."""
+"""Sequential detection compared with the best tuned window detector."""

@@ -41,7 +41,7 @@ def match(count: Callable[[float], int], target: int, search: BracketSearch, *, 
 
     count: never fewer at a looser setting, up to chance, which the search bears: it keeps a strict end below
     the target and a loose end at or above it. above: return a setting whose count is at least the target,
-    else one whose count is at most that; the benefit of the doubt goes to whoever is matched ``above``.
+    else one whose count is at most that; the benefit of the doubt goes to the side that is matched ``above``.
     """
     tried: dict[float, int] = {}
 

@@ -1,1 +1,1 @@
-"""Random worlds that no suite was drawn for, and whether a policy does harm there."""
+"""Random worlds outside every suite, and the harm that policies do in them."""

@@ -1,6 +1,6 @@
 """Fleets short of kernels, one of which is wrong now and then: ``python -m scripts.studies.worlds.short``.
 
-Everybody is at home on one kernel, and the known-good kernel is one replica beside it. A row per world:
+All slices have the same home kernel, and the known-good kernel is one replica beside it. A row per world:
 useful tokens, and failed or exposed requests, against ``fixed-bare`` in percentage points, by seed.
 """
 

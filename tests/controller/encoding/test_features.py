@@ -82,18 +82,18 @@ KERNEL_AXIS = {
 }
 
 
-def permuted(seen: Observation, order: np.ndarray[Any, Any]) -> Observation:
+def permuted(observation: Observation, order: np.ndarray[Any, Any]) -> Observation:
     """The same fleet with its kernels called in another order: kernel ``order[k]`` becomes k."""
     changes: dict[str, Any] = {
-        name: np.take(getattr(seen, name), order, axis=axis) for name, axis in KERNEL_AXIS.items()
+        name: np.take(getattr(observation, name), order, axis=axis) for name, axis in KERNEL_AXIS.items()
     }
     place = np.argsort(order)
     return replace(
-        seen,
+        observation,
         **changes,
-        table=seen.table[:, :, [*order, KERNELS]],
-        home=place[seen.home],
-        replica_kernel=place[seen.replica_kernel],
+        table=observation.table[:, :, [*order, KERNELS]],
+        home=place[observation.home],
+        replica_kernel=place[observation.replica_kernel],
     )
 
 

@@ -93,9 +93,9 @@ def test_returns_are_counted() -> None:
     meta = replace(META, repromote_after_s=200.0, most_repromotions=1)
 
     class Relapsing(Swinging):
-        def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-            calm = (seen.now_s % 1000.0) > 500.0
-            proposal, state = Swinging.propose(self, seen, state)
+        def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+            calm = (observation.now_s % 1000.0) > 500.0
+            proposal, state = Swinging.propose(self, observation, state)
             table = proposal.table.copy()
             table[calm, :, HOME], table[calm, :, OTHER] = 1.0, 0.0
             return replace(proposal, table=table), state

@@ -34,12 +34,12 @@ class Fragile:
         """That of the inner one."""
         return self.inner.initial(batch)
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """Raise, or propose."""
         self.calls += 1
         if self.calls - 1 in self.fails:
             raise ValueError("no such slice")
-        return self.inner.propose(seen, state)
+        return self.inner.propose(observation, state)
 
 
 def test_a_policy_that_raises_ends_nothing(tmp_path: Path) -> None:

@@ -249,15 +249,15 @@ def test_fleets_of_a_batch_do_not_see_each_other(seed: int) -> None:
             assert table[fleet].tobytes() == other[0].tobytes()
 
 
-def _one(seen: Observation, fleet: int) -> Observation:
+def _one(observation: Observation, fleet: int) -> Observation:
     """Fleet number ``fleet`` of a batch, alone."""
     own = {
         name: value[fleet : fleet + 1]
-        for name in type(seen).__dataclass_fields__
-        if isinstance(value := getattr(seen, name), np.ndarray)
+        for name in type(observation).__dataclass_fields__
+        if isinstance(value := getattr(observation, name), np.ndarray)
         and name not in ("role_known_good", "home", "replica_kernel")
     }
-    return replace(seen, **own)
+    return replace(observation, **own)
 
 
 def test_the_prior_acts_before_the_alarm() -> None:

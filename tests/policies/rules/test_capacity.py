@@ -20,11 +20,11 @@ PRIORITY = np.array([1, 3, 2])
 
 
 def fit(
-    seen: Observation, wanted: np.ndarray, memory: PolicyState | None = None
+    observation: Observation, wanted: np.ndarray, memory: PolicyState | None = None
 ) -> tuple[Proposal, PolicyState]:
     """``fit_capacity`` with kernel 2 before 1 before 0."""
-    rank = np.tile(np.array([3.0, 2.0, 1.0]), (len(seen.now_s), 3, 1))
-    return fit_capacity(wanted, rank, seen, memory or capacity_memory(1, 3, 3), PRIORITY, Headroom())
+    rank = np.tile(np.array([3.0, 2.0, 1.0]), (len(observation.now_s), 3, 1))
+    return fit_capacity(wanted, rank, observation, memory or capacity_memory(1, 3, 3), PRIORITY, Headroom())
 
 
 def all_on(kernel: int) -> np.ndarray:
@@ -129,12 +129,14 @@ def random_ask(seed: int, kernels: int = 5, slices: int = 4) -> tuple[Observatio
     return seen, wanted[None], np.where(rng.random(rank.shape) < 0.3, np.inf, rank)[None]
 
 
-def plan(seen: Observation, wanted: np.ndarray, rank: np.ndarray, fill_ratio: float = 0.9) -> np.ndarray:
+def plan(
+    observation: Observation, wanted: np.ndarray, rank: np.ndarray, fill_ratio: float = 0.9
+) -> np.ndarray:
     """The first plan, float64 [S, K + 1]; slices of lower number first."""
     _, slices, width = wanted.shape
     memory, priority = capacity_memory(1, slices, width - 1), -np.arange(slices)
     headroom_rps = Headroom(fill_ratio=fill_ratio)
-    return np.asarray(fit_capacity(wanted, rank, seen, memory, priority, headroom_rps)[0].table[0])
+    return np.asarray(fit_capacity(wanted, rank, observation, memory, priority, headroom_rps)[0].table[0])
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.9]))

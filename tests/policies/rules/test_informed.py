@@ -30,10 +30,10 @@ def told(from_at_s: float, until_at_s: float, kernel: int = -1, replica: int = -
     )
 
 
-def propose(notices: Notices, seen: Observation) -> Proposal:
+def propose(notices: Notices, observation: Observation) -> Proposal:
     """What the configuration's policy proposes first."""
     policy = make_configuration("informed", FLEET, notices=notices).policy
-    return policy.propose(seen, policy.initial(len(seen.now_s)))[0]
+    return policy.propose(observation, policy.initial(len(observation.now_s)))[0]
 
 
 @given(st.floats(0.0, 200.0), st.floats(50.0, 100.0), st.floats(1.0, 50.0))

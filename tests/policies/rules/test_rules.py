@@ -20,10 +20,10 @@ LAYOUT = make_layout(kernels=4, slices=2, per_kernel=2)
 FLEET = make_fleet(LAYOUT)
 
 
-def propose(spec: str, seen: Observation) -> np.ndarray:
+def propose(spec: str, observation: Observation) -> np.ndarray:
     """Table [S, K + 1] that a fresh policy proposes."""
     policy = make_policy(spec, FLEET)
-    return np.asarray(policy.propose(seen, policy.initial(len(seen.now_s)))[0].table[0])
+    return np.asarray(policy.propose(observation, policy.initial(len(observation.now_s)))[0].table[0])
 
 
 def test_fixed_stays_home_whatever_happens() -> None:

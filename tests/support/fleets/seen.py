@@ -50,10 +50,14 @@ def calm(fleet: FleetSetup, now_s: float = 0.0, batch: int = 1, **changes: Any) 
 
 
 def unhealthy(
-    seen: Observation, kernel: int, slice_: int, level: Level, *, certified: bool = False
+    observation: Observation, kernel: int, slice_: int, level: Level, *, certified: bool = False
 ) -> Observation:
     """``seen`` with one (kernel, slice) at ``level``."""
-    levels, health, allowed = seen.level.copy(), seen.health.copy(), seen.certified.copy()
+    levels, health, allowed = (
+        observation.level.copy(),
+        observation.health.copy(),
+        observation.certified.copy(),
+    )
     levels[:, kernel, slice_], health[:, kernel, slice_] = int(level), float(level)
     allowed[:, kernel, slice_] = certified
-    return replace(seen, level=levels, health=health, certified=allowed)
+    return replace(observation, level=levels, health=health, certified=allowed)

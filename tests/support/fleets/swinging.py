@@ -38,15 +38,15 @@ class Swinging:
         """Counts its own calls, so that restored memory can be told from lost memory."""
         return {"calls": np.zeros(batch, dtype=np.int64)}
 
-    def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+    def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
         """All weight on one kernel; ``shed`` of it shed."""
-        away = (seen.now_s // self.period_s).astype(np.int64) % 2 == 1
-        away &= seen.now_s < self.until_at_s
-        table = np.zeros(seen.table.shape)
+        away = (observation.now_s // self.period_s).astype(np.int64) % 2 == 1
+        away &= observation.now_s < self.until_at_s
+        table = np.zeros(observation.table.shape)
         table[:, :, HOME] = np.where(away, 0.0, 1.0 - self.shed)[:, None]
         table[:, :, OTHER] = np.where(away, 1.0 - self.shed, 0.0)[:, None]
         table[:, :, -1] = self.shed
-        ejected = np.full(seen.in_rotation.shape, self.eject)
+        ejected = np.full(observation.in_rotation.shape, self.eject)
         return Proposal(table=table, ejected=ejected), {"calls": state["calls"] + 1}
 
 
