@@ -177,9 +177,9 @@ def most_in_time(step: NDArray[np.float64], request: Request, objectives: Object
 def patience_s(
     step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
 ) -> float:
-    """How long a request may wait before a full batch: a quarter of the first token's time, because its prompt
-    has to be read as well and a queue that stands varies, and no longer than a long answer in that batch leaves
-    of the whole answer's; never below 0.
+    """How long a request may wait before a full batch: a quarter of the first token's time, because its
+    prompt has to be read as well and a queue that stands varies, and no longer than a long answer in that
+    batch leaves of the whole answer's; never below 0.
     """
     full_s = step[0] + replica.sequences * _work_s(step, request)
     left_s = objectives.whole_s - step[0] - step[1] * request.prompt_tokens - request.most_output * full_s

@@ -29,6 +29,7 @@ class _Locator(_CacheLocator):
 
     def __init__(self, function: Any, file: str) -> None:
         self._file = Path(file).resolve()
+        self._py_file = file  # numba names it where it cannot keep what it compiled
         self._line = function.__code__.co_firstlineno
 
     @classmethod

@@ -10,9 +10,9 @@ nothing; too high an estimate builds a queue that never ends. So the limit follo
   time. While nothing is shed, this begins only once the queue has lasted from one scrape to the next and was
   seen in both: after a single sighting it is often the rest of a burst, and shedding would come too late. A
   queue that lasts was admitted by a limit that is too high, so the limit falls as long as the queue stands.
-- *Answers in time are no queue*: of the length of answers only the mean is known, so a batch that would be too
-  large for long answers may be none. While the newest requests were answered as the contract asks, only those
-  count as waiting that come late even if every answer is of mean length.
+- *Answers in time are no queue*: of the length of answers only the mean is known, so a batch that would be
+  too large for long answers may be none. While the newest requests were answered as the contract asks, only
+  those count as waiting that come late even if every answer is of mean length.
 - *A proven load is kept in requests per second*, not as a multiple of the estimate: if the estimate falls to
   nothing and recovers, the limit does not come back a thousand times as high.
 - *Shed traffic is admitted again* step by step while answers are in time. A step that ends in a queue is

@@ -2,8 +2,8 @@
 
 A server that is busy (429) or refuses the prober's key (401, 403) gives no evidence about users' answers. A
 redirect (3xx), which is not followed, and any other 4xx are about the request: a server that never answered a
-probe does not support such requests (for example a chat-only server, or one with fewer log-probabilities); one
-that did answer them has changed, and that counts as evidence. 5xx is an error.
+probe does not support such requests (for example a chat-only server, or one with fewer log-probabilities);
+one that did answer them has changed, and that counts as evidence. 5xx is an error.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ def test_every_foreign_number_is_a_world(tmp_path: Path, alone: bool) -> None:
         again, same = foreign_world(number, tmp_path, alone=alone)
         assert same == spec
         assert again.setup.engine is not None
+        assert scenario.setup.engine is not None
         np.testing.assert_array_equal(again.setup.engine.step_s, scenario.setup.engine.step_s)
 
 
