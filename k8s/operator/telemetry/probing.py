@@ -17,7 +17,7 @@ from contracts.telemetry import ProbeSamples, ReplicaState, SampleRates
 from controller.fleet import USUAL_RATES
 from k8s.operator.objects import ClusterError
 from k8s.operator.telemetry.pool_reader import Sensing
-from k8s.operator.telemetry.verifying import ReferenceVerifier
+from k8s.operator.telemetry.verifying import AGAIN_S, ReferenceVerifier
 from live.control.loop import error_line
 from live.control.source import nothing_probed
 from live.measure.endpoint import Endpoint
@@ -28,8 +28,6 @@ from live.run.options import ProbeOptions, ReturnOptions
 from live.run.probing import chosen_prompts, first_model, probe_plan
 from live.run.readmission import ReferenceSource
 
-#: A reference that could not be asked is asked again after so long.
-AGAIN_S = 10.0
 #: Characters of one token, about, for prompts without token ids: only for how often a pod will be probed.
 _TOKEN_CHARACTERS = 4
 

@@ -18,7 +18,7 @@ from live.heal.mender import ServerMender, Verification
 from live.run.options import ProbeOptions, ReturnOptions
 from live.run.readmission import ReferenceSource, Servers, mender_of, verification
 
-#: A reference whose generations could not be had is asked again after so long, s.
+#: A reference that could not be asked is asked again after so long, s.
 AGAIN_S = 10.0
 
 
