@@ -23,7 +23,7 @@ from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from scripts.studies.worlds.drawn import SEED, SLICES, Spec, draw_spec
-from scripts.studies.worlds.harm import at_load, differences, summary, world_line
+from scripts.studies.worlds.harm import at_load, print_worlds
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: Coefficients of the step time, and the range of what each is multiplied by.
@@ -165,16 +165,11 @@ def main(
     alone: Annotated[bool, typer.Option("--alone", help="One kernel, overloaded, and no fault.")] = False,
 ) -> None:
     """Print a line for every world, and one for every policy over all of them."""
-    means: dict[str, list[float]] = {}
-    for number in range(first, last):
-        with tempfile.TemporaryDirectory() as folder:
-            scenario, spec = foreign_world(number, Path(folder), alone=alone)
-            found = dict(differences(scenario, tuple(policies.split(",")), tuple(range(1, seeds + 1))))
-        print(world_line(number, spec, found), flush=True)
-        for name, points in found.items():
-            means.setdefault(name, []).append(float(points.mean()))
-    for line in summary(means):
-        print(line)
+    with tempfile.TemporaryDirectory() as folder:
+        worlds = (
+            (number, *foreign_world(number, Path(folder), alone=alone)) for number in range(first, last)
+        )
+        print_worlds(worlds, tuple(policies.split(",")), seeds)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ drawn. A world in which the mean of a policy is below -0.5 is marked HARM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -88,6 +88,20 @@ def summary(means: dict[str, list[float]]) -> Iterator[str]:
         yield f"{name}: {about} of {len(points)} worlds"
 
 
+def print_worlds(
+    worlds: Iterable[tuple[int, CompiledScenario, Spec]], policies: tuple[str, ...], seeds: int
+) -> None:
+    """Run each world as it comes (number, scenario, what was drawn) and print its line, then the summary."""
+    means: dict[str, list[float]] = {}
+    for number, scenario, spec in worlds:
+        found = dict(differences(scenario, policies, tuple(range(1, seeds + 1))))
+        print(world_line(number, spec, found), flush=True)
+        for name, points in found.items():
+            means.setdefault(name, []).append(float(points.mean()))
+    for line in summary(means):
+        print(line)
+
+
 def _dose(fault: Spec) -> str:
     return str(fault.get("dose", fault.get("condition", "")))
 
@@ -100,15 +114,8 @@ def main(
     wider: Annotated[bool, typer.Option("--wider", help="Worlds of the wider kind.")] = False,
 ) -> None:
     """Print a line for every world, and one for every policy over all of them."""
-    means: dict[str, list[float]] = {}
-    for number in range(first, last):
-        scenario, spec = world(number, wider=wider)
-        found = dict(differences(scenario, tuple(policies.split(",")), tuple(range(1, seeds + 1))))
-        print(world_line(number, spec, found), flush=True)
-        for name, points in found.items():
-            means.setdefault(name, []).append(float(points.mean()))
-    for line in summary(means):
-        print(line)
+    worlds = ((number, *world(number, wider=wider)) for number in range(first, last))
+    print_worlds(worlds, tuple(policies.split(",")), seeds)
 
 
 def _compiled(number: int, spec: Spec) -> CompiledScenario:
