@@ -10,14 +10,7 @@ from numpy.typing import NDArray
 from contracts.compiled.carried import Objectives, Replica, as_if_steps_lasted, carried_rps, request_of
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
-from controller.perceive.queue_pass import (
-    certain_limits,
-    insert,
-    keep_proven,
-    middle_of,
-    supposed_limits,
-    too_many,
-)
+from controller.perceive.queue_pass import insert, keep_proven, limits_in_time, middle_of, too_many
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
 PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
@@ -107,10 +100,7 @@ def learn(learned, counted, certified, owner):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
             slow = _estimate(learned, known, seen, b, k, (counted.usual[b, k], slow, scrapes))
             pace = slow, learned.replica_rps[b, k]
-            supposed, certain = (
-                supposed_limits(known, seen[0], pace, k),
-                certain_limits(known, seen[0], pace, k),
-            )
+            supposed, certain = limits_in_time(known, seen[0], pace, k)
             learned.too_many[b, k] = too_many(ratios, counted, supposed, owner, b, k)
             learned.surely_too_many[b, k] = too_many(ratios, counted, certain, owner, b, k)
             _take_held(learned, counted, known, seen[0], owner, b, k)

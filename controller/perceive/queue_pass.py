@@ -20,39 +20,25 @@ QUEUE_RATIO = 0.1
 
 
 @compiled(inline="always")
-def supposed_limits(known, request, pace, k):
-    """(held, in time, may wait): requests of one replica of kernel ``k`` at which some come late.
+def limits_in_time(known, request, pace, k):
+    """(supposed, certain), each (held, in time, may wait): requests of one replica of kernel ``k`` beyond
+    which some come late. pace: log of the kernel's slowness, and what a replica carries.
 
-    Beyond the largest batch that keeps the objectives, long answers included, nobody is answered in time, and
-    a prompt that waits for more than half the first token's objective hardly is (Little's law). pace: log of
-    the kernel's slowness, and what a replica carries.
+    Supposed: beyond the largest batch that keeps the objectives, long answers included, nobody is answered in
+    time, and a prompt that waits for more than half the first token's objective hardly is (Little's law).
+
+    Certain: the same if no answer were longer than their mean, because nobody knows how widely answers
+    spread. A request that finds no place in a batch that is in time comes late only where more wait than are
+    let in while one may wait.
     """
-    slow, carried_rps = pace
-    replica = Replica(_fits(known, request, k), known.step_tokens)
-    scaled = as_if_steps_lasted(known.objectives, np.exp(slow))
-    batch = batch_in_time(known.step_s[k], request, replica, scaled)
-    return np.inf, batch, 0.5 * carried_rps * known.objectives.first_token_s
-
-
-@compiled(inline="always")
-def certain_limits(known, request, pace, k):
-    """The same if no answer were longer than their mean: beyond it they come late however long they are.
-
-    Nobody knows how widely answers spread. A request that finds no place in a batch that is in time comes
-    late only where more wait than are let in while one may wait.
-    """
-    slow, carried_rps = pace
-    even, factor, fits = of_mean_answers(request), np.exp(slow), _fits(known, request, k)
-    step, scaled = known.step_s[k], as_if_steps_lasted(known.objectives, factor)
-    waits_s = factor * patience_s(step, even, Replica(fits, known.step_tokens), scaled)
-    return fits, most_in_time(step, even, scaled), carried_rps * waits_s
-
-
-@compiled(inline="always")
-def _fits(known, request, k):
-    """Requests that one replica of kernel ``k`` holds at once."""
-    tokens = request.prompt_tokens, request.output_tokens
-    return sequence_limit(tokens[0], tokens[1], known.sequences[k], known.kv_tokens[k])
+    (slow, carried_rps), step, tokens = pace, known.step_s[k], (request.prompt_tokens, request.output_tokens)
+    fits = sequence_limit(tokens[0], tokens[1], known.sequences[k], known.kv_tokens[k])
+    factor, replica, even = np.exp(slow), Replica(fits, known.step_tokens), of_mean_answers(request)
+    scaled = as_if_steps_lasted(known.objectives, factor)
+    batch, waiting = batch_in_time(step, request, replica, scaled), 0.5 * known.objectives.first_token_s
+    waits_s = factor * patience_s(step, even, replica, scaled)
+    supposed = np.inf, batch, carried_rps * waiting
+    return supposed, (fits, most_in_time(step, even, scaled), carried_rps * waits_s)
 
 
 @compiled(inline="always")
