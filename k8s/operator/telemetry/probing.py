@@ -182,10 +182,7 @@ class ClusterProber:
         except ClusterError as error:
             self.problem = f"nothing is probed: {error}"
             return
-        if url:
-            self._asked = self._threads.submit(self._plan, kernel, url)
-        else:
-            self.problem = f"nothing is probed: no pod of {kernel}, which says what is right, is ready"
+        self._asked = self._threads.submit(self._plan, kernel, url)
 
     def _plan(self, kernel: str, url: str) -> _Plan:
         """What is asked, against what ``kernel``'s server answered once: by the contract also generations.
@@ -213,19 +210,16 @@ class ClusterProber:
         assert self.verifier is not None  # who asks
         try:
             kernel, url = self._trusted()
-            why = "" if url else f"no pod of {kernel}, which says what is right, is ready"
         except ClusterError as error:
-            kernel, url, why = "", "", str(error)
-        self.verifier.unverified = why
-        endpoint = self._probing.access.endpoint(url, self._model) if url else None
-        prompts = self._plan_known.prompts
-        if endpoint is None:
+            self.verifier.unverified = str(error)
             return None
+        self.verifier.unverified = ""
+        endpoint, prompts = self._probing.access.endpoint(url, self._model), self._plan_known.prompts
         return ReferenceSource(prompts=prompts, endpoint=endpoint, store=self._store(), kernel=kernel)
 
     def _trusted(self) -> tuple[str, str]:
         """Kernel and address of who says what is right: the reference kernel where the pool has one that runs
-        on the cluster, else the known-good one; "" while none of its pods is ready.
+        on the cluster, else the known-good one. ClusterError while none of its pods is ready.
         """
         order = {"reference": 0, "known_good": 1}
         kernels = [one for one in self._sensing.documents.pool.spec.kernels if one.role in order]
@@ -233,4 +227,6 @@ class ClusterProber:
         kernel = kernels[0]
         assert kernel.backend is not None
         url = self._probing.options.reference_url or self._sensing.discovery.ready_url(kernel.backend)
+        if not url:
+            raise ClusterError(f"no pod of {kernel.name}, which says what is right, is ready")
         return kernel.name, url
