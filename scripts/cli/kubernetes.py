@@ -17,7 +17,15 @@ from k8s.resources.definition import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
 from scripts.cli.kubernetes_glass import freeze, pin, unfreeze, unpin
 from scripts.cli.measuring.request import read_key
-from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, options
+from scripts.cli.options import (
+    GENERATION_TOKENS,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    PROBE_LIMIT,
+    READMIT_OVER,
+    VERIFY_PROBES,
+    options,
+)
 from scripts.cli.registries import AUTH_FILE, REGISTRY, copied, pulled_or_path, registry_access
 from scripts.guard import EXIT_BUG
 
@@ -104,20 +112,10 @@ class OperatorRequest:
     probe_tokens: Annotated[
         float, typer.Option(min=0.0, help="Probe budget, prompt tokens per second and replica; 0: no probes.")
     ] = 64.0
-    generation_tokens: Annotated[
-        float,
-        typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
-    ] = 32.0
-    probe_limit: Annotated[float, typer.Option(min=0.1, help="Time limit of a probe, s.")] = 2.0
-    verify_probes: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Generation probes that must agree before a quarantined pod returns; 0: none."
-        ),
-    ] = _UNSAID.verify_probes
-    readmit_over: Annotated[
-        float, typer.Option(min=0.0, help="Seconds over which its traffic returns, by steps.")
-    ] = _UNSAID.readmit_over_s
+    generation_tokens: GENERATION_TOKENS = 32.0
+    probe_limit: PROBE_LIMIT = 2.0
+    verify_probes: VERIFY_PROBES = _UNSAID.verify_probes
+    readmit_over: READMIT_OVER = _UNSAID.readmit_over_s
     flush_first: Annotated[
         bool,
         typer.Option(

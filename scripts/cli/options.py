@@ -107,3 +107,18 @@ LOG_LEVEL = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option("--log-level", help="What is told; libraries' own lines from warning on."),
 ]
+#: Options of probes and of returns that the live controller and the operator share.
+GENERATION_TOKENS = Annotated[
+    float,
+    typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
+]
+PROBE_LIMIT = Annotated[float, typer.Option(min=0.1, help="Time limit of a probe, s.")]
+VERIFY_PROBES = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Generation probes that must agree before a quarantined replica returns; 0: none."
+    ),
+]
+READMIT_OVER = Annotated[
+    float, typer.Option(min=0.0, help="Seconds over which its traffic returns, by steps.")
+]

@@ -13,7 +13,7 @@ import typer
 from contracts.documents.drill import Undo
 from contracts.errors import DocumentError, refusal
 from scripts.cli.measuring.request import read_key
-from scripts.cli.options import options
+from scripts.cli.options import GENERATION_TOKENS, PROBE_LIMIT, READMIT_OVER, VERIFY_PROBES, options
 
 if TYPE_CHECKING:
     from controller.options import ControllerSetup
@@ -69,20 +69,10 @@ class RunRequest:
     probe_tokens: Annotated[
         float, typer.Option("--probe-tokens", min=0.1, help="Prompt tokens per second and replica.")
     ] = 64.0
-    generation_tokens: Annotated[
-        float,
-        typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
-    ] = 32.0
-    probe_limit: Annotated[float, typer.Option(min=0.1, help="Longest time of a probe, s.")] = 2.0
-    verify_probes: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Generation probes that must agree before a quarantined replica returns; 0: none."
-        ),
-    ] = _UNSAID.verify_probes
-    readmit_over: Annotated[
-        float, typer.Option(min=0.0, help="Seconds over which its traffic returns, by steps.")
-    ] = _UNSAID.readmit_over_s
+    generation_tokens: GENERATION_TOKENS = 32.0
+    probe_limit: PROBE_LIMIT = 2.0
+    verify_probes: VERIFY_PROBES = _UNSAID.verify_probes
+    readmit_over: READMIT_OVER = _UNSAID.readmit_over_s
     restart_to_heal: Annotated[
         bool,
         typer.Option(
