@@ -36,7 +36,8 @@ from controller.judge.replicas.departures import (
 )
 from controller.judge.replicas.departures_pass import Alarms, ask_away
 from controller.judge.replicas.failing_in_a_row import failing_between_answers, telling_rows
-from controller.judge.replicas.hang import HangMemory, all_silent, never_frees, note_timeouts, stands_still
+from controller.judge.replicas.hang import note_timeouts
+from controller.judge.replicas.hung_replicas import hung_replicas, leaking
 from controller.judge.replicas.identity import wrong_builds
 from controller.judge.replicas.late_on_the_way import Late, culprits_on_the_way, late_on_the_way
 from controller.judge.replicas.own_clock import attribute
@@ -44,22 +45,25 @@ from controller.judge.replicas.quarantine_pass import (
     DEPARTS,
     ERRORS,
     NONE,
+    PRESUMED,
     RELAPSED,
     ZONE,
     Bench,
-    HungLimits,
-    Progress,
     Recovery,
     ReturnLimits,
     admit,
-    find_hung,
     keep_ill,
     recertify,
     release,
 )
 from controller.judge.replicas.returns import follow_health, relapsing, renew, who_waits
 from controller.judge.replicas.sparing import most_offered_rps, recall, spare
-from controller.judge.replicas.whose_failures import failing_with_zone, follow_replicas, proven_departures
+from controller.judge.replicas.whose_failures import (
+    failing_with_zone,
+    follow_replicas,
+    presumed_with_zone,
+    proven_departures,
+)
 from controller.state import ControllerState, altered
 
 
@@ -75,6 +79,7 @@ class QuarantineReason(IntEnum):
     ERRORS = 6  # fails a share of its requests, and nothing else
     RELAPSED = 7  # well again, but not for long enough yet
     LATE = 8  # on the way between gateway and server, and nothing else
+    PRESUMED = 9  # idle in a zone that fails
 
 
 class Departures(NamedTuple):
@@ -102,12 +107,9 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
             condemned |= culprits
     progressed_at_s = case.estimate.state.progressed_at_s
     timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
-    hung = _hung(case, timeouts)
+    hung = hung_replicas(case, timeouts)
     wanted, down = _wanted(alarms, hung, case)
-    kept = hung
-    if of_zone is not None:
-        wanted[of_zone & (wanted == NONE)] = ZONE
-        kept = hung | of_zone
+    kept = hung | _with_their_zone(wanted, of_zone, case)
     if alarms is not None:
         _tell_kinds(wanted, alarms, late, case.setup.contract)
     changes: dict[str, Any] = {}
@@ -129,10 +131,26 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     return state, Departures(wanted, spread_of(alarms, state, case.setup), down, on_the_way)
 
 
+def _with_their_zone(wanted: NDArray[np.int64], slow: Flags | None, case: Case) -> Flags:
+    """bool [B, R]: kept away for as long as their zone is slow (``slow`` [B, R]; None: no zone) or fails.
+
+    Replicas without evidence of their own are noted in ``wanted`` [B, R].
+    """
+    kept = np.zeros(wanted.shape, dtype=np.bool_)
+    if slow is not None:
+        wanted[slow & (wanted == NONE)] = ZONE
+        kept |= slow
+    presumed = presumed_with_zone(case)
+    if presumed is not None:
+        wanted[presumed & (wanted == NONE)] = PRESUMED
+        kept |= presumed & (case.estimate.state.quarantine_reason == PRESUMED)
+    return kept
+
+
 class Kept(NamedTuple):
     """Who does not come back though it has served its time; bool [B, R]."""
 
-    away: Flags  # [B, R], hangs, or is of a slow zone
+    away: Flags  # [B, R], hangs, is of a slow zone, or presumed to fail with its zone
     relapsed: Flags | None  # [B, R], has not been well for long enough yet (None: nobody)
 
 
@@ -145,7 +163,7 @@ def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
     if some_in(ill):
         keep_ill(ill, down, condemned, severe, moves_traffic(case.setup.contract))
         before_s = (state.now_s - case.estimate.since_s)[:, None]
-        own = (state.quarantine_reason != ZONE) & (state.quarantine_reason != RELAPSED)
+        own = ~np.isin(state.quarantine_reason, (ZONE, RELAPSED, PRESUMED))
         ill |= state.quarantined & own & (state.quarantined_at_s >= before_s)
     return ill
 
@@ -193,41 +211,6 @@ def _recertified(case: Case) -> tuple[Flags, Flags, bool]:
 def _by_slice(contract: CompiledContract) -> Flags:
     """bool [S * C]: ``moves_traffic``, slice after slice."""
     return np.tile(moves_traffic(contract), len(contract.slices))
-
-
-def _hung(case: Case, timeouts: HangMemory) -> Flags:
-    """Bool [B, R]: holds requests, and counters that are read show no step for long; or see ``hang``."""
-    state, options = case.estimate.state, case.setup.options
-    hung = np.zeros(case.ready.shape, dtype=np.bool_)
-    progress = Progress(
-        case.ready,
-        np.ascontiguousarray(case.telemetry.running),
-        np.ascontiguousarray(case.telemetry.waiting),
-        state.scraped_at_s,
-        state.progressed_at_s,
-        state.counted_at_s,
-        state.stepped_at_s,
-        state.answered_rps,
-        state.quarantined,
-    )
-    limits = HungLimits(
-        case.setup.contract.stale_after_s,
-        options.hung_after_s,
-        options.hung_answers,
-        options.hung_least_s,
-    )
-    find_hung(hung, tuple(progress), state.now_s, case.owner, tuple(limits))
-    silent = all_silent(timeouts, case.setup.hang_timeouts)
-    if silent is None:
-        return hung
-    return hung | stands_still(silent, case.telemetry, _known(case))
-
-
-def _known(case: Case) -> Flags:
-    """Bool [B, R]: ready, and the newest scrape is not stale."""
-    state = case.estimate.state
-    fresh = state.now_s[:, None] - state.scraped_at_s <= case.setup.contract.stale_after_s
-    return np.asarray(case.ready & fresh)
 
 
 def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:
@@ -280,10 +263,9 @@ def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Kept, case: Ca
     """Bring back who has served its time and is re-certified, but for the ``kept``; in place."""
     state, setup = case.estimate.state, case.setup
     relapsed = np.zeros_like(kept.away) if kept.relapsed is None else kept.relapsed
-    leaks = never_frees(case.telemetry, _known(case), case.ready & ~bench.quarantined)
     recovery = Recovery(
         ready=case.ready,
-        kept=kept.away | who_waits(bench, condemned, case) | leaks,
+        kept=kept.away | who_waits(bench, condemned, case) | leaking(case, bench.quarantined),
         relapsed=relapsed,
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 
 # Plain integers, because compiled code does not know the enumeration ``judge.quarantine.QuarantineReason``.
-NONE, DEPARTS, FAILING, HUNG, ZONE, SLOW, ERRORS, RELAPSED, LATE = range(9)
+NONE, DEPARTS, FAILING, HUNG, ZONE, SLOW, ERRORS, RELAPSED, LATE, PRESUMED = range(10)
 #: A replica's back-off grows with the number of its quarantines up to this.
 MOST_BACKOFF = 10
 
@@ -138,7 +138,8 @@ _most_away = compiled(most_away)
 @compiled
 def admit(bench, wanted, ready, owner, cap_ratio, now_s):
     """Into quarantine up to the cap: hung, failing, departing, slow, of a slow zone, late on the way, failing
-    a share of its requests, not well for long enough; in replica order. The last make room for all others.
+    a share of its requests, presumed to with its zone, not well for long enough; in replica order. The last
+    make room for all others.
 
     The cap keeps capacity, and who hangs has none: where another of its kernel answers, it goes whatever the
     cap says, and is counted neither as present nor as away.
@@ -170,7 +171,7 @@ def _allowance(bench, ready, owner, b, k, cap_ratio, hung_count):
 @compiled
 def _admit_up_to(allowance, bench, wanted, ready, owner, b, k, now_s):
     """So many of kernel ``k``, for the gravest reasons first."""
-    for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, RELAPSED):
+    for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, PRESUMED, RELAPSED):
         for r in range(len(owner)):
             asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
             if not asks or bench.quarantined[b, r]:

@@ -32,7 +32,17 @@ from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.failing_in_a_row import failing_between_answers, note_answers_after
 from controller.judge.replicas.late_on_the_way import late_of_kernels
 from controller.judge.replicas.own_clock import of_weighted
-from controller.judge.replicas.quarantine_pass import DEPARTS, ERRORS, LATE, NONE, RELAPSED, SLOW, ZONE, Bench
+from controller.judge.replicas.quarantine_pass import (
+    DEPARTS,
+    ERRORS,
+    LATE,
+    NONE,
+    PRESUMED,
+    RELAPSED,
+    SLOW,
+    ZONE,
+    Bench,
+)
 from controller.state import planned
 
 #: Offered load over what the rest carries, up to which a failing replica goes; it comes back above 1. What
@@ -72,7 +82,8 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     for b in np.flatnonzero(asks.any(axis=1)):
         away = case.estimate.state.quarantined[b].copy()
         each_rps, _, rest_rps = _loads(case, b, away)
-        for r in np.flatnonzero(asks[b]):
+        proven_first = np.argsort(wanted[b] == PRESUMED, kind="stable")
+        for r in proven_first[asks[b, proven_first]]:
             away[r] = True
             most_ratio = TRUSTED_LOAD_RATIO if wanted[b, r] == RELAPSED else MOST_LOAD_RATIO
             needed[b, r] = most_rps[b] > most_ratio * (rest_rps - each_rps[r])
@@ -147,7 +158,7 @@ def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
 
 
 def _sparable(reason: NDArray[np.int64]) -> Flags:
-    return np.asarray((reason == ERRORS) | (reason == RELAPSED) | (reason == LATE))
+    return np.isin(reason, (ERRORS, RELAPSED, LATE, PRESUMED))
 
 
 def _lost_ratio(case: Case, b: int) -> float:

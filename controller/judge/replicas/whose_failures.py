@@ -20,7 +20,9 @@ its latencies follow its load and its probes are few.
 A zone that loses its network, its storage or its credentials fails a share of the requests of whatever runs
 in it. Where replicas of two kernels in one zone are out because they fail, and of no other zone, further
 replicas there are likely to fail as well: their own estimate beyond the limit is enough, before it is proven.
-That counts for who serves little, of whom a proof would take minutes. Who shows no failure stays.
+That counts for replicas that serve little, of which a proof would take minutes. A replica there that has
+answered next to nothing is *presumed* to fail likewise: traffic that leaves the zone would find it first. One
+that has answered enough and failed nothing stays.
 """
 
 from __future__ import annotations
@@ -175,6 +177,20 @@ def failing_with_zone(case: Case) -> Flags | None:
         found[..., c] = excess_of_sums(case.verdicts.replicas.judged, contract)[..., c] > 0.0
     found &= inside[:, :, None, None]
     return found if bool(found.any()) else None
+
+
+def presumed_with_zone(case: Case) -> Flags | None:
+    """bool [B, R]: ready, in a zone that fails, and has ended too few requests to show whether it fails too;
+    None: no replica. Replicas in quarantine are included.
+    """
+    state, contract = case.estimate.state, case.setup.contract
+    out = state.quarantined & (state.quarantine_reason == ERRORS)
+    if not some_in(out):
+        return None
+    shown = case.verdicts.replicas.judged.sum(axis=2)[..., failing_clauses(contract), COUNT]
+    idle = np.all(shown < contract.min_samples, axis=2)
+    found = struck_zones(out, case) & case.ready & idle
+    return found if some_in(found) else None
 
 
 def struck_zones(struck: Flags, case: Case) -> Flags:

@@ -197,3 +197,31 @@ def test_what_is_spared_is_nobody_elses_memory() -> None:
     case: Any = SimpleNamespace(estimate=SimpleNamespace(state=SimpleNamespace(needed=before)))
     spare(np.zeros((1, 8), dtype=np.int64), np.zeros(1), case)[:] = True
     assert not before.any()
+
+
+#: Every kernel has two replicas in the zone "n" that fails; the last kernel serves nothing.
+ZONED = replace(make_layout(kernels=3, slices=2, per_kernel=4), zones=("n", "s") * 6)
+
+
+def failing_zone(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+    """Of 20 attempts per serving replica, slice and second, a third fails in zone "n"."""
+    rng = stream(int(now_s), "failing zone")
+    share = np.where((np.arange(12) % 2 == 0) & (now_s > 5.0), 0.3, 0.0)
+    tried = np.where(np.arange(12) < 8, 20, 0)[:, None]
+    failed = rng.binomial(tried, share[:, None], (1, 12, 2)).astype(np.int64)
+    return with_traffic(seen, ZONED, answered=tried - failed, failed=failed)
+
+
+@pytest.mark.parametrize(("capacity_rps", "count"), [(100.0, 6), (2.6, 3)])
+def test_idle_replicas_of_a_zone_that_fails_go_last_and_their_kernel_stays(
+    capacity_rps: float, count: int
+) -> None:
+    """As many as the fleet can spare, those that were seen to fail first; no kernel is blamed."""
+    fleet = make_fleet(ZONED, capacity_rps=np.full(3, capacity_rps))
+    result = run(make_configuration("sequential", fleet, QUICK), script(ZONED, 90, failing_zone))
+    out = np.flatnonzero(result.quarantined()[-1])
+    assert len(out) == count
+    assert set(out) <= {0, 2, 4, 6, 8, 10}
+    assert len(set(out) & {8, 10}) == max(count - 4, 0)
+    assert result.decisions[-1].judgement.certified.all()
+    assert sheds(result) == 0.0

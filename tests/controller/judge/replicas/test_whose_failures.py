@@ -1,6 +1,7 @@
 """Failures that some members gather are theirs; one common rate is the kernel's.
 
-Where replicas of two kernels in one zone are out for failures, the rest of the zone needs no proof.
+Where replicas of two kernels in one zone are out for failures, the rest of the zone needs no proof, and those
+that have served next to nothing are presumed to fail.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from controller.judge.replicas.whose_failures import (
     failing_members,
     failing_with_zone,
     gathered_by_chance,
+    presumed_with_zone,
     proven_departures,
 )
 from tests.support.fleets.builders import make_contract, make_layout
@@ -120,6 +122,27 @@ ZONES = ("a", "b") * 3
 REPLICAS = st.sets(st.integers(0, 5))
 
 
+def zoned(
+    out: tuple[int, ...],
+    sums: np.ndarray[Any, Any],
+    zones: tuple[str, ...],
+    reason: QuarantineReason,
+) -> Any:
+    """A tick in which the replicas ``out`` are in quarantine; sums: [6, 4] of what each replica showed."""
+    judged = np.zeros((1, 6, 1, CLAUSES, 4))
+    judged[0, :, 0, ZONED_FAILED] = sums
+    away = np.isin(np.arange(6), out)[None]
+    state = SimpleNamespace(quarantined=away, quarantine_reason=np.where(away, int(reason), 0))
+    return SimpleNamespace(
+        estimate=SimpleNamespace(state=state),
+        setup=SimpleNamespace(contract=ZONED_CONTRACT, layout=SimpleNamespace(zones=zones)),
+        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=judged)),
+        ready=np.ones((1, 6), dtype=np.bool_),
+        owner=ZONED.replica_kernel,
+        kernels=3,
+    )
+
+
 def goes(
     out: tuple[int, ...],
     fails: tuple[int, ...],
@@ -127,20 +150,10 @@ def goes(
     reason: QuarantineReason = QuarantineReason.ERRORS,
 ) -> list[int]:
     """Who goes with its zone; those that ``fails`` failed one of six requests, the others none of six."""
-    sums = np.zeros((1, 6, 1, CLAUSES, 4))
-    sums[0, :, 0, ZONED_FAILED, 0] = 6.0
-    sums[0, list(fails), 0, ZONED_FAILED] = 6.0, 1.0, 1.0, 1.0
-    away = np.isin(np.arange(6), out)[None]
-    state = SimpleNamespace(quarantined=away, quarantine_reason=np.where(away, int(reason), 0))
-    case: Any = SimpleNamespace(
-        estimate=SimpleNamespace(state=state),
-        setup=SimpleNamespace(contract=ZONED_CONTRACT, layout=SimpleNamespace(zones=zones)),
-        verdicts=SimpleNamespace(replicas=SimpleNamespace(judged=sums)),
-        ready=np.ones((1, 6), dtype=np.bool_),
-        owner=ZONED.replica_kernel,
-        kernels=3,
-    )
-    flags = failing_with_zone(case)
+    sums = np.zeros((6, 4))
+    sums[:, 0] = 6.0
+    sums[list(fails)] = 6.0, 1.0, 1.0, 1.0
+    flags = failing_with_zone(zoned(out, sums, zones, reason))
     return [] if flags is None else [int(r) for r in np.flatnonzero(flags.any(axis=(0, 2, 3)))]
 
 
@@ -174,3 +187,33 @@ def test_only_failing_replicas_of_the_one_zone_go(out: set[int], fails: set[int]
     if gone:
         assert len({ZONES[replica] for replica in gone | out}) == 1
         assert len({replica // 2 for replica in out}) >= 2
+
+
+ENOUGH = float(ZONED_CONTRACT.min_samples)
+
+
+def presumed(
+    out: tuple[int, ...],
+    shown: tuple[int, ...] = (),
+    zones: tuple[str, ...] = ZONES,
+    reason: QuarantineReason = QuarantineReason.ERRORS,
+) -> list[int]:
+    """Replicas presumed to fail with their zone; those ``shown`` answered enough, the others one less."""
+    sums = np.zeros((6, 4))
+    sums[:, 0] = ENOUGH - 1.0
+    sums[list(shown), 0] = ENOUGH
+    flags = presumed_with_zone(zoned(out, sums, zones, reason))
+    return [] if flags is None else np.flatnonzero(flags[0]).tolist()
+
+
+def test_an_idle_replica_of_a_zone_that_fails_is_presumed_to_fail() -> None:
+    """Of zone a; a replica that answered enough is judged by what it showed, in quarantine or not."""
+    assert presumed((0, 2)) == [0, 2, 4]
+    assert presumed((0, 2), shown=(0, 2, 4)) == []
+
+
+def test_nothing_is_presumed_of_one_kernel_of_two_zones_or_of_slow_replicas() -> None:
+    """As with replicas that fail a little."""
+    assert presumed((0,)) == presumed((0, 2, 3)) == presumed((0, 2), zones=()) == []
+    assert presumed((0, 2), reason=QuarantineReason.SLOW) == []
+    assert presumed((0, 2), reason=QuarantineReason.PRESUMED) == []
