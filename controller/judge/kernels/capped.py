@@ -1,18 +1,20 @@
-"""What replicas at fault that stay in rotation say of their kernel: the ejection cap keeps some.
+"""What unhealthy replicas that stay in rotation say about their kernel.
 
-*Failures.* The gateway counts them by slice, and of a slice that a kernel does not serve it counts none: to a
-policy that looks for a better place, the kernel looks clean. But requests of every slice go to the same
-replicas. So where a condemned replica stays in rotation and those in rotation together break a clause on
-failures, the kernel breaks it on every slice of which the gateway has counted too little to know better, and
-on those of which its own estimate lies beyond the limit as well.
+The ejection cap keeps some unhealthy replicas in rotation, and they serve every slice that their kernel
+serves.
 
-*Lateness on the way* (``judge.late_on_the_way``) likewise: two witnesses that know nothing of each other.
+*Failures.* The gateway counts failures by slice. Of a slice that a kernel does not serve it counts none, so a
+policy that looks for a target finds the kernel clean. So where a condemned replica stays in rotation and the
+replicas in rotation together break a clause on failures, the kernel breaks it on every slice of which the
+gateway has counted too little to know better, and on those of which its own estimate is beyond the limit.
 
-*A zone that fails.* Where replicas of two kernels in one zone are out because they fail, and of no other zone
-(``whose_failures.struck_zones``), whoever looks for a place for their traffic finds idle kernels clean:
-nobody has asked them for anything. If enough of an idle kernel stands in that zone to break a clause on
-failures at the rate of those that are out, it is presumed to break it, wherever the gateway has counted too
-little to know better. That holds while they are out, and what its replicas have shown goes first.
+*Lateness on the way* (``judge.late_on_the_way``) likewise: two independent sources of evidence.
+
+*A zone that fails.* Where replicas of two kernels in one zone are out because they fail, and none of another
+zone (``whose_failures.struck_zones``), idle kernels look clean because they serve no traffic. Idle replicas
+of that zone leave the rotation (``whose_failures.presumed_with_zone``); where the cap keeps them, the kernel
+is presumed to fail by their share of its replicas, if that breaks a clause and the gateway has counted too
+little to know better. This lasts while the others are out; observations of its own replicas take precedence.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ from controller.state import ControllerState, speaks_for_nobody
 
 
 class Capped(NamedTuple):
-    """Where replicas in rotation speak for their kernel, and how far its clause is broken."""
+    """Alarms of kernels that follow from their replicas in rotation, and how far each clause is broken."""
 
     alarm: Flags  # [B, K, S, C]
     excess: NDArray[np.float64]  # [B, K, S, C]
 
 
 def broken_in_rotation(state: ControllerState, counted: Sums, late: Late | None, case: Case) -> Capped | None:
-    """Of ``state`` after quarantine; counted: [B, K, S, C, 4], what the gateway knows; None: nowhere.
+    """Alarms by failures and by lateness of replicas in rotation; None: no alarm.
 
-    Who is needed says nothing: to leave its kernel would lose the same capacity. ``late`` is as quarantine
-    found it: it stands on what the kernels' detector knew before this tick, and of a state that is given away
-    that is written over by now.
+    Needed replicas are ignored: to leave their kernel would lose the same capacity. state: after quarantine;
+    counted: [B, K, S, C, 4], gateway counts; late: as quarantine computed it, because it uses the memory of
+    the kernels' detector from before this tick, which may be overwritten by now.
     """
     if late is None and not bool(state.replica_condemned.any()):
         return None
@@ -61,13 +63,15 @@ def broken_in_rotation(state: ControllerState, counted: Sums, late: Late | None,
 
 
 def _by_failures(state: ControllerState, serving: Flags, case: Case) -> NDArray[np.float64]:
-    """float64 [B, K, C], how far those in rotation together are beyond a limit, one of them condemned."""
+    """float64 [B, K, C], how far the replicas in rotation together are beyond a limit; 0 where none of them
+    is condemned.
+    """
     contract = case.setup.contract
     found = np.zeros((len(serving), case.kernels, len(contract.clause_ids)))
     places = failing_clauses(contract)
     blamed = state.replica_condemned[..., places].any(axis=2) & serving[:, :, None]
     some = np.flatnonzero(blamed.any(axis=(1, 2)))
-    if some.size:  # few: sums of the others are not looked at
+    if some.size:  # few, so only these are summed
         together = pool(case.verdicts.replicas.judged[some], serving[some], case.owner, case.kernels)
         excess = excess_of_sums(together, contract)[..., places].max(axis=2)
         said = kernel_count(blamed[some], case.owner, case.kernels) > 0
@@ -76,9 +80,10 @@ def _by_failures(state: ControllerState, serving: Flags, case: Case) -> NDArray[
 
 
 def _by_lateness(serving: Flags, late: Late | None, case: Case) -> NDArray[np.float64]:
-    """float64 [B, K, C], how far the share of those in rotation that are late on the way is beyond a limit.
+    """float64 [B, K, C], how far the share of replicas in rotation that are late on the way is beyond a
+    limit.
 
-    Of a kernel that is or lately was overloaded nothing: its servers' fronts may be what is late.
+    0 for a kernel that is or recently was overloaded, where the servers' own front ends may be late.
     """
     contract = case.setup.contract
     if late is None:
@@ -92,7 +97,10 @@ def _by_lateness(serving: Flags, late: Late | None, case: Case) -> NDArray[np.fl
 
 
 def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Capped | None:
-    """Of ``state`` after quarantine; counted: [B, K, S, C, 4], what the gateway knows; None: nobody."""
+    """Kernels presumed to fail with a zone; None: none.
+
+    state: after quarantine; counted: [B, K, S, C, 4], gateway counts.
+    """
     out = state.quarantined & (state.quarantine_reason == ERRORS)
     if not some_in(out):
         return None
@@ -111,12 +119,14 @@ def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Cappe
 
 
 def _as_the_others(out: Flags, zone: Flags, rotation: Flags, case: Case) -> Sums:
-    """[B, K, C, 4], one observation of every replica in ``rotation``: of those in the ``zone`` who have shown
-    too little the share that failed of those ``out``, of all others none. Flags [B, R].
+    """[B, K, C, 4], one observation per replica in ``rotation``, all flags [B, R].
+
+    A replica in the ``zone`` that has shown too little counts as the failed share of those ``out``; every
+    other replica counts as 0.
     """
     shown = case.verdicts.replicas.judged.sum(axis=2)
-    those = np.where(out[:, :, None, None], shown, 0.0).sum(axis=1)
-    share = those[..., OVER] / np.maximum(those[..., COUNT], 1.0)
+    removed = np.where(out[:, :, None, None], shown, 0.0).sum(axis=1)
+    share = removed[..., OVER] / np.maximum(removed[..., COUNT], 1.0)
     unknown = (zone & rotation)[:, :, None] & (shown[..., COUNT] < case.setup.contract.min_samples)
     sums = np.zeros((len(out), case.kernels, shown.shape[2], 4))
     sums[..., COUNT] = kernel_count(rotation, case.owner, case.kernels)[:, :, None]

@@ -1,9 +1,9 @@
-"""Which replicas stand apart from their kernel, and which speak for all of it.
+"""Comparison of replicas with their peers: which depart from their kernel, and which show its fault.
 
 A replica *departs* where it is in alarm on a clause and most of its peers with evidence on that clause are
 inside the limit, or where the pool of its kernel is beyond the limit with it and not without it. Replicas
-that are in alarm *together* say something of the build and condemn the kernel instead; but not on traffic,
-where what a replica shows is of no slice and the kernel has counts of its own.
+that are in alarm *together* indicate a fault of the build and condemn the kernel instead. Traffic clauses are
+an exception: a replica's traffic is not counted by slice, and the kernel has counts of its own.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from controller.state import ControllerState, speaks_for_nobody
 
 Flags = NDArray[np.bool_]
 
-#: Stands for flags [B, R, S, C] that nobody gives: without a fleet.
+#: Stands for absent flags [B, R, S, C]: of no fleet.
 NO_FLAGS: Flags = np.zeros((0, 0, 0, 0), dtype=np.bool_)
 
 
 class Case(NamedTuple):
-    """What a tick is judged by."""
+    """Everything by which a tick is judged."""
 
     estimate: Estimate
     telemetry: FleetTelemetry
@@ -60,10 +60,11 @@ class Case(NamedTuple):
 
 
 def stand_apart(severe: Flags, case: Case) -> Alarms:
-    """Who departs and who stays together; ``severe`` bool [B, R, S, C], alarms that move traffic.
+    """Alarms of replicas that depart and that are together; ``severe`` bool [B, R, S, C], those that move
+    traffic.
 
-    Detectors that judge observations as they come see one replica before another when all are unhealthy:
-    on a clause that the whole kernel is condemned for, on whatever slice, no replica stands apart.
+    Detectors that judge observations as they come find one replica before another when all are unhealthy. So
+    on a clause for which the whole kernel is condemned, on any slice, no replica departs.
     """
     alarms = against_peers(severe, case)
     if case.verdicts.kernels is not None:
@@ -72,10 +73,10 @@ def stand_apart(severe: Flags, case: Case) -> Alarms:
 
 
 def against_peers(severe: Flags, case: Case) -> Alarms:
-    """Who is in alarm against most peers, and who with most of them.
+    """Replicas in alarm while most peers are inside the limit, and those in alarm with most of them.
 
-    A peer speaks against the kernel as soon as its own estimate lies beyond the limit: that it is not
-    in alarm yet may only mean that it has shown less.
+    A peer counts against the kernel as soon as its own estimate is beyond the limit: that it is not in alarm
+    yet may only mean that it has fewer observations.
     """
     plain, verdicts = np.ascontiguousarray, case.verdicts.replicas
     alarms = Alarms(severe=plain(severe), departs=np.zeros_like(severe), together=np.zeros_like(severe))
@@ -110,9 +111,7 @@ def with_culprits(alarms: Alarms | None, severe: Flags, culprits: Flags) -> Alar
 def spread_of(alarms: Alarms | None, state: ControllerState, setup: ControllerSetup) -> Flags | None:
     """Bool [B, R, S, C]: alarms of replicas in rotation that stay with the kernel; None: there are none.
 
-    Who is needed says nothing: to leave its kernel would lose the same capacity.
-
-    state: after quarantine acted.
+    Needed replicas are ignored: to leave their kernel would lose the same capacity. state: after quarantine.
     """
     if alarms is None:
         return None

@@ -1,16 +1,18 @@
-"""The second lever: take one replica out of rotation, keep it running, bring it back when re-certified.
+"""Quarantine: take one replica out of rotation, keep it running, bring it back when it is re-certified.
 
-A fault of hardware hits one replica, a fault of a build hits them all. A replica is quarantined when it
+A hardware fault hits one replica, a fault of a build hits all of them. A replica is quarantined when it
 departs from its peers (``controller.judge.replicas.departures``), when it or its zone is slow
-(``controller.judge.replicas.own_clock``), when the gateway counts failures in a row on it, or
-when it holds requests and its engine makes no step (``controller.judge.replicas.hang`` for the quick way).
+(``controller.judge.replicas.own_clock``), when it fails requests in a row, when it holds requests and its
+engine makes no step (``controller.judge.replicas.hung_replicas``), or when it is idle in a zone that fails
+(``controller.judge.replicas.whose_failures``).
 
-Ejection cap per kernel, over its ready replicas n: at most ``max(1, floor(ejection_cap_ratio * n))`` are
-in quarantine, and at least one stays in rotation. Who hangs has nothing that a cap could keep: it goes while
-another of its kernel answers. A replica that the cap keeps in rotation condemns its kernel on the clauses it
-breaks, of those on traffic by the gateway's counts: its traffic would go on being served badly.
+*Ejection cap*, per kernel with n ready replicas: at most ``max(1, floor(ejection_cap_ratio * n))`` are in
+quarantine, and at least one stays in rotation. The cap keeps capacity, and a hung replica has none, so it is
+removed while another replica of its kernel answers. A replica that the cap keeps in rotation condemns its
+kernel on the clauses that it breaks (on traffic clauses by the gateway's counts), because its traffic would
+go on being served badly.
 
-Who is slow and no more comes back by turns with the others of its zone (``returns``).
+Replicas that are slow and show nothing else come back in turns with the others of their zone (``returns``).
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ from controller.state import ControllerState, altered
 
 
 class QuarantineReason(IntEnum):
-    """Why a replica is in quarantine."""
+    """Why a replica is in quarantine; "nothing else" means that it shows no other symptom."""
 
     NONE = 0
     DEPARTS = 1  # from its peers, on a clause
@@ -83,16 +85,16 @@ class QuarantineReason(IntEnum):
 
 
 class Departures(NamedTuple):
-    """Who stands apart."""
+    """Replicas that should leave the rotation, and what their alarms say of their kernels."""
 
     wanted: NDArray[np.int64]  # [B, R], a ``QuarantineReason``
     spread: Flags | None  # [B, R, S, C], alarms that speak against the whole kernel (None: there are none)
     down: Flags  # [B, R], failing or hung right now
-    late: Late | None  # on the way (None: nobody)
+    late: Late | None  # on the way (None: none)
 
 
 def quarantine(case: Case) -> tuple[ControllerState, Departures]:
-    """Quarantine, release, and report which alarms stay with the kernel."""
+    """State after replicas were quarantined and released, and the alarms that stay with their kernels."""
     condemned, severe, some = _recertified(case)
     fails_more = follow_replicas(case)
     apart = proven_departures(stand_apart(severe, case), fails_more, case) if some else None
@@ -100,8 +102,8 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     acts = case.setup.options.quarantine
     on_the_way = late_on_the_way(case)
     late = culprits_on_the_way(on_the_way, case)
-    guilty = culprits_of(case), failing_with_zone(case), wrong_builds(severe, case), late
-    for culprits in guilty if acts else ():
+    attributed = culprits_of(case), failing_with_zone(case), wrong_builds(severe, case), late
+    for culprits in attributed if acts else ():
         if culprits is not None:
             alarms = with_culprits(alarms, severe, culprits)
             condemned |= culprits
@@ -148,15 +150,17 @@ def _with_their_zone(wanted: NDArray[np.int64], slow: Flags | None, case: Case) 
 
 
 class Kept(NamedTuple):
-    """Who does not come back though it has served its time; bool [B, R]."""
+    """Replicas that stay in quarantine although their time is over; bool [B, R]."""
 
     away: Flags  # [B, R], hangs, is of a slow zone, or presumed to fail with its zone
-    relapsed: Flags | None  # [B, R], has not been well for long enough yet (None: nobody)
+    relapsed: Flags | None  # [B, R], has not been healthy for long enough yet (None: none)
 
 
 def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
-    """bool [B, R]: in quarantine, and ``down`` [B, R], in alarm or not yet re-certified [B, R, S, C], or went
-    there just now for something of its own.
+    """bool [B, R]: in quarantine and unhealthy.
+
+    Unhealthy: ``down`` [B, R], in alarm or not yet re-certified (``severe``, ``condemned`` [B, R, S, C]), or
+    quarantined just now because of its own symptoms.
     """
     state = case.estimate.state
     ill = state.quarantined.copy()
@@ -171,8 +175,8 @@ def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
 def _tell_kinds(
     wanted: NDArray[np.int64], alarms: Alarms, late: Flags | None, contract: CompiledContract
 ) -> None:
-    """Tell in ``wanted`` who is slow and no more (by its clock or its answers' times), fails a share of its
-    requests and no more, or is ``late`` [B, R, S, C] on the way and no more.
+    """Refine in ``wanted`` the reason of replicas that depart with one symptom only: slow (by their clock or
+    the times of their answers), failing a share of their requests, or ``late`` [B, R, S, C] on the way.
     """
     kinds = (
         (slow_clauses(contract), QuarantineReason.SLOW),
@@ -214,7 +218,7 @@ def _by_slice(contract: CompiledContract) -> Flags:
 
 
 def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.int64], Flags]:
-    """(wanted, down): who should go and why, int64 [B, R], and who is failing or hung, bool [B, R]."""
+    """(wanted, down): ``QuarantineReason`` of those to remove, int64 [B, R]; failing or hung, bool [B, R]."""
     wanted, down = np.zeros(hung.shape, dtype=np.int64), np.zeros(hung.shape, dtype=np.bool_)
     departs = NO_FLAGS if alarms is None else alarms.departs
     failures = telling_rows(case)
@@ -229,7 +233,7 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
 def _admitted_and_released(
     wanted: NDArray[np.int64], condemned: Flags, severe: Flags, kept: Kept, case: Case
 ) -> dict[str, Any]:
-    """What quarantine changes of the state: the wanted go as far as the cap allows, the healed come back."""
+    """Changed fields of the state: wanted replicas leave as far as the cap allows, healed ones come back."""
     state, setup = case.estimate.state, case.setup
     most_rps = most_offered_rps(case)
     needed = spare(wanted, most_rps, case)
@@ -260,7 +264,7 @@ def _admitted_and_released(
 
 
 def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Kept, case: Case) -> None:
-    """Bring back who has served its time and is re-certified, but for the ``kept``; in place."""
+    """Bring back replicas whose time is over and that are re-certified, but not the ``kept``; in place."""
     state, setup = case.estimate.state, case.setup
     relapsed = np.zeros_like(kept.away) if kept.relapsed is None else kept.relapsed
     recovery = Recovery(

@@ -1,4 +1,4 @@
-"""Compiled loops of the second lever; every fleet by itself, replicas in their order.
+"""Compiled loops of quarantine; each fleet by itself, replicas in their order.
 
 Records cross the border as plain tuples, which numba reads in a third of the time of named ones (0.1 us an
 array); inside they are named again.
@@ -20,7 +20,7 @@ MOST_BACKOFF = 10
 
 
 class Bench(NamedTuple):
-    """Who is in quarantine, why and since when; written to."""
+    """Replicas in quarantine, with reason and time; written to."""
 
     quarantined: NDArray[np.bool_]  # [B, R]
     reason: NDArray[np.int64]  # [B, R], a ``QuarantineReason``
@@ -30,7 +30,7 @@ class Bench(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What tells a replica that hangs from one that is silent."""
+    """What distinguishes a hung replica from an idle one."""
 
     ready: NDArray[np.bool_]  # [B, R], says discovery
     running: NDArray[np.float64]  # [B, R], requests in the newest scrape
@@ -53,11 +53,11 @@ class HungLimits(NamedTuple):
 
 
 class Recovery(NamedTuple):
-    """What speaks for and against a return."""
+    """Evidence for and against a return."""
 
     ready: NDArray[np.bool_]  # [B, R], says discovery
-    kept: NDArray[np.bool_]  # [B, R], hangs, is of a slow zone, or would be ill again at once
-    relapsed: NDArray[np.bool_]  # [B, R], has not been well for long enough yet
+    kept: NDArray[np.bool_]  # [B, R], hangs, is in a bad zone, or would be removed again at once
+    relapsed: NDArray[np.bool_]  # [B, R], has not been healthy for long enough yet
     stale: NDArray[np.bool_]  # [B], telemetry is silent
     probed_at_s: NDArray[np.float64]  # [B, R, S]
     condemned: NDArray[np.bool_]  # [B, R, S, C]
@@ -92,9 +92,11 @@ def recertify(condemned, severe, alarm, inside, fresh, moves):
 
 @compiled
 def find_hung(hung, progress, now_s, owner, limits):
-    """Requests run or wait, the engine's counters are read, and neither a step nor an answer has come for too
-    long, or while peers gave many answers. One long answer takes steps; who exports no counters is judged by
-    its probes alone (``judge.hang``).
+    """Fill ``hung``: requests run or wait, the engine's counters are read, and neither a step nor an answer
+    came for too long, or while peers gave many answers.
+
+    A long answer makes steps, so it is no hang. A replica without counters is judged by its probes alone
+    (``judge.hang``).
     """
     progress, limits = borrowed(Progress(*progress)), HungLimits(*limits)
     for b in range(hung.shape[0]):
@@ -137,12 +139,11 @@ _most_away = compiled(most_away)
 
 @compiled
 def admit(bench, wanted, ready, owner, cap_ratio, now_s):
-    """Into quarantine up to the cap: hung, failing, departing, slow, of a slow zone, late on the way, failing
-    a share of its requests, presumed to with its zone, not well for long enough; in replica order. The last
-    make room for all others.
+    """Quarantine the wanted replicas up to the cap, most severe reason first, then in replica order.
 
-    The cap keeps capacity, and who hangs has none: where another of its kernel answers, it goes whatever the
-    cap says, and is counted neither as present nor as away.
+    Relapsed replicas make room for all others. The cap keeps capacity, and a hung replica has none: where
+    another replica of its kernel answers, it leaves whatever the cap says, and counts neither as present nor
+    as away.
     """
     bench = borrowed(bench)
     for b in range(wanted.shape[0]):
@@ -158,7 +159,7 @@ def admit(bench, wanted, ready, owner, cap_ratio, now_s):
 
 @compiled
 def _allowance(bench, ready, owner, b, k, cap_ratio, hung_count):
-    """How many more of kernel ``k`` may go."""
+    """How many more replicas of kernel ``k`` may leave."""
     present, away = 0, 0
     for r in range(len(owner)):
         hangs = bench.quarantined[b, r] and bench.reason[b, r] == HUNG
@@ -170,7 +171,7 @@ def _allowance(bench, ready, owner, b, k, cap_ratio, hung_count):
 
 @compiled
 def _admit_up_to(allowance, bench, wanted, ready, owner, b, k, now_s):
-    """So many of kernel ``k``, for the gravest reasons first."""
+    """Quarantine up to ``allowance`` wanted replicas of kernel ``k``, most severe reason first."""
     for asked in (HUNG, FAILING, DEPARTS, SLOW, ZONE, LATE, ERRORS, PRESUMED, RELAPSED):
         for r in range(len(owner)):
             asks = owner[r] == k and ready[b, r] and wanted[b, r] == asked
@@ -202,7 +203,7 @@ def _take_out(bench, reason, b, r, now_s):
 
 @compiled
 def _make_room(bench, ready, owner, b, k, now_s):
-    """Bring back the first replica of kernel ``k`` that is away for want of trust alone; how many."""
+    """Bring back the first replica of kernel ``k`` that is only not trusted yet; how many came back."""
     for r in range(len(owner)):
         if owner[r] == k and ready[b, r] and bench.quarantined[b, r] and bench.reason[b, r] == RELAPSED:
             bench.quarantined[b, r], bench.reason[b, r] = False, NONE
@@ -213,15 +214,15 @@ def _make_room(bench, ready, owner, b, k, now_s):
 
 @compiled
 def release(bench, recovery, owner, now_s, limits):
-    """Re-admit who has served its time, answers and is re-certified, one replica of a kernel at a time.
+    """Re-admit replicas whose time is over, that answer and are re-certified; one of a kernel at a time.
 
-    Who would come back but has relapsed stays for that reason from now on.
+    One that could come back but has relapsed stays with that reason.
     """
     bench, recovery = borrowed((bench, recovery))
     quarantined, reason, quarantined_at_s = bench.quarantined, bench.reason, bench.quarantined_at_s
     readmitted_at_s, probed_at_s = bench.readmitted_at_s, recovery.probed_at_s
     for b in range(quarantined.shape[0]):
-        nobody_probed = probed_at_s[b].max() == -np.inf
+        no_prober = probed_at_s[b].max() == -np.inf
         for r in range(len(owner)):
             if not quarantined[b, r]:
                 reason[b, r] = NONE
@@ -235,16 +236,16 @@ def release(bench, recovery, owner, now_s, limits):
                 continue
             answers = probed_at_s[b, r].max() > max(quarantined_at_s[b, r], now_s[b] - limits.window_s)
             rested = now_s[b] - readmitted_at_s[b, owner[r]] >= limits.every_s
-            if (answers or nobody_probed) and recovery.relapsed[b, r]:
+            if (answers or no_prober) and recovery.relapsed[b, r]:
                 reason[b, r] = RELAPSED
-            elif (answers or nobody_probed) and rested:
+            elif (answers or no_prober) and rested:
                 quarantined[b, r], reason[b, r] = False, NONE
                 readmitted_at_s[b, owner[r]] = now_s[b]
 
 
 @compiled
 def keep_ill(away, down, condemned, severe, moves):
-    """Of ``away`` [B, R] keep who is ``down`` [B, R] or whose clauses speak against a return."""
+    """Clear in ``away`` [B, R] the replicas that are neither ``down`` [B, R] nor in alarm or condemned."""
     condemned, severe = borrowed(condemned), borrowed(severe)
     for b in range(away.shape[0]):
         for r in range(away.shape[1]):

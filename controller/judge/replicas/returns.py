@@ -1,20 +1,20 @@
-"""Who may come back, and when: who falls ill again and again, and who is slow.
+"""When a replica may come back: after repeated illness, and after slowness.
 
-What goes by itself comes again more often than not (a crash loop, a host that hangs or throttles now and
-then, a cell of memory that fails when it is warm), and takes requests down with it each time. So whoever died
-or was quarantined stays out of rotation, running and probed, until it has been well for ``CAUTION`` windows,
-and after a short time of health for ``TRUST`` times as long as that was. Well is who is up and, while in
-quarantine, shows none of what it went for. So a fault that comes and goes at a steady pace is seen to come
-again before its replica is back, if anything shows it there; otherwise each stay is longer than the last.
-Such a replica is *relapsed*, and comes back at once when the others are short (``sparing``),
-when an ill one needs its place in quarantine, or when nobody of its kernel is trusted: what struck all of
-them tells none from another.
+*Repeated faults.* A fault that went away by itself often comes again (a crash loop, a host that hangs or
+throttles now and then, a memory cell that fails when it is warm), and fails requests each time. So a replica
+that died or was quarantined stays out of rotation, running and probed, until it has been healthy for
+``CAUTION`` windows, and after a short healthy time for ``TRUST`` times as long as that was. Healthy means:
+up, and without the symptom for which it was removed. A fault that comes and goes at a steady pace is
+therefore seen again before its replica is back, if probes show it; otherwise each stay is longer than the
+last. Such a replica is *relapsed*. It comes back at once when the others are short (``sparing``), when an
+unhealthy one needs its place in quarantine, or when no replica of its kernel is trusted, because a fault that
+struck all replicas says nothing about one of them.
 
-Nothing shows the clock of a slow replica while it is away, so each return is a look. A look costs its users,
-so a slow replica waits longer than others before it, and longer each time. Replicas of a zone that is slow as
-a whole would all be slow again at once: one of them comes back first, and the rest once a replica of the zone
-has shown for a window that it is good, or ``PATIENCE`` windows after the last one came if nobody shows
-anything. If it is slow again, the others wait as if they had been seen slow themselves.
+*Slow replicas.* A replica out of rotation shows no clock, so each return is a trial. A trial costs requests,
+so a slow replica waits longer than others before it, and longer each time. The replicas of a slow zone would
+all be slow again at once: one of them comes back first, and the others once a replica of the zone has been
+fast for a window, or ``PATIENCE`` windows after the last return if there is no evidence. If the first is slow
+again, the others wait as if they had been seen slow themselves.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ from controller.state import ControllerState
 
 # Plain integers: comparing with an enumeration takes longer.
 _DRAINING, _ABSENT = int(ReplicaState.DRAINING), int(ReplicaState.ABSENT)
-#: Present time of being well over the last one from which a replica is trusted again.
+#: Ratio of the present healthy time to the previous one from which a replica is trusted again.
 TRUST = 1.5
-#: A time of health longer than this is a long one, and no measure of the next.
+#: A healthy time longer than this does not predict the next one.
 LONG_S = 600.0
-#: Windows for which whoever fell ill is to be well, at least.
+#: Least healthy time after a fault, in windows.
 CAUTION = 5.0
-#: Not well.
+#: ``well_since_at_s`` of a replica that is unhealthy.
 NOT_WELL_S = np.inf
 
 
 def follow_health(ill: Flags, case: Case) -> dict[str, Any]:
-    """``well_since_at_s`` and ``was_well_s`` of the state after this tick; what ends by draining was no
-    illness.
+    """``well_since_at_s`` and ``was_well_s`` of the state after this tick.
 
-    ill: bool [B, R], in quarantine and shows what it went for. Replicas that are up when the controller
-    starts have been well for ever.
+    ill: bool [B, R], in quarantine and showing the symptom for which it was removed. Draining is not a fault.
+    Replicas that are up when the controller starts count as healthy since ever.
     """
     state = case.estimate.state
     was_well, well, now_s = state.well_since_at_s < NOT_WELL_S, case.ready & ~ill, state.now_s[:, None]
@@ -68,8 +67,8 @@ def follow_health(ill: Flags, case: Case) -> dict[str, Any]:
 
 
 def relapsing(state: ControllerState, owner: NDArray[np.int64]) -> Flags | None:
-    """bool [B, R]: well, but not yet for long enough after an illness, unlike some other of its kernel
-    (``owner`` [R]); None: nobody ever had one.
+    """bool [B, R]: healthy, but not for long enough after a fault, while another replica of its kernel
+    (``owner`` [R]) is trusted; None: no replica ever had a fault.
     """
     if not some_in(state.was_well_s):
         return None
@@ -79,12 +78,12 @@ def relapsing(state: ControllerState, owner: NDArray[np.int64]) -> Flags | None:
     return np.asarray(waits & trusted[:, owner])
 
 
-#: Least time away of a slow replica, in those of any other: silence ends its alarm no sooner.
+#: Least stay of a slow replica over that of any other: without traffic its alarm ends no sooner.
 PATIENCE = 5
 
 
 def who_waits(bench: Bench, condemned: Flags, case: Case) -> Flags:
-    """bool [B, R]: slow replicas whose turn has not come.
+    """bool [B, R]: slow replicas that may not come back yet.
 
     condemned: bool [B, R, S, C].
     """
@@ -112,7 +111,10 @@ def who_waits(bench: Bench, condemned: Flags, case: Case) -> Flags:
 
 
 def renew(bench: Bench, fresh: Flags, case: Case) -> None:
-    """Whoever waits in a zone of which a replica is slow anew, ``fresh`` bool [B, R], waits from now on."""
+    """Restart the stay of all replicas that wait in a zone of which a replica is slow again.
+
+    fresh: bool [B, R], quarantined in this tick.
+    """
     fresh = fresh & _slow(bench)
     away, zones = _slow(bench), zones_of(case.setup.layout.zones, len(case.owner))
     for zone in np.unique(zones[fresh.any(axis=0) & (zones >= 0)]):
@@ -130,7 +132,7 @@ def _slow(bench: Bench) -> Flags:
 
 
 def _answers(bench: Bench, case: Case) -> Flags:
-    """bool [B, R]: probes of late were answered, or nobody probes."""
+    """bool [B, R]: recent probes were answered, or there is no prober."""
     probed_at_s, now_s = case.estimate.state.probed_at_s, case.estimate.state.now_s[:, None]
     nobody = probed_at_s.max(axis=(1, 2)) == -np.inf
     since_at_s = np.maximum(bench.quarantined_at_s, now_s - case.setup.contract.window_s)
@@ -138,7 +140,7 @@ def _answers(bench: Bench, case: Case) -> Flags:
 
 
 def _first(able: Flags, case: Case) -> Flags:
-    """bool [B, R]: the first who is ``able`` to come back; of a kernel with weight, where there is one."""
+    """bool [B, R]: the first replica that is ``able`` to come back, preferably of a kernel with weight."""
     table: NDArray[np.float64] = case.estimate.state.table
     weighted = np.asarray((table[:, :, :-1] > 0.0).any(axis=1))[:, case.owner]
     rank = np.where(able, np.where(weighted, 2, 1), 0)

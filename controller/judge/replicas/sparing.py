@@ -1,21 +1,24 @@
-"""Whom the fleet can spare: a replica that fails a share of its requests answers all the others.
+"""Which unhealthy replicas the fleet can do without.
 
-So does one that is back after a short life, until it dies again, and one that is late on the way, if late.
-Retries hide most of what fails, and nothing hides that a fleet is short. So these go, unlike those that hang,
-fail in a row or answer wrongly, only while who stays carries what is offered with room to spare, and come
-back as soon as they do not. Until then they are *needed*, and what they fail does not count against their
-kernel: moving its traffic would lose the same capacity.
+A replica that fails a share of its requests still answers the rest. So does one that came back a short time
+ago and may die again, one that is late on the way, and one that is presumed to fail with its zone. Retries
+hide most failures, but nothing hides a lack of capacity. So these replicas leave the rotation only while the
+others carry the offered load with room to spare, and come back as soon as the others do not. A replica that
+is kept in rotation for this reason is *needed*. Its failures do not count against its kernel, because moving
+the kernel's traffic away would lose the same capacity.
 
-One that is slow answers too, if late, so it stays where the others could not carry what is offered and less
-is late or shed with it than would be shed without it. What a gateway sends it decides that: one that sends
-to whoever has least to do gets more out of it than of nothing, one that sends to each alike does not.
+Replicas that hang, fail in a row or answer wrongly leave whatever the load is.
 
-A replica that went because it departed from its peers, before these showed what it has as well, protects
-nobody any more once its kernel is condemned for that and serves all the same, having nobody better: it comes
-back as soon as the others are short.
+A slow replica also answers, only late. It stays if the others cannot carry the load and less is late or shed
+with it than would be shed without it. That depends on the gateway: least-request balancing gets more out of a
+slow replica than nothing, round robin does not.
 
-What is offered is the most of about five windows: a load that rises and falls has each of them gone at its
-trough and missed at its peak, and a queue that has grown stays.
+A replica that left because it departed from its peers, before these showed the same symptom, protects nobody
+once its whole kernel is condemned for that symptom and serves all the same for want of a better kernel. It
+comes back as soon as the others are short.
+
+The offered load is the maximum over about five windows. Judged by the present load alone, replicas would
+leave at each trough of a varying load and be missed at the next peak.
 """
 
 from __future__ import annotations
@@ -45,21 +48,21 @@ from controller.judge.replicas.quarantine_pass import (
 )
 from controller.state import planned
 
-#: Offered load over what the rest carries, up to which a failing replica goes; it comes back above 1. What
-#: lies between keeps a wobble of the load from taking it out and in.
+#: A failing replica may leave up to this ratio of offered load to the capacity of the rest, and comes back
+#: above 1. The gap keeps small changes of the load from moving it out and in.
 MOST_LOAD_RATIO = 0.9
-#: The same of one that is well and only not trusted yet, which comes back above ``MOST_LOAD_RATIO``: nobody
-#: shall wait longer for the sake of trust.
+#: The same for a healthy replica that is not trusted yet; it comes back above ``MOST_LOAD_RATIO``, so that
+#: requests never wait longer because of trust.
 TRUSTED_LOAD_RATIO = 0.8
-#: Windows in which a load that has passed is forgotten, as a time constant.
+#: Time constant, in windows, with which a past peak of the load is forgotten.
 _PEAK_WINDOWS = 5.0
 _LEAST_RPS = float(np.finfo(np.float64).tiny)
-#: Reasons of those who are slow and no more.
+#: Reasons of replicas that are slow and show nothing else.
 _SLOW = (SLOW, ZONE)
 
 
 def most_offered_rps(case: Case) -> NDArray[np.float64]:
-    """float64 [B], the most that was offered of late; in the first window the present."""
+    """float64 [B], recent maximum of the offered load; during the first window the present load."""
     state, window_s = case.estimate.state, case.setup.contract.window_s
     now_rps = planned(state, "offered_rps").sum(axis=1)
     young = state.ticks * case.setup.fleet.tick_s < window_s
@@ -68,22 +71,22 @@ def most_offered_rps(case: Case) -> NDArray[np.float64]:
 
 
 def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) -> Flags:
-    """bool [B, R]: the needed of those who go only if they can be spared, in replica order.
+    """bool [B, R]: the replicas that are needed, out of those that leave only if the fleet can spare them.
 
+    Replicas are considered in their order, those presumed to fail after all others. Needed replicas are
+    removed from ``wanted`` [B, R]; replicas that were needed and may leave now are added to it.
     most_rps: ``most_offered_rps`` [B].
-
-    They are taken back from ``wanted`` [B, R], where who was needed and may go now is noted.
     """
     before = case.estimate.state.needed
     if not (some_in(wanted) or some_in(before)):
         return before.copy()  # ``recall`` writes to it
-    asks = _who_asks(wanted, case)
-    needed = np.zeros_like(asks)
-    for b in np.flatnonzero(asks.any(axis=1)):
+    candidates = _candidates(wanted, case)
+    needed = np.zeros_like(candidates)
+    for b in np.flatnonzero(candidates.any(axis=1)):
         away = case.estimate.state.quarantined[b].copy()
         each_rps, _, rest_rps = _loads(case, b, away)
         proven_first = np.argsort(wanted[b] == PRESUMED, kind="stable")
-        for r in proven_first[asks[b, proven_first]]:
+        for r in proven_first[candidates[b, proven_first]]:
             away[r] = True
             most_ratio = TRUSTED_LOAD_RATIO if wanted[b, r] == RELAPSED else MOST_LOAD_RATIO
             needed[b, r] = most_rps[b] > most_ratio * (rest_rps - each_rps[r])
@@ -96,11 +99,11 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
 
 
 def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Case) -> None:
-    """Bring back who can be spared no more while the others are short, and who is well and the last of its
-    kernel, in replica order; they are ``needed`` [B, R] from then on. In place.
+    """Bring replicas back that the fleet misses: while the others are short, and a healthy one if no other
+    replica of its kernel is in rotation. They are ``needed`` [B, R] from then on. In place, in replica order.
 
-    Who turns out to answer, after it went as one that is down, was not asked whether it can be spared:
-    that is made up for, by ``most_rps`` [B] as for those who ask; and asked again of who is well.
+    A replica that left as down but turns out to answer left without being asked whether it can be spared.
+    That question is asked now, by ``most_rps`` [B]; it is asked again of replicas that are healthy.
     """
     alive = note_answers_after(bench, case)
     sparable, soon = _sparable(bench.reason), alive | (bench.reason == RELAPSED)
@@ -117,20 +120,20 @@ def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Cas
 
 
 def _is_last(bench: Bench, case: Case, b: int, r: int) -> bool:
-    """Nobody else of its kernel is in rotation, and it is away for want of trust alone."""
+    """No other replica of its kernel is in rotation, and it is away only because it is not trusted yet."""
     peers = case.ready[b] & ~bench.quarantined[b] & (case.owner == case.owner[r])
     return bench.reason[b, r] == RELAPSED and not peers.any()
 
 
 def _as_unhealthy_as_its_kernel(bench: Bench, case: Case) -> Flags:
-    """bool [B, R]: went because it departed, on clauses that by now its whole kernel is condemned for, on
-    whatever slice, and the kernel serves all the same.
+    """bool [B, R]: left because it departed from its peers, on clauses for which by now its whole kernel is
+    condemned (on any slice), and the kernel serves traffic all the same.
     """
     departed = bench.quarantined & (bench.reason == DEPARTS)
     if not some_in(departed):
         return np.asarray(departed)
     state, moves = case.estimate.state, moves_traffic(case.setup.contract)
-    fleet, replica = np.nonzero(departed)  # few: of the others nothing is looked at
+    fleet, replica = np.nonzero(departed)  # few, so only these are looked at
     own = np.asarray((state.replica_condemned[fleet, replica] & moves).any(axis=1))  # [N, C]
     shared = np.asarray((state.condemned[fleet, case.owner[replica]] & moves).any(axis=1))
     as_unhealthy = own.any(axis=1) & ~(own & ~shared).any(axis=1)
@@ -138,11 +141,11 @@ def _as_unhealthy_as_its_kernel(bench: Bench, case: Case) -> Flags:
     return np.asarray(departed)
 
 
-def _who_asks(wanted: NDArray[np.int64], case: Case) -> Flags:
-    """bool [B, R]: in rotation, and by ``wanted`` of those who can be spared, or was needed so far.
+def _candidates(wanted: NDArray[np.int64], case: Case) -> Flags:
+    """bool [B, R]: in rotation, and either wanted out for a reason that allows sparing, or needed so far.
 
-    Both while what they show of late lies beyond the limit: an alarm outlasts failures by minutes. Who fails
-    in a row just now shows it. Noted in ``wanted``.
+    For failures, recent observations must lie beyond the limit, because an alarm outlasts the failures by
+    minutes; a replica that fails in a row right now is such a case too. ``wanted`` is corrected accordingly.
     """
     state = case.estimate.state
     asked = (wanted == ERRORS) | (state.needed & (wanted == NONE))
@@ -162,9 +165,11 @@ def _sparable(reason: NDArray[np.int64]) -> Flags:
 
 
 def _lost_ratio(case: Case, b: int) -> float:
-    """Of what is offered to fleet ``b``, the share that is shed or answered late, 0..1; of late answers as
-    the gateway counts them, 1.0 where it does not. What is shed counts where its row has stood for a window
-    and anybody is served: during an outage and right after it that says nothing of who is slow.
+    """Share of the load offered to fleet ``b`` that is shed or answered late, in 0..1.
+
+    Late answers are counted at the gateway; 1.0 where it does not count them. Shed load counts only where the
+    table's row has stood for a window and some requests are served: during an outage and right after it, shed
+    load says nothing about slow replicas.
     """
     known = late_of_kernels(case)
     if known is None:
@@ -180,21 +185,23 @@ def _lost_ratio(case: Case, b: int) -> float:
 
 
 def _lost_without_ratio(case: Case, b: int, away: Flags) -> float:
-    """The share that is shed at least while the replicas ``away`` [R] serve nobody and all else is well."""
+    """Least share that is shed while the replicas ``away`` [R] do not serve and all others are healthy."""
     offered_rps = float(planned(case.estimate.state, "offered_rps")[b].sum())
     each_rps = _of_replicas(case, b, case.estimate.state.healthy_rps[b])
     return 1.0 - float(each_rps[case.ready[b] & ~away].sum()) / max(offered_rps, _LEAST_RPS)
 
 
 def _loads(case: Case, b: int, quarantined: Flags) -> tuple[NDArray[np.float64], float, float]:
-    """Of fleet ``b``: what each replica carries, what is offered, and what those in rotation carry."""
+    """Of fleet ``b``: capacity of each replica, offered load, and total capacity in rotation, in req/s."""
     each_rps = _of_replicas(case, b, planned(case.estimate.state, "replica_rps")[b])
     offered_rps = float(planned(case.estimate.state, "offered_rps")[b].sum())
     return each_rps, offered_rps, float(each_rps[case.ready[b] & ~quarantined].sum())
 
 
 def _of_replicas(case: Case, b: int, kernel_rps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64 [R], ``kernel_rps`` [K] of one replica, by the share of the load that may go to the kernel."""
+    """float64 [R], capacity of each replica: ``kernel_rps`` [K] times the share of the load that its kernel
+    may serve; 0 where the kernel is down or a canary.
+    """
     state, contract, stage = case.estimate.state, case.setup.contract, case.setup.fleet.stage
     open_ = ~(state.condemned[b] & moves_traffic(contract)).any(axis=2)
     up = state.now_s[b] >= state.down_until_at_s[b]

@@ -1,28 +1,29 @@
-"""Whose failures they are: those of a kernel may be of some of its replicas, those of several of their zone.
+"""Attribution of failures: to single replicas, to their kernel, or to their zone.
 
-A build that fails fails on all its replicas alike. When the pool of a kernel is beyond the limit of a clause
-on failures, its members beyond it are to go and not the kernel, if chance would hardly have gathered the
-failures there: of the attempts of all members, those that failed are drawn without replacement (the exact
-conditional test of one common rate, Fisher 1935), and every choice of so many members counts as one more
-trial, because the members were chosen by what they showed.
+*Replicas or kernel, within a window.* A faulty build fails on all its replicas alike. When the pooled
+failures of a kernel are beyond a clause's limit, the replicas beyond the limit are removed instead of the
+kernel if chance would hardly have gathered the failures in them. The test is exact: given the attempts of all
+replicas, the failed ones are drawn without replacement (conditional test of one common rate, Fisher 1935).
+Because the replicas were selected by what they showed, each possible selection of so many counts as one more
+trial.
 
-Where a server gets a request every few seconds, no window holds enough of them to tell chance from a host
-that fails a third: evidence has to last until it is enough. It is that of kernels
-(``judge.kernels.more_failures``), of one replica against all others of its kernel in rotation: the likelihood
-ratio of a block at ``ODDS`` times the odds, given how many of the attempts of all failed; a product over
-blocks from every start, summed. A block is a tick, or as many as it takes for ``LEAST_ATTEMPTS`` of the
-kernel. Common failures, however they come and go, speak against nobody, and neither does who was in rotation
-when: every block is compared with itself.
+*Over several windows.* Where a server gets one request every few seconds, no window holds enough of them to
+tell chance from a host that fails a third, so evidence accumulates. It has the form that is used for kernels
+(``judge.kernels.more_failures``), for one replica against all others of its kernel in rotation: the
+likelihood ratio of a block at ``ODDS`` times the odds, given how many attempts of all failed; multiplied over
+blocks from every start, and summed over starts. A block is a tick, or as many ticks as it takes for
+``LEAST_ATTEMPTS`` of the kernel. Failures that all replicas share, however they come and go, are evidence
+against none of them, and neither are changes of the rotation, because each block is compared with itself.
 
-Failures alone: a replica that is slow, or answers wrongly, is compared one by one (``departures``), because
-its latencies follow its load and its probes are few.
+Only failures are attributed this way. Slow or wrong replicas are compared one by one (``departures``),
+because latencies follow the load and probes are few.
 
-A zone that loses its network, its storage or its credentials fails a share of the requests of whatever runs
-in it. Where replicas of two kernels in one zone are out because they fail, and of no other zone, further
-replicas there are likely to fail as well: their own estimate beyond the limit is enough, before it is proven.
-That counts for replicas that serve little, of which a proof would take minutes. A replica there that has
-answered next to nothing is *presumed* to fail likewise: traffic that leaves the zone would find it first. One
-that has answered enough and failed nothing stays.
+*Zones.* A zone that loses its network, its storage or its credentials fails a share of the requests of
+everything that runs in it. Where replicas of two kernels in one zone are out because they fail, and none of
+another zone, other replicas there are likely to fail as well: their own estimate beyond the limit is enough,
+before it is significant. That matters for replicas with little traffic, where significance takes minutes. A
+replica there that has answered next to nothing is *presumed* to fail: traffic that leaves the zone would find
+it first. A replica that has answered enough and failed nothing stays.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ from controller.perceive.excuse_pass import counting_shares
 
 Floats = NDArray[np.float64]
 
-#: Looks at one memory of failures by which the chance of a departure is shared: one in ten seconds, because
-#: those in between see nearly the same.
+#: Number of looks at the same failures among which the false-alarm chance is divided: one look in ten
+#: seconds, because looks in between see nearly the same.
 _LOOKS = 6.0
 
 
 def follow_replicas(case: Case) -> Floats:
-    """float64 [B, R, COLUMNS], what is remembered of each replica after this tick."""
+    """float64 [B, R, COLUMNS], accumulated evidence on each replica after this tick."""
     before = case.estimate.state.fails_more
     begun = some_in(before)
     if not begun and not _some_failed(case):
@@ -75,15 +76,15 @@ def follow_replicas(case: Case) -> Floats:
 
 
 def _some_failed(case: Case) -> bool:
-    """Any request or probe of this tick failed, of whomever."""
+    """Any request or probe of any replica failed in this tick."""
     outcome = case.telemetry.probes.outcome
     return some_in(case.telemetry.failed) or some_in((outcome == PROBE_FAILED) | (outcome == PROBE_REFUSED))
 
 
 def attempts_of(case: Case, serving: Flags, *, by_replica: bool) -> tuple[Floats, Floats]:
-    """(ended, failed), float64 [B, R] or [B, K], in this tick: requests and probes of the ``serving`` [B, R].
+    """(ended, failed), float64 [B, R] or [B, K]: requests and probes of the ``serving`` [B, R] in this tick.
 
-    Of an overloaded kernel what came too late did not fail (``perceive.excuse_pass``).
+    Timeouts of an overloaded kernel do not count as failures (``perceive.excuse_pass``).
     """
     plain, seen, probes = np.ascontiguousarray, case.telemetry, case.telemetry.probes
     late, all_failed = plain(seen.gateway.timed_out), plain(seen.gateway.failed)
@@ -97,8 +98,9 @@ def attempts_of(case: Case, serving: Flags, *, by_replica: bool) -> tuple[Floats
 
 
 def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Flags:
-    """bool [B, R, S, C]: who gathers the failures of pools ``beyond`` [B, K, S, C], of those ``counted``
-    [B, R].
+    """bool [B, R, S, C]: replicas in which the failures of their kernel are gathered.
+
+    beyond: bool [B, K, S, C], kernels beyond the limit; counted: bool [B, R], replicas that count.
     """
     contract, found = case.setup.contract, np.zeros(sums.shape[:-1], dtype=np.bool_)
     chance = 1.0 - contract.alarm_confidence
@@ -113,12 +115,13 @@ def failing_members(sums: Sums, counted: Flags, beyond: Flags, case: Case) -> Fl
 
 
 def proven_departures(alarms: Alarms, fails_more: Floats, case: Case) -> Alarms:
-    """``alarms`` in which nobody departs on a clause on failures but who provably fails more than its peers.
+    """``alarms`` in which a replica departs on a clause on failures only if it provably fails more than its
+    peers.
 
-    An alarm says that a replica fails more than the contract allows, and that most peers are inside the limit
-    may be chance where all fail alike. It is asked at every tick, so the chance is shared by ``_LOOKS``. Nor
-    does a burst prove anything, however much fails in it (``detect.sums``). What a window is too short to
-    show, evidence that lasts may (``follow_replicas``).
+    An alarm says that a replica fails more than the contract allows; that most peers are inside the limit may
+    be chance where all fail alike. The question is asked at every tick, so the chance is divided by
+    ``_LOOKS``. A burst proves nothing, however many requests fail in it (``detect.sums``). What a window is
+    too short to show, accumulated evidence may (``follow_replicas``).
     """
     contract, judged = case.setup.contract, case.verdicts.replicas.judged
     chance, departs = (1.0 - contract.alarm_confidence) / _LOOKS, alarms.departs
@@ -135,7 +138,7 @@ def proven_departures(alarms: Alarms, fails_more: Floats, case: Case) -> Alarms:
 
 
 def _proven(sums: Sums, found: Flags, chance: float, contract: CompiledContract) -> bool:
-    """The ``found`` [R] of the members with ``sums`` [R, 4] fail more than the rest, and not in a burst."""
+    """The ``found`` [R] replicas fail more than the others, and not in one burst. sums: [R, 4]."""
     if not found.any() or found.all() or bool(burst(sums[found].sum(axis=0), contract)):
         return False
     return gathered_by_chance(sums, found) < chance
@@ -164,7 +167,7 @@ def _choose(count: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def failing_with_zone(case: Case) -> Flags | None:
-    """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: nobody."""
+    """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: none."""
     state, contract = case.estimate.state, case.setup.contract
     out = state.quarantined & (state.quarantine_reason == ERRORS)
     if not some_in(out):
@@ -194,8 +197,8 @@ def presumed_with_zone(case: Case) -> Flags | None:
 
 
 def struck_zones(struck: Flags, case: Case) -> Flags:
-    """bool [B, R]: replicas of two kernels in its zone are ``struck`` [B, R], and of no other zone any."""
-    zones = zones_of(case.setup.layout.zones, len(case.owner))
+    """bool [B, R]: in a zone where replicas of two kernels are ``struck`` [B, R], and none of another
+    zone.""" zones = zones_of(case.setup.layout.zones, len(case.owner))
     found = np.zeros(struck.shape, dtype=np.bool_)
     for zone in range(int(zones.max(initial=-1)) + 1):
         inside = zones == zone
