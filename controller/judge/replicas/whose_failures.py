@@ -197,8 +197,8 @@ def presumed_with_zone(case: Case) -> Flags | None:
 
 
 def struck_zones(struck: Flags, case: Case) -> Flags:
-    """bool [B, R]: in a zone where replicas of two kernels are ``struck`` [B, R], and none of another
-    zone.""" zones = zones_of(case.setup.layout.zones, len(case.owner))
+    """bool [B, R]: in a zone where replicas of two kernels are ``struck`` [B, R], and none elsewhere."""
+    zones = zones_of(case.setup.layout.zones, len(case.owner))
     found = np.zeros(struck.shape, dtype=np.bool_)
     for zone in range(int(zones.max(initial=-1)) + 1):
         inside = zones == zone
