@@ -36,7 +36,7 @@ class StepTimes(NamedTuple):
     """Step times as they are judged, and the memory of the usual ones."""
 
     ratio: Floats  # [B, R], measured over usual; NaN: unknown
-    teaches: NDArray[np.bool_]  # [B, R], the replica is healthy; all False where there is no memory
+    healthy: NDArray[np.bool_]  # [B, R], the replica is healthy; all False where there is no memory
     memory: PolicyState
 
 
@@ -57,15 +57,15 @@ def held_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: Co
     ratio = observed_step_times(state, telemetry, setup)
     if not state.usual:
         return StepTimes(ratio, np.zeros(state.quarantined.shape, dtype=np.bool_), state.usual)
-    teaches = _teaches(state, telemetry)
+    healthy = _healthy_replicas(state, telemetry)
     if not ratio.size:
-        return StepTimes(ratio, teaches, state.usual)
+        return StepTimes(ratio, healthy, state.usual)
     limit = float(setup.contract.threshold[clock_clauses(setup.contract)].min())
     clock, over_usual = np.array(state.usual["clock"]), np.empty_like(ratio)
     load = _tokens_per_s(telemetry)
     divide(over_usual, ratio, load, clock, limit)
-    follow(clock, ratio, load, teaches)
-    return StepTimes(over_usual, teaches, {**state.usual, "clock": clock})
+    follow(clock, ratio, load, healthy)
+    return StepTimes(over_usual, healthy, {**state.usual, "clock": clock})
 
 
 def learn_usual(
@@ -81,7 +81,7 @@ def learn_usual(
     usual = np.array(held.memory["speed"])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = speed[..., MEASURED_S] / speed[..., PREDICTED_S]
-    follow(usual, ratio, np.ones_like(ratio), held.teaches & fresh)
+    follow(usual, ratio, np.ones_like(ratio), held.healthy & fresh)
     return {"usual": {**held.memory, "speed": usual}}
 
 
@@ -115,7 +115,7 @@ def _tokens_per_s(telemetry: FleetTelemetry) -> Floats:
         return np.ascontiguousarray(counted.inter_tokens / counted.span_s)
 
 
-def _teaches(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
+def _healthy_replicas(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
     """bool [B, R]: ready, in rotation and not condemned on any slice."""
     excluded = state.replica_condemned.any(axis=(2, 3)) | speaks_for_nobody(state) | state.ejected
     return np.asarray((telemetry.replica_state == READY) & ~excluded)

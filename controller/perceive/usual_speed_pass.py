@@ -36,14 +36,14 @@ LOAD_SIGMAS, LOAD_MARGIN = 2.0, 0.25
 
 
 @compiled
-def follow(usual, ratio, load, teaches):
-    """Add the scrapes of replicas that are healthy, ``teaches`` [B, R], to ``usual`` [B, R, COLUMNS].
+def follow(usual, ratio, load, healthy):
+    """Add the scrapes of ``healthy`` replicas [B, R] to ``usual`` [B, R, COLUMNS].
 
     ratio: [B, R], of step times, NaN: none; load: [B, R], tokens per second.
     """
     for b in range(ratio.shape[0]):
         for r in range(ratio.shape[1]):
-            if teaches[b, r] and _is_complete(ratio[b, r], load[b, r]):
+            if healthy[b, r] and _is_complete(ratio[b, r], load[b, r]):
                 _add(usual[b, r], np.log(load[b, r]), np.log(ratio[b, r]))
 
 

@@ -1,4 +1,4 @@
-"""Outages of total kernels: when a kernel is down, and when it is up again.
+"""Outages of whole kernels: when a kernel is down, and when it is up again.
 
 A kernel is down while every replica in rotation fails or hangs, and for ``readmit_after_s`` after that.
 Without traffic it has no failures, so without this wait its slices would return at the next tick.
