@@ -1,4 +1,4 @@
-"""What a learned policy is shown and how its answer is read: one list, from which everything else follows.
+"""Input of a learned policy and meaning of its output: one list from which everything else is built.
 
 ``FEATURES`` names every number with its unit, bounds and source. The encoder, the bounds of the
 environment's observation space and the table in ``docs/environment.md`` are built from it.
@@ -132,7 +132,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda o: per_kernel(o, o.quarantined),
     ),
     _kernel(
-        "drifted_ratio", "share of replicas", 1.0, "probes against certified values; 0 where nobody compares",
+        "drifted_ratio", "share of replicas", 1.0, "probes against certified values; 0: not compared",
         _drifted,
     ),
     _kernel(

@@ -18,7 +18,7 @@ from controller.detect.sums import COUNT, OVER, TOTAL
 LEAST_LIMIT = 1e-9
 #: Clause families in the order of ``Observation.family_excess``.
 FAMILIES = "NSRO"
-#: Shown of a clause in alarm whose excess has gone back to 0.
+#: Excess shown for a clause in alarm with a present excess of 0.
 LEAST_EXCESS = 0.01
 
 

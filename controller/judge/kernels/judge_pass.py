@@ -108,13 +108,13 @@ def note_down(down_until_at_s, now_s, failing, failing_after, after_s, owner):
 
 
 @compiled
-def condemn(standing, said, down, hard, moves):
+def condemn(standing, verdicts, down, hard, moves):
     """Update the condemned clauses: from an alarm until a fresh verdict inside the limit.
 
     certified: no clause that ``moves`` [C] traffic is condemned, and the kernel is not ``down`` [B, K].
     """
     condemned, hard_violated, certified = borrowed(standing)
-    alarm, inside, fresh = borrowed(said)
+    alarm, inside, fresh = borrowed(verdicts)
     alarms, broken_before = by_cell(alarm), by_cell(condemned)
     for b in range(alarm.shape[0]):
         for k in range(alarm.shape[1]):
