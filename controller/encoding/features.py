@@ -10,7 +10,7 @@ applied to every row serves any pool up to ``kernels_max``. Reading uses the ``O
 a policy may know.
 
 An action is one number in [-1, 1] per (slice, kernel) and one per slice for shedding;
-``controller.encoding.actions`` says what it means.
+``controller.encoding.actions`` defines it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GUARD, _FALLBACK = int(Level.GUARD), int(Level.FALLBACK)
 
 
 class Scope(Enum):
-    """What there is one number of."""
+    """Unit of which a feature has one number each."""
 
     KERNEL = "kernel"
     KERNEL_SLICE = "kernel, slice"
