@@ -1,4 +1,4 @@
-"""Cells of evidence: sums and counts over the replicas of a kernel, and looks at many cells at once.
+"""Cells of evidence: sums and counts over the replicas of a kernel, and tests over many cells at once.
 
 Replicas are added in their order, so no result depends on the batch.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 
-#: Fewer bad requests than this make no bad block: one late answer is no sign of a queue.
+#: Least bad requests of a bad block: one late answer is no sign of a queue.
 LEAST_BAD = 2.0
 
 
@@ -57,17 +57,17 @@ def pool_news(
 
 
 def some_in(flags: NDArray[Any]) -> bool:
-    """Whether any of a few ``flags`` [...] holds; of up to a thousand in a quarter of the time of ``any``."""
+    """Whether any of ``flags`` [...] is True; for up to a thousand flags four times as fast as ``any``."""
     return bool(np.count_nonzero(flags))
 
 
 def some_at(flags: NDArray[np.bool_], clauses: NDArray[np.int64]) -> bool:
-    """Whether any of ``flags`` [B, U, S, C] holds at the places ``clauses``; makes no copy of them."""
+    """Whether any of ``flags`` [B, U, S, C] is True at the places ``clauses``; without a copy."""
     return bool(_some_at(np.ascontiguousarray(flags), clauses))
 
 
 def some_within(flags: NDArray[np.bool_], axes: int = 1) -> NDArray[np.bool_]:
-    """Any of ``flags`` [..., X] over so many last ``axes``, bool [...]: numpy takes long over short axes."""
+    """``any`` of ``flags`` [..., X] over the last ``axes``, bool [...]; numpy is slow on short axes."""
     shape = flags.shape[: flags.ndim - axes]
     found = np.empty(shape, dtype=np.bool_)
     rows = np.ascontiguousarray(flags).reshape(prod(shape), prod(flags.shape[flags.ndim - axes :]))
@@ -76,14 +76,14 @@ def some_within(flags: NDArray[np.bool_], axes: int = 1) -> NDArray[np.bool_]:
 
 
 def _flat(values: NDArray[Any]) -> NDArray[Any]:
-    """[B, R, X] with everything behind the second axis in one; a view where the array is contiguous."""
+    """[B, R, X] with all axes after the second merged; a view where the array is contiguous."""
     batch, replicas = values.shape[:2]
     return np.ascontiguousarray(values).reshape(batch, replicas, prod(values.shape[2:]))
 
 
 @compiled
 def _some_of_rows(found, rows):
-    """Into ``found`` [N]: any of ``rows`` [N, X]; faster than to stop at the first."""
+    """Into ``found`` [N]: any of ``rows`` [N, X]; faster than stopping at the first one."""
     for n in range(rows.shape[0]):
         some = False
         for x in range(rows.shape[1]):
@@ -127,7 +127,7 @@ def _pool_included(out, sums, included, owner):
 
 @compiled
 def _pool_news(pooled, given, included, owner, clauses):
-    """The same of sums of one tick, where only cells with news hold any."""
+    """Add sums of one tick to the kernels' sums; only cells with news have any."""
     pooled, given = borrowed((News(*pooled), News(*given)))
     for b in range(given.sums.shape[0]):
         for r in range(len(owner)):
@@ -148,7 +148,7 @@ def by_cell(flags):
 
 @compiled
 def some_of(cells, b, u):
-    """Any of ``cells[b, u]`` [S * C] holds; faster than to stop at the first, or to make a view."""
+    """Whether any of ``cells[b, u]`` [S * C] is True; faster than stopping at the first one, or a view."""
     found = False
     for x in range(cells.shape[2]):
         found |= cells[b, u, x]
@@ -163,8 +163,9 @@ def is_bad(ended, bad, tolerated):
 
 @compiled(inline="always")
 def kernel_is_bad(ended, bad, tolerated, b, k):
-    """Whether ``is_bad`` holds of kernel ``k``'s requests of all slices. ended, bad: [B, S, K]; tolerated:
-    float64 [S], share of a slice's requests.
+    """``is_bad`` of the requests of all slices on kernel ``k``.
+
+    ended, bad: [B, S, K]; tolerated: float64 [S], tolerated share of a slice's requests.
     """
     all_ended, all_bad, most = 0.0, 0.0, 0.0
     for s in range(len(tolerated)):

@@ -37,7 +37,7 @@ class Perception:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What one tick decided, for B fleets, with the evidence it stands on."""
+    """Decision of one tick, for B fleets, with its evidence."""
 
     plan: RoutingPlan  # what to actuate
     moved: NDArray[np.bool_]  # [B], table or rotation differ from the last plan
@@ -57,7 +57,7 @@ class Decision:
     replica_judged: NDArray[np.float64]  # [B, R, S, C, 4], sums behind the verdicts on replicas
     judgement: Judgement
     observation: Observation
-    drifted: NDArray[np.bool_] | None  # [B, R], not what was certified (None: probes are not compared)
+    drifted: NDArray[np.bool_] | None  # [B, R], drifted from certification (None: probes are not compared)
     unreadable: NDArray[np.int64]  # [B, R], answers to probes in this tick that could not be read
 
     demoted: NDArray[np.bool_]  # [B], the baseline drives
@@ -73,10 +73,10 @@ class Decision:
 
 
 def unreadable_answers(telemetry: FleetTelemetry) -> NDArray[np.int64]:
-    """int64 [B, R], answers to probes in this tick that could not be read: no evidence of anything."""
-    probes, found = telemetry.probes, np.zeros(telemetry.replica_state.shape, dtype=np.int64)
+    """int64 [B, R], unreadable answers to probes in this tick; they are no evidence."""
+    probes, counts = telemetry.probes, np.zeros(telemetry.replica_state.shape, dtype=np.int64)
     unreadable = probes.outcome == _UNREADABLE
     if some_in(unreadable):
         fleet, slot = np.nonzero(unreadable)
-        np.add.at(found, (fleet, probes.replica[fleet, slot]), 1)
-    return found
+        np.add.at(counts, (fleet, probes.replica[fleet, slot]), 1)
+    return counts

@@ -19,7 +19,7 @@ USUAL_RATES = SampleRates(probes_per_s=1.0, scrape_interval_s=5.0)
 
 
 class Stage(IntEnum):
-    """How far a kernel has been let in: shadow takes no user traffic, canary a bounded share."""
+    """Admission stage of a kernel: shadow takes no user traffic, canary a bounded share."""
 
     SHADOW = 0
     CANARY = 1

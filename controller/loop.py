@@ -118,9 +118,9 @@ def _load_law(setup: ControllerSetup) -> LoadLaw:
 def _load_seen(
     known: Perception, watched: OwnMoves, ready: NDArray[np.int64], setup: ControllerSetup
 ) -> LoadSeen:
-    """What this tick shows of each kernel at its load. ready: int64 [B, K], replicas that will serve."""
+    """Observations of each kernel at its load. ready: int64 [B, K], replicas that will serve."""
     after, block, plain = known.after, watched.block, np.ascontiguousarray
-    told = after.now_s[:, None] - after.scraped_at_s <= setup.contract.stale_after_s
+    reported = after.now_s[:, None] - after.scraped_at_s <= setup.contract.stale_after_s
     return LoadSeen(
         now_s=after.now_s,
         passed_s=known.estimate.since_s,
@@ -134,7 +134,7 @@ def _load_seen(
         ended=plain(block.ended),
         bad=plain(block.bad),
         fresh=known.estimate.fresh,
-        telling=plain(known.observation.in_rotation & told),
+        telling=plain(known.observation.in_rotation & reported),
         owner=setup.layout.replica_kernel,
     )
 

@@ -1,4 +1,4 @@
-"""From an allowed table to the plan: what moved, for what reason, and what the state remembers of it."""
+"""From an allowed table to the plan: moves, their reasons, and the changes of the state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from controller.supervise.switch_counter import unfollowed
 
 
 class Planned(NamedTuple):
-    """What a new table changes."""
+    """Plan of a new table, and the changes that come with it."""
 
     plan: RoutingPlan
     moved: NDArray[np.bool_]  # [B], table or rotation differ from the last plan
@@ -31,9 +31,9 @@ class Planned(NamedTuple):
 def make_plan(driving: Proposal, known: Perception, shielded: Shielded, setup: ControllerSetup) -> Planned:
     """The plan that puts the allowed table in force; versions count plans that differ from the one before.
 
-    For capacity moves what the policy says moves for it, and what the shield moves for it of a row that the
-    policy leaves as it is; but no row that was forced. A slowed move for another reason is pending until it
-    is done: its later ticks are not for capacity.
+    A row moves for capacity if the policy reports so, or if the shield moves it for capacity while the policy
+    leaves it unchanged; a forced row never does. A slowed move for another reason is pending until it is
+    complete, and its later ticks are not for capacity.
     """
     before, after, plain = known.before, known.after, np.ascontiguousarray
     change = TableChange(
@@ -72,7 +72,7 @@ def make_plan(driving: Proposal, known: Perception, shielded: Shielded, setup: C
 
 
 def _blank(before: ControllerState, after: ControllerState) -> Followed:
-    """Records to fill in, with the instants as they stand."""
+    """Records to fill in, with the present instants."""
     shape = after.row_moved_at_s.shape
     moved, for_capacity = np.empty((2, shape[0]), dtype=np.bool_)
     rows, pending = np.empty((2, *shape), dtype=np.bool_)
@@ -89,15 +89,15 @@ def _blank(before: ControllerState, after: ControllerState) -> Followed:
 def without_plan(before: ControllerState, after: ControllerState) -> ControllerState:
     """``after`` without the changes of its plan, because the plan was not put in force.
 
-    Evidence, judgement, quarantine and the counts of what was executed before stay. The memory of policy and
-    baseline is taken back, because it records a move that did not happen. A fleet whose quarantine changed
-    keeps the new version: its next plan differs from the one in force even where no weight moves.
+    Evidence, judgement, quarantine and the counts of earlier plans stay. The memory of policy and baseline is
+    restored, because it records a move that did not happen. A fleet with a changed quarantine keeps the new
+    version: its next plan differs from the one in force even if no weight moves.
     """
-    stands = (after.quarantined != before.quarantined).any(axis=1)
+    keeps_version = (after.quarantined != before.quarantined).any(axis=1)
     return altered(
         after,
         table=before.table,
-        version=np.where(stands, after.version, before.version),
+        version=np.where(keeps_version, after.version, before.version),
         ejected=before.ejected,
         pending=before.pending,
         row_moved_at_s=before.row_moved_at_s,
@@ -112,7 +112,7 @@ def without_plan(before: ControllerState, after: ControllerState) -> ControllerS
 def _to_reset(
     before: ControllerState, after: ControllerState, setup: ControllerSetup
 ) -> NDArray[np.bool_] | None:
-    """bool [B, R]: replicas whose open streams are to be reset; None for none."""
+    """bool [B, R]: replicas with open streams to be reset; None: no replica."""
     if setup.hang_timeouts == 0 or after.quarantined is before.quarantined:
         return None
     now = newly_hung(before.quarantined, after.quarantined, after.quarantine_reason)

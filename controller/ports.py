@@ -55,7 +55,7 @@ class Observation:
     #: float64 [B, K, S], ``controller.encoding.running.running_ratio``; only for a policy with the attribute
     #: ``reads_running = True``.
     running_ratio: NDArray[np.float64] | None = None
-    #: bool [B, R], probes show that the replica is not what was certified (None: probes are not compared).
+    #: bool [B, R], the replica drifted from the certified baseline (None: probes are not compared).
     drifted: NDArray[np.bool_] | None = None
     #: float64 [K, S], ``FleetSetup.quality_loss`` (None: not measured).
     certified_loss: NDArray[np.float64] | None = None
@@ -104,7 +104,7 @@ class RoutingPlan:
     forbidden: NDArray[np.bool_] | None = None
     capacity_rows: NDArray[np.bool_] | None = None  # [B, S], rows that moved for capacity alone
     #: bool [B, R], replicas found hung in this tick: end their open streams, so that clients try elsewhere
-    #: (None: none).
+    #: (None: no replica).
     reset: NDArray[np.bool_] | None = None
 
 

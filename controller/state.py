@@ -60,10 +60,10 @@ class ControllerState:
     quarantines: NDArray[np.int64]  # [B, R], times so far
     readmitted_at_s: NDArray[np.float64]  # [B, K], last time that a replica of the kernel came back
     fails_more: NDArray[np.float64]  # [B, R, 3], evidence to fail more than its kernel: ``whose_failures``
-    needed: NDArray[np.bool_]  # [B, R], fails requests or is late, and cannot be spared: ``judge.sparing``
-    well_since_at_s: NDArray[np.float64]  # [B, R], up and not unhealthy; inf: it is not (``judge.relapse``)
-    was_well_s: NDArray[np.float64]  # [B, R], how long it was so the last time, where that was short, else 0
-    most_offered_rps: NDArray[np.float64]  # [B], recent peak load: what can be spared then can be spared now
+    needed: NDArray[np.bool_]  # [B, R], fails requests or is late, but cannot be spared: ``judge.sparing``
+    well_since_at_s: NDArray[np.float64]  # [B, R], up and healthy since; inf: it is not (``judge.returns``)
+    was_well_s: NDArray[np.float64]  # [B, R], duration of its last healthy time if that was short, else 0
+    most_offered_rps: NDArray[np.float64]  # [B], recent peak load, against which replicas are spared
     down_until_at_s: NDArray[np.float64]  # [B, K], a kernel that failed as a whole counts as down until then
     answers_in_a_row: NDArray[np.int64]  # [B, K], of attempts, while it is down: ``judge.outage``
     early_returns: NDArray[np.int64]  # [B, K], for such answers, each soon followed by the next outage
@@ -72,9 +72,9 @@ class ControllerState:
     replica_condemned: NDArray[np.bool_]  # [B, R, S, C], the same of a replica
     attempts: NDArray[np.float64]  # [B, K, 2], ended and failed ones of about a window, probes among them
     more_failures: NDArray[np.float64]  # [B, K, K + 1], evidence to fail more than others: ``more_failures``
-    at_fault: NDArray[np.bool_]  # [B, K], it does
+    at_fault: NDArray[np.bool_]  # [B, K], fails more than others by that evidence
 
-    load: PolicyState  # up to which kernels are let carry more than they are known to, ``shield.load``
+    load: PolicyState  # memory of the load limits, ``shield.load``
     ejected: NDArray[np.bool_]  # [B, R], by the policy
     table: NDArray[np.float64]  # [B, S, K + 1], in force, last column shed
     row_moved_at_s: NDArray[np.float64]  # [B, S], when the row last changed
@@ -85,10 +85,10 @@ class ControllerState:
     replica_detector: DetectorState  # memory of the detector over replicas
     kernel_detector: DetectorState  # memory of the detector over kernels
     drift: DetectorState  # memory of the comparison with certified values; empty: probes are not compared
-    bounds: DetectorState  # what probes gave in health; empty where certified values serve
+    bounds: DetectorState  # bounds of probe values learned in health; empty where certified values serve
     hang: DetectorState  # probes without an answer in time, ``judge.hang``; empty: not considered
     policy: PolicyState  # memory of the policy
-    own_moves: PolicyState  # memory of the watch over our own moves
+    own_moves: PolicyState  # memory of the watch over the controller's own moves
     supervisor: PolicyState  # memory of the supervisor; empty without a meta-contract
     baseline: PolicyState  # memory of the policy that runs beside ours; empty without a meta-contract
 
@@ -125,7 +125,7 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
 
 
 def speaks_for_nobody(state: ControllerState) -> NDArray[np.bool_]:
-    """bool [B, R]: replicas that are no evidence of their kernel: quarantined, or kept although at fault."""
+    """bool [B, R]: replicas that are no evidence for their kernel: quarantined, or at fault but needed."""
     return state.quarantined | state.needed
 
 

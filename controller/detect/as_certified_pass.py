@@ -1,7 +1,7 @@
-"""Compiled runs of probes that equal their certified values; each fleet by itself, probes in their order.
+"""Compiled runs of probes that equal their certified values. Fleets are independent.
 
-Axes: B fleets, U subjects (the replicas, then the kernels that pool theirs in rotation), S slices and one
-place more for all of them, P probes.
+Axes: B fleets, U subjects (the replicas, then the kernels that pool their replicas in rotation), S slices and
+one more place for all slices together, P probes in their order.
 """
 
 from __future__ import annotations
@@ -15,56 +15,57 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 from controller.detect.streams.protocol import Flags
 
-#: What a comparison says of a probe.
+#: Outcomes of the comparison of a probe.
 UNKNOWN, MATCHES, DIFFERS = range(3)
-#: Columns of ``runs``: matches in a row; probes of this illness up to the last that differed, and how many of
-#: them did; how often it was believed to be over and was not.
+#: Columns of ``runs``: consecutive matches; probes of this fault up to the last that differed; number of them
+#: that differed; number of recoveries that turned out to be false.
 RUN, SEEN, DIFFERED, RELAPSES = range(4)
 RUN_COLUMNS = 4
-#: The null of recovery: it differs at half of the share at which it did while ill ...
+#: Null hypothesis of recovery: probes differ at half of the share at which they did during the fault ...
 RECOVERED_RATIO = 0.5
-#: After so many matches that no more than this share differs, relapses are forgotten.
+#: Relapses are forgotten once consecutive matches show that at most this share of the probes differs.
 FORGOTTEN_RATIO = 0.01
 
 
-class Told(NamedTuple):
-    """One tick's probes."""
+class ProbeComparisons(NamedTuple):
+    """Compared probes of one tick."""
 
-    told: NDArray[np.int8]  # [B, P], ``UNKNOWN``, ``MATCHES`` or ``DIFFERS``
+    outcome: NDArray[np.int8]  # [B, P], ``UNKNOWN``, ``MATCHES`` or ``DIFFERS``
     replica: NDArray[np.int64]  # [B, P]
     slice: NDArray[np.int64]  # [B, P]
     pooled: Flags  # [B, P], of a replica in rotation
 
 
 class RunRules(NamedTuple):
-    """When a run of matches is believed."""
+    """When a run of matches shows recovery."""
 
     owner: NDArray[np.int64]  # [R], kernel of each replica
     most_ratio: float  # ... and at no more than this share of all its probes
-    returns: float  # log-evidence from which it is not as ill as it was
+    returns: float  # log-evidence that rejects the null hypothesis
 
 
 class AwaitedReturns(NamedTuple):
-    """Where an end of an illness is waited for. R replicas."""
+    """Slices that wait for a recovery, and pooled replicas. R replicas."""
 
-    short: Flags  # [B, S], slices of which something is shed
-    in_rotation: Flags  # [B, R], who the kernels pool
+    short: Flags  # [B, S], slices of which traffic is shed
+    in_rotation: Flags  # [B, R], replicas that kernels pool
 
 
 @compiled
-def follow_runs(runs, told, rules):
-    """Every compared probe lengthens or ends the runs of its replica and of its kernel, on its slice and on
-    all. ``runs``: float64 [B, U, S + 1, ``RUN_COLUMNS``], written to.
+def follow_runs(runs, probes, rules):
+    """Every compared probe extends or ends the runs of its replica and its kernel, by slice and over all.
+
+    runs: float64 [B, U, S + 1, ``RUN_COLUMNS``], written to; probes: ``ProbeComparisons``.
     """
-    told, rules = borrowed(Told(*told)), borrowed(RunRules(*rules))
+    probes, rules = borrowed(ProbeComparisons(*probes)), borrowed(RunRules(*rules))
     replicas, slices = rules.owner.shape[0], runs.shape[2] - 1
-    for b in range(told.told.shape[0]):
-        for p in range(told.told.shape[1]):
-            if told.told[b, p] == UNKNOWN:
+    for b in range(probes.outcome.shape[0]):
+        for p in range(probes.outcome.shape[1]):
+            if probes.outcome[b, p] == UNKNOWN:
                 continue
-            r, s, differs = told.replica[b, p], told.slice[b, p], told.told[b, p] == DIFFERS
+            r, s, differs = probes.replica[b, p], probes.slice[b, p], probes.outcome[b, p] == DIFFERS
             for u in (r, replicas + rules.owner[r]):
-                if u == r or told.pooled[b, p]:
+                if u == r or probes.pooled[b, p]:
                     if _count(runs[b, u, slices], differs, rules.most_ratio, rules.returns):
                         runs[b, u, :slices, SEEN : DIFFERED + 1] = 0.0
                     _count(runs[b, u, s], differs, RECOVERED_RATIO, rules.returns)
@@ -72,8 +73,9 @@ def follow_runs(runs, told, rules):
 
 @compiled
 def _count(run, differs, most_ratio, returns):
-    """One probe into one ``run`` [``RUN_COLUMNS``]; True where an illness begins anew: it differs after a run
-    that was believed.
+    """Add one probe to one ``run`` [``RUN_COLUMNS``].
+
+    True where a new fault begins: the probe differs after a run that had shown recovery.
     """
     if not differs:
         run[RUN] += 1.0
@@ -92,7 +94,7 @@ def _count(run, differs, most_ratio, returns):
 
 @compiled
 def _enough(run, most_ratio, returns):
-    """Matches in a row that speak against "it differs at half of the share at which it did"."""
+    """Consecutive matches that reject "probes differ at half of the share at which they did"."""
     share = most_ratio
     if run[SEEN] > 0.0:
         share = min(most_ratio, RECOVERED_RATIO * run[DIFFERED] / run[SEEN])
@@ -101,13 +103,13 @@ def _enough(run, most_ratio, returns):
 
 @compiled
 def _is_over(run, returns):
-    """Whether the run says, however often it is asked, that the illness is not as it was.
+    """Whether the run shows that the fault is no longer as it was; valid at any time (anytime test).
 
-    An illness whose probes differ at one share, whatever it is, ever gets here with a probability of at most
-    ``exp(-returns)``, relapses included: the likelihood of "none any more after so many that differed", with
-    the estimate of Krichevsky and Trofimov before, over the most that one share can have is at most an
-    e-process. The first probe that differed chose the moment, so it does not count. Nor may it be as ill at
-    half of the share.
+    A fault whose probes differ at a constant share, whatever it is, ever passes with a probability of at most
+    ``exp(-returns)``, relapses included. The test statistic is at most an e-process: the likelihood of "none
+    differs any more after those that did", with the estimate of Krichevsky and Trofimov before, over the
+    maximum likelihood of one constant share. The first differing probe chose the start and does not count.
+    Half of the share must be rejected as well.
     """
     seen, differed, after = run[SEEN] - 1.0, run[DIFFERED] - 1.0, run[RUN]
     if differed < 1.0 or after < returns / -math.log1p(-RECOVERED_RATIO * differed / seen):
@@ -119,7 +121,7 @@ def _is_over(run, returns):
 
 @compiled
 def _log_likelihood(differed, seen):
-    """The most that a constant share gives ``differed`` > 0 of ``seen``."""
+    """Maximum log-likelihood of ``differed`` > 0 of ``seen`` probes under a constant share."""
     share = differed / seen
     same = seen - differed
     return differed * math.log(share) + (same * math.log1p(-share) if same > 0.0 else 0.0)
@@ -127,8 +129,9 @@ def _log_likelihood(differed, seen):
 
 @compiled
 def _is_over_there(own, whole, returns):
-    """Whether the matches of ``own``, a slice's run, are too many to come last by chance among the probes of
-    an illness that showed there at least as often as everywhere (Fisher's exact test).
+    """Whether the matches of a slice's run, ``own``, are too many to come last by chance.
+
+    Fisher's exact test, among the probes of a fault that showed on this slice at least as often as overall.
     """
     if own[SEEN] == 0.0 or own[DIFFERED] * whole[SEEN] < whole[DIFFERED] * own[SEEN]:
         return False
@@ -143,9 +146,9 @@ def _is_over_there(own, whole, returns):
 
 @compiled
 def find_again(again, runs, awaited, rules):
-    """Into ``again`` bool [B, U, S]: as certified again, by all probes and by those of the slice.
+    """Into ``again`` bool [B, U, S]: recovered, by all probes and by those of the slice.
 
-    awaited: ``AwaitedReturns``. What is short of it does not wait for proof that nothing rarer is left.
+    awaited: ``AwaitedReturns``. A slice that is short does not wait for proof against rarer faults.
     """
     awaited, rules = borrowed(AwaitedReturns(*awaited)), borrowed(RunRules(*rules))
     last = runs.shape[2] - 1
@@ -165,7 +168,7 @@ def find_again(again, runs, awaited, rules):
 
 @compiled
 def _all_match(b, u, runs, in_rotation, owner):
-    """Whether the last probe of each replica that kernel ``u`` pools matched; of a replica always."""
+    """Whether the last probe of each replica that kernel ``u`` pools matched; True for a replica ``u``."""
     replicas = owner.shape[0]
     for r in range(replicas):
         if replicas + owner[r] == u and in_rotation[b, r] and runs[b, r, -1, RUN] < 1.0:

@@ -1,20 +1,20 @@
-"""Recovery without certified values: who stays within what was seen in health keeps the contract.
+"""Recovery without certified values: a subject within bounds learned in health keeps the contract.
 
-The test that a mean is kept again has to allow for what differs from prompt to prompt, so it takes hundreds
-of probes of a slice. The same prompt on the same build differs less. So while nothing is said against a
-replica and its kernel, the worst that each golden prompt gave on the kernel is remembered, and from the worst
-follow bounds: half of what their mean leaves up to the limit above them, more of it where values are larger
-(``bounds_pass.bound``). Once a prompt has been seen, only what lies within its bound moves it, and nothing is
-learned with which *whoever gives the worst everywhere* would break the clause. So a fault that is not found
-yet is hardly learned. And whatever was learned, and from whom, who stays within the bounds on every prompt
-keeps the clause.
+The test that a mean is kept again has to allow for differences between prompts, so it takes hundreds of
+probes of a slice. Values of the same prompt on the same build differ less. So while a replica and its kernel
+are healthy, the worst value of each golden prompt on the kernel is remembered. The bounds follow from these
+values: each lies above its worst value, by half of the margin between the mean of the worst values and the
+limit, in larger part where values are larger (``bounds_pass.bound``). Once a prompt was observed, only values
+within its bound move the bound. No value is learned if a subject that gives the worst value on every prompt
+would then break the clause. So an undetected fault is hardly learned. And whatever was learned, and from
+which replica, a subject within the bounds on every prompt keeps the clause.
 
-A probe beyond a bound *differs*, and from there on all is as with certified values (``as_certified``): a
-subject in alarm, or condemned, comes back when its probes match in a row often enough to reject, at the
-confidence of recovery, that half of the share differs which differed while it was ill.
+A probe beyond a bound *differs*. The rest is as with certified values (``as_certified``): a subject in alarm
+or condemned is re-certified when enough consecutive probes match. They must reject, at the confidence of
+recovery, the hypothesis that probes differ at half of the share at which they differed during the fault.
 
-This serves where nothing was certified (running servers: the values of a profile are those of the machine
-that measured it) and where repeats are not exact. In health a probe beyond a bound says nothing.
+This serves fleets without certified values (running servers: the values of a profile are those of the machine
+that measured it) and builds without exact repeats. In health, a probe beyond a bound is no evidence.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import ProbeSamples, Source
 from controller.cells import some_within
 from controller.detect.as_certified import CertifiedRuns, Subjects, initial_runs
-from controller.detect.as_certified_pass import RunRules, Told, follow_runs
-from controller.detect.bounds_pass import BoundsMemory, BoundsRules, SeenProbes, compare_with_bounds
+from controller.detect.as_certified_pass import ProbeComparisons, RunRules, follow_runs
+from controller.detect.bounds_pass import BoundedProbes, BoundsMemory, BoundsRules, compare_with_bounds
 from controller.detect.certified_drift import DIFFERING_RATIO
 from controller.detect.detector import CertifiedFleet, DetectorState, floats
 from controller.detect.streams.protocol import Flags
 
-#: Prompts of a slice that are remembered each by itself, at most and at least; what a further one gives is
-#: judged as one that was never seen. Between them as many as keep the memory of a fleet within
-#: ``MOST_NUMBERS``, so that its state can be kept.
+#: Upper and lower bound of the prompts of a slice with a memory of their own; any further prompt is judged
+#: like one never observed. Between them, as many as keep the memory of a fleet within ``MOST_NUMBERS``, so
+#: that its state stays small enough to be stored.
 MOST_PROMPTS, LEAST_PROMPTS, MOST_NUMBERS = 64, 16, 20_000
 
 
@@ -46,8 +46,8 @@ class BoundsPlan:
     """Settings of a fleet. A clauses on probes."""
 
     kernels: int
-    prompts: int  # that are remembered, of a slice
-    clauses: NDArray[np.int64]  # [A], which of the contract's they are
+    prompts: int  # remembered per slice
+    clauses: NDArray[np.int64]  # [A], places of these clauses in the contract
     rules: BoundsRules
     runs: RunRules
 
@@ -69,8 +69,8 @@ def bounds_plan(fleet: CertifiedFleet, *, confidence: float) -> BoundsPlan | Non
     )
 
 
-def _prompts_within(room: int) -> int:
-    return min(MOST_PROMPTS, max(LEAST_PROMPTS, room))
+def _prompts_within(budget: int) -> int:
+    return min(MOST_PROMPTS, max(LEAST_PROMPTS, budget))
 
 
 def _rules(contract: CompiledContract, chosen: NDArray[np.intp], owner: NDArray[np.int64]) -> BoundsRules:
@@ -88,7 +88,7 @@ def _rules(contract: CompiledContract, chosen: NDArray[np.intp], owner: NDArray[
 
 
 def initial_bounds(batch: int, plan: BoundsPlan | None) -> DetectorState:
-    """Nothing seen yet: the arrays of ``BoundsMemory`` and ``runs``; nothing at all without a plan."""
+    """Empty memory: the arrays of ``BoundsMemory`` and ``runs``; an empty dictionary without a plan."""
     if plan is None:
         return {}
     slices, clauses = plan.rules.applies.shape
@@ -104,37 +104,37 @@ def bounds_tick(
     probes: ProbeSamples,
     received: Flags,
     pooled: Flags,
-    teaches: Flags,
+    healthy: Flags,
     plan: BoundsPlan,
 ) -> DetectorState:
-    """Memory after the probes that are ``received`` [B, P], ``pooled`` of them for the kernel as well.
+    """Memory after the probes that are ``received`` [B, P]; ``pooled`` ones count for the kernel as well.
 
-    teaches: [B, R], in rotation, and nothing is said against the replica or its kernel.
+    healthy: bool [B, R], replicas in rotation that are healthy like their kernel; only they are learned from.
     """
     after = {**state, "runs": np.array(state["runs"])}
     if not bool(received.any()):
         return after
     plain = np.ascontiguousarray
     replica, places = plain(probes.replica), plain(probes.slice)
-    seen = SeenProbes(received, replica, places, plain(probes.prompt), plain(probes.values), teaches)
-    told = np.empty(received.shape, dtype=np.int8)
-    if compare_with_bounds(tuple(_memory(after)), told, tuple(seen), tuple(plan.rules), False):
+    batch = BoundedProbes(received, replica, places, plain(probes.prompt), plain(probes.values), healthy)
+    outcome = np.empty(received.shape, dtype=np.int8)
+    if compare_with_bounds(tuple(_memory(after)), outcome, tuple(batch), tuple(plan.rules), False):
         after |= {name: np.array(state[name]) for name in BoundsMemory._fields}
-        compare_with_bounds(tuple(_memory(after)), told, tuple(seen), tuple(plan.rules), True)
-    about = Told(told=told, replica=replica, slice=places, pooled=pooled)
-    follow_runs(floats(after, "runs"), tuple(about), tuple(plan.runs))
+        compare_with_bounds(tuple(_memory(after)), outcome, tuple(batch), tuple(plan.rules), True)
+    comparisons = ProbeComparisons(outcome=outcome, replica=replica, slice=places, pooled=pooled)
+    follow_runs(floats(after, "runs"), tuple(comparisons), tuple(plan.runs))
     return after
 
 
-def teachers(replicas: Subjects, kernels: Subjects, in_rotation: Flags, plan: BoundsPlan) -> Flags:
-    """bool [B, R]: in rotation, and no clause on probes speaks against the replica or its kernel."""
-    own, shared = (some_within(one.ill()[..., plan.clauses], 2) for one in (replicas, kernels))
-    well: Flags = np.logical_not(own | shared[:, plan.rules.owner])
-    return np.ascontiguousarray(in_rotation & well)
+def healthy_replicas(replicas: Subjects, kernels: Subjects, in_rotation: Flags, plan: BoundsPlan) -> Flags:
+    """bool [B, R]: in rotation, and no clause on probes is in alarm or condemned for it or its kernel."""
+    own, shared = (some_within(s.unhealthy()[..., plan.clauses], 2) for s in (replicas, kernels))
+    healthy: Flags = np.logical_not(own | shared[:, plan.rules.owner])
+    return np.ascontiguousarray(in_rotation & healthy)
 
 
 def bounded_runs(state: DetectorState, plan: BoundsPlan, clauses: int) -> CertifiedRuns:
-    """Who is let in when its probes match: by the clauses that have bounds; ``clauses`` C in all."""
+    """Runs by which subjects are re-certified, on clauses with bounds; ``clauses``: their total number C."""
     known = (np.isfinite(floats(state, "worst")).any(axis=3) | plan.rules.is_rate) & plan.rules.applies
     kept = np.zeros((*known.shape[:3], clauses), dtype=np.bool_)
     kept[..., plan.clauses] = known

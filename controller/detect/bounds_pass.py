@@ -1,7 +1,7 @@
-"""Compiled comparison of probes with the bounds that follow from what was seen in health.
+"""Compiled comparison of probes with bounds learned in health.
 
 Axes: B fleets, K kernels, R replicas, S slices, N places of prompts per slice, A clauses on probes, P probes.
-Values are signed, so that larger is worse; each fleet by itself, probes in their order.
+Values are signed, so that larger is worse. Fleets are independent; probes are processed in order.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from contracts.jit import borrowed, compiled
 from controller.detect.as_certified_pass import DIFFERS, MATCHES, UNKNOWN
 from controller.detect.streams.protocol import Flags, Floats
 
-#: Part of what lies between the mean of the worst and the limit by which a bound lies above the worst.
+#: Distance of a bound above its worst value, as a share of the margin between the mean of the worst values
+#: and the limit.
 ABOVE_WORST = 0.5
-#: Steps of what is remembered: at most 3 % of a value each.
+#: Resolution of remembered values: steps of at most 3 % of a value.
 GRAIN = 64.0
 
 
 class BoundsMemory(NamedTuple):
-    """What was seen in health, changed in place."""
+    """Values observed in health; changed in place."""
 
     prompts: NDArray[np.int64]  # [B, S, N], ids of the prompts in their places; -1: free
-    worst: Floats  # [B, K, S, N, A], signed; NaN: never seen
+    worst: Floats  # [B, K, S, N, A], signed; NaN: never observed
 
 
 class BoundsRules(NamedTuple):
@@ -35,32 +36,32 @@ class BoundsRules(NamedTuple):
     owner: NDArray[np.int64]  # [R]
     column: NDArray[np.int64]  # [A], probe metric
     sense: Floats  # [A]
-    limit: Floats  # [A], of the mean, or beyond which an observation counts
+    limit: Floats  # [A], limit of the mean, or threshold of an observation of a rate clause
     clip: Floats  # [A], values are clipped here before they are signed
     is_rate: Flags  # [A], judged by the share of observations beyond the limit
     rate_limit: Floats  # [A], largest such share
     applies: Flags  # [S, A]
 
 
-class SeenProbes(NamedTuple):
-    """One tick's probes, and who may teach."""
+class BoundedProbes(NamedTuple):
+    """One tick's probes, and the replicas whose values are learned."""
 
-    received: Flags  # [B, P], which of them count
+    received: Flags  # [B, P], probes that count
     replica: NDArray[np.int64]  # [B, P]
     slice: NDArray[np.int64]  # [B, P]
     prompt: NDArray[np.int64]  # [B, P], ids
     values: Floats  # [B, P, M]; NaN: not measured
-    teaches: Flags  # [B, R], in rotation, and nothing is said against it or its kernel
+    healthy: Flags  # [B, R], in rotation, and healthy like its kernel: its values are learned
 
 
 @compiled
 def bound(worst, place, limit, is_rate):
-    """What a probe of the prompt at ``place`` (-1: of none) may give; ``worst`` [N] of one clause.
+    """Bound of a probe of the prompt at ``place`` (-1: no place); ``worst`` [N] of one clause.
 
-    Whoever stays within the bounds on all prompts keeps the clause. Of a rate: the limit, or the worst where
-    that lies beyond it. Of a mean: the worst, and its share of half of what the mean of the worst leaves up
-    to the limit; so a prompt that was never seen may lie as far beyond the limit, as long as no more of them
-    were never seen than were. -inf where nothing was seen.
+    A subject within the bounds on all prompts keeps the clause. Rate clause: the limit, or the worst value
+    where that lies beyond it. Mean clause: the worst value plus its share of half of the margin between the
+    mean of the worst values and the limit. A prompt never observed may therefore lie beyond the limit by half
+    of that margin, as long as at most half of all prompts were never observed. -inf without any observation.
     """
     own = worst[place] if place >= 0 else np.nan
     if is_rate:
@@ -76,7 +77,7 @@ def bound(worst, place, limit, is_rate):
 
 @compiled
 def _means(worst):
-    """How many of ``worst`` [N] were seen, their mean, and that of what is above 0."""
+    """Number of values observed in ``worst`` [N], their mean, and the mean of their positive parts."""
     seen, total, above = 0, 0.0, 0.0
     for n in range(worst.shape[0]):
         if not np.isnan(worst[n]):
@@ -86,7 +87,7 @@ def _means(worst):
 
 @compiled
 def _keeps(worst, limit, is_rate, rate_limit):
-    """Whether who gives the ``worst`` [N] everywhere keeps the clause."""
+    """Whether a subject that gives the ``worst`` value [N] on every prompt keeps the clause."""
     seen, total, beyond = 0, 0.0, 0
     for n in range(worst.shape[0]):
         if not np.isnan(worst[n]):
@@ -96,13 +97,13 @@ def _keeps(worst, limit, is_rate, rate_limit):
 
 @compiled
 def _learn(worst, place, value, rules, a, writes):
-    """Take ``value`` into the ``worst`` [N] of clause ``a``, if the clause is kept with it as well; True if
-    that changes it. Without ``writes`` it is as it was afterwards.
+    """Raise the ``worst`` value [N] of clause ``a`` to ``value`` if the clause is still kept then.
 
-    Rounded up to ``GRAIN`` of a power of two: what is remembered rests, and is short where it is kept.
+    True if that changes it. Without ``writes`` the change is undone. Values are rounded up to steps of
+    1 / ``GRAIN`` of a power of two, so that the memory settles and is short when stored.
     """
     before = worst[place]
-    if value <= before:  # never of one that was not seen
+    if value <= before:  # False for NaN: never observed
         return False
     mantissa, exponent = math.frexp(value)
     worst[place] = math.ldexp(np.ceil(mantissa * GRAIN) / GRAIN, exponent)
@@ -122,38 +123,39 @@ def _place_of(prompts, prompt):
 
 
 @compiled
-def compare_with_bounds(memory, told, probes, rules, writes):
-    """Every received probe is compared with its bounds. In health what lies within them moves them, and a
-    prompt that was never seen is learned and tells nothing.
+def compare_with_bounds(memory, outcome, probes, rules, writes):
+    """Compare every received probe with its bounds, and learn in health.
 
-    memory: ``BoundsMemory``; told: int8 [B, P], filled with what ``as_certified_pass`` calls it; probes:
-    ``SeenProbes``; rules: ``BoundsRules``. True where there is something to learn, which is learned with
-    ``writes`` alone.
+    In health, values within the bounds move them. A prompt never observed is learned and is no evidence.
+
+    memory: ``BoundsMemory``; outcome: int8 [B, P], filled with ``UNKNOWN``, ``MATCHES`` or ``DIFFERS`` of
+    ``as_certified_pass``; probes: ``BoundedProbes``; rules: ``BoundsRules``. True if there is something to
+    learn; it is learned only with ``writes``.
     """
-    probes, rules = borrowed(SeenProbes(*probes)), borrowed(BoundsRules(*rules))
+    probes, rules = borrowed(BoundedProbes(*probes)), borrowed(BoundsRules(*rules))
     prompts, worst = borrowed(BoundsMemory(*memory))
     news = False
     for b in range(probes.received.shape[0]):
         for p in range(probes.received.shape[1]):
-            told[b, p] = UNKNOWN
+            outcome[b, p] = UNKNOWN
             if not probes.received[b, p]:
                 continue
             r, s = probes.replica[b, p], probes.slice[b, p]
             place = _place_of(prompts[b, s], probes.prompt[b, p])
-            teaches, seen = probes.teaches[b, r] and place >= 0, worst[b, rules.owner[r], s]
+            learns, known = probes.healthy[b, r] and place >= 0, worst[b, rules.owner[r], s]
             for a in range(rules.column.shape[0]):
                 value = probes.values[b, p, rules.column[a]]
                 if np.isnan(value) or not rules.applies[s, a]:
                     continue
                 value = rules.sense[a] * min(value, rules.clip[a])
-                first = teaches and np.isnan(seen[place, a])
-                beyond = value > bound(seen[:, a], place, rules.limit[a], rules.is_rate[a])
+                first = learns and np.isnan(known[place, a])
+                beyond = value > bound(known[:, a], place, rules.limit[a], rules.is_rate[a])
                 if np.isinf(value) or (beyond and not first):  # infinite: no number to remember
-                    told[b, p] = DIFFERS
+                    outcome[b, p] = DIFFERS
                     continue
                 if not first:
-                    told[b, p] = max(told[b, p], MATCHES)
-                if teaches and _learn(seen[:, a], place, value, rules, a, writes):
+                    outcome[b, p] = max(outcome[b, p], MATCHES)
+                if learns and _learn(known[:, a], place, value, rules, a, writes):
                     news = True
                     if writes:
                         prompts[b, s, place] = probes.prompt[b, p]

@@ -1,11 +1,10 @@
-"""False switches per slice-month, split into an ARL0 for every stream, as a record that can be reported.
+"""Budget of false switches per slice-month, split into an ARL0 for every stream, as a reportable record.
 
 A slice's row can be moved by an alarm of any of its streams: each replica and each kernel, for each clause.
-Of traffic a replica has one stream per clause, of all its requests, and the shares of the slices that the
-clause applies to.
-If stream i alarms at most ``b_i`` times a month under its null, and the ``b_i`` of a slice sum to the
-budget, then so do false switches, whatever depends on what (a union bound). ``b_i`` times a stream's
-observations per month gives ``ARL0_i = observations per month / b_i``.
+On traffic, a replica has one stream per clause over all its requests; it gets the shares of all slices that
+the clause applies to. Let stream i raise at most ``b_i`` alarms a month under its null, and let the ``b_i``
+of a slice sum to the budget. Then false switches stay within the budget under any dependence (union bound).
+The ARL0 follows as ``ARL0_i = observations per month / b_i``.
 
 Each of the two kinds of stream gets its share of the budget, split evenly over clauses and then over the
 streams of the kind. A quarantined replica leaves every slice at once, so an alarm of a replica on one slice
@@ -26,13 +25,13 @@ from contracts.units import SECONDS_PER_MONTH
 from controller.detect.clauses import Kind, from_traffic, plan_clauses, replica_places
 from controller.detect.streams.protocol import Floats, guaranteed_threshold
 
-#: A share of the budget that leaves less than an alarm in as many observations: the stream is not watched.
+#: Largest ARL0; a stream whose share of the budget would need a larger one is not watched.
 MOST_ARL0 = 1e18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a contract allows: false switches per slice-month, and the share for pooled kernel streams.
+    """Allowed false switches per slice-month, and the share for pooled kernel streams.
 
     A kernel that pools n replicas gathers evidence n times as fast, so a smaller share costs it little time:
     the sum of both delays is least at a share of 1 / (1 + n).
@@ -48,21 +47,21 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLine:
-    """What the streams of one clause on one slice are allowed."""
+    """Budget of the streams of one clause on one slice."""
 
     clause: str
     slice: str
-    #: Whose streams: "replica" or "kernel".
+    #: Subjects of the streams: "replica" or "kernel".
     unit: str
-    #: How many they are.
+    #: Number of streams.
     streams: int
     #: Observations of the stream with the highest rate.
     samples_per_s: float
-    #: False alarms that each stream may raise.
+    #: Allowed false alarms of each stream.
     alarms_per_month: float
     #: Mean run length to a false alarm, in observations of that stream.
     arl0: float
-    #: Guaranteed, of the log-evidence.
+    #: Guaranteed threshold of the log-evidence.
     threshold: float
     #: The threshold needs no calibration.
     guaranteed: bool

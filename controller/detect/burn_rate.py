@@ -1,8 +1,8 @@
-"""Burn rate: how operators alert on an error budget, after the SRE workbook, as a detector.
+"""Multi-window burn-rate alerts on error budgets, after the SRE workbook, as a detector.
 
-Burn is how many times faster than allowed a budget is spent: share over the limit of a rate clause, mean
-over the threshold of a mean clause, so 1 is a clause just kept. A tier alerts while the burn over its long
-window *and* over a twelfth of it, the short one, reaches the tier's factor; an alert without data ends.
+Burn is the rate at which a budget is spent, over the allowed rate: share over limit for a rate clause, mean
+over threshold for a mean clause, so a clause just kept has burn 1. A tier alerts while the burn over its long
+window *and* over its short one, a twelfth of it, reaches the tier's factor. An alert without data ends.
 
 | tier of the workbook (30 days) | factor | long window | short window | here, for ``hour_s`` = 60 s |
 |---|---|---|---|---|
@@ -10,10 +10,10 @@ window *and* over a twelfth of it, the short one, reaches the tier's factor; an 
 | page | 6 | 6 h | 30 min | 6 min, 30 s |
 | ticket | 1 | 3 d | 6 h | 72 min, 6 min |
 
-The workbook's month is 12 hours here: an hour is read as the contract's window. Windows that have not
-filled yet are judged on what they hold, as a query over a younger time series is, from
-``least_observations`` on.
-There is no test behind it: few observations, or a budget that a healthy kernel nearly spends, alert falsely.
+The workbook's month is 12 hours here, because its hour is the contract's window. Windows that are not full
+yet are judged on their content, like a query over a younger time series, from ``least_observations`` on.
+There is no significance test: few observations, or a budget that a healthy kernel nearly spends, give false
+alerts.
 
 Source: Beyer et al., The Site Reliability Workbook (O'Reilly 2018), chapter 5, "Alerting on SLOs".
 """
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.units import CLOCK_SLACK_S
-from controller.detect.burn_rate_pass import Budgets, Tier, end_bins, find_kept, sum_up, take_in
+from controller.detect.burn_rate_pass import Budgets, Tier, add_to_open_bins, end_bins, find_kept, sum_up
 from controller.detect.clauses import ClausePlan, applies, needs_traffic
 from controller.detect.detector import (
     AlarmState,
@@ -53,7 +53,7 @@ Flags = NDArray[np.bool_]
 class BurnRateDetector:
     """Multi-window, multi-burn-rate alerts on every clause stream; see the module.
 
-    hour_s: what is read as an hour. least_observations: in a long window, below which it says nothing.
+    hour_s: duration of the workbook's hour. least_observations: fewer in a long window give no alert.
     """
 
     clauses: ClausePlan
@@ -62,7 +62,7 @@ class BurnRateDetector:
 
     @property
     def by_observation(self) -> bool:
-        """Bins are shorter than the contract's window."""
+        """True: bins are shorter than the contract's window."""
         return True
 
     def initial(self, batch: int, subjects: int, contract: CompiledContract) -> DetectorState:
@@ -87,7 +87,7 @@ class BurnRateDetector:
         return forgotten(state, mask)
 
     def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
-        """0 or 1: a bin says nothing before it ends."""
+        """0 or 1: a bin gives no evidence before it ends."""
         return latched(state, contract)
 
     def update(
@@ -104,7 +104,9 @@ class BurnRateDetector:
         if arrived is None:
             raise ValueError("burn rates are judged by arrivals, not by sums of windows")
         after, budgets = _owned(state, ("running", "age_s"), consume), self._budgets(contract)
-        take_in(after["running"], after["age_s"], np.ascontiguousarray(arrived.sums), arrived.since_s)
+        add_to_open_bins(
+            after["running"], after["age_s"], np.ascontiguousarray(arrived.sums), arrived.since_s
+        )
         ended = np.zeros(arrived.sums.shape[:-1], dtype=np.bool_)
         for tier in range(len(FACTORS)):
             after = self._end_bins(after, tier, ended, budgets, consume=consume)
@@ -120,7 +122,7 @@ class BurnRateDetector:
     def _end_bins(
         self, after: DetectorState, tier: int, ended: Flags, budgets: tuple[Any, ...], *, consume: bool
     ) -> DetectorState:
-        """Close the bins of ``tier`` that are full, and judge them; ``ended`` [B, U, S, C] tells where."""
+        """Close the full bins of ``tier``, judge them, and mark them in ``ended`` [B, U, S, C]."""
         bin_s = LONG_HOURS[tier] * self.hour_s / BINS - CLOCK_SLACK_S
         if not bool((floats(after, "age_s")[..., tier] >= bin_s).any()):
             return after
@@ -137,7 +139,7 @@ class BurnRateDetector:
         return after
 
     def _budgets(self, contract: CompiledContract) -> tuple[Any, ...]:
-        """The clauses, as the compiled passes read them."""
+        """The clauses as a plain tuple for the compiled passes."""
         clauses = self.clauses
         budgets = Budgets(
             kind=clauses.kind,
@@ -151,13 +153,13 @@ class BurnRateDetector:
 
 
 def _owned(state: DetectorState, names: tuple[str, ...], consume: bool) -> DetectorState:
-    """``state``, of which the arrays ``names`` may be written to: copies, unless it is given away."""
+    """``state`` with writable arrays ``names``: copies, unless the state may be consumed."""
     own = {name: state[name] if consume else state[name].copy() for name in names}
     return {**state, **own}
 
 
 def _judged(after: DetectorState) -> DetectorState:
-    """What only the end of a bin can change: alarm, excess and the sums of the shortest tier."""
+    """Arrays that change only when a bin ends: alarm, excess and the sums of the shortest tier."""
     burning, bins = floats(after, "burning"), floats(after, "bins0")
     worst = np.maximum.reduce([burning[..., tier] for tier in range(len(FACTORS))])
     recent = np.empty((*bins.shape[:4], bins.shape[5]))

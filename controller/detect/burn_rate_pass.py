@@ -1,7 +1,7 @@
-"""Compiled loops of the burn-rate alerts: bins that end, burns over windows; every stream by itself.
+"""Compiled loops of the burn-rate alerts: bins that end, and burn over windows. Streams are independent.
 
-Sums over bins are added in the order of the bins, so that results are those of ``tests.reference.plain_burn``
-to the last bit.
+Sums over bins are added in the order of the bins, so that results equal those of
+``tests.reference.plain_burn`` to the last bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 #: A plain integer, because compiled code does not know the enumeration.
 AT_ONCE = int(Kind.AT_ONCE)
-#: Burn of a clause that tolerates nothing and got something.
+#: Burn of a zero-tolerance clause with any violation.
 CERTAIN = 1e9
 
 
@@ -28,14 +28,14 @@ class Tier(NamedTuple):
     """One tier of all streams; written to."""
 
     bins: Floats  # [B, U, S, C, N, 4], oldest first
-    running: Floats  # [B, U, S, C, T, 4], of every tier
-    age_s: Floats  # [B, U, S, C, T], of the running bins
+    running: Floats  # [B, U, S, C, T, 4], open bin of every tier
+    age_s: Floats  # [B, U, S, C, T], age of the open bins
     burning: Floats  # [B, U, S, C, T], burn of the tier where it alerts, else 0
     ended: Flags  # [B, U, S, C], set where a bin ends
 
 
 class Budgets(NamedTuple):
-    """How clauses spend."""
+    """How the clauses spend their budgets."""
 
     kind: NDArray[np.int64]  # [C], a ``Kind``
     is_rate: Flags  # [C]
@@ -47,7 +47,7 @@ class Budgets(NamedTuple):
 
 @compiled(inline="always")
 def _spent_ratio(cell, budgets, c):
-    """Spent over allowed of the sums ``cell`` [4] of clause ``c``; 0 without observations."""
+    """Spent over allowed budget, by the sums ``cell`` [4] of clause ``c``; 0 without observations."""
     count = cell[COUNT]
     if budgets.is_rate[c]:
         spent = cell[OVER]
@@ -79,15 +79,15 @@ def end_bins(packed_tier, packed_budgets, place, bin_s, factor, least_observatio
                         _push(bins, tier.running[b, u, s, c, place])
                         _add_bins(long, bins)
                         burn = _spent_ratio(long, budgets, c)
-                        lately = _spent_ratio(bins[bins.shape[0] - 1], budgets, c)
+                        newest = _spent_ratio(bins[bins.shape[0] - 1], budgets, c)
                         known = long[COUNT] >= least_observations or budgets.kind[c] == AT_ONCE
-                        over = known and burn >= factor and lately >= factor and budgets.applies[s, c]
+                        over = known and burn >= factor and newest >= factor and budgets.applies[s, c]
                         tier.burning[b, u, s, c, place] = burn if over else 0.0
 
 
 @compiled(inline="always")
 def _push(bins, running):
-    """``running`` [4] becomes the newest of ``bins`` [N, 4], whose oldest goes, and is empty then."""
+    """Make ``running`` [4] the newest of ``bins`` [N, 4], drop the oldest, and clear ``running``."""
     last = bins.shape[0] - 1
     for n in range(last):
         for i in range(4):
@@ -120,8 +120,8 @@ def sum_up(recent, bins):
 
 
 @compiled
-def take_in(running, age_s, sums, since_s):
-    """Add a tick's ``sums`` [B, U, S, C, 4] and its length ``since_s`` [B] to every running bin."""
+def add_to_open_bins(running, age_s, sums, since_s):
+    """Add a tick's ``sums`` [B, U, S, C, 4] and its length ``since_s`` [B] to every open bin."""
     running, age_s, sums = borrowed((running, age_s, sums))
     batch, subjects, slices, clauses, tiers = age_s.shape
     for b in range(batch):
@@ -136,9 +136,7 @@ def take_in(running, age_s, sums, since_s):
 
 @compiled
 def find_kept(kept, packed_budgets, recent, traffic, least_observations):
-    """Into ``kept`` bool [B, U, S, C]: ``recent`` burns below 1, or is silent where only ``traffic`` could
-    tell.
-    """
+    """Into ``kept`` bool [B, U, S, C]: ``recent`` burns below 1, or a clause on ``traffic`` has none."""
     kept, recent, budgets = borrowed((kept, recent, Budgets(*packed_budgets)))
     batch, subjects, slices, clauses = kept.shape
     for b in range(batch):
@@ -146,6 +144,6 @@ def find_kept(kept, packed_budgets, recent, traffic, least_observations):
             for s in range(slices):
                 for c in range(clauses):
                     count = recent[b, u, s, c, COUNT]
-                    silent = count <= 0.0 and traffic[c]
+                    no_traffic = count <= 0.0 and traffic[c]
                     low = count >= least_observations and _spent_ratio(recent[b, u, s, c], budgets, c) < 1.0
-                    kept[b, u, s, c] = silent or low
+                    kept[b, u, s, c] = no_traffic or low

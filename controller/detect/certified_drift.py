@@ -1,23 +1,23 @@
-"""Drift from the certified baseline: is each replica still what was certified? Level L1, never a switch.
+"""Drift of replicas from the certified baseline. Level L1, never a switch.
 
-Every probe is compared with the certified value of its prompt on the replica's kernel, metric by metric:
-the sharpest signal there is, because the spread between prompts cancels. It says that a replica is not what
-was certified, not that a clause is broken. One e-detector per (replica, metric), over all slices, has its
-own ARL0 under the null "certified value times ``exp(repeat_noise z)``"; without repeat noise any difference
-is an alarm and the null never is. A replica in alarm counts as *drifted* until probes match again at
-``confidence``: of the null "at least ``DIFFERING_RATIO`` of the probes still differ" without noise, "some
-metric is still ``SHIFT`` standard deviations of a repeat away" with it.
+Every probe is compared with the certified value of its prompt on the replica's kernel, metric by metric. This
+is the most sensitive signal, because the spread between prompts cancels. It shows that a replica differs from
+the certified build, not that a clause is broken. One e-detector per (replica, metric), over all slices, has
+its own ARL0 under the null "certified value times ``exp(repeat_noise z)``". Without repeat noise any
+difference is an alarm, and there are no false alarms. A replica in alarm counts as *drifted* until probes
+match again at ``confidence``. The null of that test is, without noise, "at least ``DIFFERING_RATIO`` of the
+probes still differ", and with noise, "some metric is still ``SHIFT`` standard deviations of a repeat away".
 
-What it is good for: it is shown to policies and in explanations. Its ARL0 is such that all false flags
-together, each counted for every slice, come to ``FLAG_SHARE`` of the budget of false switches. They move
-nothing, so no part of that budget is kept for them.
+Drift is shown to policies and in explanations. Its ARL0 is chosen such that all false flags together, each
+counted for every slice, amount to ``FLAG_SHARE`` of the budget of false switches. They move no traffic, so no
+part of that budget is reserved for them.
 
-With ``prior``, an option that is off by default, it tells sequential detectors when a change began as well.
-While a subject has drifted they run an e-process from that moment on, beside the sum over all starts, whose
-threshold need not pay for all the other moments (``controller.detect.sequential``). Flags are then no longer
-information alone, and routing alarms leave ``FLAG_SHARE`` of their budget to false ones. A true drift that
-keeps every clause costs false switches through its e-processes: each reaches its threshold A, ever, with
-probability at most 1 / A (Ville), however long the flag stands.
+With ``prior``, an option that is off by default, drift also gives sequential detectors the start of a change.
+While a subject has drifted, they run an e-process from that moment on, beside the sum over all start times;
+its threshold need not pay for all other start times (``controller.detect.sequential``). Flags then affect
+routing, so routing alarms leave ``FLAG_SHARE`` of their budget to false flags. A true drift that keeps every
+clause costs false switches through its e-processes: each ever reaches its threshold A with a probability of
+at most 1 / A (Ville), however long the replica stays drifted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from contracts.compiled.certified import CertifiedValues
 from contracts.telemetry import ProbeSamples, Source
 from contracts.units import SECONDS_PER_MONTH
 from controller.detect.as_certified import CertifiedRuns, initial_runs, run_plan
-from controller.detect.as_certified_pass import Told, follow_runs
+from controller.detect.as_certified_pass import ProbeComparisons, follow_runs
 from controller.detect.budget import MOST_ARL0
 from controller.detect.certified_drift_pass import ComparedProbes, DriftMemory, DriftRules, compare
 from controller.detect.detector import CertifiedFleet, DetectorState, flags, floats
@@ -46,13 +46,13 @@ FLAG_SHARE = 0.1
 DIFFERING_RATIO = 0.1
 #: With repeat noise: drift counts as gone when values are closer than so many standard deviations.
 SHIFT = 2.0
-#: Shifts of the score that are bet on, and their weights: a fault far above the noise scores in the tens.
+#: Shifts of the score in the bets, and their weights: a fault far above the noise scores in the tens.
 DRIFT_SHIFTS: tuple[float, ...] = (0.5, 1.0, 2.0, 5.0)
 DRIFT_WEIGHTS: tuple[float, ...] = (0.2, 0.25, 0.3, 0.25)
 
 
 def drift_detector() -> Gaussian:
-    """Two-sided: a kernel that got closer to the reference is not the certified one either."""
+    """Two-sided detector: a kernel closer to the reference than certified is not the certified one either."""
     return Gaussian(shifts=DRIFT_SHIFTS, weights=DRIFT_WEIGHTS, two_sided=True)
 
 
@@ -68,29 +68,29 @@ def drift_score(value: Floats, certified: Floats, repeat_noise: float) -> Floats
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.log(value / certified)
         score = distance / repeat_noise if repeat_noise > 0.0 else np.copysign(np.inf, distance)
-    # A value of 0, or one of the other sign, is no multiple of the certified one: another value outright.
+    # A value of 0 or of the other sign is no multiple of the certified one: its score is infinite.
     score = np.where(np.isnan(score), np.copysign(np.inf, value - certified), score)
     return np.where(unknown, np.nan, np.where(same, 0.0, score))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DriftPlan:
-    """Settings; R replicas, M' metrics that are compared."""
+    """Settings; R replicas, M' compared metrics."""
 
     certified: CertifiedValues
     #: int64 [R].
     replica_kernel: NDArray[np.int64]
     #: int64 [M'], probe metrics that online clauses read.
     metrics: NDArray[np.int64]
-    #: In observations of a stream.
+    #: Mean run length to a false alarm, in observations of a stream.
     arl0: float
-    #: Of the log-evidence.
+    #: Threshold of the log-evidence.
     threshold: float
-    #: Evidence of a match that ends a flag.
+    #: Evidence of a match that ends the drifted state.
     returns: float
-    #: Who matches again comes back (None: repeats are not exact).
+    #: Runs of matches that re-certify subjects (None: repeats are not exact).
     runs: CertifiedRuns | None
-    #: Alarms take a flag as the beginning of a change.
+    #: Sequential detectors take drift as the start of a change.
     prior: bool = False
 
 
@@ -101,7 +101,7 @@ def drift_plan(
     confidence: float = 0.95,
     prior: bool = False,
 ) -> DriftPlan | None:
-    """Plan whose false flags come to ``FLAG_SHARE`` of the budget; None where nothing was certified."""
+    """Plan whose false flags amount to ``FLAG_SHARE`` of the budget; None without certified values."""
     contract = fleet.contract
     probed = (contract.source == Source.PROBE) & contract.applies.any(axis=1)
     metrics = np.unique(contract.column[probed]).astype(np.int64)
@@ -125,7 +125,7 @@ def drift_plan(
 
 
 def initial_drift(batch: int, plan: DriftPlan | None) -> DetectorState:
-    """Nothing compared yet: the arrays of ``DriftMemory`` and ``runs``; none without a plan."""
+    """Memory before the first comparison: arrays of ``DriftMemory`` and ``runs``; empty without a plan."""
     if plan is None:
         return {}
     replicas, metrics = plan.replica_kernel.size, plan.metrics.size
@@ -147,7 +147,7 @@ def drift_tick(
 ) -> DetectorState:
     """Memory after the probes that are ``received`` bool [B, P], in their order.
 
-    pooled: bool [B, P], those of them that speak for the kernel as well (None: all).
+    pooled: bool [B, P], probes that count for the kernel as well (None: all).
     """
     if plan is None:
         return state
@@ -162,22 +162,22 @@ def drift_tick(
         row=plan.certified.rows(plain(probes.prompt)),
         values=plain(probes.values),
     )
-    told = np.empty(received.shape, dtype=np.int8)
-    compare(memory, told, compared, _rules(plan))
+    outcome = np.empty(received.shape, dtype=np.int8)
+    compare(memory, outcome, compared, _rules(plan))
     if plan.runs is not None:
-        seen = Told(
-            told=told,
+        comparisons = ProbeComparisons(
+            outcome=outcome,
             replica=compared.replica,
             slice=plain(probes.slice),
             pooled=received if pooled is None else pooled,
         )
-        follow_runs(floats(after, "runs"), tuple(seen), tuple(plan.runs.rules))
+        follow_runs(floats(after, "runs"), tuple(comparisons), tuple(plan.runs.rules))
     return after
 
 
 @lru_cache(maxsize=32)
 def _rules(plan: DriftPlan) -> DriftRules:
-    """Constants of a plan, which is told from others by identity."""
+    """Constants of a plan; plans are compared by object identity."""
     shifts, weights = drift_detector().grid
     return DriftRules(
         certified=plan.certified.values,
@@ -194,5 +194,5 @@ def _rules(plan: DriftPlan) -> DriftRules:
 
 
 def drifted_replicas(state: DetectorState) -> NDArray[np.bool_] | None:
-    """bool [B, R]: not what was certified; None where nobody compares."""
+    """bool [B, R]: drifted from the certified baseline; None where probes are not compared."""
     return flags(state, "drifted") if state else None

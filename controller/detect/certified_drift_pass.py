@@ -1,6 +1,6 @@
-"""Compiled comparison of probes with certified values; each fleet by itself, probes in their order.
+"""Compiled comparison of probes with certified values. Fleets are independent.
 
-Axes: B fleets, R replicas, M' metrics that are compared, P probes, K kernels, J repeats.
+Axes: B fleets, R replicas, M' compared metrics, P probes in their order, K kernels, J repeats.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _MOST = 600.0
 class DriftMemory(NamedTuple):
     """Memory of the comparison, changed in place."""
 
-    evidence: Floats  # [B, R, M', 2 G], of each shift, both ways
+    evidence: Floats  # [B, R, M', 2 G], of each shift, in both directions
     matched: Floats  # [B, R, M'], evidence that values match again
-    drifted: Flags  # [B, R], not what was certified
+    drifted: Flags  # [B, R], differs from the certified baseline
 
 
 class ComparedProbes(NamedTuple):
-    """One tick's probes, and which certified prompt each is of."""
+    """Probes of one tick, with their certified prompts."""
 
-    received: Flags  # [B, P], which of them count
+    received: Flags  # [B, P], probes that count
     replica: NDArray[np.int64]  # [B, P]
-    row: NDArray[np.int64]  # [B, P], of the certified values; -1: no certified prompt
+    row: NDArray[np.int64]  # [B, P], row of the certified values; -1: no certified prompt
     values: Floats  # [B, P, M]; NaN: not measured
 
 
@@ -47,9 +47,9 @@ class DriftRules(NamedTuple):
     shifts: Floats  # [2 G], in standard deviations
     weights: Floats  # [2 G]; sum 1
     threshold: NDArray[Any]  # ``LOG_THRESHOLD`` [1]
-    returns: float  # evidence of a match that ends a flag
-    gain: float  # evidence of a match, of one probe without noise
-    shift: float  # of the null "still drifted", in standard deviations
+    returns: float  # evidence of a match that ends the drifted state
+    gain: float  # evidence of a match in one probe without noise
+    shift: float  # shift under the null "still drifted", in standard deviations
 
 
 @compiled
@@ -75,7 +75,7 @@ def nearest_score(value, certified, noise):
 
 @compiled
 def _grow(evidence, z, shifts, weights):
-    """One score into one stream's evidence [2 G] (``streams.passes.tilt``); the new level."""
+    """Add one score to one stream's evidence [2 G] (``streams.passes.tilt``); returns the new level."""
     total = 0.0
     for g in range(shifts.shape[0]):
         a = shifts[g]
@@ -87,11 +87,11 @@ def _grow(evidence, z, shifts, weights):
 
 @compiled
 def _match(matched, z, noise, differs, gain, shift):
-    """Evidence of one metric's match after one score.
+    """Evidence that one metric matches, after one score.
 
-    Without noise of the null "at least a share ``1 - 1 / gain`` of the probes differs"; with noise of "scores
-    are shifted by ``shift`` or more": ``exp(shift^2 / 2) / cosh(shift z)`` has mean 1 at a shift of exactly
-    that, and less beyond.
+    Null hypothesis without noise: at least a share ``1 - 1 / gain`` of the probes differs. With noise: scores
+    are shifted by ``shift`` or more; ``exp(shift^2 / 2) / cosh(shift z)`` has mean 1 at exactly that shift,
+    and less beyond.
     """
     if noise == 0.0:
         return 1.0 if differs else min(matched * gain, CEILING)
@@ -101,18 +101,18 @@ def _match(matched, z, noise, differs, gain, shift):
 
 
 @compiled
-def compare(memory, told, probes, rules):
+def compare(memory, outcome, probes, rules):
     """Every received probe of a certified prompt is one observation of each metric's stream of its replica.
 
-    memory: ``DriftMemory``; told: int8 [B, P], filled with what ``as_certified_pass`` calls it; probes:
-    ``ComparedProbes``; rules: ``DriftRules``.
+    memory: ``DriftMemory``; outcome: int8 [B, P], filled with ``UNKNOWN``, ``MATCHES`` or ``DIFFERS`` of
+    ``as_certified_pass``; probes: ``ComparedProbes``; rules: ``DriftRules``.
     """
     evidence, matched, drifted = memory.evidence, memory.matched, memory.drifted
     threshold = rules.threshold[0]
     scores = np.empty(rules.metrics.shape[0])
     for b in range(probes.received.shape[0]):
         for p in range(probes.received.shape[1]):
-            told[b, p] = UNKNOWN
+            outcome[b, p] = UNKNOWN
             if not probes.received[b, p] or probes.row[b, p] < 0:
                 continue
             r, known, differs, raised = probes.replica[b, p], False, False, False
@@ -125,7 +125,7 @@ def compare(memory, told, probes, rules):
                 known, differs = True, differs or scores[i] != 0.0
                 raised |= reaches(_grow(evidence[b, r, i], scores[i], rules.shifts, rules.weights), threshold)
             if known:
-                told[b, p] = DIFFERS if differs else MATCHES
+                outcome[b, p] = DIFFERS if differs else MATCHES
             if raised:
                 drifted[b, r] = True
                 evidence[b, r, :, :] = 0.0
@@ -136,7 +136,7 @@ def compare(memory, told, probes, rules):
 
 @compiled
 def _returned(matched, scores, differs, rules):
-    """One probe's ``scores`` [M'] into ``matched`` [M']; True where every metric matches again."""
+    """Add one probe's ``scores`` [M'] to ``matched`` [M']; True where every metric matches again."""
     back = True
     for i in range(scores.shape[0]):
         if not np.isnan(scores[i]):

@@ -1,4 +1,4 @@
-"""From a compiled contract to the detector of each clause: nothing to choose, nothing to forget.
+"""From a compiled contract to the detector of each clause; there is nothing to configure.
 
 | clause | observation y | null | detector |
 |---|---|---|---|
@@ -9,8 +9,8 @@
 | step-time clause, m | e-value of the log of the ratio over m | ``step_time``'s | betting on a mean of 1 |
 
 Observations of probes are independent prompts, so their thresholds are guaranteed. Observations of traffic
-and gauges (one per scrape: the share of its requests over the threshold) follow each other's queues: their
-thresholds are calibrated by blocks (``laws.Blocks``).
+and gauges (one per scrape: the share of its requests over the threshold) are correlated through queues, so
+their thresholds are calibrated by blocks (``laws.Blocks``).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from controller.detect.step_time import HEALTHY_RANGE
 from controller.detect.streams.eprocess import MEAN_BETS, MEAN_WEIGHTS, Betting, exceedances
 from controller.detect.streams.protocol import Flags, Floats
 
-#: Largest value of a clause without a clip, in limits, as far as recovery is concerned: without any range no
+#: Largest value in the recovery test of a clause without a clip, in limits; without a bounded range, no
 #: finite sample shows that a mean is kept.
 UNCLIPPED_RANGE = 50.0
 
 
 class Kind(IntEnum):
-    """What watches a clause."""
+    """Test of a clause."""
 
-    NONE = 0  # offline, or a limit that nothing can break
-    AT_ONCE = 1  # one observation over is an alarm
+    NONE = 0  # offline, or a limit that cannot be broken
+    AT_ONCE = 1  # one observation over the threshold is an alarm
     BETTING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClausePlan:
-    """What watches each clause; C clauses, G bets."""
+    """Test of each clause; C clauses, G bets."""
 
     #: int64 [C], a ``Kind`` each.
     kind: NDArray[np.int64]
@@ -53,27 +53,27 @@ class ClausePlan:
     mirrored: Flags
     #: bool [C], observations of probes: no calibration needed.
     guaranteed: Flags
-    #: float64 [C], of an observation, where the clause is just kept (1 where there is no betting).
+    #: float64 [C], mean of an observation where the clause is just kept (1 where there is no betting).
     null_mean: Floats
-    #: float64 [C], in the metric's unit.
+    #: float64 [C], upper end of mirrored values, in the metric's unit.
     upper: Floats
-    #: float64 [C], an observation is read up to here.
+    #: float64 [C], upper bound of an observation.
     clip: Floats
-    #: float64 [C], the clause's own limit, which relative excess is measured in.
+    #: float64 [C], the clause's own limit: the unit of relative excess.
     scale: Floats
     #: float64 [C, G], bets on the mean.
     bets: Floats
     #: float64 [C, G], their weights; sum 1.
     weights: Floats
-    #: float64 [C], largest observation that the recovery test of "the mean is still at least null_mean" knows
-    #: of: 1 for shares, the upper end of mirrored values, the clip of others.
+    #: float64 [C], upper bound of an observation in the recovery test of "the mean is still at least
+    #: null_mean": 1 for shares, the upper end of mirrored values, the clip of others.
     health_range: Floats
 
     def detector(self, clause: int) -> Betting:
         """StreamDetector of one clause's observations y; ValueError where the clause has none."""
         if self.kind[clause] != Kind.BETTING:
             raise ValueError(
-                f"clause {clause} is watched by {Kind(int(self.kind[clause])).name}, not by betting"
+                f"clause {clause} is tested by {Kind(int(self.kind[clause])).name}, not by betting"
             )
         return Betting(
             null_mean=float(self.null_mean[clause]),
@@ -122,7 +122,7 @@ def plan_clauses(contract: CompiledContract) -> ClausePlan:
 
 
 def _health_range(contract: CompiledContract, null_mean: Floats, clip: Floats, upper: Floats) -> Floats:
-    """float64 [C]; ``upper``: of mirrored values, inf elsewhere."""
+    """float64 [C], ``ClausePlan.health_range``; ``upper``: that of mirrored values, inf elsewhere."""
     reach = UNCLIPPED_RANGE * null_mean
     known = np.where(np.isfinite(upper), upper, np.where(np.isfinite(clip), clip, reach))
     known = np.where(contract.is_rate | (contract.source != Source.PROBE), 1.0, known)
@@ -133,7 +133,7 @@ def _health_range(contract: CompiledContract, null_mean: Floats, clip: Floats, u
 def _bets(
     contract: CompiledContract, clause: int, null_mean: float, betting: bool
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Bets and weights of one clause; those of a mean where nothing is bet."""
+    """Bets and weights of one clause; those of a mean where there is no betting."""
     if not (betting and contract.is_rate[clause]):
         return MEAN_BETS, MEAN_WEIGHTS
     rates = exceedances(null_mean)
@@ -154,13 +154,13 @@ def applies(contract: CompiledContract) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def probe_clauses(contract: CompiledContract) -> NDArray[np.int64]:
-    """int64: places of the clauses that probes give observations to."""
+    """int64: places of the clauses on probes."""
     return np.flatnonzero(contract.source == Source.PROBE)
 
 
 @lru_cache(maxsize=64)
 def from_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
-    """bool [C]: only served traffic gives observations, so without traffic there is no evidence."""
+    """bool [C]: clauses with observations from served traffic only; without traffic there is no evidence."""
     return np.asarray((contract.source == Source.LATENCY) | (contract.source == Source.FAILED))
 
 
@@ -172,13 +172,13 @@ def failing_clauses(contract: CompiledContract) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def identity_clauses(contract: CompiledContract) -> NDArray[np.int64]:
-    """int64: places of the clauses on which build a server is."""
+    """int64: places of the clauses on the build of a server (its fingerprint)."""
     return np.flatnonzero(contract.source == Source.FINGERPRINT)
 
 
 @lru_cache(maxsize=64)
 def own_clock(contract: CompiledContract) -> NDArray[np.bool_]:
-    """bool [C]: clauses on a replica's own clock, that no peer, queue or load has a part in."""
+    """bool [C]: clauses on a replica's own clock, which depends on no peer, queue or load."""
     return np.asarray((contract.source == Source.STEP_TIME) & ~contract.is_rate)
 
 
@@ -190,22 +190,22 @@ def clock_clauses(contract: CompiledContract) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def slow_clauses(contract: CompiledContract) -> NDArray[np.int64]:
-    """int64: places of the clauses on own clocks and on the times of answers."""
+    """int64: places of the clauses on own clocks and on latencies."""
     return np.flatnonzero(own_clock(contract) | (contract.source == Source.LATENCY))
 
 
 @lru_cache(maxsize=64)
 def needs_traffic(contract: CompiledContract) -> NDArray[np.bool_]:
-    """bool [C]: who gets no traffic gives no observation, so silence ends an alarm in the end."""
+    """bool [C]: clauses without observations while there is no traffic; their alarms expire without it."""
     return from_traffic(contract) | own_clock(contract)
 
 
 @lru_cache(maxsize=64)
 def replica_places(contract: CompiledContract) -> NDArray[np.bool_]:
-    """bool [S, C]: where evidence that a replica breaks a clause is booked.
+    """bool [S, C]: slices to which evidence that a replica breaks a clause is booked.
 
-    Of a clause on traffic on the first slice that it applies to alone: servers know no slices, so what a
-    replica shows of it is of all its requests. Of every other clause where it applies.
+    Clause on traffic: only the first slice that it applies to. Servers know no slices, so the observations of
+    a replica cover all its requests. Any other clause: every slice that it applies to.
     """
     known = applies(contract)
     first = known & (np.cumsum(known, axis=0) == 1)

@@ -1,8 +1,8 @@
-"""What every detector of a contract is: from the sums of observations to alarms, behind one small protocol.
+"""Protocol of all detectors of a contract: from sums of observations to alarms.
 
-A detector sees, for every subject (a replica, or a kernel that pools its replicas), slice and clause, four
-sums of observations (``sums``) and answers with alarm and relative excess. ``window`` judges completed
-tumbling windows, ``burn_rate`` shorter bins, ``sequential`` every observation when it comes.
+For every subject (a replica, or a kernel that pools its replicas), slice and clause, a detector gets four
+sums of observations (``sums``) and returns alarm and relative excess. ``window`` judges completed tumbling
+windows, ``burn_rate`` shorter bins, ``sequential`` every observation on arrival.
 
 Axes: B fleets, U subjects, S slices, C clauses, P probes, R replicas.
 """
@@ -27,7 +27,7 @@ DetectorState = dict[str, NDArray[np.generic]]
 
 
 class CertifiedFleet(Protocol):
-    """The facts of a fleet that detectors are planned by."""
+    """Facts of a fleet from which detectors are planned."""
 
     @property
     def layout(self) -> FleetLayout:
@@ -39,20 +39,20 @@ class CertifiedFleet(Protocol):
 
     @property
     def rates(self) -> SampleRates:
-        """Probes and scrapes of one replica."""
+        """Rates of probes and scrapes of one replica."""
 
     @property
     def certified(self) -> CertifiedValues | None:
-        """Values of the golden prompts when each kernel was certified (None: not known)."""
+        """Values of the golden prompts when each kernel was certified (None: unknown)."""
 
     @property
     def certified_observations(self) -> NDArray[np.float64] | None:
-        """[K, S, n, M], probe values of each kernel on a slice's prompts when certified (None: of none)."""
+        """[K, S, n, M], certified probe values of each kernel on a slice's prompts (None: unknown)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmState:
-    """What a detector says now."""
+    """Present alarms of a detector."""
 
     #: bool [B, U, S, C], the clause is broken.
     alarm: NDArray[np.bool_]
@@ -60,48 +60,48 @@ class AlarmState:
     excess: NDArray[np.float64]
     #: bool [B, U, S, C], evidence since the last alarm shows that the clause holds (upper limit inside).
     inside: NDArray[np.bool_]
-    #: bool [B, U, S, C], this was judged in this tick.
+    #: bool [B, U, S, C], judged in this tick.
     fresh: NDArray[np.bool_]
-    #: float64 [B, U, S, C, 4], the sums it was last judged by.
+    #: float64 [B, U, S, C, 4], sums of the last judgement.
     judged: Sums
-    #: bool [B, U, S, C], evidence speaks against the clause, in alarm or not (None: where the sums judged lie
+    #: bool [B, U, S, C], the evidence is against the clause, in alarm or not (None: whether ``judged`` lies
     #: beyond the limit).
     against: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledAlarms:
-    """What a detector says of the kernels before quarantine acts, and its memory after saying so."""
+    """Alarms of the kernels before quarantine acts, and the detector's memory after them."""
 
     alarms: AlarmState
     memory: DetectorState
-    #: bool [B, U, S, C], the alarms before.
+    #: bool [B, U, S, C], the alarms before this tick.
     was_alarm: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceBatch:
-    """What one tick brought, in its order; read by detectors ``by_observation``."""
+    """Observations of one tick, in their order; read by detectors ``by_observation``."""
 
-    #: The subjects are kernels, else replicas.
+    #: True: the subjects are kernels; False: replicas.
     pooled: bool
     #: Probe samples [B, P].
     probes: ProbeSamples
-    #: bool [B, P], which of them count.
+    #: bool [B, P], probes that count.
     received: NDArray[np.bool_]
-    #: int64 [R], replica to subject.
+    #: int64 [R], subject of each replica.
     subject_of: NDArray[np.int64]
-    #: float64 [B, U, S, C, 4], of this tick alone.
+    #: float64 [B, U, S, C, 4], of this tick only.
     sums: Sums
-    #: bool [B, U, S, C], condemned so far, so that evidence of health is wanted.
+    #: bool [B, U, S, C], condemned so far, so that evidence of health is needed.
     doubted: NDArray[np.bool_]
     #: float64 [B], time since the last tick.
     since_s: NDArray[np.float64]
-    #: bool [B, U, S], where observations came; elsewhere ``sums`` are 0 (None: not known).
+    #: bool [B, U, S], has observations in this tick; elsewhere ``sums`` are 0 (None: unknown).
     news: NDArray[np.bool_] | None = None
-    #: bool [B, U], known before this tick not to be what was certified (None: nobody compares).
+    #: bool [B, U], drifted from the certified baseline before this tick (None: probes are not compared).
     drifted: NDArray[np.bool_] | None = None
-    #: bool [B, U], a replica of the kernel is in quarantine, whose answers the gateway counts (None: no).
+    #: bool [B, U], the gateway's counts of the kernel include a replica in quarantine (None: never).
     blurred: NDArray[np.bool_] | None = None
 
 
@@ -110,15 +110,13 @@ class Detector(Protocol):
 
     @property
     def by_observation(self) -> bool:
-        """Judges every tick by what arrived in it (``EvidenceBatch``), and kernels before quarantine acts.
+        """Judges every tick by its observations (``EvidenceBatch``), and kernels before quarantine acts.
 
         Such a detector's memory holds ``alarm`` and ``excess`` of its ``AlarmState`` under these names.
         """
 
     def initial(self, batch: int, subjects: int, contract: CompiledContract) -> DetectorState:
-        """Memory of ``batch`` fleets, the first axis of every array, with ``subjects`` replicas or kernels
-        each.
-        """
+        """Memory of ``batch`` fleets (the first axis), each with ``subjects`` replicas or kernels."""
 
     def update(
         self,
@@ -130,27 +128,26 @@ class Detector(Protocol):
         *,
         consume: bool = False,
     ) -> tuple[AlarmState, DetectorState]:
-        """Take in ``sums`` [B, U, S, C, 4] of the window that ends now where ``closed`` [B].
+        """Process ``sums`` [B, U, S, C, 4] of the window that ends now where ``closed`` [B].
 
         Where ``closed`` is False, ``sums`` holds the running window so far; None: no window closes and none
-        runs. Detectors ``by_observation`` read ``arrived`` instead. ``consume``: the caller gives the
-        arrays of ``state`` away, so they may be written to; else they stay as they are. ``AlarmState``
-        lasts either way.
+        runs. Detectors ``by_observation`` read ``arrived`` instead. ``consume``: the arrays of ``state`` may
+        be overwritten; otherwise they stay unchanged. The returned ``AlarmState`` is never overwritten.
         """
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         """Memory without evidence and alarm where ``mask`` bool [B, U, S, C]."""
 
     def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
-        """How near an alarm that moves traffic is, float64 [B, U, S] in 0..2: 0 nothing known, >= 1 in alarm.
+        """Nearness of an alarm that moves traffic, float64 [B, U, S] in 0..2; 0: no evidence, >= 1: in alarm.
 
-        Of the clauses whose alarm moves traffic (level L2 and up, or hard) the nearest one. A detector that
-        keeps no evidence between its judgements answers with 0 and 1 (``latched``).
+        It is that of the nearest clause whose alarm moves traffic (level L2 and up, or hard). A detector
+        without evidence between its judgements returns 0 or 1 (``latched``).
         """
 
 
 class HidesEvidence(Protocol):
-    """A detector that need not forget, in a copy, what is not to be shown."""
+    """A detector that can leave evidence out without a copy of its memory."""
 
     def evidence_ratio_without(
         self, state: DetectorState, hidden: NDArray[np.bool_], contract: CompiledContract
@@ -159,7 +156,7 @@ class HidesEvidence(Protocol):
 
 
 def hides_evidence(detector: Detector) -> TypeGuard[HidesEvidence]:
-    """Whether it is a ``HidesEvidence``; asking the protocol takes longer than the answer saves."""
+    """Whether it is a ``HidesEvidence``; an ``isinstance`` check would cost more than hiding saves."""
     return hasattr(detector, "evidence_ratio_without")
 
 
@@ -176,7 +173,7 @@ def flags(state: DetectorState, name: str) -> NDArray[np.bool_]:
 def blanked(
     array: NDArray[np.generic], blank: NDArray[np.generic] | np.generic, places: tuple[NDArray[np.intp], ...]
 ) -> NDArray[np.generic]:
-    """``array`` [B, U, S, C, ...] with ``blank`` at ``places``: itself where it stands there already."""
+    """``array`` [B, U, S, C, ...] with ``blank`` at ``places``; no copy if it is already there."""
     if bool((array[places] == blank).all()):
         return array
     after = array.copy()
@@ -185,7 +182,7 @@ def blanked(
 
 
 def forgotten(state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
-    """Every array [B, U, S, C, ...] of ``state`` back at 0 or False where ``mask`` bool [B, U, S, C]."""
+    """Every array [B, U, S, C, ...] of ``state``, reset to 0 or False where ``mask`` bool [B, U, S, C]."""
     places = np.nonzero(mask)
     return {name: blanked(array, array.dtype.type(0), places) for name, array in state.items()}
 
@@ -200,7 +197,7 @@ def latched(state: DetectorState, contract: CompiledContract) -> NDArray[np.floa
 
 @compiled
 def _latch(ratio, alarm, moves):
-    """1 in ``ratio`` [B, U, S] where a clause of ``moves`` bool [C] is in ``alarm`` [B, U, S, C]."""
+    """Set ``ratio`` [B, U, S] to 1 where a clause of ``moves`` bool [C] is in ``alarm`` [B, U, S, C]."""
     cells = by_cell(alarm)
     for b in range(alarm.shape[0]):
         for u in range(alarm.shape[1]):

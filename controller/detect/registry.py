@@ -1,9 +1,9 @@
-"""Detectors that others bring, by name: a policy is run on one with ``policy:detector=NAME``.
+"""Registry of plug-in detectors by name: a policy uses one with ``policy:detector=NAME``.
 
-The project's own detectors need no name: each policy of its own says which one it stands on.
+The project's own detectors need no name, because each of its policies states its detector.
 
-A detector may be one function, which ``judging`` registers: which completed windows raise an alarm, of those
-beyond a clause's limit. Collecting, carrying, recovery and the alarms of clauses that tolerate nothing are
+A detector may be a single function, which ``judging`` registers. It decides which completed windows beyond a
+clause's limit raise an alarm. Collecting, carrying, recovery and the alarms of zero-tolerance clauses are
 those of the window detector.
 """
 
@@ -28,8 +28,8 @@ from controller.fleet import FleetSetup
 class DetectorKind:
     """One registered detector.
 
-    make: the detector for a fleet, given every parameter. parameters: numbers with their defaults, which a
-    policy's text form sets beside its own.
+    make: builds the detector for a fleet from all parameters. parameters: numbers with their defaults; the
+    text form of a policy sets them together with its own.
     """
 
     make: Callable[[FleetSetup, Mapping[str, float]], Detector]
@@ -37,12 +37,12 @@ class DetectorKind:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
-#: Every registered detector by name; a plug-in's once it is asked for.
+#: Every registered detector by name; plug-ins are registered when their name is first looked up.
 DETECTORS: Registry[DetectorKind] = Registry("selvage_fleet.detectors")
 
 
 def register_detector(name: str, kind: DetectorKind) -> None:
-    """Let policies stand on ``kind`` as ``detector=name``; ValueError where the name is taken."""
+    """Register ``kind`` as ``detector=name``; ValueError where the name is taken."""
     DETECTORS.register(name, kind)
 
 
@@ -58,18 +58,18 @@ class BeyondLimit:
     """Completed windows whose estimate lies beyond their clause's limit, n of them."""
 
     count: NDArray[np.float64]  # [n], observations
-    value: NDArray[np.float64]  # [n], their mean in the metric's unit; of a rate clause the share over
+    value: NDArray[np.float64]  # [n], their mean in the metric's unit; rate clause: share over the threshold
     excess: NDArray[np.float64]  # [n], distance beyond the limit, relative to it, > 0
     significant: NDArray[np.bool_]  # [n], beyond chance at the contract's confidence
 
 
-#: What it takes, with the settings by name, and gives back: which raise an alarm, bool [n].
+#: Function from windows and settings by name to the windows that raise an alarm, bool [n].
 Judge = Callable[[BeyondLimit, Mapping[str, float]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingDetector(WindowDetector):
-    """A window detector whose windows ``judge`` decides on."""
+    """A window detector in which ``judge`` decides which windows raise an alarm."""
 
     name: str
     judge: Judge
@@ -78,13 +78,13 @@ class JudgingDetector(WindowDetector):
     def _broken(
         self, judged: Sums, beyond: NDArray[np.bool_], contract: CompiledContract
     ) -> NDArray[np.bool_]:
-        """What ``judge`` says of the windows ``beyond``; PluginError where that is no answer to them."""
+        """Decision of ``judge`` on the windows ``beyond``; PluginError for a wrong shape or dtype."""
         windows = _beyond_limit(judged, beyond, contract)
-        found = np.asarray(self.judge(windows, self.settings))
-        if found.shape != windows.count.shape or found.dtype != np.bool_:
-            expected = f"{len(windows.count)} of bool, got {list(found.shape)} of {found.dtype}"
+        broken = np.asarray(self.judge(windows, self.settings))
+        if broken.shape != windows.count.shape or broken.dtype != np.bool_:
+            expected = f"{len(windows.count)} of bool, got {list(broken.shape)} of {broken.dtype}"
             raise PluginError(f"detector {self.name!r}: expected {expected}; mend its function")
-        return found
+        return broken
 
 
 def _beyond_limit(judged: Sums, beyond: NDArray[np.bool_], contract: CompiledContract) -> BeyondLimit:
@@ -101,7 +101,8 @@ def _beyond_limit(judged: Sums, beyond: NDArray[np.bool_], contract: CompiledCon
 def judging(name: str, description: str, **parameters: Parameter) -> Callable[[Judge], Judge]:
     """Register the decorated function as the detector ``name`` with ``parameters``.
 
-    It gets the windows ``BeyondLimit`` and the settings by name. ValueError where the name is taken.
+    The function gets the windows ``BeyondLimit`` and the settings by name. ValueError where the name is
+    taken.
     """
 
     def keep(judge: Judge) -> Judge:

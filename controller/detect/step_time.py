@@ -1,4 +1,4 @@
-"""What one scrape's step-time ratio is worth as evidence that a replica's own clock is too slow.
+"""Evidence in one scrape's step-time ratio that a replica's own clock is too slow.
 
 With ``x`` the ratio and ``m`` the clause's threshold, an observation is
 
@@ -6,9 +6,9 @@ With ``x`` the ratio and ``m`` the clause's threshold, an observation is
 
 *Named null*: given the past, the logarithm of the ratio is sub-Gaussian with a standard deviation of at most
 ``NOISE`` about a mean of at most ``log m``. Then ``E[y | past] <= 1``, and bets on a mean of 1 keep their
-ARL0 at the guaranteed threshold. The error of the certified model stays with a replica for good, so it
-belongs to the mean, and ``m`` must be above it; what differs from scrape to scrape is ``NOISE``. Scrapes may
-depend on each other as they like as long as that holds given the past.
+ARL0 at the guaranteed threshold. The error of the certified model is constant for a replica, so it belongs to
+the mean, and ``m`` must be above it; ``NOISE`` is the variation between scrapes. Scrapes may depend on each
+other in any way, as long as the null holds given the past.
 
 Health is tested on the ratio itself, in thresholds, up to ``HEALTHY_RANGE`` of them.
 """
@@ -19,14 +19,15 @@ import math
 
 from contracts.jit import compiled
 
-#: Standard deviation of the log of one scrape's ratio, at most: with that of ``CapacityOptions.scrape_noise``
-#: capacity is learned from the same ratio. Healthy simulated fleets show 0.02 to 0.07 up to near saturation.
+#: Upper bound of the standard deviation of the log of one scrape's ratio. Capacity is learned from the same
+#: ratio with ``CapacityOptions.scrape_noise``. Healthy simulated fleets show 0.02 to 0.07 up to near
+#: saturation.
 NOISE = 0.10
 #: Bet on the score, in standard deviations.
 TILT = 2.0
-#: Nats that one scrape counts at most: one alone raises no alarm at an ARL0 above 1e5, two do up to 1e9.
+#: Upper bound of one scrape's evidence, in nats: one raises no alarm at an ARL0 above 1e5, two do up to 1e9.
 MOST = 12.0
-#: Largest ratio that the test of recovery knows of, in thresholds.
+#: Upper bound of the ratio in the recovery test, in thresholds.
 HEALTHY_RANGE = 4.0
 
 

@@ -1,11 +1,11 @@
-"""Sums of observations, as windows and ticks keep them: how far beyond a limit they lie, and if by chance.
+"""Sums of observations of windows and ticks: their excess beyond a limit, and its significance.
 
-Every observation adds to four sums on the last axis of an array: their names are the places below.
+Every observation adds to four sums on the last axis of an array; the constants below name their places.
 
-Failures come in bursts: what a server held fails at once when it stumbles, however much that was. So of
-failures the third sum is that of the squares of each tick's, which tells in how many ticks they came
-(``ticks_of_failures``), and a failure rate is beyond its limit only if they came in more ticks than bursts
-explain that every healthy server has now and then (``burst``).
+Failures come in bursts: all requests of a server fail at once when it stumbles, however many they are. So for
+failures the third sum is the sum of squared counts per tick. It gives the effective number of ticks with
+failures (``ticks_of_failures``). A failure rate is beyond its limit only if failures came in more ticks than
+the occasional bursts of every healthy server explain (``burst``).
 
 Confidence limits are one-sided. Rates use the exact (Clopper-Pearson) limit in its test form, a binomial tail
 through the incomplete beta function; means use Student's t.
@@ -26,7 +26,7 @@ from contracts.telemetry import Source
 
 #: Observations; sum of their (clipped) values in the metric's unit; sum of squares; those over the threshold.
 COUNT, TOTAL, SQUARES, OVER = 0, 1, 2, 3
-#: A healthy server has a burst of failures once in so long; how many fail in it nobody knows.
+#: Mean time between bursts of failures of a healthy server, in s; the size of a burst is unknown.
 BURST_S = 500.0
 
 #: float64 [..., 4].
@@ -54,7 +54,7 @@ def excess_of_cell(cell, is_rate, rate_limit, threshold, sense):
 def beyond_limit(
     sums: Sums, ready: NDArray[np.bool_], contract: CompiledContract
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Where the lower confidence limit lies beyond the clause's limit, and the excess there (else 0)."""
+    """Cells whose lower confidence limit lies beyond the clause's limit, and the excess there (else 0)."""
     excess = excess_of_sums(sums, contract)
     beyond = ready & (excess > 0.0)
     beyond[beyond] = significant(sums, beyond, contract, contract.alarm_confidence, above=True)
@@ -64,14 +64,14 @@ def beyond_limit(
 def significant(
     sums: Sums, cells: NDArray[np.bool_], contract: CompiledContract, confidence: float, *, above: bool
 ) -> NDArray[np.bool_]:
-    """Of the ``cells`` bool [B, U, S, C], in their order: the one-sided limit lies beyond the clause's.
+    """Significance of each of the ``cells`` bool [B, U, S, C], in their order, by a one-sided limit.
 
-    ``above``: the lower limit lies beyond; else the upper limit lies inside.
+    ``above``: the lower limit lies beyond the clause's limit; else the upper limit lies inside.
     """
     clause = np.nonzero(cells)[-1]
     picked = sums[cells]
     failures = contract.source[clause] == Source.FAILED
-    picked[failures, SQUARES] = picked[failures, OVER]  # each attempt is 0 or 1
+    picked[failures, SQUARES] = picked[failures, OVER]  # each attempt has the value 0 or 1
     rate = contract.is_rate[clause]
     answer = np.zeros(len(clause), dtype=np.bool_)
     answer[rate] = _rate_significant(picked[rate], contract.rate_limit[clause[rate]], confidence, above)
@@ -83,9 +83,9 @@ def significant(
 
 
 def ticks_of_failures(sums: Sums) -> NDArray[np.float64]:
-    """In how many ticks the failures of ``sums`` [..., 4] came, if each of them had brought as many, [...].
+    """Effective number of ticks with failures of ``sums`` [..., 4]: if all had as many failures each, [...].
 
-    Kish's effective number of clusters (1965): as many as failures where each came alone.
+    Kish's effective number of clusters (1965); it equals the number of failures if each came alone.
     """
     over = sums[..., OVER]
     return np.asarray(over * over / np.maximum(np.maximum(sums[..., SQUARES], over), 1e-12))
@@ -94,7 +94,7 @@ def ticks_of_failures(sums: Sums) -> NDArray[np.float64]:
 def burst(sums: Sums, contract: CompiledContract) -> NDArray[np.bool_]:
     """bool [...]: the failures of ``sums`` [..., 4] came in no more ticks than bursts explain.
 
-    Of a healthy server a window brings more with a chance below 1 - ``alarm_confidence``, whatever the size
+    A window of a healthy server has more with a probability below 1 - ``alarm_confidence``, whatever the size
     of its bursts.
     """
     return np.asarray(ticks_of_failures(sums) < _least_ticks(contract.window_s, contract.alarm_confidence))
@@ -102,7 +102,7 @@ def burst(sums: Sums, contract: CompiledContract) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=64)
 def _least_ticks(window_s: float, confidence: float) -> int:
-    """So many bursts in a window, or more, come with a chance below 1 - ``confidence``."""
+    """Least number of bursts that a window reaches with a probability below 1 - ``confidence``."""
     least = 1
     while special.pdtrc(least - 1, window_s / BURST_S) >= 1.0 - confidence:
         least += 1
@@ -127,7 +127,7 @@ def _rate_significant(
 def _mean_significant(
     sums: Sums, clause: NDArray[np.int64], contract: CompiledContract, confidence: float, above: bool
 ) -> NDArray[np.bool_]:
-    """One-sided t limit of the mean on the side that ``above`` asks for."""
+    """Whether the one-sided t limit of the mean lies beyond (``above``) or inside the clause's limit."""
     count = sums[..., COUNT]
     mean = sums[..., TOTAL] / count
     variance = (

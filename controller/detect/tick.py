@@ -1,4 +1,4 @@
-"""What the detectors say of one tick: of replicas, of kernels, and of drift from what was certified."""
+"""One tick of the detectors: alarms of replicas and kernels, and drift from the certified baseline."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract
 from contracts.telemetry import ProbeSamples
-from controller.detect.as_certified import Subjects, let_in_again
+from controller.detect.as_certified import Subjects, readmit_matching
 from controller.detect.as_certified_pass import AwaitedReturns
-from controller.detect.bounds import BoundsPlan, bounded_runs, bounds_tick, teachers
+from controller.detect.bounds import BoundsPlan, bounded_runs, bounds_tick, healthy_replicas
 from controller.detect.certified_drift import DriftPlan, drift_tick
 from controller.detect.detector import (
     AlarmState,
@@ -26,19 +26,19 @@ from controller.detect.sums import Sums
 
 
 class DetectorInputs(NamedTuple):
-    """What one tick gives the detectors to judge, for B fleets."""
+    """Evidence of one tick, for B fleets."""
 
     window: Sums  # [B, R, S, C, 4], running window of the replicas
-    closed: NDArray[np.bool_]  # [B], it ends with this tick
+    closed: NDArray[np.bool_]  # [B], the window ends with this tick
     probes: ProbeSamples
     received: NDArray[np.bool_]  # [B, P], probes that count
-    replicas: EvidenceBatch | None  # what arrived, for detectors that judge observations as they come
-    kernels: EvidenceBatch | None  # the same, pooled over the replicas in rotation
-    awaited: AwaitedReturns  # these, and the slices of which something is shed
+    replicas: EvidenceBatch | None  # observations of this tick, for detectors ``by_observation``
+    kernels: EvidenceBatch | None  # these observations pooled over the replicas in rotation
+    awaited: AwaitedReturns  # replicas in rotation, and slices that are short of capacity
 
 
 class Memories(NamedTuple):
-    """What the detectors remember before a tick."""
+    """Memory of the detectors before a tick."""
 
     replicas: DetectorState
     kernels: DetectorState
@@ -47,8 +47,10 @@ class Memories(NamedTuple):
 
 
 class Comparisons(NamedTuple):
-    """How probes are compared (None: not at all): with certified values, and where these let nobody in
-    again, with what was seen in health.
+    """How probes are compared (None: not at all).
+
+    They are compared with certified values. Where these cannot show recovery, they are compared with values
+    observed in health.
     """
 
     drift: DriftPlan | None
@@ -56,11 +58,11 @@ class Comparisons(NamedTuple):
 
 
 class DetectorOutputs(NamedTuple):
-    """What the detectors say, and what they remember after saying so."""
+    """Verdicts of the detectors, and their memory after the tick."""
 
     replicas: AlarmState
     replica_memory: DetectorState
-    kernels: PooledAlarms | None  # None: windows of kernels are closed after quarantine, by the judge
+    kernels: PooledAlarms | None  # None: the judge closes the windows of kernels after quarantine
     drift: DetectorState
     bounds: DetectorState
 
@@ -76,7 +78,7 @@ def detect(
 ) -> DetectorOutputs:
     """Judge the evidence of a tick.
 
-    ``consume``: the caller gives the arrays of ``memories`` away, so they may be written to.
+    ``consume``: the arrays of ``memories`` may be overwritten.
     """
     if evidence.replicas is None or evidence.kernels is None:
         alarms, memory = detector.update(
@@ -92,14 +94,14 @@ def detect(
     drift = drift_tick(memories.drift, evidence.probes, evidence.received, plans.drift, pooled)
     bounds = memories.bounds
     if plans.bounds is not None:
-        teaches = teachers(replicas, kernels, evidence.awaited.in_rotation, plans.bounds)
-        bounds = bounds_tick(bounds, evidence.probes, evidence.received, pooled, teaches, plans.bounds)
+        healthy = healthy_replicas(replicas, kernels, evidence.awaited.in_rotation, plans.bounds)
+        bounds = bounds_tick(bounds, evidence.probes, evidence.received, pooled, healthy, plans.bounds)
     if plans.drift is not None and plans.drift.runs is not None:
-        matched = floats(drift, "runs"), plans.drift.runs
-        replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, *matched, detector)
-    elif plans.bounds is not None and any(bool(one.ill().any()) for one in (replicas, kernels)):
-        matched = floats(bounds, "runs"), bounded_runs(bounds, plans.bounds, len(contract.clause_ids))
-        replicas, kernels = let_in_again(replicas, kernels, evidence.awaited, *matched, detector)
+        runs = floats(drift, "runs"), plans.drift.runs
+        replicas, kernels = readmit_matching(replicas, kernels, evidence.awaited, *runs, detector)
+    elif plans.bounds is not None and any(bool(s.unhealthy().any()) for s in (replicas, kernels)):
+        runs = floats(bounds, "runs"), bounded_runs(bounds, plans.bounds, len(contract.clause_ids))
+        replicas, kernels = readmit_matching(replicas, kernels, evidence.awaited, *runs, detector)
     return DetectorOutputs(
         replicas=replicas.alarms,
         replica_memory=replicas.memory,
@@ -117,7 +119,7 @@ def _judged(
     contract: CompiledContract,
     consume: bool,
 ) -> Subjects:
-    """What the detector says of the replicas, or of the kernels, of ``batch``."""
+    """Verdicts of the detector on the replicas, or on the kernels, of ``batch``."""
     was_alarm = flags(memory, "alarm").copy()
     window = None if batch.pooled else evidence.window
     alarms, after = detector.update(memory, window, evidence.closed, contract, batch, consume=consume)

@@ -1,20 +1,20 @@
-"""Calibrated thresholds of clauses on traffic and gauges, whose observations follow each other's queues.
+"""Calibrated thresholds of clauses on traffic and gauges, whose observations are correlated through queues.
 
-A guaranteed threshold ``log ARL0`` needs observations that are fair given the past. Scrapes are not: one
-long queue is many bad scrapes in a row. ``scripts.studies.detection.calibrate`` finds by block calibration
-on simulated telemetry which threshold has which ARL0 under the least favourable law that is still healthy:
-queues whose share over the objective stands at its limit in the mean. Scrapes of replicas are weighed by
-those of their peers first, as the sequential detector does, which takes most of the dependence away: a
-queue is long everywhere. How much depends on how many peers there are, so streams are calibrated by the
-replicas of their kernel. The table that ships (``SHIPPED``) holds the result with its provenance; whoever
-sets a controller up reads it, the controller itself reads no file.
+A guaranteed threshold ``log ARL0`` needs observations that are fair given the past. Scrapes are not: one long
+queue gives many bad scrapes in a row. ``scripts.studies.detection.calibrate`` finds the threshold for each
+ARL0 by block calibration on simulated telemetry, under the least favourable law that is still healthy: queues
+whose mean share over the objective equals the limit. Scrapes of replicas are first weighed by those of their
+peers, as in the sequential detector. This removes most of the dependence, because a long queue shows on all
+replicas. How much it removes depends on the number of peers, so streams are calibrated by the number of
+replicas of their kernel. The shipped table (``SHIPPED``) holds the result with its provenance. The code that
+sets up a controller reads it; the controller itself reads no file.
 
-Between calibrated points thresholds are interpolated in log ARL0, beyond the largest they follow the line
-from the last but two to the last: the tail of an additive statistic is asymptotically exponential, no more.
-Points are upper limits, the further out the wider, so that the line is rather too steep. No level is
-above ``MOST``: evidence is kept up to ``CEILING``, and a stream that could never alarm would say nothing.
-Clauses of which nothing healthy can be recorded (failures, fingerprints, trace fields) have no stream in the
-table.
+Between calibrated points, thresholds are interpolated in log ARL0. Beyond the largest point they follow the
+line through the last point and the last but two, because the tail of an additive statistic is at most
+asymptotically exponential. Points are upper confidence limits that are wider further out, so the line is
+rather too steep. No level is above ``MOST``: evidence is bounded by ``CEILING``, and a stream that could
+never raise an alarm would be useless. Clauses without recorded healthy observations (failures, fingerprints,
+trace fields) have no stream in the table.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from controller.detect.streams.protocol import Floats
 SHIPPED = f"{LIBRARY}calibration/traffic.json"
 #: Highest level, in nats: 1 % below the highest evidence that is kept.
 MOST = 0.99 * math.log(CEILING)
-#: What a stream of the table is of: a latency family, or KV use.
+#: Kinds of streams in the table: a latency family, or KV use.
 KINDS = (*LATENCY_FAMILIES, "kv_used_ratio")
-#: Whose observations a stream is of: what the server of a replica counts of all its requests between two
-#: scrapes, or what the gateway counts of a slice on a kernel between two flushes.
+#: Units of streams: counts of a replica's server over all its requests between two scrapes, or the gateway's
+#: counts of a slice on a kernel between two flushes.
 UNITS = ("replica", "kernel")
 
 
@@ -54,7 +54,7 @@ class TrafficStream:
     kind: str
     #: One of ``UNITS``.
     unit: str
-    #: Of the kernel.
+    #: Number of replicas of the kernel.
     replicas: int
     #: float64 [P], ascending, in observations.
     arl0: Floats
@@ -62,45 +62,49 @@ class TrafficStream:
     threshold: Floats
 
     def level(self, arl0: Floats) -> Floats:
-        """Log-evidence of an alarm at each ``arl0`` in observations; inf stays."""
+        """Log-evidence of an alarm at each ``arl0`` in observations; inf stays inf."""
         x, known = np.log(self.arl0), np.isfinite(arl0)
-        wanted = np.log(np.where(known, arl0, 2.0))
+        at = np.log(np.where(known, arl0, 2.0))
         slope = (self.threshold[-1] - self.threshold[-3:][0]) / (x[-1] - x[-3:][0])
-        inside = np.interp(wanted, x, self.threshold)
-        beyond = self.threshold[-1] + slope * (wanted - x[-1])
-        return np.asarray(np.where(known, np.where(wanted > x[-1], beyond, inside), np.inf))
+        inside = np.interp(at, x, self.threshold)
+        beyond = self.threshold[-1] + slope * (at - x[-1])
+        return np.asarray(np.where(known, np.where(at > x[-1], beyond, inside), np.inf))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficCalibration:
-    """Every calibrated stream, and what the table says of its making."""
+    """Every calibrated stream, with the provenance of the table."""
 
     streams: tuple[TrafficStream, ...]
     provenance: Mapping[str, Any]
 
     def levels(self, arl0: Floats, contract: CompiledContract, unit: str, replicas: int) -> Floats:
-        """Thresholds [..., C] of ``arl0`` [..., C] for a ``unit`` of a kernel of ``replicas`` (of a
-        replica: itself and the peers that show anything); NaN for clauses that no stream is of.
+        """Thresholds [..., C] of ``arl0`` [..., C] for a ``unit`` of a kernel with ``replicas``.
+
+        For a replica, ``replicas`` counts itself and its peers with traffic. NaN for clauses without a
+        stream.
         """
-        found = np.full(arl0.shape, np.nan)
+        levels = np.full(arl0.shape, np.nan)
         for clause in range(arl0.shape[-1]):
             kind = _kind(int(contract.source[clause]), int(contract.column[clause]))
-            mine = {one.replicas: one for one in self.streams if (one.kind, one.unit) == (kind, unit)}
-            if mine:
-                found[..., clause] = _level(mine, arl0[..., clause], replicas)
-        return found
+            by_count = {row.replicas: row for row in self.streams if (row.kind, row.unit) == (kind, unit)}
+            if by_count:
+                levels[..., clause] = _level(by_count, arl0[..., clause], replicas)
+        return levels
 
 
-def _level(mine: Mapping[int, TrafficStream], arl0: Floats, replicas: int) -> Floats:
-    """The higher level of the nearest counts of replicas that are calibrated; beyond the largest, at least
-    what a fair observation needs: a load that very many share is divided out, and no dependence is left.
+def _level(by_count: Mapping[int, TrafficStream], arl0: Floats, replicas: int) -> Floats:
+    """The higher level of the two nearest calibrated numbers of replicas.
+
+    Beyond the largest number it is at least the guaranteed one of fair observations: with very many peers the
+    shared load is divided out, and no dependence is left.
     """
-    below = max((count for count in mine if count <= replicas), default=min(mine))
-    above = min((count for count in mine if count >= replicas), default=below)
-    found = np.maximum(mine[below].level(arl0), mine[above].level(arl0))
-    if replicas > max(mine):
-        found = np.maximum(found, np.log(arl0))
-    return np.asarray(np.where(np.isfinite(found), np.minimum(found, MOST), found))
+    below = max((count for count in by_count if count <= replicas), default=min(by_count))
+    above = min((count for count in by_count if count >= replicas), default=below)
+    level = np.maximum(by_count[below].level(arl0), by_count[above].level(arl0))
+    if replicas > max(by_count):
+        level = np.maximum(level, np.log(arl0))
+    return np.asarray(np.where(np.isfinite(level), np.minimum(level, MOST), level))
 
 
 def _kind(source: int, column: int) -> str:
@@ -111,7 +115,7 @@ def _kind(source: int, column: int) -> str:
 
 @lru_cache(maxsize=1)
 def shipped_traffic() -> TrafficCalibration:
-    """Calibrated thresholds of traffic clauses, as they ship."""
+    """The shipped calibrated thresholds of traffic clauses."""
     file = resolve_uri(SHIPPED, "selvage")
     return parse_traffic(file.read_text(), str(file))
 

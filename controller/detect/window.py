@@ -40,13 +40,13 @@ _AT_ONCE = ("alarm", "excess", "inside", "since_alarm", "judged")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowDetector:
-    """Judge each completed window; collect over at most ``carry_windows`` where observations are scarce.
+    """Judges each completed window; scarce observations are collected over at most ``carry_windows``.
 
-    A hard rate clause whose limit is 0 raises an alarm at the first observation over its threshold, before
-    the window closes. An alarm on traffic ends after ``expiry_windows`` windows without an observation,
-    since only traffic can tell whether it still holds. To be inside, the upper limit at
-    ``recertify_confidence`` must be: the risk is a return too early, which a half-open return bounds, so it
-    may be lower than the alarm's.
+    A hard rate clause with limit 0 raises an alarm at the first observation over its threshold, before the
+    window closes. An alarm on traffic ends after ``expiry_windows`` windows without an observation, because
+    only traffic can show whether it still holds. A clause counts as inside if its upper limit at
+    ``recertify_confidence`` is. That confidence may be lower than the alarm's: the risk is an early return,
+    which the half-open return bounds.
     """
 
     carry_windows: int = 5
@@ -55,11 +55,11 @@ class WindowDetector:
 
     @property
     def by_observation(self) -> bool:
-        """Only sums of whole windows."""
+        """False: it judges only sums of whole windows."""
         return False
 
     def initial(self, batch: int, subjects: int, contract: CompiledContract) -> DetectorState:
-        """All quiet, nothing judged: the arrays of ``WindowMemory``."""
+        """No alarm, nothing judged: the arrays of ``WindowMemory``."""
         shape = (batch, subjects, len(contract.slices), len(contract.clause_ids))
         return {
             "alarm": np.zeros(shape, dtype=np.bool_),
@@ -82,20 +82,20 @@ class WindowDetector:
         *,
         consume: bool = False,
     ) -> tuple[AlarmState, DetectorState]:
-        """Judge what is complete; see the protocol."""
+        """Judge complete windows; see the protocol."""
         if sums is None:
-            return _shown(state, np.zeros(flags(state, "alarm").shape, dtype=np.bool_)), state
+            return _alarm_state(state, np.zeros(flags(state, "alarm").shape, dtype=np.bool_)), state
         state, fresh = _alarm_at_once(state, sums, contract, consume)
         if some_in(closed):
             state = self._close(state, sums, closed, contract, fresh, consume)
-        return _shown(state, fresh), state
+        return _alarm_state(state, fresh), state
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
         """See the protocol."""
         return forgotten(state, mask)
 
     def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> NDArray[np.float64]:
-        """0 or 1: a window says nothing before it closes."""
+        """0 or 1: a window gives no evidence before it closes."""
         return latched(state, contract)
 
     def _close(
@@ -107,7 +107,7 @@ class WindowDetector:
         fresh: NDArray[np.bool_],
         consume: bool,
     ) -> DetectorState:
-        """Judge the windows that end; adds to ``fresh`` what is judged."""
+        """Judge the windows that end, and mark them in ``fresh``."""
         state = _copied(state, WindowMemory._fields[:2] if consume else WindowMemory._fields)
         marks = WindowMarks(fresh=fresh, beyond=np.zeros_like(fresh), hopeful=np.zeros_like(fresh))
         rules = _rules(contract, self.carry_windows, self.expiry_windows)
@@ -124,22 +124,22 @@ class WindowDetector:
     def _broken(
         self, judged: Sums, beyond: NDArray[np.bool_], contract: CompiledContract
     ) -> NDArray[np.bool_]:
-        """Of the windows ``beyond`` bool [B, U, S, C], in their order: which raise an alarm."""
+        """Which of the windows ``beyond`` bool [B, U, S, C] raise an alarm, in their order."""
         return significant(judged, beyond, contract, contract.alarm_confidence, above=True)
 
 
 def _alarm_at_once(
     state: DetectorState, sums: Sums, contract: CompiledContract, consume: bool
 ) -> tuple[DetectorState, NDArray[np.bool_]]:
-    """Alarms of clauses that tolerate nothing, before the window closes; and where they are fresh."""
+    """Alarms of zero-tolerance clauses before the window closes, and where they are fresh."""
     fresh = np.zeros(sums.shape[:-1], dtype=np.bool_)
     places = zero_tolerance_places(contract)
     if not places.size:
         return state, fresh
-    news, louder = find_at_once(fresh, sums, places, applies(contract), *(state[name] for name in _AT_ONCE))
+    news, raises = find_at_once(fresh, sums, places, applies(contract), *(state[name] for name in _AT_ONCE))
     if news:
-        # ``AlarmState`` lasts, so the arrays that it shows are copied where they change.
-        state = _copied(state, (_AT_ONCE[:2] if louder else ()) if consume else _AT_ONCE)
+        # An earlier ``AlarmState`` may still be in use, so its arrays are copied where they change.
+        state = _copied(state, (_AT_ONCE[:2] if raises else ()) if consume else _AT_ONCE)
         alarm_at_once(fresh, sums, places, *(state[name] for name in _AT_ONCE))
     return state, fresh
 
@@ -164,8 +164,8 @@ def _copied(state: DetectorState, names: Sequence[str]) -> DetectorState:
     return {**state, **{name: state[name].copy() for name in names}}
 
 
-def _shown(state: DetectorState, fresh: NDArray[np.bool_]) -> AlarmState:
-    """What ``state`` says; ``fresh`` bool [B, U, S, C]."""
+def _alarm_state(state: DetectorState, fresh: NDArray[np.bool_]) -> AlarmState:
+    """The alarms in ``state``; ``fresh`` bool [B, U, S, C]."""
     return AlarmState(
         alarm=flags(state, "alarm"),
         excess=floats(state, "excess"),

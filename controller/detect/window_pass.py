@@ -1,4 +1,4 @@
-"""Compiled loops of the window detector; every cell by itself, so no result depends on the batch.
+"""Compiled loops of the window detector. Cells are independent, so no result depends on the batch.
 
 Axes: B fleets, U subjects, S slices, C clauses.
 """
@@ -21,19 +21,19 @@ class WindowMemory(NamedTuple):
     alarm: NDArray[Any]  # bool [B, U, S, C]
     excess: NDArray[Any]  # float64 [B, U, S, C]
     inside: NDArray[Any]  # bool [B, U, S, C]
-    carried: NDArray[Any]  # float64 [B, U, S, C, 4], sums of windows too short to be judged
-    carried_windows: NDArray[Any]  # int64 [B, U, S, C], how many
+    carried: NDArray[Any]  # float64 [B, U, S, C, 4], sums of windows with too few observations to be judged
+    carried_windows: NDArray[Any]  # int64 [B, U, S, C], number of these windows
     judged: NDArray[Any]  # float64 [B, U, S, C, 4], sums last judged
     since_alarm: NDArray[Any]  # float64 [B, U, S, C, 4], sums since the last alarm
     silent_windows: NDArray[Any]  # int64 [B, U, S, C], windows without an observation, in a row
 
 
 class WindowMarks(NamedTuple):
-    """What closing a window marks, bool [B, U, S, C]."""
+    """Cells marked when a window closes, bool [B, U, S, C]."""
 
     fresh: Flags  # [B, U, S, C], judged in this tick
     beyond: Flags  # [B, U, S, C], to be tested: the estimate lies beyond the limit
-    hopeful: Flags  # [B, U, S, C], to be tested: sums since the last alarm lie inside the limit
+    hopeful: Flags  # [B, U, S, C], to be tested for recovery: sums since the last alarm are inside the limit
 
 
 class WindowRules(NamedTuple):
@@ -52,12 +52,12 @@ class WindowRules(NamedTuple):
 
 @compiled
 def find_at_once(fresh, sums, places, online, alarm, excess, inside, since, judged):
-    """Mark in ``fresh`` where a clause of ``places`` has an observation over.
+    """Mark in ``fresh`` where a clause of ``places`` has an observation over the threshold.
 
-    Tells whether that changes anything of the rest, and whether it changes ``alarm`` or ``excess``. Arrays
-    are passed one by one: a record would cost more at the border than this loop, which runs every tick.
+    Returns whether any other array changes, and whether ``alarm`` or ``excess`` do. Arrays are passed one by
+    one: unpacking a record would cost more than this loop, which runs every tick.
     """
-    news, louder = False, False
+    news, raises = False, False
     for b in range(sums.shape[0]):
         for u in range(sums.shape[1]):
             for s in range(sums.shape[2]):
@@ -68,16 +68,16 @@ def find_at_once(fresh, sums, places, online, alarm, excess, inside, since, judg
                         continue
                     fresh[b, u, s, c] = True
                     rate = over / max(sums[b, u, s, c, COUNT], 1.0)
-                    louder |= not alarm[b, u, s, c] or rate > excess[b, u, s, c]
+                    raises |= not alarm[b, u, s, c] or rate > excess[b, u, s, c]
                     news |= inside[b, u, s, c]
                     for i in range(4):
                         news |= since[b, u, s, c, i] != 0.0 or judged[b, u, s, c, i] != sums[b, u, s, c, i]
-    return news or louder, louder
+    return news or raises, raises
 
 
 @compiled
 def alarm_at_once(fresh, sums, places, alarm, excess, inside, since, judged):
-    """Raise what ``find_at_once`` marked; the excess is the largest rate seen."""
+    """Raise the alarms that ``find_at_once`` marked; the excess is the largest rate observed."""
     for b in range(sums.shape[0]):
         for u in range(sums.shape[1]):
             for s in range(sums.shape[2]):
@@ -94,9 +94,9 @@ def alarm_at_once(fresh, sums, places, alarm, excess, inside, since, judged):
 
 @compiled
 def close_windows(memory, marks, sums, closed, rules):
-    """End the windows of the ``closed`` [B] fleets, all but what takes a statistical test.
+    """Close the windows of the ``closed`` [B] fleets, except for the statistical tests.
 
-    Marks what is to be tested; where an estimate lies beyond the limit, the alarm is set as if it were
+    Marks the cells to be tested. Where an estimate lies beyond the limit, the alarm is set as if it were
     significant. sums: [B, U, S, C, 4], of the windows that end.
     """
     memory, marks, rules = borrowed((memory, marks, rules))
@@ -118,7 +118,7 @@ def close_windows(memory, marks, sums, closed, rules):
 
 @compiled(inline="always")
 def _judge(memory, marks, at, total, rules):
-    """The window of cell ``at`` is complete: mark what its sums ``total`` [4] are to be tested for."""
+    """The window of cell ``at`` is complete: mark the tests of its sums ``total`` [4]."""
     c = at[3]
     is_rate, rate_limit = rules.is_rate[c], rules.rate_limit[c]
     threshold, sense = rules.threshold[c], rules.sense[c]
@@ -138,7 +138,7 @@ def _judge(memory, marks, at, total, rules):
 
 @compiled(inline="always")
 def _carry(memory, marks, at, total, rules):
-    """Too few observations: carry ``total`` [4] on, or drop it; an alarm on silent traffic ends."""
+    """Too few observations: carry ``total`` [4] on, or drop it; without traffic an alarm on traffic ends."""
     b, u, s, c = at
     silent = memory.silent_windows[at] >= rules.expiry_windows
     if silent and rules.needs_traffic[c] and memory.alarm[at]:

@@ -1,4 +1,4 @@
-"""What an action means: numbers in [-1, 1] to a routing table, and back."""
+"""Actions: from numbers in [-1, 1] to a routing table, and back."""
 
 from __future__ import annotations
 

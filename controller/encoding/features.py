@@ -1,4 +1,4 @@
-"""What a learned policy is shown and how its answer is read: one list, from which everything else follows.
+"""Input of a learned policy and meaning of its output: one list from which everything else is built.
 
 ``FEATURES`` names every number with its unit, bounds and source. The encoder, the bounds of the
 environment's observation space and the table in ``docs/environment.md`` are built from it.
@@ -10,7 +10,7 @@ applied to every row serves any pool up to ``kernels_max``. Reading uses the ``O
 a policy may know.
 
 An action is one number in [-1, 1] per (slice, kernel) and one per slice for shedding;
-``controller.encoding.actions`` says what it means.
+``controller.encoding.actions`` defines it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GUARD, _FALLBACK = int(Level.GUARD), int(Level.FALLBACK)
 
 
 class Scope(Enum):
-    """What there is one number of."""
+    """Unit of which a feature has one number each."""
 
     KERNEL = "kernel"
     KERNEL_SLICE = "kernel, slice"
@@ -132,7 +132,7 @@ FEATURES: tuple[Feature, ...] = (
         lambda o: per_kernel(o, o.quarantined),
     ),
     _kernel(
-        "drifted_ratio", "share of replicas", 1.0, "probes against certified values; 0 where nobody compares",
+        "drifted_ratio", "share of replicas", 1.0, "probes against certified values; 0: not compared",
         _drifted,
     ),
     _kernel(

@@ -20,7 +20,7 @@ from controller.state import ControllerState, planned
 def observe(
     state: ControllerState, judgement: Judgement, telemetry: FleetTelemetry, setup: ControllerSetup
 ) -> Observation:
-    """The observation of this tick, from what is known and nothing else."""
+    """The observation of this tick, from state and telemetry alone."""
     kernels, _, _ = setup.layout.shape
     rotation = _rotation(state, telemetry, setup)
     load = _load(state, rotation.ready, setup)
@@ -63,7 +63,7 @@ def _known_good(kernels: int, place: int) -> NDArray[np.bool_]:
 
 
 def _rotation(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Rotation:
-    """Which replicas serve, how often each fails, and how long the queues are."""
+    """Replicas in rotation, failure ratio of each, and queue lengths."""
     plain, (kernels, _, _) = np.ascontiguousarray, setup.layout.shape
     by_replica, by_kernel = state.quarantined.shape, (len(state.ticks), kernels)
     shown = Rotation(

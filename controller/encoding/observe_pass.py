@@ -17,17 +17,17 @@ from controller.perceive.capacity_pass import UNBOUNDED_RPS
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
-#: Answers per second below which a replica's failed ratio says nothing.
+#: Ended attempts per second below which a replica's failed ratio is not meaningful.
 LEAST_ENDED_RPS = 1e-6
-#: Capacity in requests per second that a load is compared with at least.
+#: Lower bound of the capacity by which a load is divided, in requests per second.
 LEAST_CAPACITY_RPS = 1e-9
-#: What a kernel surely carries over the traffic that it has: policies fill 0.85 to 0.9 of a capacity, and
-#: would leave a kernel that they think just full.
+#: Sure capacity of a kernel over its present load, at least: policies fill 0.85 to 0.9 of a capacity, and
+#: would leave a kernel that looks exactly full.
 KEPT_MARGIN = 1.2
 
 
 class Replicas(NamedTuple):
-    """What is known of replicas."""
+    """State of the replicas."""
 
     replica_state: NDArray[np.int8]  # [B, R], a ``ReplicaState``
     quarantined: NDArray[np.bool_]  # [B, R]
@@ -35,11 +35,11 @@ class Replicas(NamedTuple):
     answered_rps: NDArray[np.float64]  # [B, R]
     failed_rps: NDArray[np.float64]  # [B, R]
     running: NDArray[np.float64]  # [B, R], requests in the newest scrape (NaN: not known)
-    waiting: NDArray[np.float64]  # [B, R], the same in the queue
+    waiting: NDArray[np.float64]  # [B, R], requests in the queue (NaN: not known)
 
 
 class Rotation(NamedTuple):
-    """What is shown of replicas; filled, ``ready`` and queues from 0."""
+    """Observation of the replicas; filled in, with ``ready`` and queues from 0."""
 
     in_rotation: NDArray[np.bool_]  # [B, R]
     failed_ratio: NDArray[np.float64]  # [B, R]
@@ -49,11 +49,11 @@ class Rotation(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """The table in force, and what is known of kernels and slices."""
+    """The table in force, and the state of kernels and slices."""
 
-    replica_rps: NDArray[np.float64]  # [B, K], what one replica carries, best estimate
-    least_rps: NDArray[np.float64]  # [B, K], lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], the same at certified or usual speed
+    replica_rps: NDArray[np.float64]  # [B, K], capacity of one replica, best estimate
+    least_rps: NDArray[np.float64]  # [B, K], lower limit of that capacity
+    healthy_rps: NDArray[np.float64]  # [B, K], its capacity at certified or usual speed
     table: NDArray[np.float64]  # [B, S, K + 1]
     offered_rps: NDArray[np.float64]  # [B, S]
     now_s: NDArray[np.float64]  # [B]
@@ -62,11 +62,11 @@ class Routing(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What is shown of kernels and slices; filled."""
+    """Observation of kernels and slices; filled in."""
 
     capacity_rps: NDArray[np.float64]  # [B, K], of the replicas in rotation, best estimate
-    load_ratio: NDArray[np.float64]  # [B, K], load of the table in force over that
-    sure_rps: NDArray[np.float64]  # [B, K], what those replicas surely carry
+    load_ratio: NDArray[np.float64]  # [B, K], load of the table in force over that capacity
+    sure_rps: NDArray[np.float64]  # [B, K], sure capacity of those replicas
     evidence_age_s: NDArray[np.float64]  # [B, K, S], age of the newest probe (inf: none)
     since_move_s: NDArray[np.float64]  # [B, S], time since the row moved
 
@@ -105,9 +105,9 @@ def _known(value):
 def see_kernels(shown, routing, ready, owner):
     """Capacity, load and age of the newest probe of each kernel; time since each slice's row moved.
 
-    What is shown is the best estimate, at the certified speed until something was counted. More traffic is
-    planned against the lower limit of what a kernel carries, ``sure_rps``. The traffic that it has is no
-    reason to leave while the best estimate carries it.
+    The capacity shown is the best estimate; until something was counted, that at certified speed. More
+    traffic is planned against the lower limit of the capacity, ``sure_rps``. Present traffic is no reason to
+    leave a kernel while the best estimate carries it.
     """
     shown, routing = borrowed((Load(*shown), Routing(*routing)))
     capacity_rps, age_s = shown.capacity_rps, shown.evidence_age_s

@@ -1,4 +1,4 @@
-"""What learned policies are shown of the clauses: excess by family, and how near the running window is."""
+"""Clauses in the observation of learned policies: excess by family, and nearness of the running window."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.detect.sums import COUNT, OVER, TOTAL
 LEAST_LIMIT = 1e-9
 #: Clause families in the order of ``Observation.family_excess``.
 FAMILIES = "NSRO"
-#: Shown of a clause in alarm whose excess has gone back to 0.
+#: Excess shown for a clause in alarm with a present excess of 0.
 LEAST_EXCESS = 0.01
 
 
@@ -55,7 +55,7 @@ def _family_excess(worst, alarm, excess, family):
 
 
 class _Limits(NamedTuple):
-    """What the probe clauses of a contract allow."""
+    """Limits of the probe clauses of a contract."""
 
     clauses: NDArray[np.int64]  # [C], their places
     is_rate: NDArray[np.bool_]  # [C], a share of observations over the threshold is limited, not their mean

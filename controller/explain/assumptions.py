@@ -11,7 +11,7 @@ from controller.perceive.usual_speed import usual_of_kernels, usual_ratios
 from controller.shield.load import proven_ratio
 from controller.state import ControllerState
 
-#: Load over capacity beyond what is filled anyway that is worth a word.
+#: Least proven load beyond the usual limit, over capacity, that is reported.
 LEAST_MORE = 0.05
 
 
@@ -31,46 +31,48 @@ def _of_capacity(after: ControllerState, setup: ControllerSetup, fleet: int) -> 
     if setup.fleet.engine is None:
         return [f"capacity of {name}: as declared, no engine is certified" for name in kernels]
     if bool((after.replica_rps[fleet] >= UNBOUNDED_RPS).any()):
-        return ["capacity: not measured yet, nobody is moved or shed for want of it"]
-    found = []
+        return ["capacity: not measured yet, so no traffic is moved or shed for lack of it"]
+    sentences = []
     if not bool((after.request_tokens[fleet, [PROMPTS, OUTPUTS]] > 0.0).all()):
-        found.append("tokens of the mean request: as declared, no server counts them")
+        sentences.append("tokens of the mean request: as declared, no server counts them")
     counted = after.engine_speed[fleet, :, SCRAPES] > 0.0
-    silent = [name for k, name in enumerate(kernels) if not bool(counted[owner == k].any())]
-    if silent:
-        found.append(f"speed of {', '.join(silent)}: as certified, no server counts its steps")
-    return found
+    uncounted = [name for k, name in enumerate(kernels) if not bool(counted[owner == k].any())]
+    if uncounted:
+        sentences.append(f"speed of {', '.join(uncounted)}: as certified, no server counts its steps")
+    return sentences
 
 
 def _of_clocks(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
-    """What step times are compared with, and the replicas for which that is unknown."""
+    """Usual step times with which clocks are compared, and the replicas for which they are unknown."""
     factors = np.exp(usual_of_kernels(after, setup.layout.replica_kernel)[fleet])
     names = setup.layout.kernels
     usual = [f"{name} {factor:.2g}" for name, factor in zip(names, factors, strict=True) if factor != 1.0]
     known = np.isfinite(usual_ratios(after)[fleet])
     unknown = [name for name, is_known in zip(setup.layout.replicas, known, strict=True) if not is_known]
-    found = [f"steps as long as usual, in times of the certified ones: {', '.join(usual)}"] if usual else []
+    sentences = [f"usual step times over the certified ones: {', '.join(usual)}"] if usual else []
     if unknown:
-        found.append(f"own clock of {', '.join(unknown)}: not judged, nobody knows what is usual of it")
-    return found
+        sentences.append(f"own clock of {', '.join(unknown)}: not judged, its usual step time is unknown")
+    return sentences
 
 
 def _of_load(after: ControllerState, setup: ControllerSetup, fleet: int) -> list[str]:
-    """Kernels with a queue, and those that have more than they are thought to carry (``shield.load``)."""
-    found, known_ratio = [], setup.options.limits.max_load_ratio
+    """Kernels with a queue, and kernels with more load than their estimated capacity (``shield.load``)."""
+    sentences, known_ratio = [], setup.options.limits.max_load_ratio
     proven = proven_ratio(after.load, after.replica_rps)[fleet]
     for k, name in enumerate(setup.layout.kernels):
         if after.load["queued"][fleet, k]:
-            found.append(f"{name}: what waits there will be late, so less is let in until it is answered")
-        elif proven[k] >= known_ratio + LEAST_MORE:
-            found.append(
-                f"{name}: may have {proven[k]:.1f} times what it is thought to carry, nobody waits there"
+            sentences.append(
+                f"{name}: its queue makes requests late, so less is admitted until it is worked off"
             )
-    return found
+        elif proven[k] >= known_ratio + LEAST_MORE:
+            sentences.append(
+                f"{name}: may carry {proven[k]:.1f} times its estimated capacity, it has no queue"
+            )
+    return sentences
 
 
 def _of_targets(decision: Decision, setup: ControllerSetup, fleet: int) -> list[str]:
-    """Slices that no certified kernel serves, or one alone."""
+    """Slices with no certified kernel, or with only one."""
     kernels, slices = setup.layout.kernels, setup.layout.slices
     if len(kernels) == 1:
         return [f"{kernels[0]} is alone: there is nothing to move to"]

@@ -1,4 +1,4 @@
-"""Why weights moved: the clause behind each move, what the shield did by stage, what the baseline wanted."""
+"""Reasons of moved weights: the clauses behind each move, the shield's changes, the baseline's proposal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from controller.shield.records import ShieldReason
 from controller.state import ControllerState
 from controller.supervise.meta import NO_REASON, OPERATOR
 
-#: Weights closer than this are the same in a record.
+#: Weights that differ by less are equal in a record.
 SAME = 1e-12
 
 
-#: ``because`` of a move that nothing but capacity asks for.
+#: ``because`` of a move for capacity alone.
 CAPACITY_ALONE = ("capacity",)
 
 
@@ -34,15 +34,15 @@ class WeightMove:
     before: float
     after: float
     proposed: float  # by the policy
-    forced: float  # what supervisor and shield changed of the policy's own
+    forced: float  # change of the policy's proposal by supervisor and shield
     driven: float  # by the driving policy, which is the baseline after a demotion
     baseline: float | None  # proposed by the baseline on the same observation (None: it was not asked)
-    because: tuple[str, ...]  # clauses, or what else explains it
+    because: tuple[str, ...]  # clauses, or other reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShieldStep:
-    """What the shield did to one row: its reasons, and by stage the half L1 that it changed."""
+    """Changes of one row by the shield: its reasons, and the half L1 changed by each stage."""
 
     slice: str
     reasons: tuple[str, ...]
@@ -62,7 +62,7 @@ class LesserEvil:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A weight that the baseline would have asked for otherwise than the policy did."""
+    """A weight on which the baseline's proposal differs from the policy's."""
 
     slice: str
     target: str
@@ -72,7 +72,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A clause of the meta-contract as it stands: value within limit, or not."""
+    """Present reading of a clause of the meta-contract, with its limit."""
 
     metric: str
     value: float
@@ -122,7 +122,7 @@ def _reasons(
     fleet: int,
     s: int,
 ) -> tuple[str, ...]:
-    """Why row ``s`` moved: what is wrong with a kernel that the policy or the shield took weight from."""
+    """Reasons why row ``s`` moved: faults of kernels that lost weight, recoveries of those that gained."""
     old, new = before.table[fleet, s], decision.table[fleet, s]
     found = why_back(decision, fleet, s)
     for k in np.flatnonzero(new[:-1] < old[:-1] - SAME):
@@ -139,7 +139,7 @@ def _reasons(
 def _against(
     after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int, place: tuple[int, int]
 ) -> list[str]:
-    """Clauses that the kernel is condemned for on the slice, and what else is wrong with it."""
+    """Clauses for which the kernel is condemned on the slice, and other faults of it."""
     kernel, s = place
     name, judgement = setup.layout.kernels[kernel], decision.judgement
     condemned = after.condemned[fleet, kernel, s] | judgement.alarm[fleet, kernel, s]
@@ -159,7 +159,7 @@ def _healed(
     fleet: int,
     place: tuple[int, int],
 ) -> list[str]:
-    """Clauses that the kernel was re-certified for on the slice at this tick."""
+    """Clauses for which the kernel was re-certified on the slice in this tick."""
     kernel, s = place
     healed = before.condemned[fleet, kernel, s] & ~after.condemned[fleet, kernel, s]
     name = setup.layout.kernels[kernel]
@@ -186,7 +186,7 @@ def shield_steps(decision: Decision, setup: ControllerSetup, fleet: int) -> tupl
 
 
 def lesser_evils(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[LesserEvil, ...]:
-    """Soft cells that the shield lets carry weight, each with the comparison that let it."""
+    """Soft cells to which the shield gives weight, each with the two losses compared."""
     loss = decision.judgement.loss
     if loss is None:
         return ()
@@ -231,7 +231,7 @@ def demotion_reason(decision: Decision, fleet: int) -> str:
 
 
 def online_readings(decision: Decision, meta: CompiledMeta | None, fleet: int) -> tuple[Reading, ...]:
-    """What the supervisor read of the clauses that it watches, as far as it is known and finite."""
+    """The supervisor's readings of the clauses that it watches, as far as they are known and finite."""
     if meta is None or decision.readings is None:
         return ()
     read = decision.readings[fleet]

@@ -1,4 +1,4 @@
-"""What became of our own moves in a tick, as records."""
+"""Watched, taken-back and held moves of a tick, as records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WatchedMove:
 
     slice: str
     action: str  # an ``OwnMove``, in words
-    worse: str  # what the evidence is of: the slice where it went, or a kernel that gained it
+    worse: str  # subject of the evidence: the moved slice, or a kernel that gained it
     blocks_before: int
     bad_before: int
     blocks_since: int
@@ -35,7 +35,7 @@ class WatchedMove:
 def watched_moves(
     after: ControllerState, decision: Decision, setup: ControllerSetup, fleet: int
 ) -> tuple[WatchedMove, ...]:
-    """Every row whose move is watched or held."""
+    """Every row with a watched or held move."""
     return tuple(
         _watched(after, setup, fleet, int(s), OwnMove(int(decision.own_moves[fleet, s])))
         for s in np.flatnonzero(decision.own_moves[fleet] != OwnMove.NONE)
@@ -69,7 +69,7 @@ def _pair(counts: NDArray[np.generic]) -> tuple[int, int]:
 
 
 def why_back(decision: Decision, fleet: int, s: int) -> list[str]:
-    """Why a row moved, as far as the watch moved it."""
+    """Reason of a row's move by the watch; empty: the watch did not move it."""
     action = OwnMove(int(decision.own_moves[fleet, s]))
     if action is OwnMove.TAKEN_BACK:
         return ["the move before made things worse: taken back"]

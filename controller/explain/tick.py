@@ -1,8 +1,8 @@
 """Why a tick decided as it did: one frozen record per tick and fleet, ready for a log.
 
-The core stays silent; adapters write these records. Each moved weight stands beside the clauses in alarm
-on its slice with the evidence they were judged from, what the policy proposed, what supervisor and shield
-changed, and what the baseline would have done (``controller.explain.moves``).
+The core writes no logs; adapters write these records. Each moved weight is shown with the clauses in alarm on
+its slice and their evidence, the policy's proposal, the changes by supervisor and shield, and the baseline's
+proposal (``controller.explain.moves``).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ClauseEvidence:
     kernel: str
     slice: str
     clause_id: str
-    observations: float  # how many stand behind it
+    observations: float  # number of observations behind it
     estimate: float  # their mean, or the share of them over the threshold
-    limit: float  # what the estimate is judged against
+    limit: float  # limit of the estimate
     excess: float  # relative distance beyond the limit
 
 
@@ -84,19 +84,19 @@ class DecisionRecord:
     verdicts: tuple[ClauseState, ...]
     quarantined: tuple[QuarantinedReplica, ...]
     readmitted: tuple[str, ...]  # replicas
-    drifted: tuple[str, ...]  # replicas that are not what was certified
-    unreadable: tuple[str, ...]  # replicas that answered a probe by what could not be read
+    drifted: tuple[str, ...]  # replicas that drifted from the certified baseline
+    unreadable: tuple[str, ...]  # replicas with an unreadable answer to a probe
     held: bool
     degraded: bool
     capacity_move: bool
     shield: tuple[ShieldStep, ...]
-    lesser_evils: tuple[LesserEvil, ...]  # what is served although soft clauses are broken there
+    lesser_evils: tuple[LesserEvil, ...]  # weights served where soft clauses are broken
     what_if: tuple[WhatIf, ...]  # weights on which the baseline disagrees with the policy
     demoted: bool
     demotion_reason: str
     readings: tuple[Reading, ...]  # of the meta-contract
-    own_moves: tuple[WatchedMove, ...]  # that are watched, taken back or held
-    assumptions: tuple[str, ...]  # what it stands on where the fleet did not say
+    own_moves: tuple[WatchedMove, ...]  # watched, taken back or held
+    assumptions: tuple[str, ...]  # declared or certified values used instead of measured ones
 
 
 def explain(
@@ -195,7 +195,7 @@ def _quarantined(
 
 
 def _drifted(decision: Decision, setup: ControllerSetup, fleet: int) -> tuple[str, ...]:
-    """Replicas whose probes do not give their certified values: information, no verdict."""
+    """Replicas with probes that differ from their certified values: information, no verdict."""
     if decision.drifted is None:
         return ()
     return tuple(setup.layout.replicas[r] for r in np.flatnonzero(decision.drifted[fleet]))
@@ -212,8 +212,8 @@ def _sums(
     kernel, s, c = place
     if not decision.judgement.spread[fleet, kernel, s, c]:
         return np.asarray(decision.judged[fleet, kernel, s, c])
-    guilty = (setup.layout.replica_kernel == kernel) & decision.replica_alarm[fleet, :, s, c]
-    return np.asarray(decision.replica_judged[fleet, guilty, s, c].sum(axis=0))
+    in_alarm = (setup.layout.replica_kernel == kernel) & decision.replica_alarm[fleet, :, s, c]
+    return np.asarray(decision.replica_judged[fleet, in_alarm, s, c].sum(axis=0))
 
 
 def _estimate(sums: NDArray[np.float64], is_rate: bool) -> float:

@@ -38,7 +38,7 @@ _ORDERS = {
 
 
 def begin(now_s: float, terms: HealingTerms) -> HealingState:
-    """A replica whose quarantine, or whose drill, has just ended."""
+    """State of a replica at the end of its quarantine, or of its drill."""
     return HealingState(phase=_first(terms), since_at_s=now_s)
 
 
@@ -74,14 +74,14 @@ def lacking(state: HealingState, terms: HealingTerms) -> int:
 
 
 def share(state: HealingState, terms: HealingTerms) -> float:
-    """Of the traffic of a whole replica, 0..1."""
+    """Share of the traffic of a full replica, 0..1."""
     if state.phase is HealingPhase.READMITTING:
         return state.step / (terms.steps + 1)
     return float(state.phase is HealingPhase.HEALED)
 
 
 def line(state: HealingState, terms: HealingTerms) -> str:
-    """Where it stands, for people and logs."""
+    """State in one line, for people and logs."""
     attempt = f" (attempt {state.attempt})" if state.attempt > 1 else ""
     why = f": {state.told}" if state.told else ""
     told = {
@@ -122,7 +122,7 @@ def _flushed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> H
 
 
 def _probed(state: HealingState, sight: HealingSight, terms: HealingTerms) -> HealingState:
-    """On to the first or the next step, or healed, where all is shown."""
+    """The first or next step, or healed, once all required probes agreed."""
     if state.phase is HealingPhase.PROBING:
         done = state.agreed >= terms.verify_probes
         last = terms.readmit_over_s == 0.0

@@ -1,1 +1,1 @@
-"""Evidence to judgement: the judge, over what is known of whole kernels and of single replicas."""
+"""Evidence to judgement: the judge, with its rules on whole kernels and on single replicas."""

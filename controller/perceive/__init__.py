@@ -1,1 +1,1 @@
-"""Telemetry to evidence: what each replica showed, and how old it is."""
+"""Telemetry to evidence: observations of each replica and kernel, and their age."""

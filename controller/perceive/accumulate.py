@@ -1,13 +1,13 @@
 """Compiled loops from telemetry to sums: every observation adds to a cell of a replica, or of a kernel.
 
-A cell is one of (replica, slice, clause) for probes and gauges. Traffic is counted twice, by who knows what:
-what a replica's server and the gateway's host counters say of it is of all its requests and adds to one cell
-of each clause (``clauses.replica_places``); what the gateway counts of a slice on a kernel adds to that
-(kernel, slice, clause). Each fleet is worked through by itself and in one fixed order, so no result depends
-on the batch.
+For probes and gauges, a cell is (replica, slice, clause). Traffic is counted twice, because two sources see
+different parts of it. The counters of a replica's server and the gateway's counters per host cover all
+requests of the replica and add to one cell per clause (``clauses.replica_places``). The gateway's counts of a
+slice on a kernel add to the cell (kernel, slice, clause). Each fleet is processed independently and in one
+fixed order, so no result depends on the batch.
 
-Records cross the border as plain tuples, which numba reads in a third of the time of named ones (0.1 us an
-array); inside they are named again.
+Records are passed to compiled code as plain tuples, which numba unpacks in a third of the time of named
+tuples (0.1 us an array). Inside they become named tuples again.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from controller.perceive.excuse_pass import Overload, counting_shares, excuse_ov
 FAILED, FINGERPRINT, TRACE_FIELDS = int(Source.FAILED), int(Source.FINGERPRINT), int(Source.TRACE_FIELDS)
 STEP_TIME = int(Source.STEP_TIME)
 
-#: Values are bounded here even where a clause has no clip, so that an infinite one leaves sums finite.
+#: Bound of values even where a clause has no clip, so that an infinite value leaves sums finite.
 MOST_VALUE = 1e12
 
 
 class Sinks(NamedTuple):
-    """What a tick adds to; all written to."""
+    """Arrays to which a tick adds; all written to."""
 
     window: NDArray[np.float64]  # [B, R, S, C, 4], the running window
-    sums: NDArray[np.float64]  # [B, R, S, C, 4], of this tick; without a fleet (B = 0) where nobody asks
-    news: NDArray[np.bool_]  # [B, R, S], where anything came; without a fleet as well
+    sums: NDArray[np.float64]  # [B, R, S, C, 4], of this tick; empty (B = 0) where not read
+    news: NDArray[np.bool_]  # [B, R, S], has observations in this tick; empty as well
     probed_at_s: NDArray[np.float64]  # [B, R, S], newest probe
-    kernel_window: NDArray[np.float64]  # [B, K, S, C, 4], what the gateway adds to the running window
-    kernel_sums: NDArray[np.float64]  # [B, K, S, C, 4], of this tick alone; likewise
-    kernel_news: NDArray[np.bool_]  # [B, K, S]; without a fleet as well
+    kernel_window: NDArray[np.float64]  # [B, K, S, C, 4], the running window of the gateway's counts
+    kernel_sums: NDArray[np.float64]  # [B, K, S, C, 4], of this tick; empty as well
+    kernel_news: NDArray[np.bool_]  # [B, K, S], has observations in this tick; empty as well
 
 
 class Probes(NamedTuple):
@@ -61,28 +61,28 @@ class Scrapes(NamedTuple):
     fingerprint_match: NDArray[np.float64]  # [B, R], 0..1
     trace_fields_ratio: NDArray[np.float64]  # [B, R], 0..1
     kv_used_ratio: NDArray[np.float64]  # [B, R], 0..1
-    step_time_ratio: NDArray[np.float64]  # [B, R], NaN: unknown; without a fleet where no clause asks
+    step_time_ratio: NDArray[np.float64]  # [B, R], NaN: unknown; empty (B = 0) where no clause reads it
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
 
 
 class GatewayBatch(NamedTuple):
-    """``GatewayCounts`` of one telemetry, and whose attempts are none of the kernel's any more."""
+    """``GatewayCounts`` of one telemetry, and the replicas that do not count for their kernel."""
 
     answered: NDArray[np.int64]  # [B, S, K]
     failed: NDArray[np.int64]  # [B, S, K]
-    timed_out: NDArray[np.int64]  # [B, S, K], of these
+    timed_out: NDArray[np.int64]  # [B, S, K], timeouts among the failed
     latency_le: NDArray[np.int64]  # [B, S, K, F, E + 1]
-    quarantined: NDArray[np.bool_]  # [B, R], or needed although they fail
+    quarantined: NDArray[np.bool_]  # [B, R], in quarantine, or needed although they fail
 
 
 class Clauses(NamedTuple):
     """The clauses of a contract by what they read."""
 
-    probes: NDArray[np.int64]  # [n], places of those on probes
-    requests: NDArray[np.int64]  # [n], of those on answers and failures
-    failing: NDArray[np.int64]  # [n], of these, those on failures
-    latency: NDArray[np.int64]  # [n], of these, those on latencies
-    gauges: NDArray[np.int64]  # [n], of those on gauges
+    probes: NDArray[np.int64]  # [n], places of clauses on probes
+    requests: NDArray[np.int64]  # [n], places of clauses on requests: failures and latencies
+    failing: NDArray[np.int64]  # [n], places of clauses on failures
+    latency: NDArray[np.int64]  # [n], places of clauses on latencies
+    gauges: NDArray[np.int64]  # [n], places of clauses on gauges
     source: NDArray[np.int64]  # [C], a ``Source``
     column: NDArray[np.int64]  # [C], metric or latency family
     edge: NDArray[np.int64]  # [C], edge of the histogram; -1: above every edge
@@ -90,14 +90,14 @@ class Clauses(NamedTuple):
     sense: NDArray[np.float64]  # [C], 1: at most, -1: at least
     clip: NDArray[np.float64]  # [C]
     applies: NDArray[np.bool_]  # [C, S]
-    place: NDArray[np.int64]  # [C], slice that traffic of a replica is booked on; -1: on none
+    place: NDArray[np.int64]  # [C], slice to which traffic of a replica is booked; -1: none
 
 
 @compiled
 def accumulate_tick(sinks, probes, scrapes, gateway, clauses, overload):
-    """Add one telemetry's observations; latencies of overloaded kernels are dropped again.
+    """Add one telemetry's observations, without latencies and timeouts of overloaded kernels.
 
-    So are answers that did not come in time from a kernel that is: late is late, however late.
+    A timeout is a late answer, so overload excuses it like any other late answer.
     """
     sinks, probes, scrapes = borrowed((Sinks(*sinks), Probes(*probes), Scrapes(*scrapes)))
     gateway, clauses, overload = borrowed((GatewayBatch(*gateway), Clauses(*clauses), Overload(*overload)))
@@ -115,7 +115,7 @@ def accumulate_tick(sinks, probes, scrapes, gateway, clauses, overload):
 
 @compiled
 def _add(sums, b, r, s, c, value, clip, threshold, sense):
-    """One observation into one cell of ``sums``; a view of it would cost two atomic reference counts."""
+    """Add one observation to one cell of ``sums``; a view of it would cost two atomic reference counts."""
     sums[b, r, s, c, 0] += 1.0
     clipped = min(max(value, -MOST_VALUE), min(clip, MOST_VALUE))
     sums[b, r, s, c, 1] += clipped
@@ -148,10 +148,10 @@ def _accumulate_probes(sinks, probes, clauses):
 
 @compiled
 def _accumulate_requests(sinks, scrapes, clauses, counting, owner):
-    """Each answer of a replica is an observation of the latency clauses, each attempt one of the failures.
+    """Each answer of a replica is an observation for latency clauses, each attempt one for failure clauses.
 
-    Latencies come with a fresh scrape; without one they are not even looked at. Edge -1 (a threshold above
-    every edge) reads the total: nothing is known to lie over it.
+    Latencies come with a fresh scrape; without one they are not read. Edge -1 (a threshold above every edge)
+    reads the total: no answer is known to lie above it.
     """
     window, sums, news = sinks.window, sinks.sums, sinks.news
     answered, failed, latency_le, fresh = scrapes.answered, scrapes.failed, scrapes.latency_le, scrapes.fresh
@@ -180,10 +180,10 @@ def _accumulate_requests(sinks, scrapes, clauses, counting, owner):
 
 @compiled
 def _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, owner):
-    """The same of each slice on each kernel, as the gateway counts it.
+    """Observations of each slice on each kernel, by the gateway's counts.
 
-    What replicas in quarantine still end, or needed ones, is no matter of the kernel: of its attempts their
-    share is left out, on every slice alike, because nobody knows which it was of.
+    Attempts on replicas that are in quarantine or needed do not count for the kernel. Their share of its
+    attempts is left out, equally on every slice, because their slice is unknown.
     """
     window, sums, news = sinks.kernel_window, sinks.kernel_sums, sinks.kernel_news
     answered, failed, latency_le = gateway.answered, gateway.failed, gateway.latency_le
@@ -216,7 +216,7 @@ def _accumulate_gateway(sinks, gateway, scrapes, clauses, counting, owner):
 
 @compiled
 def _share_in_rotation(kept, away, quarantined, scrapes, owner, b):
-    """Into ``kept`` [K, 2]: of each kernel's attempts answered and failed, what was not ``quarantined`` [R].
+    """Into ``kept`` [K, 2]: share of a kernel's answered and failed attempts outside of ``quarantined`` [R].
 
     ``away`` [K, 2] is scratch.
     """
@@ -237,9 +237,10 @@ def _share_in_rotation(kept, away, quarantined, scrapes, owner, b):
 
 @compiled
 def _add_counts(sums, b, r, s, c, count, over, squares):
-    """So many observations, each 1 where it is over and else 0, into one cell of ``sums``.
+    """Add ``count`` observations to one cell of ``sums``: ``over`` of them have the value 1, the others 0.
 
-    squares: of failures that of the tick's, which come in bursts (``detect.sums``).
+    squares: sum of squares; for failures, the square of the tick's count, because failures come in bursts
+    (``detect.sums``).
     """
     sums[b, r, s, c, 0] += count
     sums[b, r, s, c, 1] += over
@@ -249,7 +250,7 @@ def _add_counts(sums, b, r, s, c, count, over, squares):
 
 @compiled
 def _accumulate_gauges(sinks, scrapes, clauses):
-    """Each fresh scrape is one observation of the clauses on gauges, on every slice."""
+    """Each fresh scrape is one observation for the clauses on gauges, on every slice."""
     window, sums, news = sinks.window, sinks.sums, sinks.news
     for b in range(scrapes.fresh.shape[0]):
         for r in range(scrapes.fresh.shape[1]):
@@ -267,7 +268,7 @@ def _accumulate_gauges(sinks, scrapes, clauses):
 
 @compiled(inline="always")
 def _gauge(scrapes, source, b, r):
-    """What the newest scrape of a replica says of a clause with this source; NaN: unknown."""
+    """Value in the newest scrape of a replica for a clause with this source; NaN: unknown."""
     if source == FINGERPRINT:
         return 1.0 - scrapes.fingerprint_match[b, r]
     if source == TRACE_FIELDS:
@@ -277,7 +278,7 @@ def _gauge(scrapes, source, b, r):
 
 @compiled(inline="always")
 def _add_to_every_slice(sums, b, r, c, value, clauses):
-    """One observation of clause ``c`` on every slice that it applies to."""
+    """Add one observation of clause ``c`` on every slice that it applies to."""
     for s in range(clauses.applies.shape[1]):
         if clauses.applies[c, s]:
             _add(sums, b, r, s, c, value, np.inf, clauses.threshold[c], clauses.sense[c])

@@ -1,12 +1,13 @@
-"""What each kernel carries, learned from what its engines count.
+"""Capacity of each kernel, learned from the counters of its engines.
 
-The certified step-time model says how long a step of a batch takes; the counters of a scrape say how long
-steps took and of which batches. Their ratio is the speed of the replica, the tokens of the newest requests
-are the traffic, and both together say how many requests per second a replica carries of *this* traffic. A
-declared capacity is used only where nothing is certified of the engine.
+The certified step-time model gives the duration of a step for a batch. The counters of a scrape give the
+measured duration of steps and their batches. The ratio of the two is the slowness of the replica. Together
+with the tokens of the newest requests it gives the requests per second that a replica can carry of *this*
+traffic. A declared capacity is used only where no engine model is certified.
 
-Speed is a normal variable on the log scale: a prior around the certified model, and one observation per
-scrape. Its lower limit is what moves are planned against; what a replica carries without a queue, it carries.
+The slowness is a normal variable on the log scale, with a prior around the certified model and one
+observation per scrape. Moves are planned against the lower limit of the capacity. A rate that a replica
+answers without a queue is a proven lower limit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from controller.state import ControllerState
 def learn_capacity(
     state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, rates: Rates, setup: ControllerSetup
 ) -> dict[str, NDArray[np.float64]]:
-    """What of the state changes: sums over requests and scrapes, and the capacities that follow."""
+    """Changes of the state: sums over requests and scrapes, and the resulting capacities."""
     engine = setup.fleet.engine
     if engine is None:
         waiting = _waiting(state, telemetry, clocks, setup)
@@ -63,18 +64,19 @@ def learn_capacity(
 def _waiting(
     state: ControllerState, telemetry: FleetTelemetry, clocks: Clocks, setup: ControllerSetup
 ) -> NDArray[np.float64]:
-    """float64 [B, K]: requests in a replica that wait, of fleets whose engines nobody certified."""
-    found = np.zeros_like(state.replica_rps)
+    """float64 [B, K]: waiting requests of a replica, for fleets without a certified engine model."""
+    waiting = np.zeros_like(state.replica_rps)
     counted = *_requests(telemetry, clocks, setup), _serving(state, telemetry)
-    count_waiting(found, *counted, setup.layout.replica_kernel)
-    return found
+    count_waiting(waiting, *counted, setup.layout.replica_kernel)
+    return waiting
 
 
 def _requests(
     telemetry: FleetTelemetry, clocks: Clocks, setup: ControllerSetup
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(running, waiting), float64 [B, R], by the newest scrape; NaN where that is stale: a queue of which
-    nobody has told for so long stands no longer.
+    """(running, waiting), float64 [B, R], by the newest scrape; NaN where that scrape is stale.
+
+    A queue that was last reported so long ago may be gone.
     """
     plain = np.ascontiguousarray
     running, waiting = plain(telemetry.running), plain(telemetry.waiting)
@@ -119,7 +121,7 @@ def _counted(
 
 @lru_cache(maxsize=64)
 def _certified(engine: EngineModel, options: CapacityOptions) -> tuple[Any, ...]:
-    """What does not change; the owner of each replica is added by the caller."""
+    """The certified model and settings as a plain tuple; the caller adds the kernel of each replica."""
     return tuple(
         Certified(
             step_s=np.ascontiguousarray(engine.step_s, dtype=np.float64),

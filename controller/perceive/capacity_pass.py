@@ -1,4 +1,4 @@
-"""Compiled loop of the capacity estimate; every fleet by itself, replicas in their order."""
+"""Compiled loop of the capacity estimate. Fleets are independent; replicas are processed in order."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from controller.perceive.queue_pass import insert, keep_proven, limits_in_time, 
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
 PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
-#: Columns of ``Learned.speed``: seconds predicted, seconds measured, scrapes that they stand on.
+#: Columns of ``Learned.speed``: seconds predicted, seconds measured, number of scrapes behind them.
 PREDICTED_S, MEASURED_S, SCRAPES = range(3)
 
-#: Standard deviations of the tokens that running requests hold, each as widely spread as its mean, beyond
-#: which blocks in use are nobody's: one scrape in a thousand.
+#: Standard deviations of the tokens that running requests hold, where each spreads as widely as its mean.
+#: KV blocks in use beyond that belong to no request; chance exceeds it in one scrape of a thousand.
 HELD_SIGMAS = 3.0
 
-#: Best estimate while nothing was counted: nobody leaves or is shed by a capacity that nobody measured.
+#: Best estimate before anything was counted: no traffic is moved or shed for a capacity never measured.
 UNBOUNDED_RPS = 1e9
 
 
 class Learned(NamedTuple):
-    """What was learned of traffic and engines; written to."""
+    """Learned statistics of traffic and engines, and capacities; written to."""
 
     tokens: NDArray[np.float64]  # [B, 4], sums over the newest requests of the fleet
     speed: NDArray[np.float64]  # [B, R, 3], sums over the newest scrapes of a replica
-    replica_rps: NDArray[np.float64]  # [B, K], filled: what one replica carries, best estimate
-    least_rps: NDArray[np.float64]  # [B, K], filled: lower limit of the same
-    healthy_rps: NDArray[np.float64]  # [B, K], filled: what it would carry at certified or usual speed
-    too_many: NDArray[np.float64]  # [B, K], filled: requests in a replica beyond those that come in time
+    replica_rps: NDArray[np.float64]  # [B, K], filled: capacity of one replica, best estimate
+    least_rps: NDArray[np.float64]  # [B, K], filled: lower limit of that capacity
+    healthy_rps: NDArray[np.float64]  # [B, K], filled: its capacity at certified or usual speed
+    too_many: NDArray[np.float64]  # [B, K], filled: requests in a replica beyond those it answers in time
     surely_too_many: NDArray[np.float64]  # [B, K], filled: the same if no answer were longer than their mean
 
 
 class CarriedCounts(NamedTuple):
-    """What engines and gateway counted; NaN: not known."""
+    """Counts of engines and gateway; NaN: unknown."""
 
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
     span_s: NDArray[np.float64]  # [B, R], between the two scrapes
@@ -53,28 +53,28 @@ class CarriedCounts(NamedTuple):
     kv_used_ratio: NDArray[np.float64]  # [B, R], 0..1
     answered_rps: NDArray[np.float64]  # [B, R], smoothed
     serving: NDArray[np.bool_]  # [B, R], ready and in rotation
-    early: NDArray[np.bool_]  # [B], counters may still come
+    early: NDArray[np.bool_]  # [B], shortly after the start: first counters may still arrive
     usual: NDArray[np.float64]  # [B, K], log of usual over certified step time of a kernel
-    forget: NDArray[np.float64]  # [B], share of what is known of speed that stays in this tick
+    forget: NDArray[np.float64]  # [B], factor by which the speed statistics decay in this tick
 
 
 class Certified(NamedTuple):
-    """What was certified and declared, and how far it is trusted."""
+    """Certified and declared values, with the weight of each as a prior."""
 
     step_s: NDArray[np.float64]  # [K, 4]
     sequences: NDArray[np.float64]  # [K]
     kv_tokens: NDArray[np.float64]  # [K]
     objectives: Objectives  # tightest of any slice
-    step_tokens: float  # most in one step
-    longest_prompt: float  # that is let in
+    step_tokens: float  # most tokens in one step
+    longest_prompt: float  # longest admitted, in tokens
     longest_output: float
     prompt_tokens: float  # declared mean
     output_tokens: float
     spread: float  # prior standard deviation of the log of true over certified step time
     noise: float  # the same of one scrape's ratio
-    few: float  # sequences that decoded on average for which a scrape counts half
-    floor: float  # what no number of scrapes takes away
-    prior_requests: float  # what the declared means are worth
+    few: float  # mean of decoding sequences at which a scrape counts half
+    floor: float  # standard deviation that remains with any number of scrapes
+    prior_requests: float  # weight of the declared means, in requests
     memory_requests: float
     memory_scrapes: float
     quantile: float  # of the standard normal, for the lower limit
@@ -82,7 +82,7 @@ class Certified(NamedTuple):
 
 @compiled
 def learn(learned, counted, certified, owner):
-    """Add what arrived and estimate anew what one replica of each kernel (``owner`` [R]) carries."""
+    """Add new counts, and update the capacity of one replica of each kernel (``owner`` [R])."""
     learned, counted = borrowed((Learned(*learned), CarriedCounts(*counted)))
     known = borrowed(Certified(*certified))
     request, ratios = np.zeros(3), np.zeros(len(owner))
@@ -95,15 +95,15 @@ def learn(learned, counted, certified, owner):
                 _count_steps(learned, counted, known, request, b, r, owner[r])
         _describe(request, learned, known, b)
         longest = known.longest_prompt, known.longest_output
-        seen = request_of(request[0], request[1], longest[0], longest[1]), request[2]
+        observed = request_of(request[0], request[1], longest[0], longest[1]), request[2]
         for k in range(learned.replica_rps.shape[1]):
             slow, scrapes = _slowness(ratios, learned, owner, b, k)
-            slow = _estimate(learned, known, seen, b, k, (counted.usual[b, k], slow, scrapes))
+            slow = _estimate(learned, known, observed, b, k, (counted.usual[b, k], slow, scrapes))
             pace = slow, learned.replica_rps[b, k]
-            supposed, certain = limits_in_time(known, seen[0], pace, k)
+            supposed, certain = limits_in_time(known, observed[0], pace, k)
             learned.too_many[b, k] = too_many(ratios, counted, supposed, owner, b, k)
             learned.surely_too_many[b, k] = too_many(ratios, counted, certain, owner, b, k)
-            _take_held(learned, counted, known, seen[0], owner, b, k)
+            _subtract_leaked(learned, counted, known, observed[0], owner, b, k)
             keep_proven(learned, counted, owner, b, k)
             if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:
                 learned.replica_rps[b, k] = UNBOUNDED_RPS
@@ -111,10 +111,10 @@ def learn(learned, counted, certified, owner):
 
 @compiled(inline="always")
 def _count_tokens(learned, counted, known, b, r):
-    """Add the tokens of the newest requests, and forget as many requests.
+    """Add the tokens of the newest requests, and drop the weight of as many old ones.
 
-    Who began in a scrape has generated half of its tokens in it on average, and so has who ended: tokens over
-    those that ended alone would be too many while a batch grows.
+    A request that began or ended between two scrapes generated half of its tokens there on average. Tokens
+    divided by ended requests alone would be too many while a batch grows.
     """
     tokens = learned.tokens[b]
     prompts, prompt_tokens = counted.admitted[b, r], counted.prompt_tokens[b, r]
@@ -134,7 +134,7 @@ def _count_tokens(learned, counted, known, b, r):
 def _describe(request, learned, known, b):
     """The mean request: prompt tokens, output tokens, and the variance of the log of their means.
 
-    The tokens of single requests are taken to spread as widely as their mean, which no server exports.
+    No server exports the spread of tokens over requests; the standard deviation is taken as the mean.
     """
     worth, tokens = known.prior_requests, learned.tokens[b]
     request[0] = (worth * known.prompt_tokens + tokens[PROMPT_TOKENS]) / (worth + tokens[PROMPTS])
@@ -144,11 +144,11 @@ def _describe(request, learned, known, b):
 
 @compiled(inline="always")
 def _count_steps(learned, counted, known, request, b, r, k):
-    """Add how long the steps of a scrape took for its tokens, and how long the model says they should.
+    """Add the measured and the predicted step time of a scrape to the speed statistics.
 
-    Seconds that tokens waited over seconds that passed are the sequences that decoded, on time average
-    (Little's law). A token sees as many others beside itself, and so does a prompt that is prefilled, because
-    random arrivals see time averages; without room for more, nobody sees more than the batch.
+    The sum of inter-token times over the elapsed time is the time average of decoding sequences (Little's
+    law). A token, like a prompt that is prefilled, shares its step with as many other sequences, because
+    random arrivals see time averages; the batch limit bounds their number.
     """
     inter_tokens, waited_s, span_s = (
         counted.inter_tokens[b, r],
@@ -160,9 +160,9 @@ def _count_steps(learned, counted, known, request, b, r, k):
         decoding, step = waited_s / span_s, known.step_s[k]
         batch = max(min(decoding + 1.0, known.sequences[k]), 1.0)
         each_s = step[2] + step[3] * (request[0] + request[1] / 2.0)
-        seen = counted.prompt_tokens[b, r] * decoding / inter_tokens
+        prefilled = counted.prompt_tokens[b, r] * decoding / inter_tokens
         keep, speed = 1.0 - 1.0 / known.memory_scrapes, learned.speed[b, r]
-        predicted_s = (step[0] + step[1] * seen + each_s * batch) * inter_tokens
+        predicted_s = (step[0] + step[1] * prefilled + each_s * batch) * inter_tokens
         speed[PREDICTED_S] = keep * speed[PREDICTED_S] + predicted_s
         speed[MEASURED_S] = keep * speed[MEASURED_S] + waited_s
         speed[SCRAPES] = keep * speed[SCRAPES] + decoding / (decoding + known.few)
@@ -170,10 +170,10 @@ def _count_steps(learned, counted, known, request, b, r, k):
 
 @compiled(inline="always")
 def _slowness(ratios, learned, owner, b, k):
-    """Log of measured over certified step time of a kernel's middle replica, and scrapes behind it.
+    """Log of measured over certified step time of a kernel's median replica, and scrapes behind it.
 
-    The middle one, the faster of two: one slow replica among its peers is a matter of quarantine, not of what
-    the kernel carries.
+    Of two replicas the faster one is taken. One slow replica among its peers is a matter of quarantine, not
+    of the kernel's capacity.
     """
     count, scrapes = 0, 0.0
     for r in range(len(owner)):
@@ -186,11 +186,13 @@ def _slowness(ratios, learned, owner, b, k):
 
 
 @compiled(inline="always")
-def _estimate(learned, known, seen, b, k, told):
-    """Best estimate, its lower limit, and what the usual speed would carry, of the requests ``seen``; log of
-    the slowness that the estimate stands on. told: the usual one's log, the newest one's, scrapes behind it.
+def _estimate(learned, known, observed, b, k, slowness):
+    """Fill the capacity, its lower limit and that at usual speed; returns the log of the estimated slowness.
+
+    observed: the mean request and its variance. slowness: log of the usual one, log of the newest one, and
+    the scrapes behind the latter.
     """
-    (request, variance), (usual, slow, scrapes) = seen, told
+    (request, variance), (usual, slow, scrapes) = observed, slowness
     prior, data = 1.0 / known.spread**2, scrapes / known.noise**2
     slow = usual + (slow - usual) * (data / (prior + data))
     reach = known.quantile * np.sqrt(1.0 / (prior + data) + known.floor**2 + variance)
@@ -201,11 +203,11 @@ def _estimate(learned, known, seen, b, k, told):
 
 
 @compiled(inline="always")
-def _take_held(learned, counted, known, request, owner, b, k):
-    """Take from both estimates what replicas in rotation do not carry for want of KV blocks, on average.
+def _subtract_leaked(learned, counted, known, request, owner, b, k):
+    """Reduce both estimates by the mean capacity that replicas in rotation lose to leaked KV blocks.
 
-    Held are blocks in use beyond those that the running requests explain. At the certified speed a replica
-    would carry as much as ever: they excuse no late answer.
+    Leaked blocks are blocks in use beyond those that the running requests explain. ``healthy_rps`` is not
+    reduced, so leaked blocks excuse no late answer.
     """
     tokens, kv_tokens = request.prompt_tokens + request.output_tokens, known.kv_tokens[k]
     serving, lost = 0, 0.0
@@ -225,8 +227,9 @@ def _take_held(learned, counted, known, request, owner, b, k):
 
 @compiled(inline="always")
 def _at_speed_rps(known, request, k, slow, held_tokens):
-    """What a replica carries whose steps take ``exp(slow)`` times as long as certified, and whose KV cache
-    has so many tokens less.
+    """Capacity of a replica with steps ``exp(slow)`` times as long as certified, in requests per second.
+
+    Its KV cache has ``held_tokens`` tokens less than certified.
     """
     left_tokens = max(known.kv_tokens[k] - held_tokens, 0.0)
     fits = sequence_limit(request.prompt_tokens, request.output_tokens, known.sequences[k], left_tokens)

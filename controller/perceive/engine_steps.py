@@ -1,9 +1,9 @@
-"""When the engine of each replica was last seen to step: what tells a hang from one long answer.
+"""Last engine step of each replica, which distinguishes a hang from one long answer.
 
-A replica that writes one long answer ends no request for minutes, and its engine steps all the time. So a
-hang is silence of the engine, not of requests, and silence is known only while its counters are read: between
-two scrapes they say whether it stepped, for a probe as for a request. A replica that exports none has
-no silence here; ``controller.judge.replicas.hang`` judges it by its probes.
+A replica that generates one long answer may end no request for minutes, while its engine steps all the time.
+So a hang is the absence of engine steps, not of ended requests. It is known only while the engine's counters
+are read: they show whether the engine stepped between two scrapes, for a probe or for a request. A replica
+without these counters cannot be judged here; ``controller.judge.replicas.hang`` judges it by its probes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from controller.state import ControllerState
 
 
 class Steps(NamedTuple):
-    """When engines were seen to step; written to."""
+    """Last observed engine steps; written to."""
 
     counted_at_s: NDArray[np.float64]  # [B, R], the engine's counters were last read (NaN: never)
-    stepped_at_s: NDArray[np.float64]  # [B, R], it last stepped, at the latest
+    stepped_at_s: NDArray[np.float64]  # [B, R], latest possible instant of the last step
 
 
 class EngineCounts(NamedTuple):
-    """What one telemetry says of engines."""
+    """Engine counters of one telemetry."""
 
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
-    span_s: NDArray[np.float64]  # [B, R], time that the counts are of
-    iterations: NDArray[np.float64]  # [B, R], engine steps in it (NaN: not exported, or not known)
+    span_s: NDArray[np.float64]  # [B, R], time that the counts cover
+    iterations: NDArray[np.float64]  # [B, R], engine steps in it (NaN: not exported or unknown)
     generated: NDArray[np.float64]  # [B, R], tokens in it, likewise
 
 
@@ -53,10 +53,10 @@ def follow_engine_steps(
 
 @compiled
 def _note_steps(steps, counted, now_s, stale_after_s):
-    """Bring up to date when the engines' counters were read and when they showed a step.
+    """Update when the engines' counters were last read and when they last showed a step.
 
-    What nobody read is no silence: after a gap longer than ``stale_after_s`` it begins anew with the first
-    counts that are known again.
+    A gap without readings is no evidence. After a gap longer than ``stale_after_s``, the time without steps
+    restarts with the first counts that are known again.
     """
     (counted_at_s, stepped_at_s), counted = borrowed(Steps(*steps)), borrowed(EngineCounts(*counted))
     for b in range(len(now_s)):
@@ -68,8 +68,8 @@ def _note_steps(steps, counted, now_s, stale_after_s):
             span_s = counted.span_s[b, r]
             began_at_s = now_s[b] - (0.0 if np.isnan(span_s) else span_s)
             if not began_at_s - counted_at_s[b, r] <= stale_after_s:
-                silent = not stepped_at_s[b, r] >= began_at_s  # NaN: never stepped
-                stepped_at_s[b, r] = began_at_s if silent else stepped_at_s[b, r]
+                no_step = not stepped_at_s[b, r] >= began_at_s  # NaN: never stepped
+                stepped_at_s[b, r] = began_at_s if no_step else stepped_at_s[b, r]
             if iterations > 0.0 or generated > 0.0:
                 stepped_at_s[b, r] = now_s[b]
             counted_at_s[b, r] = now_s[b]

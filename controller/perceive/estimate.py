@@ -1,15 +1,16 @@
-"""Telemetry to evidence: what each replica showed on each slice for each clause, and how old it is.
+"""Telemetry to evidence: observations per replica, slice and clause, and their age.
 
 Every observation adds to four sums (count, clipped values, squares, count over the threshold) of the running
-window. Sums are kept per replica, those of a kernel are the sums of its replicas that are not quarantined:
-so for probes and gauges. Of clauses on traffic the gateway tells what each kernel did with each slice; a
-replica's own counts, of all its requests, only say how it stands among its peers. What is missing or late
-adds nothing: stale is not bad.
+window. For probes and gauges, sums are kept per replica; those of a kernel are the sums over its replicas
+that are not quarantined. For clauses on traffic, the gateway counts per kernel and slice. A replica's own
+counts cover all of its requests and only serve to compare it with its peers. Missing or late data adds
+nothing: stale is not unhealthy.
 
-Late answers of a kernel that is offered more than it carries, on average or in a burst that it works off, are
-no evidence against it: whoever takes its traffic is overloaded next. The running window forgets the latencies
-of kernels that are, or lately were, overloaded; capacity is the policies' business. The same holds for what a
-move of ours has just brought more traffic to: taking it back answers it (``controller.supervise.own_moves``).
+Late answers of an overloaded kernel are no evidence against it, whether it is overloaded on average or by a
+burst: the next kernel with that traffic would be overloaded too. The running window drops the latencies of
+kernels that are or recently were overloaded; capacity is the business of the policies. The same holds for a
+kernel to which one of our own moves has just sent more traffic: undoing the move is the answer
+(``controller.supervise.own_moves``).
 """
 
 from __future__ import annotations
@@ -50,33 +51,33 @@ from controller.perceive.reception import (
 from controller.perceive.usual_speed import StepTimes, held_step_times, learn_usual
 from controller.state import ControllerState, altered
 
-#: Share of the tightest objective of answers' times that a burst has to make who waits for it late by: a wait
-#: of less explains no late answer, however often bursts come.
+#: Share of the tightest latency objective that the wait caused by a burst must reach. A shorter wait explains
+#: no late answer, however often bursts come.
 EXPLAINS_RATIO = 0.5
-#: Time that passes in a tick at least, where something is divided by it.
+#: Lower bound of the duration of a tick, where it is a divisor.
 _LEAST_TICK_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """State after a telemetry was accumulated, and what this tick adds to it."""
+    """State after a telemetry was accumulated, and the observations of this tick."""
 
     state: ControllerState
     closed: NDArray[np.bool_]  # [B], the window ends with this tick; ``state.window`` then holds it in full
     stale: NDArray[np.bool_]  # [B], nothing arrived for longer than ``stale_after_s``
-    silent_s: NDArray[np.float64]  # [B], for how long nothing arrived
+    silent_s: NDArray[np.float64]  # [B], time since anything last arrived
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
     late_s: NDArray[np.float64]  # [B, R], time between gateway and server where it counts: ``on_the_way``
     failing_now: NDArray[np.bool_]  # [B, R], failed answers arrived that overload does not explain
-    overload: Overload  # whose late answers are no evidence
+    overload: Overload  # kernels whose late answers are no evidence
     received: NDArray[np.bool_]  # [B, P], probes that count as evidence
     since_s: NDArray[np.float64]  # [B], time since the last tick, >= 0
-    sums: Sums  # [B, R, S, C, 4], of this tick alone; B = 0 where the detector judges windows alone
-    news: NDArray[np.bool_]  # [B, R, S], where anything came; B = 0 as well
-    kernel_sums: Sums  # [B, K, S, C, 4], of this tick, of the gateway and the replicas in rotation; B = 0 too
-    kernel_news: NDArray[np.bool_]  # [B, K, S], where anything came; B = 0 as well
-    restated: NDArray[np.bool_] | None = None  # [B, R], states the right build again (None: nobody)
-    consumed: bool = False  # the state before is given away: its arrays may be written to
+    sums: Sums  # [B, R, S, C, 4], of this tick; B = 0 where the detector judges only whole windows
+    news: NDArray[np.bool_]  # [B, R, S], has observations in this tick; B = 0 as well
+    kernel_sums: Sums  # [B, K, S, C, 4], of this tick, gateway and replicas in rotation; B = 0 as well
+    kernel_news: NDArray[np.bool_]  # [B, K, S], has observations in this tick; B = 0 as well
+    restated: NDArray[np.bool_] | None = None  # [B, R], states the right build again (None: no replica)
+    consumed: bool = False  # the arrays of the previous state may be overwritten
 
 
 def accumulate(
@@ -92,26 +93,26 @@ def accumulate(
     rates = _follow(state, telemetry, clocks, now_s, passed_s, setup)
     sinks = sinks_for(state, setup, consume)
     overload = _overload(state, rates, now_s, setup)
-    if some_in(rates.failing_now):
-        ended = plain(telemetry.gateway.failed), plain(telemetry.gateway.timed_out)
-        excuse_failing(rates.failing_now, *ended, tuple(overload))
+    _excuse_overloaded(rates, telemetry, overload)
     held = held_step_times(state, telemetry, setup)
     way = follow_the_way(state, telemetry, clocks.fresh)
-    seen = as_clients_saw(telemetry, way.late_s, setup.layout.edges_ms)
-    add_observations(sinks, seen, clocks, overload, state, setup.contract, held.ratio)
+    client_view = as_clients_saw(telemetry, way.late_s, setup.layout.edges_ms)
+    add_observations(sinks, client_view, clocks, overload, state, setup.contract, held.ratio)
     if setup.detector.by_observation:
         pool_replicas(sinks, ~state.quarantined, setup)
     silent_s = now_s - clocks.received_at_s
-    said = follow_statements(state.right_in_a_row, telemetry, clocks.fresh)
-    forget_wrong(sinks.window, said.restated, setup.contract)
-    more = _learn(state, telemetry, clocks, rates, held, setup) | {"right_in_a_row": said.right_in_a_row}
+    statements = follow_statements(state.right_in_a_row, telemetry, clocks.fresh)
+    forget_wrong(sinks.window, statements.restated, setup.contract)
+    changes = _learn(state, telemetry, clocks, rates, held, setup) | {
+        "right_in_a_row": statements.right_in_a_row
+    }
     return Estimate(
-        state=_moved_on(state, now_s, clocks, rates, sinks, way, more),
+        state=_moved_on(state, now_s, clocks, rates, sinks, way, changes),
         closed=clocks.closed,
         stale=silent_s > setup.contract.stale_after_s,
         silent_s=silent_s,
         fresh=clocks.fresh,
-        restated=said.restated,
+        restated=statements.restated,
         late_s=way.late_s,
         failing_now=rates.failing_now,
         overload=overload,
@@ -125,6 +126,13 @@ def accumulate(
     )
 
 
+def _excuse_overloaded(rates: Rates, telemetry: FleetTelemetry, overload: Overload) -> None:
+    """Clear ``rates.failing_now`` where overload explains the failures; in place."""
+    if some_in(rates.failing_now):
+        failures = plain(telemetry.gateway.failed), plain(telemetry.gateway.timed_out)
+        excuse_failing(rates.failing_now, *failures, tuple(overload))
+
+
 def _learn(
     state: ControllerState,
     telemetry: FleetTelemetry,
@@ -133,7 +141,7 @@ def _learn(
     held: StepTimes,
     setup: ControllerSetup,
 ) -> dict[str, Any]:
-    """What of the state changes by what kernels carry, what is usual, and what moves are planned against."""
+    """Changes of the state: capacities, usual step times, engine steps, and loads for planning."""
     learned = learn_capacity(state, telemetry, clocks, rates, setup)
     carried = learned.get("replica_rps", state.replica_rps), learned.get("least_rps", state.least_rps)
     passed_s = np.maximum(clocks.since_s, _LEAST_TICK_S)
@@ -145,7 +153,7 @@ def _learn(
 def _overload(
     state: ControllerState, rates: Rates, now_s: NDArray[np.float64], setup: ControllerSetup
 ) -> Overload:
-    """Whose late answers are no evidence: of the overloaded, and of whom a move of ours explains."""
+    """Kernels whose late answers are no evidence: overloaded ones, and targets of our own recent moves."""
     explained_at_s = np.asarray(state.own_moves["explained_at_s"], dtype=np.float64)
     excused_at_s = np.maximum(rates.overloaded_at_s, explained_at_s)
     return Overload(excused_at_s, now_s, setup.layout.replica_kernel, setup.contract.window_s)
@@ -153,7 +161,7 @@ def _overload(
 
 @lru_cache(maxsize=64)
 def _explaining_s(contract: CompiledContract, behind_s: float) -> float:
-    """Seconds that a kernel is behind from which on a burst explains late answers, ``behind_s`` at least."""
+    """Least backlog with which a burst explains late answers, in seconds of work; at least ``behind_s``."""
     judged = (contract.source == Source.LATENCY) & np.isin(contract.column, FROM_REQUEST)
     tightest_s = float(contract.threshold[judged].min(initial=np.inf)) / MS_PER_S
     explaining_s = EXPLAINS_RATIO * min(tightest_s, MOST_BEHIND_S) if np.isfinite(tightest_s) else 0.0
@@ -167,9 +175,9 @@ def _moved_on(
     rates: Rates,
     sinks: Sinks,
     way: Way,
-    more: dict[str, Any],
+    changes: dict[str, Any],
 ) -> ControllerState:
-    """``state`` with what one telemetry brought."""
+    """``state`` updated by one telemetry."""
     return altered(
         state,
         ticks=state.ticks + 1,
@@ -188,14 +196,14 @@ def _moved_on(
         behind=rates.behind,
         way_s=way.way_s,
         way_block=way.block,
-        **more,
+        **changes,
     )
 
 
 def _receive(
     state: ControllerState, telemetry: FleetTelemetry, now_s: NDArray[np.float64], setup: ControllerSetup
 ) -> Clocks:
-    """What is new, and which clocks it moves on."""
+    """New arrivals, and the clocks that they advance."""
     probes = telemetry.probes
     clocks = Clocks(
         window_began_at_s=state.window_began_at_s.copy(),

@@ -1,4 +1,4 @@
-"""What one tick brought, per replica and per kernel, as the detectors read it."""
+"""Evidence of one tick, per replica and per kernel, as the detectors read it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from controller.state import ControllerState, speaks_for_nobody
 def gather(
     before: ControllerState, estimate: Estimate, telemetry: FleetTelemetry, setup: ControllerSetup
 ) -> DetectorInputs:
-    """The evidence of this tick. ``before``: the state that it began with.
+    """The evidence of this tick; ``before``: the state at its start.
 
-    Batches of replicas and of kernels are made only for detectors that judge observations as they come.
+    Batches of replicas and of kernels are built only for detectors that judge single observations.
     """
     replicas = _of_replicas(before, estimate, telemetry, setup) if setup.detector.by_observation else None
     return DetectorInputs(
@@ -56,7 +56,7 @@ def _of_replicas(
 def _of_kernels(
     before: ControllerState, estimate: Estimate, replicas: EvidenceBatch, setup: ControllerSetup
 ) -> EvidenceBatch:
-    """The same of each kernel: of its replicas that were in rotation before this tick, and of the gateway."""
+    """Observations of every kernel: of its replicas in rotation before this tick, and of the gateway."""
     kernels, _, _ = setup.layout.shape
     members, owner = ~before.quarantined, setup.layout.replica_kernel
     mine = members[np.arange(len(members))[:, None], replicas.probes.replica]
@@ -77,7 +77,10 @@ def _of_kernels(
 def _drifted_kernels(
     drifted: NDArray[np.bool_] | None, members: NDArray[np.bool_], owner: NDArray[np.int64], kernels: int
 ) -> NDArray[np.bool_] | None:
-    """bool [B, K]: at least half of the members have drifted: likely it is the build that changed."""
+    """bool [B, K]: at least half of the replicas in rotation (``members``) have drifted.
+
+    Then the build has probably changed.
+    """
     if drifted is None:
         return None
     count = kernel_count(members & drifted, owner, kernels)

@@ -1,4 +1,4 @@
-"""Compiled loops of what is no evidence against a kernel: what it does late while it has too much to do."""
+"""Compiled loops that remove late answers of overloaded kernels from the evidence."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from contracts.jit import compiled
 
 
 class Overload(NamedTuple):
-    """Whose late answers are no evidence."""
+    """Kernels whose late answers are no evidence against them."""
 
-    overloaded_at_s: NDArray[np.float64]  # [B, K], last overloaded, or brought more traffic by a move of ours
+    overloaded_at_s: NDArray[np.float64]  # [B, K], last overload, or last of our moves that added traffic
     now_s: NDArray[np.float64]  # [B]
     owner: NDArray[np.int64]  # [R], kernel of each replica
-    window_s: float  # for so long after an overload
+    window_s: float  # time after an overload during which late answers are excused
 
 
 @compiled
 def counting_shares(attempts_failed, attempts_late, overload):
-    """Of each kernel's failed attempts [B, K] the share that is evidence: all, but what an overloaded one did
-    not answer in time. Both counts: int64 [B, S, K].
+    """Share of each kernel's failed attempts that is evidence, float64 [B, K].
+
+    It is 1, but timeouts of an overloaded kernel do not count. Both counts: int64 [B, S, K].
     """
     counting = np.ones(overload.overloaded_at_s.shape)
     for b in range(counting.shape[0]):
@@ -35,8 +36,9 @@ def counting_shares(attempts_failed, attempts_late, overload):
 
 @compiled
 def excuse_overloaded(sums, overload, owner, latency):
-    """Drop ``latency`` clauses of subjects whose kernel ``owner`` [U] is, or within ``window_s`` was,
-    overloaded.
+    """Clear the ``latency`` clauses in ``sums`` [B, U, S, C, 4] of subjects with an overloaded kernel.
+
+    owner: int64 [U], kernel of each subject. An overload within the last ``window_s`` counts too.
     """
     now_s = overload.now_s
     for b in range(sums.shape[0]):
@@ -50,8 +52,9 @@ def excuse_overloaded(sums, overload, owner, latency):
 
 @compiled
 def excuse_failing(failing_now, attempts_failed, attempts_late, overload):
-    """Nobody of ``failing_now`` [B, R] fails whose kernel is overloaded and only late: a row of answers that
-    did not come in time says how much there is to do. Both counts: int64 [B, S, K].
+    """Clear ``failing_now`` [B, R] where the kernel is overloaded and all of its failures are timeouts.
+
+    A run of timeouts then shows load, not a faulty replica. Both counts: int64 [B, S, K].
     """
     overload = Overload(*overload)
     counting = counting_shares(attempts_failed, attempts_late, overload)

@@ -1,13 +1,13 @@
-"""How long requests are between the gateway and a server: what no server's own metrics show.
+"""Time that requests spend between the gateway and a server; no server metric shows it.
 
-By Little's law, requests under way at the gateway beyond those that run or wait in the engine, over those
-that end in a second, are the mean time that one spends outside of the engine: a slow network, a proxy beside
-the server, or the server's own front. It is taken block by block of scrapes, with the least that any of them
-showed; what counts is the least of the newest ``BLOCKS``, so that neither a burst nor two clocks that differ
-make anybody late. Where the gateway does not tell what it has under way at a replica nothing is known, nor
-where nothing ends: whoever hangs is not late.
+It follows from Little's law. Take the requests in flight at the gateway, minus those that run or wait in the
+engine, and divide by the requests that end per second. The result is the mean time outside of the engine: a
+slow network, a proxy beside the server, or the server's own front end. One block of scrapes gives one value,
+by the fewest requests outside in any of its scrapes. The estimate is the smallest value of the newest
+``BLOCKS`` blocks, so that neither a burst nor a clock offset makes a replica late. The time is unknown if the
+gateway does not report its requests in flight per replica, or if no request ends: a hung replica is not late.
 
-What a server then says of its answers' times is read as their clients saw them: later by that much.
+The latencies that a server reports are then shifted by this time, to what its clients saw.
 """
 
 from __future__ import annotations
@@ -21,43 +21,44 @@ from numpy.typing import NDArray
 from contracts.telemetry import LATENCY_FAMILIES, FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.cells import some_in
-from controller.perceive.on_the_way_pass import Shown, follow
+from controller.perceive.on_the_way_pass import OutsideCounts, follow
 from controller.state import ControllerState
 
-#: Families of times that begin with the request: what is on the way longer is in them, and in no other.
+#: Latency families that start with the request; only these contain the time on the way.
 FROM_REQUEST = tuple(LATENCY_FAMILIES.index(name) for name in ("latency_ms", "ttft_ms"))
 
 
 class Way(NamedTuple):
-    """What is known of the time between gateway and servers."""
+    """Estimate of the time between gateway and servers."""
 
-    way_s: NDArray[np.float64]  # [B, R, BLOCKS], the newest last; NaN: nothing ended, or nobody tells
-    block: NDArray[np.float64]  # [B, R, BLOCK_COLUMNS], the block under way
-    late_s: NDArray[np.float64]  # [B, R], what every block showed at least; 0: nothing that counts
+    way_s: NDArray[np.float64]  # [B, R, BLOCKS], newest last; NaN: no request ended, or not reported
+    block: NDArray[np.float64]  # [B, R, BLOCK_COLUMNS], the open block
+    late_s: NDArray[np.float64]  # [B, R], smallest of all blocks; 0: too small to count
 
 
 def follow_the_way(state: ControllerState, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> Way:
-    """What ``state`` knew with what the ``fresh`` scrapes bool [B, R] show."""
+    """The estimate of ``state``, updated by the ``fresh`` scrapes bool [B, R]."""
     plain, engine = np.ascontiguousarray, telemetry.engine
-    shown = Shown(plain(telemetry.outside), plain(engine.span_s), plain(engine.finished), fresh)
+    counts = OutsideCounts(plain(telemetry.outside), plain(engine.span_s), plain(engine.finished), fresh)
     way = Way(state.way_s.copy(), state.way_block.copy(), np.zeros(fresh.shape))
-    follow(*way, tuple(shown))
+    follow(*way, tuple(counts))
     return way
 
 
 def as_clients_saw(
     telemetry: FleetTelemetry, late_s: NDArray[np.float64], edges_ms: tuple[float, ...]
 ) -> FleetTelemetry:
-    """``telemetry`` with histograms of servers whose answers come ``late_s`` [B, R] later.
+    """``telemetry`` with latency histograms shifted by ``late_s`` [B, R].
 
-    Between two of ``edges_ms`` [E] answers are taken as evenly spread, and rounded to be in time.
+    Answers between two of ``edges_ms`` [E] are assumed evenly spread, and counts are rounded in favour of
+    the replica.
     """
     if not some_in(late_s):
         return telemetry
-    seen, edges = telemetry.latency_le.copy(), np.array([0.0, *edges_ms])
+    latency_le, edges = telemetry.latency_le.copy(), np.array([0.0, *edges_ms])
     for b, r in np.argwhere(late_s > 0.0):
         began_ms = edges[1:] - late_s[b, r] * MS_PER_S
         for family in FROM_REQUEST:
-            known = np.concatenate(([0], seen[b, r, family, :-1]))
-            seen[b, r, family, :-1] = np.ceil(np.interp(began_ms, edges, known))
-    return replace(telemetry, latency_le=seen)
+            counts = np.concatenate(([0], latency_le[b, r, family, :-1]))
+            latency_le[b, r, family, :-1] = np.ceil(np.interp(began_ms, edges, counts))
+    return replace(telemetry, latency_le=latency_le)

@@ -1,13 +1,14 @@
-"""What moves are planned against: load and capacity that stand still until they are known to have changed.
+"""Load and capacity for planning: held constant until they have changed significantly.
 
-A smoothed rate wobbles, and where a fleet is full every wobble would move traffic: weight goes out and comes
-back for no reason. So a rate that is planned against is *held*. It gives way in two cases:
+A smoothed rate fluctuates. In a full fleet every fluctuation would move traffic out and back without need. So
+the rate used for planning is *held*. It is replaced in two cases:
 
-- the fast estimate (``offered_rps``) is further away than chance takes it: a surge, seen within seconds;
-- the mean since the last change, over at most ``steady_s``, is: a drift, or the rest of a surge.
+- the fast estimate (``offered_rps``) differs by more than chance explains: a surge, detected within seconds;
+- the mean since the last change, over at most ``steady_s``, does: a drift, or the rest of a surge.
 
-Chance is that of counts whose variance is ``spread`` times their mean (1: Poisson; bursts are wider), which
-is learned beside. What a kernel carries is held in the same way, within shares that a fleet does not notice.
+Chance is modelled by counts whose variance is ``spread`` times their mean (1: Poisson; more for bursts). The
+spread is estimated along with the rate. Capacities are held in the same way, within relative bands that are
+too small to matter for a fleet.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.options import ControllerOptions, ControllerSetup, PlanningOptions
-from controller.perceive.planning_pass import Held, PlanningPace, Seen, hold
+from controller.perceive.planning_pass import Held, LoadObservation, PlanningPace, hold
 from controller.ports import PolicyState
 from controller.state import ControllerState
 
 
 class Estimates(NamedTuple):
-    """What a tick estimates of load and capacity, of B fleets."""
+    """Estimates of load and capacity in one tick, of B fleets."""
 
-    passed_s: NDArray[np.float64]  #: [B], since the tick before, > 0
+    passed_s: NDArray[np.float64]  #: [B], since the last tick, > 0
     offered_rps: NDArray[np.float64]  #: [B, S], smoothed
-    replica_rps: NDArray[np.float64]  #: [B, K], what one replica carries
-    least_rps: NDArray[np.float64]  #: [B, K], lower limit of the same
+    replica_rps: NDArray[np.float64]  #: [B, K], capacity of one replica
+    least_rps: NDArray[np.float64]  #: [B, K], lower limit of that capacity
 
 
-def initial_planning(told_rps: NDArray[np.float64], slices: int) -> PolicyState:
-    """Nothing offered yet; capacities float64 [B, K] as told."""
-    batch, kernels = told_rps.shape
+def initial_planning(declared_rps: NDArray[np.float64], slices: int) -> PolicyState:
+    """Before the first tick: nothing is offered, and capacities are ``declared_rps``, float64 [B, K]."""
+    batch, kernels = declared_rps.shape
     held = Held(
         offered_rps=np.zeros((batch, slices)),
-        replica_rps=told_rps.copy(),
-        least_rps=told_rps.copy(),
+        replica_rps=declared_rps.copy(),
+        least_rps=declared_rps.copy(),
         held_s=np.zeros((batch, slices)),
         spread=np.ones((batch, slices)),
-        mean_rps=np.concatenate([np.zeros((batch, slices)), told_rps, told_rps], axis=1),
+        mean_rps=np.concatenate([np.zeros((batch, slices)), declared_rps, declared_rps], axis=1),
         mean_s=np.zeros((batch, slices + 2 * kernels)),
     )
     return held._asdict()
@@ -52,10 +53,10 @@ def initial_planning(told_rps: NDArray[np.float64], slices: int) -> PolicyState:
 def hold_load(
     before: ControllerState, estimates: Estimates, telemetry: FleetTelemetry, setup: ControllerSetup
 ) -> PolicyState:
-    """The loads and capacities that this tick plans against, from those ``before`` and its ``estimates``."""
+    """Held loads and capacities of this tick, from those ``before`` and its ``estimates``."""
     copies: dict[str, Any] = {name: array.copy() for name, array in before.planning.items()}
     held = Held(**copies)
-    seen = Seen(
+    observed = LoadObservation(
         offered=np.ascontiguousarray(telemetry.offered),
         before_rps=before.offered_rps,
         fast_rps=estimates.offered_rps,
@@ -64,13 +65,13 @@ def hold_load(
         passed_s=estimates.passed_s,
         known_s=np.asarray(before.ticks * setup.fleet.tick_s, dtype=np.float64),
     )
-    hold(tuple(held), tuple(seen), _pace(setup.options))
+    hold(tuple(held), tuple(observed), _pace(setup.options))
     return held._asdict()
 
 
 @lru_cache(maxsize=64)
 def _pace(options: ControllerOptions) -> tuple[float, ...]:
-    """The settings as the pass reads them: a ``PlanningPace``, plain."""
+    """The settings as the compiled pass reads them: a ``PlanningPace`` as a plain tuple."""
     planning: PlanningOptions = options.planning
     pace = PlanningPace(
         smoothing_s=options.smoothing_s,

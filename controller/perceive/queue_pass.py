@@ -1,4 +1,4 @@
-"""Compiled: what waits in replicas, and what that says of what they carry."""
+"""Compiled: queues of replicas, and what they show of the capacity of a kernel."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ QUEUE_RATIO = 0.1
 
 @compiled(inline="always")
 def limits_in_time(known, request, pace, k):
-    """(supposed, certain), each (held, in time, may wait): requests of one replica of kernel ``k`` beyond
-    which some come late. pace: log of the kernel's slowness, and what a replica carries.
+    """(supposed, certain) limits on the requests of one replica of kernel ``k``; beyond them some are late.
 
-    Supposed: beyond the largest batch that keeps the objectives, long answers included, nobody is answered in
-    time, and a prompt that waits for more than half the first token's objective hardly is (Little's law).
+    Each limit is (requests that fit, largest batch in time, requests that may wait). pace: log of the
+    kernel's slowness, and the capacity of a replica in requests per second.
 
-    Certain: the same if no answer were longer than their mean, because nobody knows how widely answers
-    spread. A request that finds no place in a batch that is in time comes late only where more wait than are
-    let in while one may wait.
+    Supposed: beyond the largest batch that keeps the objectives, with long answers, no request is answered in
+    time. A prompt that waits for more than half of the objective of the first token hardly is (Little's law).
+
+    Certain: the same if no answer were longer than the mean, because the spread of answer lengths is unknown.
+    A request that finds no place in a batch in time is late only if more requests wait than are admitted in
+    the time that a request may wait.
     """
     (slow, carried_rps), step, tokens = pace, known.step_s[k], (request.prompt_tokens, request.output_tokens)
     fits = sequence_limit(tokens[0], tokens[1], known.sequences[k], known.kv_tokens[k])
@@ -43,10 +45,10 @@ def limits_in_time(known, request, pace, k):
 
 @compiled(inline="always")
 def too_many(room, counted, limits, owner, b, k):
-    """Requests in kernel ``k``'s middle replica, the emptier of two, that come late by ``limits``.
+    """Late requests, by ``limits``, of kernel ``k``'s median replica (of two: the one with fewer).
 
-    Unknown counts are no requests. The middle one, because one replica that is slow or hangs is a matter of
-    quarantine. room: [R], written to.
+    Unknown counts are zero requests. The median is used because quarantine deals with a single slow or hung
+    replica. room: [R], scratch.
     """
     count = 0
     for r in range(len(owner)):
@@ -58,7 +60,7 @@ def too_many(room, counted, limits, owner, b, k):
 
 @compiled(inline="always")
 def _late(running, waiting, limits):
-    """Requests of a replica that come late: those held beyond what is in time, and who waits for too long."""
+    """Late requests of a replica: those in its batch beyond the limit, and those that wait too long."""
     fits, batch, patience = limits
     held = min(running + waiting, fits)
     late = waiting - patience
@@ -69,7 +71,7 @@ def _late(running, waiting, limits):
 
 @compiled(inline="always")
 def keep_proven(learned, counted, owner, b, k):
-    """What the replicas in rotation carry on average without a queue, they carry."""
+    """Raise the lower limit of the capacity to the mean rate that replicas answer without a queue."""
     serving, answered_rps, running, waiting = 0, 0.0, 0.0, 0.0
     for r in range(len(owner)):
         if owner[r] == k and counted.serving[b, r]:
@@ -84,8 +86,10 @@ def keep_proven(learned, counted, owner, b, k):
 
 @compiled
 def count_waiting(too_many, running, waiting, serving, owner):
-    """Fill ``too_many`` [B, K] where nothing is certified of the engines: all that waits beyond what counts
-    as no queue, in the middle replica. running, waiting: [B, R], NaN: not known; serving: bool [B, R].
+    """Fill ``too_many`` [B, K] without a certified engine model: waiting requests of the median replica.
+
+    Those that still count as no queue are left out. running, waiting: [B, R], NaN: unknown; serving:
+    bool [B, R].
     """
     room = np.zeros(len(owner))
     for b in range(too_many.shape[0]):
@@ -101,7 +105,7 @@ def count_waiting(too_many, running, waiting, serving, owner):
 
 @compiled(inline="always")
 def insert(ordered, count, value):
-    """Put ``value`` in its place among the first ``count`` of ``ordered``, which rise."""
+    """Insert ``value`` into the first ``count`` of ``ordered``, which are sorted in ascending order."""
     place = count
     while place > 0 and ordered[place - 1] > value:
         ordered[place] = ordered[place - 1]
@@ -111,5 +115,5 @@ def insert(ordered, count, value):
 
 @compiled(inline="always")
 def middle_of(ordered, count):
-    """The middle of the first ``count`` of ``ordered``, which rise; the lower of two, 0 of none."""
+    """Median of the first ``count`` of ``ordered``, sorted ascending: the lower of two, 0 of none."""
     return ordered[(count - 1) // 2] if count > 0 else 0.0

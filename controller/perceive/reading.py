@@ -1,4 +1,4 @@
-"""What one telemetry adds to the sums of a contract's clauses, by what each of them reads of it."""
+"""Adds the observations of one telemetry to the sums of the clauses that read them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ plain = np.ascontiguousarray
 
 
 def sinks_for(state: ControllerState, setup: ControllerSetup, consume: bool) -> Sinks:
-    """Arrays that this tick's observations are added to."""
+    """Arrays to which this tick's observations are added."""
     window = state.window if consume else state.window.copy()
     kernel_window = state.kernel_window if consume else state.kernel_window.copy()
     fleets = len(window) if setup.detector.by_observation else 0
@@ -83,20 +83,20 @@ def add_observations(
 
 
 def pool_replicas(sinks: Sinks, members: NDArray[np.bool_], setup: ControllerSetup) -> None:
-    """Add what probes and gauges of the ``members`` bool [B, R] brought to the sums of their kernels."""
-    onto, given = News(sinks.kernel_sums, sinks.kernel_news), News(sinks.sums, sinks.news)
-    pool_news(onto, given, members, setup.layout.replica_kernel, _of_replicas(setup.contract))
+    """Add observations by probes and gauges of the replicas ``members`` bool [B, R] to their kernels."""
+    target, source = News(sinks.kernel_sums, sinks.kernel_news), News(sinks.sums, sinks.news)
+    pool_news(target, source, members, setup.layout.replica_kernel, _of_replicas(setup.contract))
 
 
 @lru_cache(maxsize=64)
 def _of_replicas(contract: CompiledContract) -> NDArray[np.int64]:
-    """Places of the clauses that a kernel is judged on by what its replicas showed."""
+    """Places of the clauses on which a kernel is judged by observations of its replicas."""
     return np.flatnonzero(~from_traffic(contract) & ~own_clock(contract))
 
 
 @lru_cache(maxsize=64)
 def _read_clauses(contract: CompiledContract) -> tuple[NDArray[Any], ...]:
-    """``accumulate.Clauses`` of ``contract``, as compiled code takes them."""
+    """``accumulate.Clauses`` of ``contract`` as a plain tuple, for compiled code."""
     source = contract.source
     clauses = Clauses(
         probes=probe_clauses(contract),

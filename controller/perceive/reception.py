@@ -1,10 +1,10 @@
-"""Compiled loops of reception: what of a telemetry is new, progress of replicas, smoothed rates, overload.
+"""Compiled loops of reception: new telemetry, progress of replicas, smoothed rates, overload.
 
-Each fleet is worked through by itself and in one fixed order, so no result depends on the batch. Arrays
-that are brought up to date are written to: the caller hands in copies.
+Each fleet is processed independently and in one fixed order, so no result depends on the batch. Updated
+arrays are written in place: the caller passes copies.
 
-Records cross the border as plain tuples, which numba reads in a third of the time of named ones (0.1 us an
-array); inside they are named again.
+Records are passed to compiled code as plain tuples, which numba unpacks in a third of the time of named
+tuples (0.1 us an array). Inside they become named tuples again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from contracts.units import MS_PER_S
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
-#: Seconds of work that a kernel can be behind at most: gateways give up after that.
+#: Upper bound of a kernel's backlog, in seconds of work: gateways time out after that.
 MOST_BEHIND_S = 30.0
-#: Requests beyond what a kernel carries, on average or at once, of which chance is no explanation: at half of
-#: its load it is four behind in one of a hundred arrivals. Where a request takes seconds, each alone is one.
+#: Least backlog that counts as overload, in requests. Chance explains smaller ones: at half load, a kernel is
+#: four requests behind at one of a hundred arrivals. Where a request takes seconds, one alone is a backlog.
 LEAST_BEHIND = 4.0
 
 
 class Clocks(NamedTuple):
-    """When things began and last arrived; written to by ``receive``."""
+    """Start of the window and arrival times; written to by ``receive``."""
 
     window_began_at_s: NDArray[np.float64]  # [B], begin of the running window (NaN: not begun)
     since_s: NDArray[np.float64]  # [B], filled: time since the last tick
@@ -40,7 +40,7 @@ class Clocks(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """When what arrived was measured."""
+    """Measurement times of one telemetry."""
 
     scraped_at_ms: NDArray[np.float64]  # [B, R]
     sampled_at_ms: NDArray[np.float64]  # [B, P]
@@ -56,11 +56,11 @@ class Rates(NamedTuple):
     offered_rps: NDArray[np.float64]  # [B, S]
     failing_now: NDArray[np.bool_]  # [B, R], filled: failed answers arrived
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
-    behind: NDArray[np.float64]  # [B, K], requests offered that the kernel has not had the time to carry
+    behind: NDArray[np.float64]  # [B, K], backlog: offered requests beyond what the kernel could serve so far
 
 
 class Traffic(NamedTuple):
-    """What one telemetry says of traffic."""
+    """Traffic in one telemetry."""
 
     fresh: NDArray[np.bool_]  # [B, R], a new scrape arrived
     running: NDArray[np.float64]  # [B, R], requests
@@ -72,16 +72,16 @@ class Traffic(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How far a tick moves the smoothed rates."""
+    """Time steps and smoothing factors of a tick."""
 
     now_s: NDArray[np.float64]  # [B]
     since_s: NDArray[np.float64]  # [B], time since the last tick, > 0
-    keep: NDArray[np.float64]  # [B], share of the old rate that stays
-    first: NDArray[np.bool_]  # [B], the very first tick: rates are taken as they come
+    keep: NDArray[np.float64]  # [B], weight of the old rate
+    first: NDArray[np.bool_]  # [B], the very first tick: rates are not smoothed
 
 
 class Serving(NamedTuple):
-    """Who takes which traffic, and how much it carries."""
+    """Replicas in rotation, routing of the traffic, and capacities."""
 
     quarantined: NDArray[np.bool_]  # [B, R]
     ejected: NDArray[np.bool_]  # [B, R]
@@ -90,16 +90,15 @@ class Serving(NamedTuple):
     owner: NDArray[np.int64]  # [R], kernel of each replica
     capacity_rps: NDArray[np.float64]  # [B, K], of one replica
     overload_ratio: float  # load over capacity above which a kernel is overloaded
-    beyond_rps: float  # and by how much at least, on average
-    behind_s: float  # and how far it is behind where a burst has overloaded it
+    beyond_rps: float  # least mean excess of the load above that
+    behind_s: float  # least backlog for a burst to count as overload, in seconds of work
 
 
 @compiled
 def receive(clocks, arrived, before_at_s, now_s, tick_s, window_s, stale_after_s):
-    """From the last tick ``before_at_s`` [B] (NaN: none) to ``now_s`` [B]: fills and moves on ``clocks``.
+    """Fill and update ``clocks`` from the last tick ``before_at_s`` [B] (NaN: none) to ``now_s`` [B].
 
-    A window that has not begun begins now. What is older than ``stale_after_s`` on arrival says nothing of
-    now.
+    A window that has not begun begins now. Data older than ``stale_after_s`` on arrival is ignored.
     """
     clocks, arrived = borrowed((Clocks(*clocks), Arrived(*arrived)))
     _pass_time(clocks, before_at_s, now_s, tick_s, window_s)
@@ -141,7 +140,7 @@ def _receive(clocks, arrived, now_s, stale_after_s):
 
 @compiled
 def follow(rates, traffic, pace, serving):
-    """Bring progress, smoothed rates and the instants of overload up to date."""
+    """Update progress, smoothed rates and the instants of overload."""
     rates, traffic = borrowed((Rates(*rates), Traffic(*traffic)))
     pace, serving = borrowed((Pace(*pace), Serving(*serving)))
     _follow_rates(rates, traffic, pace)
@@ -150,11 +149,10 @@ def follow(rates, traffic, pace, serving):
 
 @compiled
 def _follow_rates(rates, traffic, pace):
-    """Last sign of progress and smoothed rates; the very first rates are taken as they come.
+    """Last sign of progress and smoothed rates; rates of the very first tick are not smoothed.
 
-    A replica makes progress when it answers or has nothing to answer: nothing runs or waits, or it is not
-    ready at all. Without a fresh scrape nobody knows, so the clock of a silent replica stands still: stale
-    is not hung.
+    A replica makes progress when it answers or has nothing to answer: no request runs or waits, or it is not
+    ready. Without a fresh scrape its queue is unknown: such a replica counts neither as idle nor as hung.
     """
     progressed_at_s, answered_rps, failed_rps = rates.progressed_at_s, rates.answered_rps, rates.failed_rps
     offered_rps, answered, failed, offered = (
@@ -168,16 +166,16 @@ def _follow_rates(rates, traffic, pace):
     for b in range(len(now_s)):
         new = 1.0 if first[b] else 1.0 - keep[b]
         for r in range(progressed_at_s.shape[1]):
-            healthy, unhealthy = answered[b, r], failed[b, r]
-            rates.failing_now[b, r] = unhealthy > 0
+            answers, failures = answered[b, r], failed[b, r]
+            rates.failing_now[b, r] = failures > 0
             holds = traffic.running[b, r] > 0.0 or traffic.waiting[b, r] > 0.0
             idle = (fresh[b, r] and not holds) or replica_state[b, r] != READY
-            if idle or healthy > 0 or np.isnan(progressed_at_s[b, r]):
+            if idle or answers > 0 or np.isnan(progressed_at_s[b, r]):
                 progressed_at_s[b, r] = now_s[b]
             old = 0.0 if first[b] else keep[b] * answered_rps[b, r]
-            answered_rps[b, r] = old + new * healthy / since_s[b]
+            answered_rps[b, r] = old + new * answers / since_s[b]
             old = 0.0 if first[b] else keep[b] * failed_rps[b, r]
-            failed_rps[b, r] = old + new * unhealthy / since_s[b]
+            failed_rps[b, r] = old + new * failures / since_s[b]
         for s in range(offered.shape[1]):
             old = 0.0 if first[b] else keep[b] * offered_rps[b, s]
             offered_rps[b, s] = old + new * offered[b, s] / since_s[b]
@@ -185,15 +183,17 @@ def _follow_rates(rates, traffic, pace):
 
 @compiled
 def _note_overload(rates, traffic, pace, serving):
-    """When each kernel was last offered more than it carries, on average or by a burst that it still works
-    off: what came in beyond its capacity (Lindley's recursion). What a needed replica fails is retried on
-    the others, so it carries as much less. A few requests overload no kernel that carries any.
+    """Note the kernels that are offered more than they carry now, on average or in a burst.
+
+    The backlog of a burst is the load beyond the capacity (Lindley's recursion). Failed requests of a needed
+    replica are retried on the others, so its capacity is reduced by its failure ratio. A few requests never
+    overload a kernel that has capacity.
     """
     offered_rps, table, owner = rates.offered_rps, serving.table, serving.owner
     fleets, kernels = rates.overloaded_at_s.shape
-    ready, load_rps, came = np.zeros(kernels), np.zeros(kernels), np.zeros(kernels)
+    ready, load_rps, offered = np.zeros(kernels), np.zeros(kernels), np.zeros(kernels)
     for b in range(fleets):
-        ready[:], load_rps[:], came[:] = 0.0, 0.0, 0.0
+        ready[:], load_rps[:], offered[:] = 0.0, 0.0, 0.0
         for r in range(len(owner)):
             away = serving.quarantined[b, r] or serving.ejected[b, r]
             if traffic.replica_state[b, r] == READY and not away:
@@ -201,10 +201,10 @@ def _note_overload(rates, traffic, pace, serving):
         for s in range(offered_rps.shape[1]):
             for k in range(kernels):
                 load_rps[k] += table[b, s, k] * offered_rps[b, s]
-                came[k] += table[b, s, k] * traffic.offered[b, s]
+                offered[k] += table[b, s, k] * traffic.offered[b, s]
         for k in range(kernels):
             carried_rps = ready[k] * serving.capacity_rps[b, k]
-            behind = _behind(rates.behind[b, k], came[k], carried_rps, pace.since_s[b])
+            behind = _behind(rates.behind[b, k], offered[k], carried_rps, pace.since_s[b])
             rates.behind[b, k] = behind
             limit_rps = serving.overload_ratio * carried_rps
             most_rps = limit_rps + (serving.beyond_rps if carried_rps > 0.0 else 0.0)
@@ -214,14 +214,14 @@ def _note_overload(rates, traffic, pace, serving):
 
 @compiled
 def _failing_share(rates, b, r):
-    """Share of the attempts on a replica that failed of late, in 0..1."""
+    """Share of the recent attempts on a replica that failed, in 0..1."""
     ended_rps = rates.answered_rps[b, r] + rates.failed_rps[b, r]
     return rates.failed_rps[b, r] / ended_rps if ended_rps > 0.0 else 0.0
 
 
 @compiled
-def _behind(before, came, carried_rps, since_s):
-    """Requests that wait by arithmetic, at most ``MOST_BEHIND_S`` of work: nobody waits for longer."""
+def _behind(before, offered, carried_rps, since_s):
+    """Computed backlog in requests, at most ``MOST_BEHIND_S`` of work: no request waits for longer."""
     if not carried_rps > 0.0:
         return 0.0
-    return min(max(before + came - carried_rps * since_s, 0.0), MOST_BEHIND_S * carried_rps)
+    return min(max(before + offered - carried_rps * since_s, 0.0), MOST_BEHIND_S * carried_rps)

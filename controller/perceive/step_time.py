@@ -1,18 +1,20 @@
-"""The step-time ratio: what engine steps took over what the certified model says of their batches.
+"""Step-time ratio: the measured time of engine steps over the certified time of the same batches.
 
-It is a replica's own clock: it depends on no load, no queue and no peer, so a slow zone, a slow build and a
-slow replica stand out alike. Everything comes from what a server counts between two scrapes. Seconds that
-tokens waited for their forerunners over seconds that passed are the sequences that decoded, on time average
-(Little's law), and with the prompts prefilled meanwhile they say which batches ran.
+The ratio is a replica's own clock. It depends on no load, queue or peer, so a slow zone, a slow build and a
+slow replica are all visible in it. It is computed from what a server counts between two scrapes. The sum of
+inter-token times over the elapsed time is the time average of decoding sequences (Little's law). Together
+with the prompts prefilled in that time it gives the batches that ran.
 
-A mean over time is not what a token meets where requests come in bursts: more decode beside it than on
-average, and more prompts are prefilled while more wait. Steps that were counted give the batch of a step that
-ran at all, which no idle time dilutes; of what waited for prompts no counter tells, so the certified time
-takes twice as much, and a scrape that may owe more than three quarters of its time to prompts says nothing.
+With bursty requests, a token sees more than this time average: more sequences decode beside it, and more
+prompts are prefilled while more tokens wait. The count of engine steps gives the mean batch of the steps that
+ran, which idle time does not dilute. No counter shows how many tokens waited for prompts. So the certified
+time counts prompts twice, and a scrape in which prompts may take more than three quarters of the time gives
+no ratio.
 
-Unknown, and so neither bad nor good: no new scrape, a first scrape after a restart, counters that are
-missing, not finite or went backwards, too few tokens to divide by, scrapes with preemptions, in which a token
-waited for blocks and not for the kernel, and scrapes of prompts, in which it waited for somebody's first.
+The ratio is unknown, so neither good nor bad, in these cases: no new scrape; the first scrape after a
+restart; counters that are missing, not finite or decreasing; too few tokens; preemptions, because tokens then
+wait for KV blocks and not for the kernel; and mostly prompts, because tokens then wait for the prefill of
+others.
 """
 
 from __future__ import annotations
@@ -31,26 +33,27 @@ from controller.state import ControllerState
 
 Floats = NDArray[np.float64]
 
-#: Tokens with a forerunner that a scrape needs: the mean of fewer is that of a few batches.
+#: Least tokens with a predecessor in a scrape; the mean over fewer is that of only a few batches.
 LEAST_TOKENS = 20.0
-#: Tokens that wait for a prompt, over those that would where prompts came at any time alike.
+#: Tokens that wait for a prompt, over the number that would if prompts came evenly over time.
 PROMPT_CROWD = 2.0
-#: Largest share of the certified time that prompts may have, before the crowd is counted.
+#: Largest share of the certified time that prompts may have, before ``PROMPT_CROWD`` is applied.
 MOST_PROMPT_RATIO = 0.75
-_NOBODY_ASKS: Floats = np.empty((0, 0))
+#: Result where no clause reads step times.
+_NO_STEP_TIMES: Floats = np.empty((0, 0))
 
 
 def of_gauges(source: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool [C]: clauses that every fresh scrape of a replica gives one observation to."""
-    shown = (source >= Source.FINGERPRINT) & (source <= Source.KV_USED)
-    return np.asarray(shown | (source == Source.STEP_TIME))
+    """bool [C]: clauses for which every fresh scrape of a replica is one observation."""
+    gauges = (source >= Source.FINGERPRINT) & (source <= Source.KV_USED)
+    return np.asarray(gauges | (source == Source.STEP_TIME))
 
 
 def observed_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> Floats:
-    """What the clauses on step times read, [B, R]; without a fleet where there are none."""
+    """Step-time ratios for the clauses on step times, [B, R]; empty (B = 0) without such a clause."""
     engine = setup.fleet.engine
     if not clock_clauses(setup.contract).size:
-        return _NOBODY_ASKS
+        return _NO_STEP_TIMES
     if engine is None or setup.own_clocks == "off":
         return np.full(telemetry.running.shape, np.nan)
     request = mean_request(state.request_tokens, engine, setup.options.capacity.prior_requests)
@@ -65,7 +68,7 @@ def step_time_ratio(
     owner: int64 [R], kernel of each replica. request: float64 [B, 2], prompt and output tokens of the mean
     request of each fleet.
     """
-    plain, found = np.ascontiguousarray, np.full(counted.span_s.shape, np.nan)
+    plain, ratios = np.ascontiguousarray, np.full(counted.span_s.shape, np.nan)
     scrapes = _Scrapes(
         span_s=plain(counted.span_s),
         inter_token_s=plain(counted.inter_token_s),
@@ -74,22 +77,22 @@ def step_time_ratio(
         iterations=plain(counted.iterations),
         preemptions=plain(counted.preemptions),
     )
-    _find_ratios(found, tuple(scrapes), plain(model.step_s), model.sequences, owner, request)
-    return found
+    _find_ratios(ratios, tuple(scrapes), plain(model.step_s), model.sequences, owner, request)
+    return ratios
 
 
 def mean_request(tokens: Floats, model: EngineModel, worth: float) -> Floats:
     """float64 [B, 2]: prompt and output tokens of the mean request.
 
-    tokens: float64 [B, 4], ``ControllerState.request_tokens``; worth: requests that the declared ones count
-    for.
+    tokens: float64 [B, 4], ``ControllerState.request_tokens``; worth: weight of the declared means, in
+    requests.
     """
     declared = np.array([model.demand.prompt_tokens, model.demand.output_tokens])
     return np.asarray((worth * declared + tokens[:, 1::2]) / (worth + tokens[:, 0::2]))
 
 
 class _Scrapes(NamedTuple):
-    """What engines counted between two scrapes; see ``EngineCounters``."""
+    """Engine counts between two scrapes; see ``EngineCounters``."""
 
     span_s: Floats  #: [B, R]
     inter_token_s: Floats  #: [B, R]
@@ -116,11 +119,11 @@ def _find_ratios(found, scrapes, step_s, sequences, owner, request):
 
 @compiled
 def _certified_s(scrapes, step_s, sequences, tokens, b, r):
-    """What the tokens of a scrape should have waited for their forerunners together.
+    """Certified sum of inter-token times of a scrape, in s; NaN: prompts may have taken too much of the time.
 
-    A token sees as many others beside itself as decode on average, or in the mean step that ran, and so does
-    a prompt that is prefilled. tokens: of the mean request, that are held on average while it decodes. NaN
-    where prompts may have had too much of the time.
+    A token, like a prompt that is prefilled, shares its step with as many other sequences as decode on time
+    average, or in the mean step that ran. tokens: mean tokens that a request holds in the KV cache while it
+    decodes.
     """
     inter_tokens = scrapes.inter_tokens[b, r]
     decoding = scrapes.inter_token_s[b, r] / scrapes.span_s[b, r]
@@ -136,10 +139,10 @@ def _certified_s(scrapes, step_s, sequences, tokens, b, r):
 
 @compiled
 def _is_usable(scrapes, b, r):
-    """Whether every counter that is read is known and went forwards, and there are tokens enough."""
+    """Whether all counters are known and non-decreasing, and there are enough tokens and no preemptions."""
     preempted = scrapes.preemptions[b, r]
-    calm = preempted == 0.0 or np.isnan(preempted)
+    no_preemption = preempted == 0.0 or np.isnan(preempted)
     forwards = scrapes.inter_token_s[b, r] > 0.0 and scrapes.prompt_tokens[b, r] >= 0.0
     known = scrapes.span_s[b, r] > 0.0 and np.isfinite(scrapes.span_s[b, r])
     known = known and 1.0 <= scrapes.iterations[b, r] < np.inf
-    return calm and forwards and known and scrapes.inter_tokens[b, r] >= LEAST_TOKENS
+    return no_preemption and forwards and known and scrapes.inter_tokens[b, r] >= LEAST_TOKENS

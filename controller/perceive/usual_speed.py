@@ -1,13 +1,14 @@
-"""What is usual of a replica: its step times over the certified ones, as it showed them while all was well.
+"""Usual speed of a replica: its step times over the certified ones, observed while it was healthy.
 
-Certified step times are those of the machine that measured the profile, with nobody beside. Where servers run
-on other machines, or share one, each takes so many times as long that a clause on its own clock would condemn
-them all. Its own past is what such a server can be held against (``ControllerSetup.own_clocks`` is
-``usual``): a clock counts in multiples of what it usually shows, and a kernel carries well what it carries at
-its usual speed. Until that is known, where it differs too much from scrape to scrape to be told from noise,
-and at loads that it has not seen, the clock is unknown, so neither bad nor good.
+Certified step times were measured on the machine of the profile, with no other load on it. On other machines,
+or on shared ones, steps may take so much longer that a clause on the own clock would condemn every replica.
+Such a replica can be compared with its own past (``ControllerSetup.own_clocks`` is ``usual``): its clock then
+counts in multiples of its usual step time, and the capacity of a healthy kernel is that at its usual speed.
+The clock is unknown, so neither good nor bad, until the usual step time is known, while it varies too much
+between scrapes, and at loads that were never observed.
 
-Who has always been slow is not found so: that needs step times certified on these machines.
+A replica that has always been slow is not detected this way; that needs step times certified on these
+machines.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ Floats = NDArray[np.float64]
 
 
 class StepTimes(NamedTuple):
-    """Step times as they are judged, and what is remembered of the usual ones."""
+    """Step times as they are judged, and the memory of the usual ones."""
 
     ratio: Floats  # [B, R], measured over usual; NaN: unknown
-    teaches: NDArray[np.bool_]  # [B, R], the replica is well; nobody where nothing is remembered
+    healthy: NDArray[np.bool_]  # [B, R], the replica is healthy; all False where there is no memory
     memory: PolicyState
 
 
 def initial_usual(setup: ControllerSetup, batch: int) -> PolicyState:
-    """Nothing known; empty where clocks are not held against their own past."""
+    """Memory before the first tick; empty where clocks are not compared with their own past."""
     if setup.own_clocks != "usual" or setup.fleet.engine is None:
         return {}
     shape = batch, len(setup.layout.replicas), COLUMNS
@@ -48,31 +49,31 @@ def initial_usual(setup: ControllerSetup, batch: int) -> PolicyState:
 
 
 def held_step_times(state: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup) -> StepTimes:
-    """Step times over the certified ones, held against what is usual where that is asked, and learned from.
+    """Step times over the certified ones, or over the usual ones where configured, and the updated memory.
 
-    Replicas in quarantine, those in alarm on any slice and those that are slow by what is known of them teach
-    nothing.
+    Replicas in quarantine, replicas in alarm on any slice, and scrapes that are slow by what is known do not
+    update the memory.
     """
     ratio = observed_step_times(state, telemetry, setup)
     if not state.usual:
         return StepTimes(ratio, np.zeros(state.quarantined.shape, dtype=np.bool_), state.usual)
-    teaches = _teaches(state, telemetry)
+    healthy = _healthy_replicas(state, telemetry)
     if not ratio.size:
-        return StepTimes(ratio, teaches, state.usual)
+        return StepTimes(ratio, healthy, state.usual)
     limit = float(setup.contract.threshold[clock_clauses(setup.contract)].min())
-    clock, found = np.array(state.usual["clock"]), np.empty_like(ratio)
+    clock, over_usual = np.array(state.usual["clock"]), np.empty_like(ratio)
     load = _tokens_per_s(telemetry)
-    divide(found, ratio, load, clock, limit)
-    follow(clock, ratio, load, teaches)
-    return StepTimes(found, teaches, {**state.usual, "clock": clock})
+    divide(over_usual, ratio, load, clock, limit)
+    follow(clock, ratio, load, healthy)
+    return StepTimes(over_usual, healthy, {**state.usual, "clock": clock})
 
 
 def learn_usual(
     held: StepTimes, learned: Mapping[str, Any], fresh: NDArray[np.bool_]
 ) -> dict[str, PolicyState]:
-    """What of the state changes: the memory with how long steps took by what capacity is ``learned`` from.
+    """Changes of the state: the memory, updated by the step times that capacity is ``learned`` from.
 
-    learned: the ``engine_speed`` of now, [B, R, 3], among others; fresh: bool [B, R], a scrape arrived.
+    learned: ``engine_speed`` of this tick, [B, R, 3], among others; fresh: bool [B, R], a scrape arrived.
     """
     if not held.memory:
         return {}
@@ -80,39 +81,41 @@ def learn_usual(
     usual = np.array(held.memory["speed"])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = speed[..., MEASURED_S] / speed[..., PREDICTED_S]
-    follow(usual, ratio, np.ones_like(ratio), held.teaches & fresh)
+    follow(usual, ratio, np.ones_like(ratio), held.healthy & fresh)
     return {"usual": {**held.memory, "speed": usual}}
 
 
 def usual_of_kernels(state: ControllerState, owner: NDArray[np.int64]) -> Floats:
-    """float64 [B, K]: log of usual over certified step time of a kernel's middle replica.
+    """float64 [B, K]: log of usual over certified step time of a kernel's median replica.
 
-    A kernel that has not told is taken to be as slow as the middle one of those that have, and never faster
-    than certified: one machine that is slow for some is slow for others. 0 where nobody has told.
+    A kernel of unknown speed gets the median of the known kernels, but is never taken as faster than
+    certified: a machine that is slow for some kernels is slow for others. 0 where no kernel is known.
     """
-    found = np.zeros(state.replica_rps.shape)
+    log_ratio = np.zeros(state.replica_rps.shape)
     if state.usual:
-        of_kernels(found, state.usual["speed"], owner)
-    return found
+        of_kernels(log_ratio, state.usual["speed"], owner)
+    return log_ratio
 
 
 def usual_ratios(state: ControllerState) -> Floats:
     """float64 [B, R]: usual over certified step time of each replica; NaN: its clock is not judged."""
-    found = np.full(state.quarantined.shape, np.nan)
+    ratios = np.full(state.quarantined.shape, np.nan)
     if state.usual:
-        usual_ratio(found, state.usual["clock"])
-    return found
+        usual_ratio(ratios, state.usual["clock"])
+    return ratios
 
 
 def _tokens_per_s(telemetry: FleetTelemetry) -> Floats:
-    """float64 [B, R]: tokens between two scrapes; not positive and finite: unknown. Slow servers give no more
-    than usual, so a load that nobody has seen yet is no slowness.
+    """float64 [B, R]: tokens per second between two scrapes; unknown unless positive and finite.
+
+    Slow servers generate no more than usual, so slowness never looks like a load that was not observed yet.
     """
     counted = telemetry.engine
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.ascontiguousarray(counted.inter_tokens / counted.span_s)
 
 
-def _teaches(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
-    ill = state.replica_condemned.any(axis=(2, 3)) | speaks_for_nobody(state) | state.ejected
-    return np.asarray((telemetry.replica_state == READY) & ~ill)
+def _healthy_replicas(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
+    """bool [B, R]: ready, in rotation and not condemned on any slice."""
+    excluded = state.replica_condemned.any(axis=(2, 3)) | speaks_for_nobody(state) | state.ejected
+    return np.asarray((telemetry.replica_state == READY) & ~excluded)

@@ -91,12 +91,12 @@ def _offline(state: PromotionState, sight: PromotionSight, terms: PromotionTerms
 
 
 def _held(state: PromotionState, found: OfflineResult) -> PromotionState:
-    message = f"{found.message}; nobody writes the route now, so it goes no further"
+    message = f"{found.message}; the route is not written now, so it does not advance"
     return replace(state, reason="Held", message=message)
 
 
 def _judged(state: PromotionState, sight: PromotionSight, passed_s: float) -> PromotionState:
-    """Time and samples of this tick; a guard begins the window anew."""
+    """State with time and samples of this tick; a guard restarts the window."""
     state = replace(state, judged_s=state.judged_s + passed_s, guarded=sight.guarded)
     if sight.guarded:
         return replace(state, compliant_s=0.0, probes=(), answers=0, waits_for=None)
@@ -112,7 +112,7 @@ def _judged(state: PromotionState, sight: PromotionSight, passed_s: float) -> Pr
 
 
 def _forward(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
-    """On to the next stage where all is shown, inconclusive at the deadline, else as it stands."""
+    """The next stage once nothing is lacking; inconclusive at the deadline; otherwise the present stage."""
     asked = terms_of_stage(state.stage, terms)
     lacking = shortfall(state, asked)
     if not (lacking or state.guarded) and sight.carried and sight.seen:
@@ -128,26 +128,26 @@ def _forward(state: PromotionState, sight: PromotionSight, terms: PromotionTerms
     if state.guarded:
         return replace(state, reason="Guarded", message="an L2 clause is in alarm: its share is held down")
     if not sight.carried:
-        return replace(state, reason="Held", message="nobody writes the route now, so no time counts")
+        return replace(state, reason="Held", message="the route is not written now, so no time counts")
     if not sight.seen:
-        message = "telemetry is silent or no replica serves, so nothing speaks for the candidate"
+        message = "telemetry is silent or no replica serves, so there is no evidence for the candidate"
         return replace(state, reason="Unseen", message=message)
     return replace(state, reason="Judging", message=f"so far {lacking}", waits_for=None)
 
 
 def _entered(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState:
-    """In the next stage, or before its gates."""
+    """State in the next stage, or held before its gates."""
     stage = NEXT_STAGE[state.stage]
     if (held := _gated(state, sight, terms)) is not None:
         return held
     full = stage is PromotionStage.FULL
-    told = "kept its contract for the whole window" if full else f"entered after stage {state.stage}"
+    message = "kept its contract for the whole window" if full else f"entered after stage {state.stage}"
     return replace(
         state,
         stage=stage,
         verdict=GateOutcome.SUCCESSFUL if full else None,
         reason="Successful" if full else "Entered",
-        message=told,
+        message=message,
         judged_s=0.0,
         compliant_s=state.compliant_s if full else 0.0,
         probes=state.probes if full else (),
@@ -157,7 +157,7 @@ def _entered(state: PromotionState, sight: PromotionSight, terms: PromotionTerms
 
 
 def _gated(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) -> PromotionState | None:
-    """Before the next stage, where an approval or webhooks are missing; None where nothing is."""
+    """State held before the next stage, while an approval or a webhook is missing; None: none is."""
     stage, lacking = NEXT_STAGE[state.stage], {}
     if stage in terms.gates and stage not in sight.approved:
         lacking["AwaitingApproval"] = f"needs the approval {stage.lower()}@{state.subject[:12]}"
@@ -167,10 +167,10 @@ def _gated(state: PromotionState, sight: PromotionSight, terms: PromotionTerms) 
         lacking["VetoUnknown"] = "is not entered while a veto may come"
     if not lacking:
         return None
-    told = f"all is shown; stage {stage} {', and '.join(lacking.values())}"
+    message = f"all is shown; stage {stage} {', and '.join(lacking.values())}"
     if sight.held_up_by and set(lacking) != {"AwaitingApproval"}:
-        told = f"{told}: {sight.held_up_by}"
-    return replace(state, reason=next(iter(lacking)), message=told, waits_for=stage)
+        message = f"{message}: {sight.held_up_by}"
+    return replace(state, reason=next(iter(lacking)), message=message, waits_for=stage)
 
 
 def _rolled_back(state: PromotionState, reason: str, message: str) -> PromotionState:

@@ -29,7 +29,7 @@ NEXT_STAGE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTerms:
-    """What a stage asks for before the next; counts are of the running window of compliance."""
+    """Requirements of a stage before the next one; counts are those of the running window of compliance."""
 
     stability_s: float  # of judged compliance without a break
     least_probes: int  # on every slice
@@ -77,8 +77,8 @@ class PromotionSight:
     approved: frozenset[PromotionStage] = frozenset()
     confirmed: frozenset[PromotionStage] = frozenset()  # every webhook that opens it said yes last
     unopposed: frozenset[PromotionStage] = frozenset()  # every webhook that may veto it had no objection last
-    refused: str = ""  # which webhook vetoes the stage that it stands in, and what it said; "" for none
-    held_up_by: str = ""  # what webhooks that hold it up answered last, for people
+    refused: str = ""  # the webhook that vetoes the present stage, and its answer; "" for none
+    held_up_by: str = ""  # last answers of webhooks that delay it, for people
     withdrawn: bool = False  # a person asked for the rollback
 
     @property
@@ -112,7 +112,7 @@ class PromotionState:
 
     @property
     def paused(self) -> bool:
-        """Inconclusive after its begin: nothing more is let in until the next attempt."""
+        """Inconclusive after its start: it gets no traffic until the next attempt."""
         return self.verdict is GateOutcome.INCONCLUSIVE
 
 

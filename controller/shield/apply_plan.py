@@ -1,4 +1,4 @@
-"""Compiled loops of the plan, row by row: what moved, for which reason, and what the state keeps of it."""
+"""Compiled loops of the plan, row by row: moves, their reasons, and their record in the state."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from controller.shield.records import CAPACITY, DWELL, HARD, NO_TARGET, POOL, SL
 
 #: A plain integer, because compiled code does not know the enumeration.
 READY = int(ReplicaState.READY)
-#: Reasons of moves that no policy chose, and of moves that are slowed.
+#: Reasons of moves that the policy did not choose, and of moves that are slowed.
 _FORCED, _SLOWED = HARD | POOL | NO_TARGET, SLEW | DWELL
-#: The least that a slice is served although its kernels are full: this is for capacity, too.
+#: Reasons of the minimum share of a slice on full kernels, which counts as a move for capacity as well.
 _LEAST_SERVED = POOL | CAPACITY
 
 
@@ -25,12 +25,12 @@ class TableChange(NamedTuple):
     table: NDArray[np.float64]  #: [B, S, K + 1], allowed
     last: NDArray[np.float64]  #: [B, S, K + 1], in force until now
     wanted: NDArray[np.float64]  #: [B, S, K + 1], by the driving policy
-    claimed: NDArray[np.bool_]  #: [B, S], rows of it that differ for capacity alone, by that policy's account
+    claimed: NDArray[np.bool_]  #: [B, S], rows that differ for capacity alone, as that policy reports
     reason: NDArray[np.int64]  #: [B, S], bits of ``ShieldReason``
     voluntary: NDArray[np.bool_]  #: [B, S]
     was_pending: NDArray[np.bool_]  #: [B, S]
     now_s: NDArray[np.float64]  #: [B]
-    rest_s: float  #: from the begin of one voluntary move to the begin of the next
+    rest_s: float  #: least time from the start of one voluntary move to the start of the next
 
 
 class Followed(NamedTuple):

@@ -1,32 +1,32 @@
-"""Capacity by water-filling: no kernel above its limit, moved as little as can be, shed the lowest first.
+"""Capacity by water-filling: no kernel above its limit, the least possible moved, lowest priority shed first.
 
-Works on one fleet. Rows stand in a strict order, highest priority first (equal priorities in the order of
-the contract). Three passes over the rows in that order:
+Works on one fleet. Rows have a strict order, highest priority first (equal priorities in the order of the
+contract). There are three passes over the rows in that order:
 
-1. every row claims its own weights as far as the kernels have headroom;
-2. what found no place is allocated: to the row's own kernels in proportion to their weights, then to the
-   other allowed kernels in proportion to their headroom;
-3. what is left takes the place of rows further down, the last first, whose weight is allocated in its turn;
-   or others make way for it; else it is shed.
+1. Every row claims its own weights as far as the kernels have headroom.
+2. Overflow is allocated to the row's own kernels in proportion to their weights, then to the other allowed
+   kernels in proportion to their headroom.
+3. Remaining overflow evicts rows of lower priority, the lowest first, whose weight is then allocated in turn;
+   or other rows are rerouted to make room; otherwise it is shed.
 
-Where nothing is evicted, the requests per second that leave their place are the fewest possible, and a row
-alone is the nearest to the target in the norm ``sum_k (w_k - t_k)**2 / t_k``. Ties between kernels are
-shared in proportion, so nothing depends on the numbers of kernels. Plain loops over the arrays of
-``controller.shield.records``: the same functions run on symbolic numbers in the proof of the hard-clause
-property.
+Without evictions, the requests per second that leave their kernel are the fewest possible, and a single row
+is nearest to the target in the norm ``sum_k (w_k - t_k)**2 / t_k``. Ties between kernels are shared in
+proportion, so the result does not depend on the order of kernels. The code consists of plain loops over the
+arrays of ``controller.shield.records``: the same functions run on symbolic numbers in the proof of the
+hard-clause property.
 """
 
 from __future__ import annotations
 
 from contracts.jit import compiled
 
-#: Weights below this are rounding.
+#: Weights below this are rounding errors.
 EPSILON = 1e-12
-#: Shares that differ by less are the same.
+#: Shares that differ by less are equal.
 SLACK = 1e-9
-#: Relative excess of a load that is rounding.
+#: Relative excess of a load up to which it is a rounding error.
 LOAD_SLACK = 1e-7
-#: Requests per second that are not worth asking the exact solver for: one in twelve days.
+#: Requests per second below which the exact solver is not used: one request in twelve days.
 LEAST_SOLVED_RPS = 1e-6
 
 
@@ -50,7 +50,7 @@ def overloaded(table, offered_rps, capacity_rps, ratio):
 
 @compiled(forceinline=True)
 def beyond_limits(facts, outcome):
-    """Whether a kernel carries more than its limit, or a bounded canary more of a row than its most."""
+    """Whether a kernel carries more than its limit, or a bounded canary more of a row than allowed."""
     table = outcome.table
     for k in range(outcome.bounded.shape[0]):
         if outcome.bounded[k]:
@@ -64,7 +64,8 @@ def beyond_limits(facts, outcome):
 def fill(facts, outcome, work):
     """Write into ``outcome.table`` the rows near ``outcome.target`` that fit ``work.headroom_rps``.
 
-    Headroom is used up, and so is the target's claim on it: ``work.overflow`` is what was shed for capacity.
+    ``work.headroom_rps`` is reduced by the load placed; ``work.overflow`` becomes the weight shed for
+    capacity.
     """
     overflow, kernels = work.overflow, facts.allowed.shape[1]
     for at in range(facts.order.shape[0]):
@@ -86,7 +87,7 @@ def fill(facts, outcome, work):
 
 @compiled(forceinline=True)
 def _claim(facts, outcome, work, s):
-    """Take what row ``s`` of the target asks as far as there is headroom; the weight that found none."""
+    """Place the weights of row ``s`` of the target as far as there is headroom; returns the overflow."""
     row, target, headroom_rps = outcome.table[s], outcome.target[s], work.headroom_rps
     rate, kernels = facts.offered_rps[s], headroom_rps.shape[0]
     overflow = 0.0
@@ -108,7 +109,7 @@ def _claim(facts, outcome, work, s):
 
 @compiled(forceinline=True)
 def allocate_own(facts, outcome, work, s):
-    """Raise the row's own kernels in proportion until its overflow is placed or they are full; the rest."""
+    """Raise the row's own kernels in proportion to place its overflow; returns the remaining overflow."""
     row, target, headroom_rps = outcome.table[s], outcome.target[s], work.headroom_rps
     rate, overflow = facts.offered_rps[s], work.overflow[s]
     kernels = headroom_rps.shape[0]
@@ -128,9 +129,7 @@ def allocate_own(facts, outcome, work, s):
 
 @compiled(forceinline=True)
 def _step(target, bounded, rate, headroom_rps, overflow):
-    """By which factor of ``target`` the open kernels rise until ``overflow`` is placed or the first
-    is full.
-    """
+    """Factor of ``target`` by which open kernels rise until ``overflow`` is placed or the first is full."""
     total, step = 0.0, -1.0
     for k in range(headroom_rps.shape[0]):
         if target[k] > EPSILON and not bounded[k] and headroom_rps[k] > EPSILON:
@@ -144,7 +143,10 @@ def _step(target, bounded, rate, headroom_rps, overflow):
 
 @compiled(forceinline=True)
 def allocate_others(facts, outcome, work, s):
-    """Allocate to allowed kernels that are no bounded canaries, in proportion to their headroom; the rest."""
+    """Allocate overflow to allowed kernels in proportion to their headroom; returns the remaining overflow.
+
+    Bounded canaries are left out.
+    """
     row, allowed, headroom_rps = outcome.table[s], facts.allowed[s], work.headroom_rps
     rate, overflow = facts.offered_rps[s], work.overflow[s]
     kernels = headroom_rps.shape[0]
@@ -167,8 +169,9 @@ def allocate_others(facts, outcome, work, s):
 
 @compiled
 def evict(facts, outcome, work, at):
-    """Take the places of rows further down, the last first, but for those on canaries, whose share of a row
-    is bounded; what still has none.
+    """Evict rows of lower priority, the lowest first; returns the remaining overflow.
+
+    Weight on canaries is not evicted, because their share of a row is bounded.
     """
     order, rate, table = facts.order, facts.offered_rps, outcome.table
     s = order[at]
@@ -201,8 +204,10 @@ def evict(facts, outcome, work, at):
 
 @compiled
 def reroute(facts, outcome, work, at):
-    """Let other rows, the last first, move over to kernels with headroom, or to the places of rows further
-    down, and take theirs; what still has none. One step deep: longer chains are the exact solver's.
+    """Reroute other rows, the lowest first, and take their place; returns the remaining overflow.
+
+    They move to kernels with headroom, or evict rows of lower priority. Only chains of one step are tried;
+    longer ones are left to the exact solver.
     """
     order, rate = facts.order, facts.offered_rps
     s, rows = order[at], order.shape[0]
@@ -225,8 +230,10 @@ def reroute(facts, outcome, work, at):
 
 @compiled
 def _swap(facts, outcome, work, s, other, lower, need):
-    """Row ``s`` takes from ``other`` what that finds elsewhere, in requests per second: headroom, or where
-    ``lower`` is not ``s`` the weight of row ``lower``; places on canaries stay. All shares are in proportion.
+    """Row ``s`` takes the place of weight that row ``other`` can move elsewhere; returns requests per second.
+
+    ``other`` moves to headroom, or, if ``lower`` is not ``s``, to the place of row ``lower``. Weight on
+    canaries stays. All shares are in proportion.
     """
     table, allowed, bounded = outcome.table, facts.allowed, outcome.bounded
     rate, headroom_rps = facts.offered_rps, work.headroom_rps
@@ -259,11 +266,11 @@ def _swap(facts, outcome, work, s, other, lower, need):
 
 @compiled
 def rerouting_helps(facts, outcome, work, at):
-    """Whether the row at place ``at`` of the order, which sheds, could be served if others moved.
+    """Whether the row at place ``at`` of the order, which sheds, could be served if other rows moved.
 
-    Breadth first over kernels: from those that the row may use, over rows with weight there, to the other
-    kernels of these rows. It helps where a kernel with headroom, or one that a row further down uses, is
-    found. The answer does not depend on the order of kernels.
+    Breadth-first search over kernels: from those that the row may use, over rows with weight there, to the
+    other kernels of these rows. Rerouting helps if the search finds a kernel with headroom, or one that a row
+    of lower priority uses. The answer does not depend on the order of kernels.
     """
     allowed, order, seen, queue = facts.allowed, facts.order, work.seen, work.queue
     kernels = allowed.shape[1]

@@ -1,9 +1,9 @@
-"""A comfortable load: kernels are filled to it first, and to their limit only where that is short.
+"""Comfortable load: kernels are filled to it first, and up to their limit only if that is not enough.
 
-A policy may fill one kernel to the brim while others idle. What it carries is an estimate, and a queue that
-has grown on a full replica stays for minutes. But a policy may also know why it leaves a kernel, before
-anything is proven. So the kernels that it wants are filled first, to the comfortable load and then to what
-they carry; then all to the comfortable load; then those that it takes to their limit.
+A policy may fill one kernel completely while others idle. Capacity is only an estimate, and a queue on a full
+replica stays for minutes. On the other hand, a policy may have a reason to leave a kernel before anything is
+proven. So the kernels that the policy wants are filled first, to the comfortable load and then to their
+capacity; then all kernels to the comfortable load; finally, kernels that are needed up to their limit.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from controller.options import ShieldLimits
 from controller.shield.capacity import EPSILON, SLACK
 from controller.shield.rows import Table
 
-#: A kernel that carries just what it may must not seem to carry more.
+#: Tolerance, so that a kernel exactly at its limit does not appear to be above it.
 _ROUNDING = 1.0 + 1e-9
-#: Steps of ``fill_up_to``: wanted kernels to the comfortable load, these to what they carry, all to comfort.
+#: Steps of ``fill_up_to``: wanted kernels to the comfortable load, then to capacity, then all to comfort.
 STEPS = 3
 _CARRIED = 1
 
@@ -28,9 +28,9 @@ _CARRIED = 1
 class LoadLimits(NamedTuple):
     """Requests per second of B fleets' kernels, float64 [B, K]."""
 
-    limit_rps: NDArray[np.float64]  # [B, K], the most that a kernel may carry
-    capacity_rps: NDArray[np.float64]  # [B, K], what it carries, within that
-    comfort_rps: NDArray[np.float64]  # [B, K], the most while the others have room as well
+    limit_rps: NDArray[np.float64]  # [B, K], upper limit of the load of a kernel
+    capacity_rps: NDArray[np.float64]  # [B, K], its capacity, at most that limit
+    comfort_rps: NDArray[np.float64]  # [B, K], comfortable load: the limit while other kernels have headroom
 
 
 def load_limits(
@@ -40,7 +40,7 @@ def load_limits(
     limit_rps: NDArray[np.float64],
     limits: ShieldLimits,
 ) -> LoadLimits:
-    """Within ``limit_rps``, of kernels that are thought to carry ``carried_rps``, both [B, K]."""
+    """Load limits of kernels by their estimated capacity ``carried_rps`` and ``limit_rps``, both [B, K]."""
     comfort_rps = comfortable_rps(last, offered_rps, carried_rps, limits)
     return LoadLimits(
         limit_rps=limit_rps,
@@ -52,7 +52,7 @@ def load_limits(
 def comfortable_rps(
     last: Table, offered_rps: NDArray[np.float64], capacity_rps: NDArray[np.float64], limits: ShieldLimits
 ) -> NDArray[np.float64]:
-    """float64 [B, K]: up to which a kernel is filled; one that carries a little more by ``last`` keeps it.
+    """float64 [B, K]: comfortable load; a kernel that carries slightly more by ``last`` keeps its load.
 
     offered_rps: [B, S]; capacity_rps: [B, K].
     """
@@ -75,7 +75,7 @@ def has_comfort(facts):
 
 @compiled(forceinline=True)
 def fill_up_to(facts, outcome, step):
-    """Let kernels carry what this ``step`` allows."""
+    """Raise the limits of kernels to what this ``step`` allows."""
     for k in range(facts.limit_rps.shape[0]):
         most_rps = facts.comfort_rps[k]
         if step <= _CARRIED and not _is_wanted(outcome, k):
@@ -87,14 +87,14 @@ def fill_up_to(facts, outcome, step):
 
 @compiled(forceinline=True)
 def open_unwanted(facts, outcome):
-    """Let kernels that no row aims at keep a comfortable load until they are empty."""
+    """Let kernels that are no row's target keep a comfortable load until they are empty."""
     for k in range(facts.limit_rps.shape[0]):
         outcome.most_rps[k] = max(outcome.most_rps[k], facts.comfort_rps[k])
 
 
 @compiled(forceinline=True)
 def _is_wanted(outcome, k):
-    """Whether a row aims at kernel ``k``."""
+    """Whether kernel ``k`` is in the target of a row."""
     found = False
     for s in range(outcome.target.shape[0]):
         found = found or outcome.target[s, k] > 0.0
@@ -103,8 +103,9 @@ def _is_wanted(outcome, k):
 
 @compiled(forceinline=True)
 def open_to_limit(facts, outcome, work):
-    """Let kernels carry their limit that rows which found no place may go to, and that others could move on
-    to so as to make way for these.
+    """Open kernels up to their limit where that helps rows with overflow.
+
+    These are the kernels that such rows may use, and kernels to which other rows could move to make room.
     """
     growing = True
     for s in range(facts.allowed.shape[0]):
@@ -132,7 +133,7 @@ def _leads_on(facts, outcome, s):
 
 @compiled(forceinline=True)
 def _open_row(facts, outcome, s):
-    """Let the kernels that row ``s`` may use carry their limit."""
+    """Open the kernels that row ``s`` may use up to their limit."""
     for k in range(facts.allowed.shape[1]):
         if facts.allowed[s, k]:
             outcome.most_rps[k] = facts.limit_rps[k]

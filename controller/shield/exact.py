@@ -1,10 +1,11 @@
 """The shield's exact solver, for the few tables that water-filling cannot place: SciPy, deterministic.
 
-Two steps. First how much of every row can be served: row after row in the order of priority, the most that
-leaves the rows before it what they have (a linear program each, HiGHS). Then where: the table nearest to
-the target in the plain Euclidean norm among those that serve as much. That is a strictly convex quadratic
-program, so its solution is unique and does not depend on the numbers of kernels. It is solved through its
-dual, one multiplier per row and per kernel (L-BFGS-B), and polished on the active set that the dual finds.
+There are two steps. The first determines how much of every row can be served: row by row in order of
+priority, the maximum that leaves earlier rows unchanged (one linear program each, HiGHS). The second
+determines where: the table nearest to the target in the Euclidean norm among those that serve as much. This
+is a strictly convex quadratic program, so its solution is unique and does not depend on the order of kernels.
+It is solved through its dual, with one multiplier per row and per kernel (L-BFGS-B), and polished on the
+active set that the dual finds.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from controller.shield.records import Facts
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Least requests per second per request per second: keeps rows without load out of divisions.
+#: Lower bound of a row's rate relative to the largest one; avoids a division by zero for rows without load.
 _LEAST_RATE = 1e-9
-#: Weights below this count as zero when the active set is read off.
+#: Weights below this count as zero in the active set.
 _ACTIVE = 1e-9
-#: Constraints may be missed by so much before the last scaling.
+#: Largest violation of a constraint before the last scaling.
 _NEAR = 1e-7
 
 
 def place_exactly(facts: Facts, target: Floats) -> Floats:
-    """Table [S, K + 1] next to ``target`` on what is allowed; where that sheds, the lesser evil beside it."""
+    """Table [S, K + 1] nearest to ``target`` on allowed cells; where that sheds, soft cells are used too."""
     known = facts.offered_rps, facts.limit_rps, facts.order
     table = solve_exactly(target, facts.allowed, *known)
     wide = facts.allowed | (facts.loss < WHOLE)
@@ -39,7 +40,7 @@ def place_exactly(facts: Facts, target: Floats) -> Floats:
 
 
 def _back_to_compliance(table: Floats, facts: Facts) -> Floats:
-    """``table`` without weight on soft cells that finds headroom on a kernel that the row may use."""
+    """``table``, with weight on soft cells moved to allowed kernels of the row that have headroom."""
     table, rate = table.copy(), facts.offered_rps
     headroom_rps = facts.limit_rps - rate @ table[:, :-1]
     soft = [(s, k) for s, k in np.argwhere(~facts.allowed & (table[:, :-1] > SLACK)) if rate[s] > 0.0]
@@ -78,7 +79,7 @@ def served(
     for s in order:
         limits = np.concatenate([limit_rps, asked, -least])
         found = linprog(-by_row[s], A_ub=upper, b_ub=limits, bounds=bounds, method="highs")
-        # A bound a rounding above what is feasible would leave nothing feasible.
+        # A bound above the feasible maximum by a rounding error would make the program infeasible.
         least[s] = max(-float(found.fun) - 1e-9, 0.0) if found.status == 0 else 0.0
     return np.asarray(np.minimum(least + 1e-9, asked))
 
@@ -116,7 +117,7 @@ def _polished(
     headroom: Floats,
     most: Floats,
 ) -> Floats:
-    """The optimum on the active set of ``weights``; ``weights`` themselves where that set is not right.
+    """The optimum on the active set of ``weights``; ``weights`` unchanged if that set is not the optimal one.
 
     tight: bool [K], kernels that are full. pull [S], headroom [K]: rates and limits over the largest rate.
     """

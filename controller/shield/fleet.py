@@ -29,11 +29,10 @@ from controller.shield.rows import aim, explore, keep_bounds, keep_minimum_share
 
 @compiled(forceinline=True)
 def plan_fleet(facts, outcome, work):
-    """First pass: hard clauses, pool, exploration, capacity, and the lesser evil where that is short. True
-    where only the exact solver can tell.
+    """First pass: hard clauses, pool, exploration, capacity, and soft cells where capacity is short.
 
-    ``outcome.table`` becomes the rows that fit in ``outcome.most_rps``: the comfortable load of the kernels,
-    and their limit where that is short.
+    True if the exact solver is needed. ``outcome.table`` becomes the rows that fit in ``outcome.most_rps``:
+    the comfortable load of the kernels, and their limit where that is not enough.
     """
     some = False
     for k in range(facts.canary.shape[0]):
@@ -65,9 +64,7 @@ def plan_fleet(facts, outcome, work):
 
 @compiled(forceinline=True)
 def _moving_helps(facts, outcome, work):
-    """Whether a row that sheds could be served if others moved, by a chain that only the exact solver
-    finds.
-    """
+    """Whether a row that sheds could be served by a chain of moves that only the exact solver finds."""
     for at in range(facts.order.shape[0]):
         s = facts.order[at]
         lost = work.overflow[s] * facts.offered_rps[s] > LEAST_SOLVED_RPS
@@ -78,7 +75,7 @@ def _moving_helps(facts, outcome, work):
 
 @compiled(forceinline=True)
 def _aim_all(facts, outcome):
-    """Aim every row under the bounds of ``outcome.bounded``."""
+    """Set the target of every row under the bounds of ``outcome.bounded``."""
     for s in range(facts.allowed.shape[0]):
         for stage in range(outcome.size.shape[1]):
             outcome.size[s, stage] = 0.0
@@ -89,7 +86,7 @@ def _aim_all(facts, outcome):
 
 @compiled(forceinline=True)
 def _fill_all(facts, outcome, work):
-    """Fill kernels up to ``outcome.most_rps``; whether something found no place."""
+    """Fill kernels up to ``outcome.most_rps``; returns whether there is overflow."""
     slices, kernels = facts.allowed.shape
     for s in range(slices):
         work.overflow[s] = 0.0
@@ -109,8 +106,10 @@ def _fill_all(facts, outcome, work):
 
 @compiled(forceinline=True)
 def settle_fleet(facts, outcome, work):
-    """Second pass: never an empty row, slew and dwell; ``outcome.table`` becomes the allowed one. True where
-    a row was served beyond capacity so as not to be empty while another is on its way.
+    """Second pass: minimum share, slew and dwell; ``outcome.table`` becomes the allowed table.
+
+    True if a row was served beyond capacity, because it would have been empty while another row is still
+    moving.
     """
     slices, kernels = facts.allowed.shape
     served_beyond = False
@@ -132,7 +131,7 @@ def settle_fleet(facts, outcome, work):
 
 @compiled(forceinline=True)
 def _settle_row(facts, outcome, work, s):
-    """How far row ``s`` gets in this tick, into ``work.slowed``; not 0 where it would have been empty."""
+    """Write row ``s`` after slew and dwell into ``work.slowed``; not 0 if it would have been empty."""
     row, slowed, proposed = outcome.table[s], work.slowed[s], facts.proposed[s]
     last, allowed = facts.last[s], facts.allowed[s]
     emptied = keep_minimum_share(row, allowed, facts.limit_rps)
@@ -152,7 +151,7 @@ def _settle_row(facts, outcome, work, s):
 
 @compiled(forceinline=True)
 def _finish(proposed, outcome, slowed, s):
-    """Put the slowed row in force; a row that is as proposed has no reasons."""
+    """Write the slowed row into the outcome; a row equal to the proposed one has no reasons."""
     row, size = outcome.table[s], outcome.size[s]
     size[SLEW_SIZE] = row_distance(slowed, row)
     _copy(row, slowed)
@@ -174,7 +173,7 @@ def _copy(row, other):
 
 @compiled(forceinline=True)
 def _yield_to_capacity(facts, outcome, work):
-    """Where slowed rows overload a kernel, those that were to leave it go all the way, until none is."""
+    """Where slowed rows overload a kernel, complete the moves away from it, until no kernel is overloaded."""
     slowed, table, reason = work.slowed, outcome.table, outcome.reason
     slices, columns = slowed.shape
     going = True
@@ -193,7 +192,7 @@ def _yield_to_capacity(facts, outcome, work):
 
 @compiled(forceinline=True)
 def _count_overflow(facts, outcome, s):
-    """Book what the first pass moved on: above a canary's bound to exploration, the rest to capacity."""
+    """Record overflow of the first pass: above a canary's bound as exploration, the rest as capacity."""
     row, target, size = outcome.table[s], outcome.target[s], outcome.size[s]
     most = facts.most_canary
     beyond = 0.0
@@ -222,7 +221,7 @@ def _leaves(proposed, last, allowed):
 
 @compiled(forceinline=True)
 def _strays(proposed, allowed, row):
-    """Whether some weight, however small, lies where none may and ``row`` has none."""
+    """Whether the proposal has any weight, however small, on a cell that is not allowed, unlike ``row``."""
     found = False
     for k in range(allowed.shape[0]):
         found = found or (proposed[k] != 0.0 and not allowed[k] and row[k] == 0.0)

@@ -10,10 +10,10 @@ The rules apply in this order, each subject to those before it:
    what does not fit is served where a soft clause is broken by less than an answer is worth, else shed, the
    lowest priority first;
 4. *exploration*: a canary gets at least and at most a stated share of a slice;
-5. *slew and dwell*: what the policy moves of its own will goes slowly, and not again too soon.
+5. *slew and dwell*: voluntary moves of the policy are limited in speed and in frequency.
 
-An allowed table comes back bit for bit, and shielding twice is shielding once. Pure, batched over fleets,
-no result depends on the batch. ``docs/shield.md`` states every rule.
+An allowed table is returned bit for bit, and shielding twice equals shielding once. Pure and batched over
+fleets; no result depends on the batch. ``docs/shield.md`` states every rule.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_ROUNDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShieldView:
-    """What the shield knows of B fleets."""
+    """Input of the shield, of B fleets."""
 
     last: Table  #: [B, S, K + 1], table in force
     hard_violated: NDArray[np.bool_]  #: [B, K, S]
@@ -88,7 +88,7 @@ def unshielded(table: Table) -> Shielded:
 def may_move(
     now_s: NDArray[np.float64], began_at_s: NDArray[np.float64], tick_s: float, limits: ShieldLimits
 ) -> NDArray[np.bool_]:
-    """bool [B, S]: rows that may move of the policy's own will at ``now_s`` [B].
+    """bool [B, S]: rows that may make a voluntary move at ``now_s`` [B].
 
     began_at_s: [B, S], when the last such move began. It may run as many ticks as a whole row needs at
     ``max_move_ratio``; the next may begin ``min_dwell_s`` after the begin of the last.
@@ -128,7 +128,7 @@ def shield(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
 
 
 def _once(facts: Facts, todo: NDArray[np.bool_]) -> tuple[Shielded, NDArray[np.bool_]]:
-    """One round over the fleets of ``todo`` [B], the others as proposed; and which need another, [B]."""
+    """One round over the fleets of ``todo`` [B], others as proposed; and which need another round, [B]."""
     batch, slices, columns = facts.proposed.shape
     outcome = Outcome(
         table=facts.proposed.copy(),
@@ -198,7 +198,7 @@ def _facts(proposal: Table, view: ShieldView, fleet: FleetSetup, limits: ShieldL
 
 
 class _Stages(NamedTuple):
-    """Which kernels are how far let in; all bool [K]."""
+    """Stages of the kernels; all bool [K]."""
 
     shadow: NDArray[np.bool_]  # [K]
     canary: NDArray[np.bool_]  # [K]
@@ -212,7 +212,7 @@ def _stages(stage: NDArray[np.int64]) -> _Stages:
 
 @lru_cache(maxsize=64)
 def _all_active(kernels: int) -> _Stages:
-    """Of a pool that says nothing of stages."""
+    """Stages of a pool that declares none."""
     return _stages(np.full(kernels, _ACTIVE))
 
 
@@ -223,7 +223,7 @@ def _order(contract: CompiledContract) -> NDArray[np.int64]:
 
 
 class _Known(NamedTuple):
-    """What decides where weight may lie."""
+    """Facts that decide which cells may carry weight."""
 
     certified: NDArray[np.bool_]  #: [B, K, S]
     violated: NDArray[np.bool_]  #: [B, K, S], a hard clause
@@ -231,7 +231,7 @@ class _Known(NamedTuple):
     shadow: NDArray[np.bool_]  #: [K], takes no user traffic
     active: NDArray[np.bool_]  #: [K], neither that nor a canary
     least_ready: int
-    sheds: bool  #: the contract, where no certified kernel lives
+    sheds: bool  #: the contract sheds where no certified kernel lives
 
 
 @compiled
@@ -271,11 +271,13 @@ def _find_soft(known, given, allowed, failover, loss):
 
 @compiled
 def _plan_and_settle(facts, outcome, todo, stuck, again, placed):
-    """Both passes over the fleets of ``todo`` [B]; only the first over those that are ``stuck`` [B], whose
-    table is the exact solver's; where it has ``placed`` them only the second. Whether there are any.
+    """Both passes over the fleets of ``todo`` [B]; returns whether any fleet is ``stuck`` [B].
 
-    Canaries' bounds, minimum shares, loads beyond the comfortable one, the lesser evil and the solver free
-    headroom for each other: where any was at work, another round may change something (``again`` [B]).
+    Fleets that need the exact solver are marked as stuck after the first pass. With ``placed``, the solver
+    has placed the fleets of ``todo``, and only the second pass runs.
+
+    Canaries' bounds, minimum shares, loads beyond the comfortable one, soft cells and the solver free
+    headroom for each other. Where any of them acted, another round may change the table (``again`` [B]).
     """
     facts, outcome = borrowed((Facts(*facts), Outcome(*outcome)))
     work, some = new_work(facts.allowed.shape[1], facts.allowed.shape[2]), False

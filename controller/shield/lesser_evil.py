@@ -1,13 +1,14 @@
-"""The lesser evil: what compliant kernels cannot carry is served where a soft clause is broken by little.
+"""The lesser evil: overflow of compliant kernels is served where soft clauses are broken by little.
 
-Works on one fleet, after ``controller.shield.capacity`` has filled the compliant kernels. There every row
-that would be shed compares two losses in the contract's own weights: that of an answer where soft clauses are
-broken (``Facts.loss``, in answers) and that of no answer, which is 1. It is served where the first is less:
+Works on one fleet, after ``controller.shield.capacity`` has filled the compliant kernels. For every row that
+would be shed, two losses are compared in the contract's own weights: that of an answer on a cell with broken
+soft clauses (``Facts.loss``, in answers; a *soft cell*), and that of no answer, which is 1. The row is served
+where the first is less:
 
-1. on compliant kernels, as before; a row leaves one only to make way for another;
-2. on its own soft cells with headroom, the least loss first, equals in proportion to their headroom;
+1. on compliant kernels, as before; a row leaves one only to make room for another row;
+2. on its own soft cells with headroom, the least loss first, equal losses in proportion to their headroom;
 3. in the place of rows of lower priority, the lowest first;
-4. where another row has soft cells with headroom, that row makes way for one that has none.
+4. in the place of another row that has soft cells with headroom, if it has none itself.
 
 Hard clauses are not weighed: a cell that breaks one has no loss below 1.
 """
@@ -18,14 +19,13 @@ from contracts.jit import compiled
 from controller.shield.capacity import EPSILON, SLACK, allocate_others, allocate_own, evict, reroute
 from controller.shield.records import SOFT, Facts
 
-#: Loss of a request that is not answered, in answers: the largest there is. A kernel whose answers lose as
-#: much is not used.
+#: Loss of an unanswered request, in answers: the largest possible. A kernel with this loss is not used.
 WHOLE = 1.0
 
 
 @compiled(forceinline=True)
 def relent(facts, outcome, work):
-    """Serve what ``fill`` has shed as the module says; the facts with every cell that may then carry weight.
+    """Serve what ``fill`` has shed, by the rules of this module; returns facts with all cells then allowed.
 
     ``outcome.table``, ``work.headroom_rps`` and ``work.overflow`` are as ``fill`` left them.
     """
@@ -44,7 +44,7 @@ def relent(facts, outcome, work):
 
 @compiled(forceinline=True)
 def _place(facts, wide, outcome, work, at):
-    """Find a place for what the row at place ``at`` of the order has over; the rest is shed."""
+    """Place the overflow of the row at place ``at`` of the order; the rest is shed."""
     s, overflow = facts.order[at], work.overflow
     if overflow[s] > EPSILON:
         overflow[s] = allocate_own(facts, outcome, work, s)
@@ -62,7 +62,7 @@ def _place(facts, wide, outcome, work, at):
 
 @compiled(forceinline=True)
 def has_soft_cells(facts):
-    """Whether any cell that may not carry weight loses less than an answer."""
+    """Whether there is a soft cell: not allowed, and with a loss below one answer."""
     found = False
     for s in range(facts.allowed.shape[0]):
         for k in range(facts.allowed.shape[1]):
@@ -82,7 +82,7 @@ def tolerated(facts, row, s):
 
 @compiled(forceinline=True)
 def _tolerate(facts, outcome, work, s):
-    """Give what row ``s`` has over to its soft cells with headroom, the least loss first; the rest."""
+    """Place the overflow of row ``s`` on its soft cells with headroom, least loss first; returns the rest."""
     row, loss, headroom_rps = outcome.table[s], facts.loss[s], work.headroom_rps
     rate, overflow = facts.offered_rps[s], work.overflow[s]
     kernels = headroom_rps.shape[0]
@@ -106,9 +106,7 @@ def _tolerate(facts, outcome, work, s):
 
 @compiled(forceinline=True)
 def _least_loss(facts, work, s):
-    """Least loss of the soft cells of row ``s`` with headroom, and what these may take; 1 where there is
-    none.
-    """
+    """Least loss of the soft cells of row ``s`` with headroom (1: no such cell), and their headroom."""
     least, total = WHOLE, 0.0
     for k in range(facts.allowed.shape[1]):
         if not facts.allowed[s, k] and work.headroom_rps[k] > EPSILON:

@@ -68,16 +68,16 @@ class LoadMemory(NamedTuple):
 
 
 class LoadSeen(NamedTuple):
-    """What one tick shows."""
+    """Observations of one tick."""
 
     now_s: Floats  # [B]
-    passed_s: Floats  # [B], since the tick before
+    passed_s: Floats  # [B], since the last tick
     last: Floats  # [B, S, K + 1], table in force
     offered_rps: Floats  # [B, S]
     ready: NDArray[np.int64]  # [B, K], replicas in rotation
-    replica_rps: Floats  # [B, K], what one carries, best estimate
-    too_many: Floats  # [B, K], requests in one beyond those that are answered in time
-    surely_too_many: Floats  # [B, K], the same if no answer were longer than their mean
+    replica_rps: Floats  # [B, K], capacity of one replica, best estimate
+    too_many: Floats  # [B, K], requests in a replica beyond those that it answers in time
+    surely_too_many: Floats  # [B, K], the same if no answer were longer than the mean
     closed: NDArray[np.bool_]  # [B], a block of requests ended
     ended: Floats  # [B, S, K], its requests
     bad: Floats  # [B, S, K], those that failed or came late
@@ -87,7 +87,7 @@ class LoadSeen(NamedTuple):
 
 
 def initial_load(batch: int, kernels: int, replicas: int) -> PolicyState:
-    """Nothing proven yet."""
+    """Memory before the first tick: no load is proven."""
     shape = batch, kernels
     memory = LoadMemory(
         ratio=np.zeros(shape),
@@ -104,20 +104,20 @@ def initial_load(batch: int, kernels: int, replicas: int) -> PolicyState:
 
 
 class LoadLaw(NamedTuple):
-    """What ``let_in`` goes by."""
+    """Settings of ``let_in``."""
 
-    tolerated: Floats  # [S], share of late answers
-    max_load_ratio: float  # of the estimate, what may be filled
-    lasts_s: float  # a queue counts as far as it has lasted for so long
+    tolerated: Floats  # [S], tolerated share of late answers
+    max_load_ratio: float  # share of the estimated capacity that may be filled
+    lasts_s: float  # least duration of a queue that counts
 
 
 def load_law(tolerated: Floats, max_load_ratio: float, scrape_interval_s: float) -> LoadLaw:
-    """The law of a fleet whose replicas are scraped so often."""
+    """Settings for a fleet with this scrape interval, in s."""
     return LoadLaw(tolerated, max_load_ratio, max(LASTS_S, scrape_interval_s))
 
 
 def let_in(before: PolicyState, seen: LoadSeen, law: LoadLaw) -> tuple[PolicyState, Floats]:
-    """Memory, and the most that one replica of each kernel may carry, requests per second, float64 [B, K]."""
+    """Memory, and the load limit of one replica of each kernel, in requests per second, float64 [B, K]."""
     copies: dict[str, Any] = {name: array.copy() for name, array in before.items()}
     memory = LoadMemory(**copies)
     most_rps = np.empty_like(seen.replica_rps)
@@ -126,7 +126,7 @@ def let_in(before: PolicyState, seen: LoadSeen, law: LoadLaw) -> tuple[PolicySta
 
 
 def proven_ratio(load: PolicyState, replica_rps: Floats) -> Floats:
-    """float64 [B, K], what was proven over what a kernel is thought to carry."""
+    """float64 [B, K], proven load over the estimated capacity of a kernel."""
     proven_rps = np.asarray(load["proven_rps"], dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         of_it = np.where(replica_rps > 0.0, proven_rps / replica_rps, 0.0)
@@ -135,7 +135,7 @@ def proven_ratio(load: PolicyState, replica_rps: Floats) -> Floats:
 
 @compiled
 def _let_in(memory, seen, law, most_rps):
-    """Bring ``memory`` up to date and fill ``most_rps``, kernel by kernel."""
+    """Update ``memory`` and fill ``most_rps``, kernel by kernel."""
     memory, seen, law = borrowed((LoadMemory(*memory), LoadSeen(*seen), LoadLaw(*law)))
     for b in range(most_rps.shape[0]):
         sheds = _sheds(seen, b)
@@ -172,7 +172,7 @@ def _begins_anew(memory, seen, law, b, k):
 
 @compiled(inline="always")
 def _limit_rps(memory, b, k, each_rps, max_load_ratio):
-    """What a replica is let have without a queue."""
+    """Load limit of a replica without a queue, in requests per second."""
     proven_rps = min(memory.ratio[b, k] * each_rps, memory.proven_rps[b, k])
     return max(max_load_ratio * each_rps, proven_rps)
 
@@ -188,7 +188,7 @@ def _lasting(least, too_many, anew):
 
 @compiled(inline="always")
 def _follow(memory, seen, b, k, load_rps, queued, sheds, max_load_ratio):
-    """Let the limit follow what a kernel with this load of a replica shows."""
+    """Update the limit of a kernel by its observations at this load of a replica."""
     now_s, passed_s, each_rps = seen.now_s[b], seen.passed_s[b], seen.replica_rps[b, k]
     rested = now_s - memory.stepped_at_s[b, k] > memory.step_s[b, k]
     limit_rps = _limit_rps(memory, b, k, each_rps, max_load_ratio)
@@ -215,7 +215,7 @@ def _follow(memory, seen, b, k, load_rps, queued, sheds, max_load_ratio):
 
 @compiled(inline="always")
 def _forgetting(proven, load, forgotten):
-    """``load`` where it is higher, else what is left of what was ``proven`` beyond it."""
+    """``load`` where it is higher; else the ``proven`` load, decaying towards it."""
     return max(load, proven - (proven - load) * forgotten)
 
 

@@ -1,4 +1,4 @@
-"""What the shield's passes read, write and compute in; and the one table of its stages and reasons."""
+"""Records of the shield's passes, and the table of its stages and reasons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HARD_SIZE, POOL_SIZE, CAPACITY_SIZE, EXPLORATION_SIZE, SLEW_SIZE = range(len(STA
 
 
 class ShieldReason(IntFlag):
-    """Why a row is not as proposed."""
+    """Why a row differs from the proposed one."""
 
     HARD = 1
     POOL = 2
@@ -30,7 +30,7 @@ class ShieldReason(IntFlag):
     EXPLORATION = 16
     SLEW = 32
     DWELL = 64
-    #: A soft clause is broken where some of it is served, and it would have been shed otherwise.
+    #: Part of the row is served where a soft clause is broken, because it would have been shed otherwise.
     SOFT = 128
 
 
@@ -39,29 +39,29 @@ HARD, POOL, NO_TARGET, CAPACITY, EXPLORATION, SLEW, DWELL, SOFT = (int(reason) f
 
 
 class Facts(NamedTuple):
-    """What tables are shielded by: of B fleets, or without the axis B of one (``facts_of``)."""
+    """Input of the passes, of B fleets; without the axis B of one fleet (``facts_of``)."""
 
     proposed: Floats  #: [B, S, K + 1], whose rows sum to 1
     last: Floats  #: [B, S, K + 1], in force
     allowed: Flags  #: [B, S, K], cells that may carry weight
     failover: Ints  #: [B, S], -1 where a certified kernel lives, else a kernel for the whole row, or K: shed
-    may_move: Flags  #: [B, S], of the policy's own will
+    may_move: Flags  #: [B, S], the row may make a voluntary move
     offered_rps: Floats  #: [B, S]
-    limit_rps: Floats  #: [B, K], the most that a kernel may carry
-    capacity_rps: Floats  #: [B, K], what a kernel carries
-    comfort_rps: Floats  #: [B, K], the most while the others have room as well
-    loss: Floats  #: [B, S, K], what an answer loses there, in answers; from 1 on it is not served there
+    limit_rps: Floats  #: [B, K], upper limit of a kernel's load
+    capacity_rps: Floats  #: [B, K], capacity of a kernel
+    comfort_rps: Floats  #: [B, K], comfortable load: the limit while other kernels have headroom
+    loss: Floats  #: [B, S, K], loss of an answer on the cell, in answers; with 1 or more it is not used
     canary: Flags  #: [K]
     order: Ints  #: [S], slices, highest priority first
     known_good: int  #: a kernel
     least_canary: float  #: bounds of a canary's weight in a row
     most_canary: float
     most_shed: float  #: weight of a row that a policy may shed on purpose
-    most_moved: float  #: weight of a row that moves in one tick of the policy's own will
+    most_moved: float  #: weight of a row that may move voluntarily in one tick
 
 
 class Outcome(NamedTuple):
-    """What the passes write: of B fleets, or without the axis B of one (``outcome_of``)."""
+    """Output of the passes, of B fleets; without the axis B of one fleet (``outcome_of``)."""
 
     table: Floats  #: [B, S, K + 1], the allowed one in the end
     target: Floats  #: [B, S, K + 1], the rows before capacity
@@ -75,14 +75,14 @@ class Outcome(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Room that the passes over one fleet compute in."""
+    """Scratch arrays of the passes over one fleet."""
 
-    headroom_rps: Floats  #: [K], what a kernel may still take; in the second pass what it may carry
-    overflow: Floats  #: [S], weight that found no place
-    slowed: Floats  #: [S, K + 1], rows as far as they get in this tick
+    headroom_rps: Floats  #: [K], remaining headroom of a kernel; in the second pass its load limit
+    overflow: Floats  #: [S], weight not placed yet
+    slowed: Floats  #: [S, K + 1], rows after slew and dwell
     seen: Flags  #: [K]
     queue: Ints  #: [K]
-    open_: Flags  #: [S, K], cells that may carry weight or would lose less than an answer
+    open_: Flags  #: [S, K], allowed cells and soft cells
 
 
 @compiled(forceinline=True)

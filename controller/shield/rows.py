@@ -1,7 +1,7 @@
-"""Row by row: what hard clauses, pool and exploration make of a proposal, and how far it may go in one tick.
+"""Rules on single rows: hard clauses, pool, exploration, and slew and dwell.
 
-Tables come as policies hand them over: ``normalise`` makes every row sum to 1, whatever was proposed. The
-rest are plain loops over the arrays of one fleet, written so that they also run on symbolic numbers.
+Policies may propose any table: ``normalise`` makes every row sum to 1. The other functions are plain loops
+over the arrays of one fleet, written so that they also run on symbolic numbers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from controller.shield.records import (
 #: float64 [B, S, K + 1], share of each slice on each kernel; the last column is shed.
 Table = NDArray[np.float64]
 
-#: Rows whose weights sum to 1 within this are left as they are.
+#: Rows whose weights sum to 1 within this tolerance stay unchanged.
 _SUM_SLACK = 1e-9
-#: A slice whose certified kernels are all full still sends them so much: the pool is never empty, and
-#: its evidence does not run dry.
+#: Share that a slice still sends to its certified kernels when all of them are full: the pool is never empty,
+#: and there is still evidence.
 MINIMUM_SHARE = 0.01
 
 
@@ -62,7 +62,7 @@ def _is_normal(table):
 
 @compiled(forceinline=True)
 def aim(facts, outcome, s):
-    """Row ``s`` of the proposal as hard clauses and pool let it, into ``outcome.target``; reason bits."""
+    """Write row ``s`` of the proposal under hard clauses and pool into ``outcome.target``; reason bits."""
     target, proposed, allowed = outcome.target[s], facts.proposed[s], facts.allowed[s]
     size, failover = outcome.size[s], facts.failover[s]
     kernels = allowed.shape[0]
@@ -104,7 +104,7 @@ def aim(facts, outcome, s):
 
 @compiled(forceinline=True)
 def _fail_over(facts, target, s, weight):
-    """Give ``weight`` to where the row was served last, else the known-good kernel, else all by capacity."""
+    """Give ``weight`` to the kernels that last served the row, else the known-good one, else by capacity."""
     last, allowed, limit_rps = facts.last[s], facts.allowed[s], facts.limit_rps
     kernels, known_good = allowed.shape[0], facts.known_good
     was, whole = 0.0, 0.0
@@ -167,12 +167,11 @@ def keep_minimum_share(row, allowed, limit_rps):
 
 @compiled(forceinline=True)
 def slow_down(facts, row, target, s):
-    """Write into ``row`` how far row ``s`` gets from the last one to ``target`` in one tick; (reason bits,
-    distance).
+    """Write into ``row`` the row ``s`` one tick closer to ``target``; returns (reason bits, distance).
 
-    Weight on kernels that are not allowed, and shed weight that ``target`` serves, goes at once, to where
-    ``target`` has more than the row has. The rest, ``distance``, is what moves of the policy's own will: at
-    most ``most_moved`` of it, and nothing where the row may not move.
+    Weight on kernels that are not allowed, and shed weight that ``target`` serves, moves at once to kernels
+    where ``target`` has more than the row. The rest, ``distance``, is the voluntary move: at most
+    ``most_moved`` of it moves, and nothing while the row may not move.
     """
     last, allowed, may_move = facts.last[s], facts.allowed[s], facts.may_move[s]
     kernels = allowed.shape[0]
@@ -202,7 +201,7 @@ def slow_down(facts, row, target, s):
 
 @compiled(forceinline=True)
 def _kept(last, target, allowed, k):
-    """Weight of the last row that only the policy's own will moves."""
+    """Weight of the last row that only a voluntary move changes."""
     if k < allowed.shape[0]:
         return last[k] if allowed[k] else 0.0
     return last[k] if last[k] < target[k] else target[k]
@@ -210,7 +209,7 @@ def _kept(last, target, allowed, k):
 
 @compiled(forceinline=True)
 def keep_bounds(facts, outcome, row, s):
-    """Move ``row`` on towards row ``s`` of the table as far as canaries' bounds ask, past slew and dwell."""
+    """Move ``row`` towards row ``s`` of the table as far as canaries' bounds require, past slew and dwell."""
     target, allowed = outcome.table[s], facts.allowed[s]
     kernels = allowed.shape[0]
     on = 0.0

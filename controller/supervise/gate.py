@@ -1,12 +1,12 @@
 """The supervisor: which policy drives, and which table applies while telemetry is silent.
 
 A policy that breaks its meta-contract is demoted to the baseline, which runs beside it
-(``controller.supervise.meta``); one that does harm is demoted to the home table, because no other policy is
-known to do none. If telemetry of the whole fleet is silent for longer than the contract's ``stale_after_s``,
-the last table is held: silence is no evidence against a kernel. After ``degrade_after_s`` of silence every
-slice goes to the known-good kernel, which was certified for such a case. The meta-contract's times apply
-where they are shorter. The shield runs afterwards, so a held table still respects what is known (hard
-violations, replicas that discovery reports gone).
+(``controller.supervise.meta``). A policy that does harm is demoted to the home table, because any other
+policy might do harm as well. If telemetry of the whole fleet is missing for longer than the contract's
+``stale_after_s``, the last table is held: missing telemetry is no evidence against a kernel. After
+``degrade_after_s`` without telemetry, every slice goes to the known-good kernel, which is certified for this
+case. The times of the meta-contract apply where they are shorter. The shield runs afterwards, so a held table
+still respects known facts (hard violations, replicas that discovery reports gone).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Supervised:
     """Result of the supervisor for B fleets: the driving proposal, its table, and why."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], for the shield
-    driving: Proposal  #: the one that the table comes from, the policy's or the baseline's
+    driving: Proposal  #: the proposal behind the table, of the policy or of the baseline
     held: NDArray[np.bool_]  #: [B], the last table stays
     degraded: NDArray[np.bool_]  #: [B], the known-good kernel serves
     own: NDArray[np.float64]  #: [B, S, K + 1], the policy's usable proposal
@@ -54,7 +54,7 @@ def supervise(
     observation: Observation,
     setup: ControllerSetup,
 ) -> Supervised:
-    """Choose the policy or the baseline, then hold or degrade by how long telemetry has been silent."""
+    """Choose the policy or the baseline, then hold or degrade by the time without telemetry."""
     last = before.table
     own = normalise(proposal.table, last)
     if setup.meta is None:
@@ -128,7 +128,7 @@ def _choose(
     observation: Observation,
     setup: ControllerSetup,
 ) -> Supervised:
-    """Judge the policy by what was executed up to now; the baseline proposes in any case."""
+    """Judge the policy by what was executed so far; the baseline proposes in any case."""
     assert setup.baseline is not None
     out = after.quarantined | before.ejected
     read = readings(before.supervisor, out, estimate.silent_s, observation.now_s, setup)

@@ -1,11 +1,11 @@
 """Harm of a policy, online: a lower limit of what the home table would have served, less what was served.
 
-The counterfactual cannot be observed, but bounded from below: for every slice whose home kernel is certified
-and breaks no hard clause, the share of its traffic that the lower limit of that kernel's estimated capacity
-carries, less the late answers that the contract tolerates. It is compared with the same block of time as it
-was: answers in time from cells that break no hard clause, over all requests that ended or were shed. The
-reading is the lower confidence limit of the mean difference over the newest blocks in which a row was away
-from home; while every row is at home, there is no harm.
+The counterfactual cannot be observed, but it is bounded from below. For every slice with a certified home
+kernel that breaks no hard clause, the bound is the share of its traffic that this kernel carries by the lower
+limit of its estimated capacity, less the late answers that the contract tolerates. It is compared with the
+actual result of the same block of time: answers in time from cells that break no hard clause, over all
+requests that ended or were shed. The reading is the lower confidence limit of the mean difference over the
+newest blocks in which a row was away from home. While every row is at home, there is no harm.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from controller.ports import Observation, PolicyState
 from controller.state import ControllerState
 from controller.supervise.own_moves_records import Block
 
-#: Blocks that the mean is taken over, by exponential weights: two minutes.
+#: Blocks in the exponentially weighted mean: two minutes.
 BLOCKS = 24.0
-#: Fewer say nothing.
+#: Least blocks for a reading.
 LEAST_BLOCKS = 12.0
-#: Quantile of Student's t at 23 degrees of freedom: one look in ten thousand is wrong.
+#: Quantile of Student's t at 23 degrees of freedom: one test in ten thousand is wrong.
 QUANTILE = 4.4
-#: Share of late answers that is tolerated where no clause says so.
+#: Tolerated share of late answers without a clause on latencies.
 _USUAL_LIMIT = 0.05
 _LEAST_RPS = 1e-9
 
@@ -46,7 +46,7 @@ def tolerated_late(contract: CompiledContract) -> NDArray[np.float64]:
 
 
 def useful_loss(missing: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64 [B]: lower limit of what is lost to the home table, 0 where nothing shows.
+    """float64 [B]: lower limit of the share lost compared with the home table; 0 without evidence.
 
     missing: float64 [B, 3], as ``count_harm`` counts it.
     """
@@ -66,7 +66,7 @@ def count_harm(
 ) -> PolicyState:
     """The supervisor's memory with the block that ended, where one did.
 
-    after: with the table that was in force in the block, and what was learned of capacity.
+    after: state with the table that was in force in the block, and with the learned capacities.
     """
     if setup.meta is None or not some_in(block.closed):
         return memory
@@ -75,7 +75,7 @@ def count_harm(
     missing = _surely_served(after, observation, setup) - _served(block, after, observation)
     known = away & np.isfinite(missing)
     missing = np.where(known, missing, 0.0)
-    # A block in which nothing ended shows nothing and takes no other one's place.
+    # A block without ended requests is no evidence and replaces no other block.
     shows = block.closed & (known | ~away)
     kept = np.where(shows, 1.0 - 1.0 / BLOCKS, 1.0)[:, None]
     newest = np.stack([known.astype(np.float64), missing, missing * missing], axis=1)
@@ -83,7 +83,7 @@ def count_harm(
 
 
 def home_table(fleet: FleetSetup, batch: int) -> NDArray[np.float64]:
-    """float64 [B, S, K + 1], every slice whole at home."""
+    """float64 [B, S, K + 1], every slice entirely at home."""
     kernels, slices, _ = fleet.layout.shape
     table = np.zeros((batch, slices, kernels + 1))
     table[:, np.arange(slices), fleet.home] = 1.0
@@ -93,7 +93,7 @@ def home_table(fleet: FleetSetup, batch: int) -> NDArray[np.float64]:
 def _surely_served(
     after: ControllerState, observation: Observation, setup: ControllerSetup
 ) -> NDArray[np.float64]:
-    """float64 [B]: lower limit of the share that the home table would serve in time and compliant."""
+    """float64 [B]: lower limit of the share that the home table would serve in time on compliant cells."""
     home, slices = setup.fleet.home, np.arange(len(setup.fleet.home))
     offered_rps = after.offered_rps
     kernels = len(setup.layout.kernels)
@@ -105,9 +105,7 @@ def _surely_served(
 
 
 def _served(block: Block, after: ControllerState, observation: Observation) -> NDArray[np.float64]:
-    """float64 [B]: share of what ended or was shed that was answered in time by compliant cells; NaN of
-    nothing.
-    """
+    """float64 [B]: share of ended or shed requests that compliant cells answered in time; NaN: no request."""
     good = (block.ended - block.bad) * ~observation.hard_violated.transpose(0, 2, 1)
     shed = (after.table[:, :, -1] * after.offered_rps).sum(axis=1) * block.lasted_s
     all_ended = block.ended.sum(axis=(1, 2)) + shed

@@ -1,8 +1,8 @@
 """Supervision of a policy under its meta-contract: readings, demotion to the baseline, re-promotion.
 
-A Simplex architecture: policy and baseline both propose from the same observation, so that the baseline's
-memory is current, and the supervisor decides whose proposal goes to the shield. A demoted policy goes on
-being judged by its proposals, which are not executed; it drives again when ``repromote_after_s`` have passed
+This is a Simplex architecture. Policy and baseline both propose from the same observation, so that the
+baseline's memory is current, and the supervisor selects the proposal for the shield. A demoted policy is
+still judged by its proposals, which are not executed. It drives again when ``repromote_after_s`` have passed
 since the demotion and since its last violation, at most ``most_repromotions`` times.
 
 All memory is a dict of named arrays with one entry per fleet, so no result depends on the batch.
@@ -23,16 +23,16 @@ from controller.shield.records import ShieldReason
 from controller.supervise.harm import useful_loss
 from controller.supervise.switch_counter import begin_anew, follow, forced_rows, initial_follow, per_hour
 
-#: Reasons of a demotion are places in ``POLICY_METRICS``; these two stand beside them.
+#: Reasons of a demotion are places in ``POLICY_METRICS``; these two are additional codes.
 NO_REASON, OPERATOR = -1, len(POLICY_METRICS)
-#: A violation of these says nothing bad of the policy: returning from it costs no return.
+#: Metrics whose violation is not the policy's fault: it does not count against ``most_repromotions``.
 BLAMELESS = ("fleet_ejected_ratio", "telemetry_age_before_fallback_s")
-#: A violation of this hands over to the home table instead of the baseline.
+#: A violation of this metric demotes to the home table instead of the baseline.
 HARM_METRIC = "useful_loss_ratio"
 HARM = POLICY_METRICS.index(HARM_METRIC)
-#: Shed traffic is averaged over this time.
+#: Time constant of the average of shed traffic.
 SHED_S = 600.0
-#: Decisions whose 99th percentile is judged, and how many of them must be known.
+#: Number of newest decisions in the 99th percentile, and the least number that must be known.
 DECISIONS, LEAST_DECISIONS = 600, 100
 #: Exemptions for moves that are not the policy's. Moves by the shield because a kernel is full would happen
 #: under any policy: a demotion does not end them.
@@ -44,7 +44,7 @@ Memory = PolicyState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """What a tick of B fleets ended with, for the counters."""
+    """Result of a tick of B fleets, for the counters."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], in force from now on
     reason: NDArray[np.int64]  #: [B, S], bits of ``ShieldReason``
@@ -71,7 +71,7 @@ def initial_memory(setup: ControllerSetup, batch: int) -> Memory:
         return {}
     return {
         **initial_follow(setup.meta, setup.layout, batch),
-        "shed_ratio": np.zeros(batch),  # of what is offered, averaged over ``SHED_S``
+        "shed_ratio": np.zeros(batch),  # of offered traffic, averaged over ``SHED_S``
         "shed_requests": np.zeros(batch),
         "offered_requests": np.zeros(batch),
         "empty_ticks": np.zeros(batch, dtype=np.int64),
@@ -83,13 +83,13 @@ def initial_memory(setup: ControllerSetup, batch: int) -> Memory:
         "demotions": np.zeros(batch, dtype=np.int64),
         "repromotions": np.zeros(batch, dtype=np.int64),
         "worst": np.zeros((batch, len(POLICY_METRICS))),  # largest readings so far
-        # Blocks away from home, weighed; what they lack of the home table's lower limit; the squares of that.
+        # Weighted sums over blocks away from home: 1, difference to the home table's lower limit, its square.
         "missing": np.zeros((batch, 3)),
     }
 
 
 def note_decision(memory: Memory, spent_ms: NDArray[np.float64] | float) -> Memory:
-    """The memory after a decision took ``spent_ms``, as a clock at the edge saw it; the core has none."""
+    """The memory after a decision took ``spent_ms``, by a clock outside of the core, which has none."""
     before = _floats(memory, "decision_ms")
     newest = np.broadcast_to(np.asarray(spent_ms, dtype=np.float64), before.shape[:1])
     return {**memory, "decision_ms": np.concatenate([before[:, 1:], newest[:, None]], axis=1)}
@@ -102,11 +102,11 @@ def readings(
     now_s: NDArray[np.float64],
     setup: ControllerSetup,
 ) -> NDArray[np.float64]:
-    """Every metric as it stands, float64 [B, M]; NaN for what only the truth or a suite knows.
+    """Present value of every metric, float64 [B, M]; NaN for metrics of ground truth or of a suite.
 
-    ejected: bool [B, R], out of rotation by quarantine or policy; of the whole fleet only where more than one
-    is: one sick replica of three is a third of them, and no mass illness. silent_s: float64 [B], age of
-    telemetry.
+    ejected: bool [B, R], out of rotation by quarantine or policy. The fleet-wide share counts only where more
+    than one replica is ejected: one of three is a third of the fleet, but no mass ejection. silent_s:
+    float64 [B], age of telemetry.
     """
     out = np.full((len(now_s), len(POLICY_METRICS)), np.nan)
     owner, kernels = setup.layout.replica_kernel, len(setup.layout.kernels)
@@ -143,7 +143,7 @@ def _p99(memory: Memory) -> NDArray[np.float64]:
 def judge_policy(
     memory: Memory, read: NDArray[np.float64], now_s: NDArray[np.float64], setup: ControllerSetup
 ) -> Memory:
-    """Demote the fleets that break a clause, bring back those that have kept all of them long enough.
+    """Demote the fleets that break a clause; re-promote those that have kept all clauses for long enough.
 
     With ``setup.watch_only`` violations are counted and no fleet is demoted: a certificate must show the
     policy without its baseline.
@@ -184,7 +184,7 @@ def hand_over(
 def _hand_back(
     memory: Memory, candidates: NDArray[np.bool_], now_s: NDArray[np.float64], meta: CompiledMeta
 ) -> Memory:
-    """The policy drives those of ``candidates`` bool [B] again that kept every clause for long enough."""
+    """Re-promote the ``candidates`` bool [B] that have kept every clause for long enough."""
     reason = np.asarray(memory["reason"], dtype=np.int64)
     blameless = np.isin(reason, [POLICY_METRICS.index(name) for name in BLAMELESS])
     clean_s = now_s - np.fmax(memory["demoted_at_s"], memory["violated_at_s"])
@@ -203,7 +203,7 @@ def _hand_back(
 
 
 def count(memory: Memory, done: Executed, setup: ControllerSetup) -> Memory:
-    """The memory after this tick: follows what is in force, or what a demoted policy would have done."""
+    """The memory after this tick; it follows the table in force, or the proposals of a demoted policy."""
     meta = setup.meta
     assert meta is not None
     demoted = _flags(memory, "demoted")
@@ -221,7 +221,7 @@ def count(memory: Memory, done: Executed, setup: ControllerSetup) -> Memory:
 def _count_empty(
     memory: Memory, done: Executed, living: NDArray[np.bool_], demoted: NDArray[np.bool_]
 ) -> Memory:
-    """Ticks in which a slice was sent nowhere that lives although a certified kernel does.
+    """Count ticks in which a slice had no serving kernel although a certified kernel lives.
 
     living: bool [B, K, S], cells that are certified and have a replica.
     """
@@ -237,7 +237,7 @@ def _count_shed(
     living: NDArray[np.bool_],
     setup: ControllerSetup,
 ) -> Memory:
-    """Shed traffic that neither the contract's choice nor a lack of capacity explains, where exempt."""
+    """Count shed traffic, except for exempt causes: the contract's choice, and a lack of capacity."""
     seen, meta = done.seen, setup.meta
     assert meta is not None
     shed_rps = table[:, :, -1] * seen.offered_rps
@@ -245,7 +245,7 @@ def _count_shed(
         shed_rps = np.where(living.any(axis=1), shed_rps, 0.0)
     offered, shed = seen.offered_rps.sum(axis=1), shed_rps.sum(axis=1)
     if meta.exempts("shed_ratio", "capacity_short"):
-        reach_rps = (living * seen.offered_rps[:, None, :]).sum(axis=2)  # what may go to each kernel at all
+        reach_rps = (living * seen.offered_rps[:, None, :]).sum(axis=2)  # traffic that may go to each kernel
         carried = np.minimum(seen.capacity_rps, reach_rps).sum(axis=1)
         shed = np.maximum(shed - np.maximum(offered - carried, 0.0), 0.0)
     share = shed / np.maximum(offered, SLACK)
@@ -261,8 +261,7 @@ def _count_shed(
 def capped_ejections(
     proposal: Proposal, before: NDArray[np.bool_], quarantined: NDArray[np.bool_], setup: ControllerSetup
 ) -> NDArray[np.bool_]:
-    """bool [B, R]: the policy's ejections, at most as many of a kernel as its clause allows beside
-    quarantine.
+    """bool [B, R]: the policy's ejections, at most as many per kernel as its clause allows with quarantine.
 
     Replicas that are ejected already come first, then new ones in the layout's order.
     """

@@ -96,9 +96,9 @@ def watch_own_moves(
     observation: Observation,
     setup: ControllerSetup,
 ) -> OwnMoves:
-    """Take in what ended under the table in force, and put back or hold the rows of what is driven.
+    """Add the requests that ended under the table in force, and take back or hold rows of the proposal.
 
-    Of a state that is given away (``Estimate.consumed``) the memory is written to instead of a copy.
+    With ``Estimate.consumed``, the memory is written in place instead of to a copy.
     """
     kept: dict[str, Any] = dict(before.own_moves)
     memory = MovesMemory(
@@ -163,8 +163,10 @@ def _standing(
     estimate: Estimate,
     idle: NDArray[np.bool_],
 ) -> tuple[NDArray[Any], ...]:
-    """What the watch compares with. idle: bool [B], no move is judged or held in this tick, because telemetry
-    is silent or every row goes home.
+    """Present state for the watch.
+
+    idle: bool [B], no move is judged or held in this tick, because telemetry is missing or every row goes
+    home.
     """
     plain, after = np.ascontiguousarray, estimate.state
     (batch, kernels), slices = observation.ready.shape, len(observation.home)
@@ -189,7 +191,7 @@ def _law(setup: ControllerSetup) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=64)
 def _law_of(contract: CompiledContract, options: OwnMoveOptions, flush_s: float) -> tuple[Any, ...]:
-    """The contract's clauses on latencies, and the settings, as the pass reads them."""
+    """The contract's clauses on latencies and the settings, as a plain tuple for the compiled pass."""
     timed = np.flatnonzero(contract.source == Source.LATENCY)
     applies = np.ascontiguousarray(contract.applies[timed])
     law = Law(
@@ -213,8 +215,9 @@ def _law_of(contract: CompiledContract, options: OwnMoveOptions, flush_s: float)
 
 
 def _with_rows(supervised: Supervised, found: Found, memory: MovesMemory) -> Supervised:
-    """What is driven, with the rows that the watch put in their place; of what it takes back it says that it
-    moves for capacity where the move did.
+    """``supervised`` with the rows that the watch took back or holds.
+
+    A row that is taken back counts as moved for capacity if the move was for capacity.
     """
     if int(found.action.max(initial=0)) <= _WATCHED:
         return supervised

@@ -1,4 +1,4 @@
-"""Compiled loops of the watch: requests by slice and kernel, blocks of them, how likely a difference is."""
+"""Compiled loops of the watch: requests by slice and kernel, blocks of requests, and Fisher's exact test."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contracts.jit import compiled
 from controller.cells import is_bad, kernel_is_bad
 from controller.perceive.queue_pass import QUEUE_RATIO
 
-#: Requests that a block holds at least, unless it has lasted for long: fewer hardly tell late from in time.
+#: Least requests of a block, unless it reaches its largest duration; fewer are too little evidence.
 LEAST_REQUESTS = 10.0
-#: Blocks since a move that are compared with those before it, the newest: queues take a while to grow.
+#: Number of newest blocks since a move that are compared with those before it: queues take a while to grow.
 RECENT = 6
 
 
@@ -24,10 +24,10 @@ def log_choose(n, k):
 
 @compiled
 def chance_of(before, since):
-    """Chance of as many bad blocks ``since`` as there were, or more, if the bad ones of both fell anywhere.
+    """One-sided p-value of Fisher's exact test: at least as many bad blocks ``since`` as observed.
 
-    Fisher's exact test, one-sided: ``since[1]`` of ``since[0]`` blocks and ``before[1]`` of ``before[0]`` are
-    bad; 1 where nothing is known on either side.
+    ``since[1]`` of ``since[0]`` blocks and ``before[1]`` of ``before[0]`` are bad; 1 without evidence on
+    either side.
     """
     n, total, bad = since[0], since[0] + before[0], since[1] + before[1]
     if n <= 0.0 or before[0] <= 0.0 or since[1] <= 0.0:
@@ -43,7 +43,7 @@ def chance_of(before, since):
 
 @compiled(inline="always")
 def count_requests(memory, counted, law, b):
-    """Add what ended since the last telemetry to the running block, by slice and kernel.
+    """Add requests that ended since the last telemetry to the running block, by slice and kernel.
 
     Where a clause on latencies applies, answers count when their latencies arrive, else when they end.
     """
@@ -57,7 +57,7 @@ def count_requests(memory, counted, law, b):
                 for c in range(len(law.family)):
                     if law.applies[c, s]:
                         total = latency_le[b, s, k, law.family[c], last]
-                        if total > 0:  # without a flush there is none, and edges lie elsewhere in memory
+                        if total > 0:  # without a flush it is 0; do not read the edges then (memory access)
                             over = total - latency_le[b, s, k, law.family[c], law.edge[c]]
                             ended, late = max(ended, float(total)), max(late, float(over))
             memory.ended[b, s, k] += ended + failed[b, s, k]
@@ -66,8 +66,9 @@ def count_requests(memory, counted, law, b):
 
 @compiled
 def block_ends(memory, counted, law, lasted_s, b):
-    """Whether a block that has ``lasted_s``, ``block_s`` at least, shows enough to be one, or has lasted long
-    enough.
+    """Whether a block of ``lasted_s``, at least ``block_s``, ends.
+
+    It ends with enough requests, with a queue, or at its largest duration.
     """
     if lasted_s >= law.most_block_s or memory.ended[b].sum() >= LEAST_REQUESTS:
         return True
@@ -79,8 +80,9 @@ def block_ends(memory, counted, law, lasted_s, b):
 
 @compiled
 def close_block(memory, counted, standing, law, seen, b):
-    """End the running block: ``seen`` [S + K, 2] is filled with what it shows of each slice and kernel, and
-    added to the past of those that no move of ours touches.
+    """Close the running block: fill ``seen`` [S + K, 2] with (observed, bad) of each slice and kernel.
+
+    The block is added to the past of slices and kernels that none of our moves affects.
     """
     slices, kernels = memory.ended.shape[1:]
     seen[:] = 0.0
@@ -98,9 +100,7 @@ def close_block(memory, counted, standing, law, seen, b):
 
 @compiled
 def _see_kernel(memory, counted, law, seen, b, k):
-    """A kernel's block is bad where too many of its requests are, or where it stands with a queue; idle it
-    shows nothing.
-    """
+    """Judge a kernel's block: bad with too many bad requests, or with a queue; not observed while idle."""
     queued = _has_queue(counted, b, k)
     if queued or memory.ended[b, :, k].sum() > 0.0:
         seen[0] = 1.0
@@ -109,8 +109,9 @@ def _see_kernel(memory, counted, law, seen, b, k):
 
 @compiled(inline="always")
 def add_recent(recent, since, observed, bad):
-    """Add a block to the newest ``RECENT`` of them, kept as bits, and count these into ``since`` [2]; a block
-    that was not ``observed`` replaces none.
+    """Add a block to the newest ``RECENT`` blocks, kept as bits, and count these into ``since`` [2].
+
+    A block that was not ``observed`` replaces none.
     """
     if not observed > 0.0:
         return
@@ -125,7 +126,7 @@ def add_recent(recent, since, observed, bad):
 
 @compiled(inline="always")
 def _has_queue(counted, b, k):
-    """Whether the replicas that serve stand with a queue, by the measure that capacity is proved by."""
+    """Whether the serving replicas have a queue, by the same measure as for proven capacity."""
     serving, running, waiting = 0, 0.0, 0.0
     for r in range(len(counted.owner)):
         if counted.owner[r] == k and counted.serving[b, r]:
@@ -137,7 +138,7 @@ def _has_queue(counted, b, k):
 
 @compiled(inline="always")
 def _remember(past, seen, most):
-    """Add a block to the newer window; a full one becomes the older."""
+    """Add a block to the newer window; a full newer window becomes the older one."""
     past[1, 0] += seen[0]
     past[1, 1] += seen[1]
     if past[1, 0] >= most:
@@ -147,7 +148,7 @@ def _remember(past, seen, most):
 
 @compiled
 def find_open(open_cells, certified, violated, ready):
-    """Fill in ``Standing.open_cells`` from what is known of cells [B, K, S] and of kernels [B, K]."""
+    """Fill in ``Standing.open_cells`` from facts of cells [B, K, S] and of kernels [B, K]."""
     for b in range(open_cells.shape[0]):
         for s in range(open_cells.shape[1]):
             for k in range(open_cells.shape[2]):

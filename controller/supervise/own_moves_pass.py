@@ -1,7 +1,7 @@
 """Compiled pass of the watch over our own moves: follow the table, judge at the end of every block, hold.
 
-Every fleet by itself, slices in their order, so no result depends on the batch. Records cross the border as
-plain tuples.
+Fleets are independent and slices are processed in order, so no result depends on the batch. Records are
+passed as plain tuples.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ KEPT, HELD = int(OwnMove.KEPT), int(OwnMove.HELD)
 
 #: A kernel gains or loses a slice when its weight changes by more than this.
 TOLERANCE = 0.01
-#: A row that was held and then stood so long without being taken back starts anew.
+#: Time without being taken back after which the hold time of a row is reset.
 FORGIVE_S = 3600.0
 
 
 @compiled
 def watch(memory, counted, standing, law, found):
-    """One tick: take in ``counted`` and the table in force, and put into ``found`` what must not go on.
+    """One tick: process ``counted`` and the table in force, and write taken-back and held rows to ``found``.
 
-    To hand these records over takes as long as the work on a quiet fleet, so what every tick does is inlined,
-    and what few ticks do is asked for before it is called.
+    Passing these records takes as long as the work on a fleet without moves. So code of every tick is
+    inlined, and code of few ticks is called only after a check.
     """
     memory, counted = borrowed((MovesMemory(*memory), Counted(*counted)))
     standing, found = borrowed((Standing(*standing), Found(*found)))
@@ -70,7 +70,7 @@ def watch(memory, counted, standing, law, found):
 
 @compiled
 def _follow(memory, standing, law, b):
-    """Note which rows of a table that is not the one seen last moved, and whose late answers it explains."""
+    """Note the rows that moved in a changed table, and the kernels whose late answers this explains."""
     now_s, table, followed = standing.now_s[b], standing.table[b], memory.followed[b]
     if not memory.started[b]:
         memory.started[b] = True
@@ -97,7 +97,7 @@ def _follow(memory, standing, law, b):
 
 @compiled(inline="always")
 def _stands(memory, standing, b):
-    """Whether the table in force is, bit for bit, the one seen last; without views, as nearly always."""
+    """Whether the table in force equals the last one bit for bit; without views, for speed."""
     alike = True
     for s in range(standing.table.shape[1]):
         for k in range(standing.table.shape[2]):
@@ -129,7 +129,7 @@ def _note_explained(memory, standing, law, b, k):
 
 @compiled
 def _begin(memory, now_s, b, s):
-    """Watch the move of a row, beside what was before it."""
+    """Start to watch the move of a row, and store the blocks before it."""
     slices, kernels = memory.ended.shape[1:]
     memory.watched[b, s], memory.changed_at_s[b, s] = True, now_s
     memory.for_capacity[b, s] = memory.capacity_rows[b, s]
@@ -143,7 +143,7 @@ def _begin(memory, now_s, b, s):
 
 @compiled
 def _count_since(memory, standing, law, seen, b, s):
-    """Add the block that ended to those since the move: of kernels, and of the slice where it went."""
+    """Add the ended block to those since the move: of kernels, and of the slice on kernels that gained."""
     slices, kernels = memory.ended.shape[1:]
     ended, bad = 0.0, 0.0
     for k in range(kernels):
@@ -158,9 +158,9 @@ def _count_since(memory, standing, law, seen, b, s):
 
 @compiled
 def _judge(memory, standing, law, row, b, s):
-    """An ``OwnMove`` of row ``s``: is its slice, or a kernel that gained it, worse than before?
+    """The ``OwnMove`` of row ``s``: whether its slice, or a kernel that gained it, is worse than before.
 
-    The error is shared by the subjects and by as many looks as the longest move takes, by Bonferroni.
+    The error is divided over the subjects and the largest number of tests during a move (Bonferroni).
     """
     kernels, now_s = memory.ended.shape[2], standing.now_s[b]
     table, settled, before, since = (
@@ -197,7 +197,7 @@ def _judge(memory, standing, law, row, b, s):
 
 @compiled
 def _answer(memory, standing, law, row, b, s):
-    """Take the row back where that helps; else let it go no further; nowhere to go: leave it as it is."""
+    """Take the row back if that helps, else stop it; without a kernel to go back to, keep it as it is."""
     memory.watched[b, s] = False
     back = _way_back(memory, standing, row, b, s)
     if back <= TOLERANCE:
@@ -211,7 +211,7 @@ def _answer(memory, standing, law, row, b, s):
     memory.taken[b, s] += 1
     for k in range(standing.table.shape[2] - 1):
         moved = abs(standing.table[b, s, k] - memory.settled[b, s, k]) > TOLERANCE
-        if moved and helps:  # queues take a while to go down
+        if moved and helps:  # queues take a while to drain
             _note_explained(memory, standing, law, b, k)
     if helps:
         memory.settled[b, s] = row
@@ -222,9 +222,9 @@ def _answer(memory, standing, law, row, b, s):
 
 @compiled
 def _way_back(memory, standing, row, b, s):
-    """Write into ``row`` where the row was before, as far as that is open; the weight that goes back.
+    """Write the row before the move into ``row``, as far as its cells are open; returns the returning weight.
 
-    What may not go back, or was shed, stays where it is, in proportion.
+    Weight that may not go back, or was shed, stays on its present kernels, in proportion.
     """
     settled, table, open_cells = memory.settled[b, s], standing.table[b, s], standing.open_cells[b, s]
     kept, here, back = 0.0, 0.0, 0.0
@@ -246,7 +246,7 @@ def _way_back(memory, standing, row, b, s):
 
 @compiled
 def _has_room(standing, row, b, s):
-    """Whether the kernels that would get the row back carry it, by the best estimate."""
+    """Whether the kernels that would get the row back can carry it, by the best estimate of capacity."""
     table, offered_rps = standing.table[b], standing.offered_rps[b]
     for k in range(len(row) - 1):
         if row[k] > table[s, k] + TOLERANCE:
@@ -260,8 +260,9 @@ def _has_room(standing, row, b, s):
 
 @compiled
 def _no_better(memory, standing, b, s):
-    """Whether a kernel that would get weight back has been no better since the move than the kernels that
-    have it now: then the move is not what made things worse.
+    """Whether a kernel that would get weight back was no better since the move than those that have it now.
+
+    Then the move is not the cause.
     """
     kernels, since = memory.ended.shape[2], memory.since[b, s]
     worst = since[kernels, 1] / max(since[kernels, 0], 1.0)
@@ -277,8 +278,9 @@ def _no_better(memory, standing, b, s):
 
 @compiled
 def _hold(memory, standing, found, row, b, s):
-    """Put the held row in the proposal's place; not where a cell of it has closed since. What is shed is not
-    held: how much finds no place the shield says in every tick. row: [K + 1], written to.
+    """Replace the proposed row by the held one, unless a cell of it has closed since.
+
+    Shed weight is not held, because the shield decides in every tick how much is shed. row: [K + 1], scratch.
     """
     held, proposed, kernels = memory.settled[b, s], found.table[b, s], memory.ended.shape[2]
     further, served = not memory.stopped[b, s], 1.0 - held[kernels]

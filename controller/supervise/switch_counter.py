@@ -1,10 +1,10 @@
 """Counts that the supervisor keeps of a policy: moves, turns and stays of every slice, tick by tick.
 
 A *move* is the opening of a switch episode as ``contracts.scoring.switch_law`` defines it. A *turn* is a sign
-change: a weight that rose falls by more than 0.05 from its highest value, or the other way round; several
-kernels of one row that turn at one tick are one turn. A *stay* lasts from a row's last change to its turn.
-What the shield has to do for a hard clause or an empty kernel is *forced*: it opens no move, and the
-direction starts anew behind it.
+change: a weight that rose falls by more than 0.05 from its highest value, or the other way round. Several
+kernels of one row that turn in one tick are one turn. A *stay* lasts from a row's last change to its turn.
+Moves that the shield makes for a hard clause or an empty kernel are *forced*: they count as no move, and the
+direction starts anew after them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAST_MOVE = 1e-9
 
 
 class Counts(NamedTuple):
-    """What is counted of B fleets; changed in place. N is one more than a clause allows in an hour."""
+    """Counts of B fleets; changed in place. N is one more than a clause allows in an hour."""
 
     started: NDArray[np.bool_]  #: [B], a first table was counted
     changed_at_s: NDArray[np.float64]  #: [B, S], when the row last changed
@@ -69,7 +69,7 @@ def initial_follow(meta: CompiledMeta, layout: FleetLayout, batch: int) -> Polic
 
 
 def _needed(meta: CompiledMeta, metric: str) -> int:
-    """Newest events that tell whether more than the limit fell into one hour."""
+    """Number of newest events that shows whether one hour had more than the limit."""
     limit = meta.most(metric)
     return floor(limit) + 1 if isfinite(limit) else 1
 
@@ -138,7 +138,7 @@ def per_hour(events_at_s: NDArray[np.generic], now_s: NDArray[np.float64]) -> ND
 
 @compiled
 def _follow(table, forced, now_s, memory, counts):
-    """Take ``table`` into ``memory`` and ``counts``, row by row."""
+    """Update ``memory`` and ``counts`` by ``table``, row by row."""
     memory, counts = borrowed((memory, counts))
     for b in range(table.shape[0]):
         for s in range(table.shape[1]):
@@ -154,7 +154,7 @@ def _follow(table, forced, now_s, memory, counts):
 
 @compiled
 def _count_row(row, forced, now_s, memory, counts, b, s):
-    """Take ``row`` in, in force from ``now_s`` on."""
+    """Update the counts by ``row``, which is in force from ``now_s`` on."""
     if opens_episode(memory, b, s, row, now_s) and not forced:
         _note(counts.moved_at_s[b, s], now_s)
         counts.moves[b, s] += 1
@@ -172,7 +172,7 @@ def _count_row(row, forced, now_s, memory, counts, b, s):
 
 @compiled
 def _note(events_at_s, now_s):
-    """Put ``now_s`` behind the newest events, oldest first."""
+    """Append ``now_s`` to the newest events and drop the oldest."""
     for i in range(len(events_at_s) - 1):
         events_at_s[i] = events_at_s[i + 1]
     events_at_s[-1] = now_s
@@ -180,7 +180,7 @@ def _note(events_at_s, now_s):
 
 @compiled
 def _turned(row, forced, extreme, direction):
-    """Take ``row`` in; True where some weight turned."""
+    """Update the directions by ``row``; True where some weight turned."""
     turned = False
     for k in range(len(row)):
         if forced:

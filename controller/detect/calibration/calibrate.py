@@ -67,7 +67,7 @@ def calibrated_threshold(
 
     runs: simulated streams (per bet, with a change of measure).
     """
-    guaranteed_threshold(arl0)  # refuses what is no run length
+    guaranteed_threshold(arl0)  # raises for an invalid run length
     plan = _tilts(detector, law)
     if plan:
         curve = tilted_curve(detector, law, plan, arl0, seed=seed, runs=runs)

@@ -35,7 +35,7 @@ class KnownLaw:
 
     @property
     def log_ratio(self) -> Floats:
-        """What each value says for the change."""
+        """Log-likelihood ratio of each value, after over before the change."""
         return np.asarray(np.log(self.after / self.before))
 
     @property
@@ -53,7 +53,7 @@ def binned_law(before: Floats, after: Floats) -> KnownLaw:
 def lognormal_law(before: Floats, after: Floats, cells: int = 96) -> KnownLaw:
     """Law of positive observations: log-normal, fitted to each sample, on ``cells`` equal log steps.
 
-    Where the samples do not overlap it says so with the first observation, which smoothed bins cannot.
+    Where the samples do not overlap, the first observation decides; smoothed bins cannot do that.
     """
     fits = [_fitted(values) for values in (before, after)]
     low = min(mean - _REACH * deviation for mean, deviation in fits)

@@ -1,8 +1,8 @@
 """Monte-Carlo operating characteristics of a detector: run length to a false alarm, delay after a change.
 
 One pass gives alarms at one threshold (``false_alarms``, ``delays``) or the whole curve of ARL0 against the
-threshold (``arl_curve``); ``reference_arls`` says what a fixed reference sample is worth. Everything is
-drawn from named streams of one seed.
+threshold (``arl_curve``); ``reference_arls`` measures ARL0 with fixed reference samples. Everything is drawn
+from named streams of one seed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sequential detector: every observation when it comes, thresholds from the contract's budget.
 
-``plan`` thresholds and settings; ``detector`` behind the protocol; ``advance`` the compiled tick, which
-uses ``accumulate`` (observations into evidence), ``alarms`` (which streams raise one) and
-``peers`` (what a scrape is worth beside others); ``evidence`` the memory of one stream, broken or recovered,
-``spread`` its bets on spread; ``records`` what the compiled tick works on.
+``plan`` has thresholds and settings; ``detector`` implements the protocol; ``advance`` is the compiled tick,
+which uses ``accumulate`` (observations into evidence), ``alarms`` (which streams raise one) and ``peers``
+(weight of a scrape relative to peers); ``evidence`` is the memory of one stream, for alarm and recovery;
+``spread`` has the bets on spread; ``records`` are the records of the compiled tick.
 """

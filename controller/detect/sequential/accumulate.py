@@ -1,8 +1,9 @@
 """Compiled accumulation of a tick's observations into evidence, of one fleet, in their order of arrival.
 
-Two things grow with every observation: the evidence that a clause is broken and, where it is wanted, the
-evidence that it is kept again (``evidence``). Axes: U subjects, S slices, C clauses, P probes; W, H and G are
-``WIDTH``, ``HEALTHS`` and ``BETS``. The axis of streams over all slices has length 1, or 0 where nobody asks.
+Every observation updates the evidence that a clause is broken and, where recovery is tested, the evidence
+that it is kept again (``evidence``). Axes: U subjects, S slices, C clauses, P probes; W, H and G are
+``WIDTH``, ``HEALTHS`` and ``BETS``. The axis of streams over all slices has length 1, or 0 where they are not
+watched.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ NONE, BETTING = int(Kind.NONE), int(Kind.BETTING)
 
 
 class Cells(NamedTuple):
-    """Memory that observations are accumulated in, of one fleet."""
+    """Memory into which observations of one fleet are accumulated."""
 
     by_slice: Floats  # [U, S, C, W]
-    over_slices: Floats  # [U, 0 or 1, C, W], what is broken on any slice
+    over_slices: Floats  # [U, 0 or 1, C, W], pooled over slices
     health: Floats  # [U, S, C, H]
-    wanted: Flags  # [U, S, C], where evidence of health is wanted
+    wanted: Flags  # [U, S, C], recovery is tested
 
 
 class ProbeBatch(NamedTuple):
     """The probes of one fleet's tick, in their order."""
 
-    received: Flags  # [P], which of them count
+    received: Flags  # [P], probes that count
     replica: NDArray[np.int64]  # [P]
     slice: NDArray[np.int64]  # [P]
     values: Floats  # [P, M], by probe metric; NaN: not measured
-    subject_of: NDArray[np.int64]  # [R], replica to subject
+    subject_of: NDArray[np.int64]  # [R], subject of each replica
 
 
 @compiled
 def accumulate_probes(cells, probes, plan):
-    """Each received probe is one observation of every probe clause of its slice, for its subject."""
+    """Each received probe is one observation for every probe clause of its slice, for its subject."""
     cells, probes, plan = borrowed(cells), borrowed(probes), borrowed(plan)
     evalues, spread = np.empty(SPREADS), plan.fair.shape[0] > 0
     for p in range(probes.received.shape[0]):
@@ -85,7 +86,7 @@ def accumulate_probes(cells, probes, plan):
 
 @compiled
 def accumulate_prior_evidence(evidence, over_slices, active, probes, plan):
-    """The same observations of probes into e-processes with one start, of the ``active`` [U, 1, 1] subjects.
+    """Add observations of probes to e-processes with one start time, of the ``active`` [U, 1, 1] subjects.
 
     evidence: [U, S, C, G] by slice; over_slices: [U, 1, C, G].
     """
@@ -110,11 +111,11 @@ def accumulate_prior_evidence(evidence, over_slices, active, probes, plan):
 
 @compiled
 def accumulate_scrapes(cells, sums, news, worth, plan):
-    """What a tick's ``sums`` [U, S, C, 4] of traffic and gauges hold is one observation per stream.
+    """A tick's ``sums`` [U, S, C, 4] of traffic and gauges are one observation per stream.
 
-    Over all slices it is one observation as well, whatever it holds. news: bool [U, S], elsewhere the sums
-    are 0. worth: [U, S + 1, C], factors of the observations as evidence, the last slice over all ([0, ...]:
-    1).
+    Pooled over slices they are one observation as well, whatever their size. news: bool [U, S], elsewhere the
+    sums are 0. worth: [U, S + 1, C], weights of the observations as evidence, pooled over slices last
+    ([0, ...]: all 1).
     """
     cells, plan = borrowed(cells), borrowed(plan)
     weighed, slices = worth.shape[0] > 0, sums.shape[1]

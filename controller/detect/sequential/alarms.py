@@ -15,43 +15,43 @@ from controller.detect.sequential.evidence import BETS, LEVEL, SINCE_COUNT, SINC
 from controller.detect.sequential.standing import stands
 from controller.detect.streams.protocol import reaches
 
-#: Evidence since a subject drifted, from which on it speaks against its kernel together with one in alarm.
+#: Evidence since a subject drifted, from which it is against its kernel together with a subject in alarm.
 LEANS = 2.0
-#: Where a kernel is broken: on no slice, or on more than one.
+#: Codes for a kernel that is broken on no slice, or on more than one.
 NOWHERE, SEVERAL = -1, -2
 _BETTING = int(Kind.BETTING)
 
 
 @compiled(inline="always")
-def raise_alarms(raised, one, news, u, peers, levels, plan):
-    """Into ``raised`` [S, C], False so far: streams of subject ``u`` that reach their threshold now; True if
-    any does.
+def raise_alarms(raised, subject, news, u, peers, levels, plan):
+    """Into ``raised`` [S, C], False before: streams of subject ``u`` that reach their threshold now.
 
-    one: ``Streams`` of the subject; news: bool [S]; peers: place of the thresholds beside so many peers.
+    True if any does. subject: its ``Streams``; news: bool [S]; peers: place of the thresholds for its number
+    of peers.
     """
     slices, clauses = raised.shape
-    watched = one.over_slices.shape[0] > 0
-    some_over = watched and _largest_level(one.over_slices[0]) >= levels.least
-    was_raised, leans = False, some_over and _some_reach(one.over_slices[0], levels.against[0])
+    watched = subject.over_slices.shape[0] > 0
+    some_over = watched and _largest_level(subject.over_slices[0]) >= levels.least
+    was_raised, leans = False, some_over and _some_reach(subject.over_slices[0], levels.against[0])
     for s in range(slices):
-        if not (news[s] or leans or _some_against(one.against, s)):
-            continue  # the evidence is that of the tick before, when nothing spoke against the clauses
-        some = _largest_level(one.cells[s]) >= levels.least
-        _weigh_against(one, s, some or leans, levels)
+        if not (news[s] or leans or _some_against(subject.against, s)):
+            continue  # unchanged since the last tick, when no evidence was against the clauses
+        some = _largest_level(subject.cells[s]) >= levels.least
+        _weigh_against(subject, s, some or leans, levels)
         if news[s]:
-            was_raised |= _raise_on(raised, one, u, s, peers, some, levels, plan)
+            was_raised |= _raise_on(raised, subject, u, s, peers, some, levels, plan)
     if not watched:
-        broken = _broken(raised, one.alarm, levels.lowered)
-        was_raised |= _raise_elsewhere(raised, one.cells, levels.lowered, broken)
+        broken = _broken(raised, subject.alarm, levels.lowered)
+        was_raised |= _raise_elsewhere(raised, subject.cells, levels.lowered, broken)
     for c in range(clauses if some_over else 0):
-        if reaches(one.over_slices[0, c, LEVEL], levels.over_slices[peers, u, c]):
-            raised[_largest(one.cells, c, plan.applies), c], was_raised = True, True
+        if reaches(subject.over_slices[0, c, LEVEL], levels.over_slices[peers, u, c]):
+            raised[_largest(subject.cells, c, plan.applies), c], was_raised = True, True
     return was_raised
 
 
 @compiled
 def _largest_level(cells):
-    """Largest evidence of ``cells`` [C, W]: one look tells most rows that reach no threshold at all."""
+    """Largest evidence of ``cells`` [C, W]; for most rows it is below every threshold."""
     most = 0.0
     for c in range(cells.shape[0]):
         most = max(most, cells[c, LEVEL])
@@ -60,47 +60,48 @@ def _largest_level(cells):
 
 @compiled
 def _some_reach(cells, threshold):
-    """Evidence of any of ``cells`` [C, W] reaches a threshold."""
-    found = False
+    """Whether the evidence of any of ``cells`` [C, W] reaches a threshold."""
+    some = False
     for c in range(cells.shape[0]):
-        found |= reaches(cells[c, LEVEL], threshold)
-    return found
+        some |= reaches(cells[c, LEVEL], threshold)
+    return some
 
 
 @compiled(inline="always")
 def _some_against(against, s):
-    """Evidence spoke against any clause on slice ``s`` of a subject."""
-    found = False
+    """Whether evidence is against any clause on slice ``s`` of a subject."""
+    some = False
     for c in range(against.shape[1]):
-        found |= against[s, c]
-    return found
+        some |= against[s, c]
+    return some
 
 
 @compiled(inline="always")
-def _weigh_against(one, s, some, levels):
-    """Whether evidence speaks against the clauses on slice ``s`` of a subject, by slice or over all; against
-    none where not ``some`` is large enough.
+def _weigh_against(subject, s, some, levels):
+    """Update ``against`` on slice ``s`` of a subject, by evidence of the slice or pooled over slices.
+
+    All False unless ``some`` evidence is large enough.
     """
-    watched = one.over_slices.shape[0] > 0
-    for c in range(one.against.shape[1]):
-        one.against[s, c] = False
+    watched = subject.over_slices.shape[0] > 0
+    for c in range(subject.against.shape[1]):
+        subject.against[s, c] = False
         if some:
-            level = one.cells[s, c, LEVEL]
-            most = max(level, one.over_slices[0, c, LEVEL]) if watched else level
-            one.against[s, c] = reaches(most, levels.against[0])
+            level = subject.cells[s, c, LEVEL]
+            most = max(level, subject.over_slices[0, c, LEVEL]) if watched else level
+            subject.against[s, c] = reaches(most, levels.against[0])
 
 
 @compiled(inline="always")
-def _raise_on(raised, one, u, s, peers, some, levels, plan):
-    """Raise what is broken on slice ``s`` of subject ``u``, by its evidence only where ``some`` is large."""
+def _raise_on(raised, subject, u, s, peers, some, levels, plan):
+    """Raise alarms on slice ``s`` of subject ``u``; its evidence is read only if ``some`` is large."""
     was_raised = False
     for c in range(raised.shape[1] if some else 0):
-        raised[s, c] = reaches(one.cells[s, c, LEVEL], levels.by_slice[peers, u, s, c])
+        raised[s, c] = reaches(subject.cells[s, c, LEVEL], levels.by_slice[peers, u, s, c])
     for c in levels.at_once:
-        raised[s, c] |= one.cells[s, c, SINCE_SUM] > 0.0
+        raised[s, c] |= subject.cells[s, c, SINCE_SUM] > 0.0
     for c in levels.standing:
-        if one.standing_s[s, c] >= levels.standing_after_s[c]:  # seldom: to hand over records takes long
-            raised[s, c] |= stands(one, s, c, levels, plan)
+        if subject.standing_s[s, c] >= levels.standing_after_s[c]:  # rare; passing the records is slow
+            raised[s, c] |= stands(subject, s, c, levels, plan)
     for c in range(raised.shape[1]):
         was_raised |= raised[s, c]
     return was_raised
@@ -119,13 +120,13 @@ def _broken(raised, alarm, lowered):
 
 @compiled
 def _also(broken, s):
-    """The slice that is broken after ``s`` is found to be: ``SEVERAL`` where it is not the first."""
+    """Update ``broken`` with slice ``s``: ``SEVERAL`` if another slice is broken already."""
     return s if broken in (NOWHERE, s) else SEVERAL
 
 
 @compiled
 def _raise_elsewhere(raised, cells, lowered, broken):
-    """Add streams at lowered thresholds on every slice but the ``broken`` one; True if any is raised."""
+    """Raise streams at lowered thresholds on every slice except the ``broken`` one; True if any is raised."""
     was_raised = False
     for s in range(raised.shape[0]):
         if broken in (NOWHERE, s):
@@ -137,14 +138,14 @@ def _raise_elsewhere(raised, cells, lowered, broken):
 
 
 @compiled
-def raise_drifted(raised, one, lowered, plan):
-    """Add the streams of a drifted subject whose e-process reaches its threshold; it is spent then.
+def raise_drifted(raised, subject, lowered, plan):
+    """Raise streams of a drifted subject whose e-process reaches its threshold; the e-process is spent then.
 
-    A subject whose evidence since its drift leans against a clause speaks against it, long before it is
-    proven: its peers, if they drifted as well, do not depart from it.
+    A subject with evidence of ``LEANS`` since its drift counts as against the clause long before an alarm, so
+    that peers that drifted as well do not depart from it.
     """
-    was_raised, watched = False, one.over_slices.shape[0] > 0
-    evidence, whole = one.prior_evidence, one.prior_evidence_over_slices[0]
+    was_raised, watched = False, subject.over_slices.shape[0] > 0
+    evidence, whole = subject.prior_evidence, subject.prior_evidence_over_slices[0]
     for c in range(raised.shape[1]):
         least, total, weights = np.inf, 0.0, plan.clauses[c].weights
         for g in range(BETS):
@@ -157,9 +158,9 @@ def raise_drifted(raised, one, lowered, plan):
                 raised[s, c], was_raised = True, True
                 evidence[s, c] = 0.0
             least = min(least, lowered[s, c].log)
-            one.against[s, c] |= max(level, total if watched else 0.0) >= LEANS
+            subject.against[s, c] |= max(level, total if watched else 0.0) >= LEANS
         if watched and least < np.inf and np.log(max(total, 1e-300)) >= least:
-            raised[_largest(one.cells, c, plan.applies), c], was_raised = True, True
+            raised[_largest(subject.cells, c, plan.applies), c], was_raised = True, True
             whole[c] = 0.0
     return was_raised
 
@@ -175,31 +176,31 @@ def _largest(cells, c, applies):
 
 
 @compiled
-def begin_anew(raised, one, scale, plan):
-    """Evidence against and for begins anew with an alarm, whose excess is what it was raised for."""
-    one, plan = borrowed(one), borrowed(plan)
-    watched = one.over_slices.shape[0] > 0
+def restart_evidence(raised, subject, scale, plan):
+    """Restart the evidence of raised streams, against and for the clause, and store their excess."""
+    subject, plan = borrowed(subject), borrowed(plan)
+    watched = subject.over_slices.shape[0] > 0
     for c in range(raised.shape[1]):
         was_raised, clause = False, plan.clauses[c]
         for s in range(raised.shape[0]):
             if not raised[s, c]:
                 continue
             was_raised = True
-            found = _excess(one.cells[s, c], clause, scale[c])
+            excess = _excess(subject.cells[s, c], clause, scale[c])
             if watched:
-                found = max(found, _excess(one.over_slices[0, c], clause, scale[c]))
-            one.excess[s, c] = found
-            one.cells[s, c, :] = 0.0
-            one.health[s, c, :] = 1.0
-            one.standing_s[s, c] = 0.0
-            one.standing_counts[s, c, :] = 0.0
+                excess = max(excess, _excess(subject.over_slices[0, c], clause, scale[c]))
+            subject.excess[s, c] = excess
+            subject.cells[s, c, :] = 0.0
+            subject.health[s, c, :] = 1.0
+            subject.standing_s[s, c] = 0.0
+            subject.standing_counts[s, c, :] = 0.0
         if was_raised and watched:
-            one.over_slices[0, c, :] = 0.0
+            subject.over_slices[0, c, :] = 0.0
 
 
 @compiled
 def _excess(cell, clause, scale):
-    """How far the observations since the likely change lie beyond the limit, as a share of it."""
+    """Excess of the observations since the likely change beyond the limit, as a share of it."""
     null = clause.null_mean if clause.kind == _BETTING else 0.0
     return max(cell[SINCE_SUM] / max(cell[SINCE_COUNT], 1.0) - null, 0.0) / scale
 
@@ -208,10 +209,9 @@ def _excess(cell, clause, scale):
 def nearest_alarm(ratio, cells, alarm, hidden, kernel, lowered, moves):
     """Into ``ratio`` [B, K, S]: the largest share of its threshold that a clause of ``moves`` [C] reached.
 
-    In alarm, 1 and the share that has come in since. cells: [B, K, S, C, W]; alarm: bool [B, K, S, C], not
-    where evidence is ``hidden`` bool [B, K, S, C].
-    Thresholds of log-evidence: kernel [K, S, C]; lowered [S, C], while a probe clause of the kernel is in
-    alarm on another slice.
+    In alarm: 1 plus the share since the alarm. cells: [B, K, S, C, W]; alarm: bool [B, K, S, C], False where
+    evidence is ``hidden`` bool [B, K, S, C]. Thresholds of log-evidence: kernel [K, S, C]; lowered [S, C],
+    while a probe clause of the kernel is in alarm on another slice.
     """
     fleets, kernels, slices, clauses = alarm.shape
     for b in range(fleets):

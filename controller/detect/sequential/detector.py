@@ -1,37 +1,37 @@
 """Sequential detector: every clause stream runs an e-detector with its share of the contract's budget.
 
-Alarm: evidence that the clause is broken (sum over starts of betting e-values, ``streams.eprocess``) has
-reached the threshold of the stream's ARL0. The budget of false switches per slice-month is split over
+Alarm: the evidence that the clause is broken (sum over start times of betting e-values, ``streams.eprocess``)
+has reached the threshold of the stream's ARL0. The budget of false switches per slice-month is split over
 replicas, kernels, slices and clauses (``controller.detect.budget``). An alarm is latched and the evidence
-starts anew; a further one restarts the recovery test.
+starts anew; another alarm restarts the recovery test.
 
-A scrape of a replica counts relative to its peers' last scrapes where those are beyond the limit
-(``peers``): a queue is long everywhere, a slow host's alone. What they share is for the kernel's own
-streams to find. How high calibrated evidence has to stand goes by how many peers serve.
+A scrape of a replica is weighed by its peers' last scrapes where those are beyond the limit (``peers``): a
+queue caused by load is long on all replicas, that of a slow host only on one. A shared excess is left to the
+kernel's own streams. Calibrated thresholds depend on the number of peers that serve.
 
-Replicas are watched slice by slice and, because quarantine takes them off every slice, pooled over slices:
-there every probe counts, a scrape is one observation whatever it holds, and the alarm is booked where the
-replica's own evidence is largest.
+Replicas are watched slice by slice and, because quarantine removes them from every slice, also pooled over
+slices. Pooled, every probe counts, a scrape is one observation whatever its size, and the alarm is booked to
+the slice with the largest evidence of the replica.
 
 Lowered thresholds: a fault of a build that is proven on one slice is likely on the others. While a probe
-clause of a kernel is in alarm on a slice, its streams of probes on the others raise an alarm at
-``lowered_arl0`` observations, or a twentieth of their own ARL0 if that is less. That costs false switches
-only where the kernel is proven broken elsewhere, or was falsely so within the budget.
+clause of a kernel is in alarm on a slice, its streams of probes on other slices raise an alarm at
+``lowered_arl0`` observations, or at a twentieth of their own ARL0 if that is less. This costs false switches
+only where the kernel is proven broken on another slice, or had a false alarm there within the budget.
 
 Recovery: an e-process of the null "still broken" that starts with the alarm and ends the latch at
-``confidence``. A clause on traffic, about which nobody can know more without traffic, is let go after
-``expiry_s`` of silence, as with windows; the half-open return then asks anew.
+``confidence``. A clause on traffic cannot be tested without traffic. Its alarm ends after ``expiry_s``
+without observations, as with windows; the half-open return then tests the kernel again.
 
 | observations | alarm threshold |
 |---|---|
 | probes | guaranteed: independent prompts, mean or rate at most the clause's limit |
 | latency, KV use | calibrated by blocks (``controller.detect.traffic``), one observation per scrape |
-| latency of a kernel | and gross lateness that stands (``standing``), outside any budget |
+| latency of a kernel | and persistent gross lateness (``standing``), outside any budget |
 | other traffic and gauges | of ``traffic_factor`` times the ARL0, one per scrape; not guaranteed |
-| limit 0 | the first observation over, outside any budget |
+| limit 0 | the first observation over the threshold, outside any budget |
 
-Scrapes of one replica follow each other's queues, so what guarantees a threshold (observations that are fair
-given the past) does not hold of them.
+Scrapes of one replica are correlated through its queue. So the condition of guaranteed thresholds
+(observations that are fair given the past) does not hold for them.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ class SequentialDetector:
 
     @property
     def by_observation(self) -> bool:
-        """Every observation when it comes."""
+        """True: it judges every observation on arrival."""
         return True
 
     @property
     def drift(self) -> DriftPlan | None:
-        """How probes are compared with certified values (None: nobody does)."""
+        """Comparison of probes with certified values (None: not done)."""
         return self.plan.drift
 
     @property
     def bounds(self) -> BoundsPlan | None:
-        """How probes are compared with what was seen in health (None: nobody does)."""
+        """Comparison of probes with bounds learned in health (None: not done)."""
         return self.plan.bounds
 
     def initial(self, batch: int, subjects: int, contract: CompiledContract) -> DetectorState:
-        """No evidence of anything: the arrays of ``Streams``.
+        """Memory without evidence: the arrays of ``Streams``.
 
-        ``prior_evidence`` of all kinds has a last axis of length 0 without a prior.
+        Both arrays of ``prior_evidence`` have a last axis of length 0 without a prior.
         """
         shape = (batch, subjects, len(contract.slices), len(contract.clause_ids))
         drift = self.plan.drift
@@ -116,22 +116,22 @@ class SequentialDetector:
         }
 
     def forget(self, state: DetectorState, mask: NDArray[np.bool_]) -> DetectorState:
-        """See the protocol. Evidence over all slices is forgotten with any of them."""
+        """See the protocol. Evidence pooled over slices is forgotten together with that of any slice."""
         blank = self.initial(1, 1, self.plan.contract)
         places, whole = np.nonzero(mask), np.nonzero(mask.any(axis=2, keepdims=True))
-        after = {"prior_active": state["prior_active"]}  # an e-process that is forgotten is spent
+        after = {"prior_active": state["prior_active"]}  # a forgotten e-process stays spent
         for name in set(state) - set(after):
             after[name] = blanked(state[name], blank[name][0, 0, 0, 0], whole if name in _POOLED else places)
         return {name: after[name] for name in state}
 
     def evidence_ratio(self, state: DetectorState, contract: CompiledContract) -> Floats:
-        """Of kernels: log-evidence over the threshold in force; in alarm, 1 and what has come in since."""
+        """Of kernels: log-evidence over its threshold; in alarm, 1 plus that ratio since the alarm."""
         return self.evidence_ratio_without(state, np.zeros(state["alarm"].shape, dtype=np.bool_), contract)
 
     def evidence_ratio_without(
         self, state: DetectorState, hidden: Flags, contract: CompiledContract
     ) -> Floats:
-        """The same without the evidence and alarms that are ``hidden`` bool [B, K, S, C]."""
+        """``evidence_ratio`` without the evidence and alarms that are ``hidden`` bool [B, K, S, C]."""
         cells, levels = floats(state, "cells"), self.plan.thresholds
         ratio, alarm = np.zeros(cells.shape[:3]), flags(state, "alarm") & ~hidden
         thresholds = levels.kernel, levels.lowered
@@ -148,7 +148,7 @@ class SequentialDetector:
         *,
         consume: bool = False,
     ) -> tuple[AlarmState, DetectorState]:
-        """Take in the observations of one tick; see the protocol."""
+        """Process the observations of one tick; see the protocol."""
         if arrived is None:
             raise ValueError("a sequential detector judges arrivals, not sums of windows")
         after = state if consume else {name: np.array(array) for name, array in state.items()}
@@ -156,7 +156,7 @@ class SequentialDetector:
         evidence_plan = self.plan.evidence_plan if arrived.pooled else self.plan.replica_evidence_plan
         advance(streams, self._arrived(arrived), _levels(self.plan, arrived.pooled), tick, evidence_plan)
         return AlarmState(
-            alarm=streams.alarm.copy(),  # alarms outlive a consumed state
+            alarm=streams.alarm.copy(),  # a consumed state may be overwritten, alarms may not
             excess=streams.excess.copy(),
             inside=tick.inside,
             fresh=tick.fresh,
@@ -177,14 +177,14 @@ class SequentialDetector:
             doubted=plain(arrived.doubted),
             since_s=arrived.since_s,
             kept=np.exp(-arrived.since_s / self.plan.memory_s),
-            drifted=_flagged(arrived.drifted, shape[:2]),
-            blurred=_flagged(arrived.blurred, shape[:2]),
+            drifted=_flags_or_false(arrived.drifted, shape[:2]),
+            blurred=_flags_or_false(arrived.blurred, shape[:2]),
         )
 
 
 @lru_cache(maxsize=32)
 def _levels(plan: SequentialPlan, pooled: bool) -> Levels:
-    """Thresholds of a plan, which is told from others by identity."""
+    """Thresholds of a plan; plans are compared by object identity."""
     levels = plan.thresholds
     by_slice = log_threshold(levels.kernel[None] if pooled else levels.replica)
     over_slices, against = log_threshold(levels.over_slices), log_threshold(np.array([levels.against]))
@@ -230,11 +230,11 @@ def _streams(state: DetectorState, pooled: bool) -> Streams:
     )
 
 
-def _flagged(given: Flags | None, shape: tuple[int, ...]) -> Flags:
-    return np.zeros(shape, dtype=np.bool_) if given is None else np.ascontiguousarray(given)
+def _flags_or_false(marked: Flags | None, shape: tuple[int, ...]) -> Flags:
+    return np.zeros(shape, dtype=np.bool_) if marked is None else np.ascontiguousarray(marked)
 
 
 def _blank_alarms(shape: tuple[int, ...]) -> TickAlarms:
-    """Alarms for sums of ``shape`` [B, U, S, C, 4], to be filled in."""
+    """Blank alarms for sums of ``shape`` [B, U, S, C, 4]."""
     inside, fresh = np.zeros((2, *shape[:-1]), dtype=np.bool_)
     return TickAlarms(inside=inside, fresh=fresh, judged=np.empty(shape))

@@ -1,18 +1,19 @@
-"""Evidence of one stream that its clause is broken, and evidence of health: memory, and what is added to it.
+"""Evidence of one stream that its clause is broken, and evidence of health: memory and updates.
 
-A stream is one (fleet, subject, slice, clause), or one over all slices; a subject is a replica, or a kernel
-that pools its replicas. Its memory is one row of ``WIDTH`` numbers, a *cell*: evidence of each bet on the
-mean, then of each bet on the spread (``spread``; 0 where the stream has none), then the columns named below.
+A stream is one (fleet, subject, slice, clause), or one pooled over slices. A subject is a replica, or a
+kernel that pools its replicas. The memory of a stream is one row of ``WIDTH`` numbers, a *cell*: evidence of
+each bet on the mean, then of each bet on the spread (``spread``; 0 without such bets), then the columns named
+below.
 The statistic is the logarithm of the level; ``reaches`` tests it against a threshold.
 
-Recovery of a clause is a test too, at a stated confidence: an e-process of the null "still broken". Evidence
-of at least ``1 / (1 - confidence)`` says "healthy", and a subject that is still broken gets there, ever, with
-probability at most ``1 - confidence`` per attempt, however often one looks. An attempt begins with the alarm;
-a further alarm begins a new one. Mean and rate clauses are tested at their limit, on the clause's whole
-range: observations read up to less than that would call a clause kept that rare large ones break. The best of
-all starts would need no attempts, but its bound is one false return in so many *observations*: a subject that
-stays broken would be brought back for certain, sooner or later. At limit 0, which no finite sample shows,
-``clean_gain``: an observation over the threshold begins anew.
+Recovery of a clause is a test as well, at a stated confidence: an e-process of the null "still broken".
+Evidence of at least ``1 / (1 - confidence)`` means "healthy". A subject that is still broken ever reaches it
+with a probability of at most ``1 - confidence`` per attempt, however often it is tested. An attempt starts
+with the alarm, and another alarm starts a new one. Mean and rate clauses are tested at their limit, on the
+clause's whole range; with a smaller upper bound of the observations, a clause broken by rare large values
+would look kept. A sum over all start times would need no attempts, but it only bounds false returns per
+*observation*: a subject that stays broken would certainly return sooner or later. Limit 0 cannot be shown by
+any finite sample; there, ``clean_gain`` applies, and an observation over the threshold restarts the attempt.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ BETS = len(MEAN_BETS)
 LEVEL = BETS + SPREADS
 SINCE_COUNT, SINCE_SUM = LEVEL + 1, LEVEL + 2
 WIDTH = LEVEL + 3
-#: Weights of the bets on the mean, together, and of each on the spread, where both bet.
+#: Weight of the bets on the mean together, and of each bet on the spread, where there are both.
 _BET_SHARE, _TILT_WEIGHTS = 1.0 - SHARE, np.array(TILT_WEIGHTS)
 
-#: What compiled code reads of one clause.
+#: Record of one clause for compiled code.
 CLAUSE = np.dtype(
     [
         ("source", np.int64),  # ``Source``
@@ -52,10 +53,10 @@ CLAUSE = np.dtype(
         ("kind", np.int64),  # ``Kind``
         ("threshold", np.float64),  # in the metric's unit
         ("sense", np.float64),  # 1: above the threshold is bad; -1: below it is
-        ("null_mean", np.float64),  # of an observation, where the clause is just kept
+        ("null_mean", np.float64),  # mean of an observation where the clause is just kept
         ("upper", np.float64),  # an observation is upper - value where ``mirrored``
-        ("clip", np.float64),  # a value is read up to here
-        ("health_range", np.float64),  # an observation is read up to here as evidence of health
+        ("clip", np.float64),  # upper bound of a value
+        ("health_range", np.float64),  # upper bound of an observation as evidence of health
         ("bets", np.float64, (BETS,)),  # on the mean
         ("weights", np.float64, (BETS,)),  # of the bets; sum 1
         ("is_rate", np.bool_),
@@ -66,7 +67,7 @@ CLAUSE = np.dtype(
 
 
 class EvidencePlan(NamedTuple):
-    """What compiled passes read of a contract, for U subjects."""
+    """Contract as the compiled passes read it, for U subjects."""
 
     clauses: NDArray[Any]  # ``CLAUSE`` [C]
     applies: Flags  # [C, S], online clauses only
@@ -105,19 +106,19 @@ def fairness(psi: Floats) -> Floats:
 
 
 def blank_cells(*shape: int) -> Floats:
-    """Memory [*shape, WIDTH] of streams that have seen nothing."""
+    """Memory [*shape, WIDTH] of streams without observations."""
     return np.zeros((*shape, WIDTH))
 
 
 def statistic(cells: Floats) -> Floats:
-    """Log-evidence [...] of ``cells`` [..., WIDTH]; ``LOWEST`` where nothing was seen."""
+    """Log-evidence [...] of ``cells`` [..., WIDTH]; ``LOWEST`` without observations."""
     level = cells[..., LEVEL]
     return np.asarray(np.where(level > 0.0, np.log(np.where(level > 0.0, level, 1.0)), LOWEST))
 
 
 @compiled
 def probe_observation(value, clause):
-    """What a clause bets on: the indicator, or the clipped (mirrored) value, never below 0."""
+    """Observation of a probe: the indicator, or the clipped (mirrored) value, at least 0."""
     if clause.is_rate:
         return 1.0 if clause.sense * (value - clause.threshold) > 0.0 else 0.0
     if clause.mirrored:
@@ -139,7 +140,7 @@ def scrape_observation(count, total, over, clause):
 
 @compiled
 def health_observation(y, count, total, clause):
-    """What the same scrape says of health: ``y``, but of step times their ratio in thresholds."""
+    """Observation of the same scrape for the recovery test: ``y``; for step times the ratio in thresholds."""
     if clause.source == STEP_TIME and not clause.is_rate:
         return total / max(count, 1.0) / clause.threshold
     return y
@@ -147,7 +148,7 @@ def health_observation(y, count, total, clause):
 
 @compiled
 def update_evidence(cell, y, clause):
-    """One observation ``y`` into the cell of one stream; clause: a record of ``CLAUSE``."""
+    """Add one observation ``y`` to the cell of one stream; clause: a record of ``CLAUSE``."""
     if clause.kind == AT_ONCE:
         cell[SINCE_COUNT] += 1.0
         cell[SINCE_SUM] += y
@@ -169,7 +170,7 @@ def update_evidence(cell, y, clause):
 
 @compiled
 def update_scrape(cell, y, size, clause):
-    """One scrape worth ``y`` into a cell, whose excess is told by its ``size``."""
+    """Add one scrape to a cell: ``y`` as evidence, ``size`` to the sum behind the excess."""
     update_evidence(cell, y, clause)
     if size != y:
         cell[SINCE_SUM] += size - y
@@ -177,7 +178,7 @@ def update_scrape(cell, y, size, clause):
 
 @compiled
 def update_spread(cell, evalues):
-    """After ``update_evidence``: the same observation, worth ``evalues`` [SPREADS], into bets on spread."""
+    """After ``update_evidence``: add the e-values [SPREADS] of the same observation to the bets on spread."""
     mixed = _BET_SHARE * cell[LEVEL]
     for g in range(SPREADS):
         cell[BETS + g] = min((cell[BETS + g] + 1.0) * evalues[g], CEILING)
@@ -185,7 +186,7 @@ def update_spread(cell, evalues):
     cell[LEVEL] = min(max(mixed, FLOOR), CEILING)
 
 
-#: Shares of the largest admissible bet on health, and how many: a constant, so that compiled loops unroll.
+#: Shares of the largest admissible bet on health, and their number: a constant, so that loops unroll.
 SHARES: tuple[float, ...] = (0.3, 0.7, 0.97)
 HEALTHS = len(SHARES)
 _SHARES, _AT_ONCE = np.array(SHARES), int(Kind.AT_ONCE)
@@ -199,20 +200,20 @@ def healthy_threshold(confidence: float) -> float:
 
 
 def clean_gain(confidence: float, clean: int) -> float:
-    """Evidence of health of one clean observation at limit 0: ``clean`` in a row reach ``confidence``.
+    """Evidence of health in one clean observation at limit 0: ``clean`` in a row reach ``confidence``.
 
     It is the e-value of "at least a share ``1 - 1 / gain`` of the observations is over the threshold".
     """
-    healthy_threshold(confidence)  # refuses what is no confidence
+    healthy_threshold(confidence)  # raises for an invalid confidence
     return float((1.0 - confidence) ** (-1.0 / clean))
 
 
 @compiled
 def grow_health(health, y, clause, gain):
-    """One observation ``y``, read up to the clause's range, into evidence of health [HEALTHS], one start.
+    """Add one observation ``y``, bounded by the clause's range, to evidence of health [HEALTHS].
 
     clause: a record of ``EvidencePlan.clauses``. At limit 0 every clean observation multiplies the evidence
-    by ``gain`` and any other one begins the attempt anew.
+    by ``gain``, and any other one restarts the attempt.
     """
     for h in range(HEALTHS):
         if clause.kind == _AT_ONCE:

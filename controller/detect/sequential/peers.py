@@ -1,13 +1,13 @@
-"""What a scrape of one replica is worth beside those of its peers, the replicas of the same kernel.
+"""Weight of a scrape of one replica relative to its peers, the other replicas of the same kernel.
 
-A queue that is long because much arrived is long everywhere; a slow host's is long alone. Evidence that a
-replica departs therefore counts a scrape relative to its peers' last ones wherever those lie beyond the
-limit: the null is "within the limit, or no worse than its peers". Fewer peers say less, so the threshold
-goes by how many of them serve.
+A queue caused by load is long on all replicas; that of a slow host is long only there. So evidence that a
+replica departs weighs its scrape by its peers' last scrapes wherever those lie beyond the limit. The null is
+"within the limit, or no worse than its peers". Fewer peers are less evidence, so the threshold depends on the
+number of peers that serve.
 
-Axes: U replicas, S slices, C clauses; ``sums`` [U, S, C, 4] are those of this tick, ``news`` bool [U, S]
-tells where anything came, ``latest`` [U, S, C, 4] holds the last scrapes, fading, and ``owner`` int64 [U]
-the kernel.
+Axes: U replicas, S slices, C clauses. ``sums`` [U, S, C, 4] are those of this tick; ``news`` bool [U, S]
+marks where there are observations; ``latest`` [U, S, C, 4] holds the last scrapes, with decay; ``owner``
+int64 [U] is the kernel of each replica.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from controller.detect.sequential.evidence import scrape_observation
 from controller.detect.streams.protocol import Flags
 from controller.detect.sums import COUNT, OVER, TOTAL
 
-#: Observations of peers, faded, below which none counts as received.
+#: Least observations of peers, after decay, that count as received.
 LEAST_RECEIVED = 0.05
 _PROBE, _STEP_TIME, _BETTING = int(Source.PROBE), int(Source.STEP_TIME), int(Kind.BETTING)
 
 
 def compared_clauses(contract: CompiledContract, clauses: ClausePlan) -> Flags:
-    """bool [C]: clauses of which the last scrapes of peers are read, by ``weigh_by_peers`` or
-    ``count_peers``.
-    """
+    """bool [C]: clauses whose last scrapes of peers are read, by ``weigh_by_peers`` or ``count_peers``."""
     weighed = clauses.kind == Kind.BETTING
     weighed &= (contract.source != Source.PROBE) & (contract.source != Source.STEP_TIME)
     return np.asarray(weighed | from_traffic(contract))
@@ -38,11 +36,11 @@ def compared_clauses(contract: CompiledContract, clauses: ClausePlan) -> Flags:
 
 @compiled
 def weigh_by_peers(worth, sums, news, latest, owner, plan):
-    """Into ``worth`` [U, S + 1, C]: what the scrapes of a tick count, by slice and over all slices (last).
+    """Into ``worth`` [U, S + 1, C]: weights of the scrapes of a tick, by slice and over all slices (last).
 
-    1 where the peers are within the limit, limit over their value where they are not, 0 where no peer was
-    received: a replica that stands alone is its kernel's affair. Only what is read is written. Of ``plan``,
-    ``EvidencePlan``'s ``clauses`` and ``applies`` are read.
+    1 where the peers are within the limit, limit over their value where they are not, 0 without peers: a
+    replica without peers is judged by its kernel's streams. Only values that are read are written. Of
+    ``plan``, an ``EvidencePlan``, ``clauses`` and ``applies`` are read.
     """
     plan, slices = borrowed(plan), sums.shape[1]
     sums, news, latest = borrowed(sums), borrowed(news), borrowed(latest)
@@ -55,7 +53,7 @@ def weigh_by_peers(worth, sums, news, latest, owner, plan):
             clause = plan.clauses[c]
             if clause.source in (_PROBE, _STEP_TIME) or clause.kind != _BETTING:
                 continue
-            if not _came(sums[u], news[u], c) or not _bad(sums[u], c, clause.is_rate):
+            if not _has_observation(sums[u], news[u], c) or not _is_against(sums[u], c, clause.is_rate):
                 continue
             count, total, over = 0.0, 0.0, 0.0
             for s in range(slices):
@@ -69,9 +67,9 @@ def weigh_by_peers(worth, sums, news, latest, owner, plan):
 
 @compiled
 def count_peers(received, sums, news, latest, owner, traffic):
-    """Into ``received`` int64 [U]: how many other replicas of its kernel have served anybody lately.
+    """Into ``received`` int64 [U]: number of other replicas of its kernel that served requests recently.
 
-    By clauses of ``traffic`` bool [C] on any slice, in this tick or not yet faded from ``latest``.
+    Recently: observations of clauses ``traffic`` bool [C] on any slice, in this tick or in ``latest``.
     """
     sums, news, latest = borrowed(sums), borrowed(news), borrowed(latest)
     received[:] = 0
@@ -85,49 +83,49 @@ def count_peers(received, sums, news, latest, owner, traffic):
 
 @compiled
 def _serves(sums, news, latest, traffic):
-    """One replica has served anybody lately; sums are read where anything came, elsewhere they are 0."""
+    """Whether one replica served requests recently; sums are read where there are observations, else 0."""
     for s in range(sums.shape[0]):
-        came = news[s]
+        is_new = news[s]
         for c in range(sums.shape[1]):
-            if traffic[c] and (latest[s, c, COUNT] > LEAST_RECEIVED or (came and sums[s, c, COUNT] > 0.0)):
+            if traffic[c] and (latest[s, c, COUNT] > LEAST_RECEIVED or (is_new and sums[s, c, COUNT] > 0.0)):
                 return True
     return False
 
 
 @compiled
-def _came(sums, news, c):
-    """Some observation of a replica came for clause ``c``: of the others no worth is read."""
-    found = False
+def _has_observation(sums, news, c):
+    """Whether a replica has an observation of clause ``c``; without one, its weight is not read."""
+    received = False
     for s in range(sums.shape[0]):
-        found |= news[s] and sums[s, c, COUNT] > 0.0
-    return found
+        received |= news[s] and sums[s, c, COUNT] > 0.0
+    return received
 
 
 @compiled
-def _bad(sums, c, is_rate):
-    """Some observation of a replica speaks against clause ``c``: what is 0 is 0 beside anybody."""
+def _is_against(sums, c, is_rate):
+    """Whether an observation of a replica is against clause ``c``; an observation of 0 needs no weight."""
     if not is_rate:
         return True
-    found = False
+    over = False
     for s in range(sums.shape[0]):
-        found |= sums[s, c, OVER] > 0.0
-    return found
+        over |= sums[s, c, OVER] > 0.0
+    return over
 
 
 @compiled
 def _peers_of(others, u, owner):
-    """Into ``others`` int64 [U]: the other replicas of ``u``'s kernel, in their order; how many."""
-    found = 0
+    """Into ``others`` int64 [U]: the other replicas of ``u``'s kernel, in order; returns their number."""
+    count = 0
     for q in range(owner.shape[0]):
         if q != u and owner[q] == owner[u]:
-            others[found] = q
-            found += 1
-    return found
+            others[count] = q
+            count += 1
+    return count
 
 
 @compiled
 def _sums_of_peers(others, peers, s, c, sums, news, latest):
-    """(observations, their sum, those over) of the last scrapes of the first ``peers`` of ``others``."""
+    """(count, sum, count over the threshold) of the last scrapes of the first ``peers`` of ``others``."""
     count, total, over = 0.0, 0.0, 0.0
     for i in range(peers):
         q = others[i]
@@ -141,7 +139,7 @@ def _sums_of_peers(others, peers, s, c, sums, news, latest):
 
 @compiled
 def _worth(count, total, over, clause):
-    """What a scrape counts beside peers with these sums."""
+    """Weight of a scrape relative to peers with these sums."""
     if count <= LEAST_RECEIVED:
         return 0.0
     value = scrape_observation(1.0, total / count, over / count, clause)
@@ -150,9 +148,9 @@ def _worth(count, total, over, clause):
 
 @compiled
 def note_scrapes(latest, sums, news, kept, compared):
-    """The last scrape of each cell [S, C, 4] of one replica, of which ``kept`` is left a tick later.
+    """Update the last scrape of each cell [S, C, 4] of one replica; older ones decay by the factor ``kept``.
 
-    Of the clauses ``compared`` bool [C] alone: of the others nobody asks.
+    Only clauses ``compared`` bool [C] are updated, because the others are never read.
     """
     for s in range(latest.shape[0]):
         for c in range(latest.shape[1]):

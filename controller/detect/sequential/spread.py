@@ -1,20 +1,20 @@
-"""Bets that know how widely observations spread: evidence that a bet on the mean of any law cannot gather.
+"""Bets that use the known spread of observations: faster evidence than a bet on the mean alone.
 
-A bet on values >= 0 with mean <= m grows by at most ``log(mean / m)`` per observation, however little they
-spread, because some law with that mean would otherwise break it. Who has measured a kernel knows more: its
-values spread little about their mean, and a shift of a few of these spreads is found in a few observations.
-For tilts a
+A bet on values >= 0 with mean <= m grows by at most ``log(mean / m)`` per observation, however small their
+spread, because it has to hold for every law with that mean. A measured kernel has more information: its
+values spread little about their mean, and a shift by a few standard deviations is found in a few
+observations. For tilts a
 
     e = exp(min(a x / m - psi, cap)),    psi = log mean_i exp(a y_i)
 
 with y_i the certified values of this kernel on this slice, scaled to mean 1 and stretched about it. ``E[e |
 past] <= 1`` under the *named null*: the clause holds, and in limits of the clause an observation is at most
 the stretched certified law (in increasing convex order: no larger in the mean, no wider where it is as
-large). This is less than the null of a bet, which holds for any law; so only a part of the evidence's
-weight (``SHARE``) is given to it, the rest bets as before, and where the certified spread is already so
-wide that nothing is gained, none.
+large). This null is narrower than that of a bet on the mean, which holds for any law. So only a part of the
+evidence's weight (``SHARE``) uses it, and the rest bets on the mean as before. Where the certified spread is
+so wide that nothing is gained, no weight uses it.
 
-The cap keeps one observation from deciding: a subject is judged after several, and so are its peers.
+The cap keeps a single observation from deciding: a subject is judged after several, and so are its peers.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from contracts.telemetry import Source
 from controller.detect.clauses import ClausePlan, Kind
 from controller.detect.streams.protocol import Flags, Floats
 
-#: Tilts per limit, each twice the one before: they grow best on shifts of 1 to 10 times the spread, for
+#: Tilts per limit, each twice the one before. They grow best on shifts of 1 to 10 times the spread, for
 #: spreads from 0.1 to 0.5.
 TILTS: tuple[float, ...] = (2.0, 4.0, 8.0, 16.0)
-#: Their part of the evidence's weight. The smallest doses, which need the most observations, need the first.
+#: Weights of the tilts in the evidence. The smallest doses need the most observations, and the first tilt.
 TILT_WEIGHTS: tuple[float, ...] = (0.28, 0.11, 0.07, 0.04)
-#: The law under the null may be so many times as wide as the certified one, by unit of the metric; on others
-#: nothing is bet. Every measured condition of the shipped kernels that keeps the clause is within it, as
-#: measured; of probabilities every condition is, scaled to the limit.
+#: Width of the law under the null over that of the certified one, by unit of the metric; there is no bet on
+#: other units. Every measured condition of the shipped kernels that keeps the clause is within it, as
+#: measured; for probabilities every condition is, scaled to the limit.
 STRETCH = {"probability": 2.5, "nats": 1.5}
-#: Most log-evidence of one observation.
+#: Upper bound of the log-evidence of one observation.
 CAP = 4.0
 SHARE, SPREADS = sum(TILT_WEIGHTS), len(TILTS)
 #: Largest stretched spread, as a share of the mean, at which a tilt still gains on a bet.
@@ -55,7 +55,7 @@ def stretched(values: Floats, stretch: float) -> Floats:
 
 
 def log_normaliser(values: Floats, stretch: float) -> Floats:
-    """psi [A] of certified ``values`` [n]; inf, no bet, where they are too few, 0 or spread too far."""
+    """psi [A] of certified ``values`` [n]; inf (no bet): too few values, mean 0, or too wide a spread."""
     known = values[np.isfinite(values)]
     if known.size < 2 or not known.mean() > 0.0:
         return np.full(len(TILTS), np.inf)
@@ -66,12 +66,12 @@ def log_normaliser(values: Floats, stretch: float) -> Floats:
 
 
 def stretches(columns: tuple[str, ...]) -> Floats:
-    """Stretch [M] of the probe columns (``metric@estimator``); 0: nothing is bet on how they spread."""
+    """Stretch [M] of the probe columns (``metric@estimator``); 0: no bet on their spread."""
     return np.array([STRETCH.get(_unit(name.partition("@")[0]), 0.0) for name in columns], dtype=np.float64)
 
 
 def _unit(name: str) -> str:
-    """Unit of a registered metric, nothing for any other name."""
+    """Unit of a registered metric; empty for any other name."""
     try:
         return metric(name).unit
     except UnknownMetricError:
@@ -112,11 +112,10 @@ def normalisers(
 
 @compiled
 def spread_evalues(evalues, x, fair):
-    """Into ``evalues`` [SPREADS]: what one observation, ``x`` in limits, is worth to the bets; if there are
-    any.
+    """Into ``evalues`` [SPREADS]: e-values of one observation, ``x`` in limits. False if there are no bets.
 
-    fair: float64 [SPREADS], ``exp(-psi)`` (0: no bets); NaN: nothing is bet on this observation, which counts
-    in the sum over all slices alone.
+    fair: float64 [SPREADS], ``exp(-psi)`` (0: no bets); NaN: no bet on this observation, which counts only
+    in the evidence pooled over slices.
     """
     if fair[0] == 0.0:
         return False

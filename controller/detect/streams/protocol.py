@@ -1,8 +1,8 @@
-"""What every detector of a stream is: state arrays, one update for many streams, an alarm at its threshold.
+"""Protocol of detectors of a stream: state arrays, one update for many streams, an alarm at a threshold.
 
-A stream is a sequence of observations (one number per probe prompt, or one per scrape). Detectors hold
-settings only; all memory is in ``StreamState``, so that state serialises and a batch splits. Of thresholds of
-log-evidence it is said which one is guaranteed, and how compiled code tests for it.
+A stream is a sequence of observations (one number per probe prompt, or one per scrape). Detectors hold only
+settings; all memory is in ``StreamState``, so that state serialises and a batch can be split. This module
+also has the guaranteed threshold of log-evidence, and the test of it in compiled code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contracts.jit import compiled
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Statistic of a stream that has seen nothing; log of the smallest evidence that is told apart from 0.
+#: Statistic of a stream without observations; log of the smallest evidence that is distinct from 0.
 LOWEST = -690.0
 
 

@@ -52,7 +52,7 @@ class Rank:
     weights: tuple[float, ...] = SHIFT_WEIGHTS
     #: Of the random ties.
     seed: int = 0
-    #: Observations up to it are never held against anybody, in their unit.
+    #: Observations up to it are never evidence of a change, in their unit.
     floor: float = -math.inf
     _edge_array: Floats = field(init=False, repr=False, compare=False, hash=False)  # [n], the edges
 

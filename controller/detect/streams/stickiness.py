@@ -36,7 +36,7 @@ LEAST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stickiness:
-    """What the order of a reference sample says."""
+    """Result of the tests on the order of a reference sample."""
 
     #: Of exchangeability; 0 for a sample of one value.
     p_value: float
@@ -49,12 +49,12 @@ class Stickiness:
 
     @property
     def may_rank(self) -> bool:
-        """Ranks in this reference sample keep their word for ``horizon`` observations."""
+        """Whether ranks in this reference sample keep their guarantee for ``horizon`` observations."""
         return self.p_value >= LEVEL
 
     @property
     def reason(self) -> str:
-        """Why ranks may not be used; empty where they may."""
+        """Reason why ranks may not be used; empty where they may."""
         if self.values == 1:
             return "the reference sample holds one value only, so nothing is known of how it changes"
         if not self.may_rank:
@@ -86,7 +86,7 @@ def stickiness(reference: Floats) -> Stickiness:
 
 
 def _smallest_p_value(ranks: Floats) -> Floats:
-    """Of both questions, as for large samples, of every order in ``ranks`` [orders, n], centred; [orders]."""
+    """Smaller p-value of both tests, for large samples, of each order in ``ranks`` [orders, n], centred."""
     size = ranks.shape[1]
     least = ndtr(-(_correlation(ranks) + 1.0 / size) * math.sqrt(size))
     variance = float((ranks[0] * ranks[0]).sum()) / (size - 1)
@@ -98,5 +98,5 @@ def _smallest_p_value(ranks: Floats) -> Floats:
 
 
 def _correlation(ranks: Floats) -> Floats:
-    """Of successive ranks [orders, n], centred; [orders]."""
+    """Correlation [orders] of successive ranks [orders, n], centred."""
     return np.asarray((ranks[:, 1:] * ranks[:, :-1]).sum(axis=1) / (ranks * ranks).sum(axis=1))

@@ -1,1 +1,1 @@
-"""Whole kernels: their standing, what their answers lose, what they share, when they are down."""
+"""Whole kernels: standing, loss of their answers, faults that they share, and outages."""

@@ -1,11 +1,12 @@
-"""Kernels that broke a promise when they were certified: no slice is moved there before they show better.
+"""Kernels whose certified values already break a clause: they start condemned and must be re-certified.
 
-A profile says what a build gives when nothing is wrong with it. Where that lies beyond a limit that moves
-traffic, the kernel begins condemned for the clause on the slice, as far beyond it as its certified values
-are, and is let in like everybody else who is condemned: by what its probes show. Without it such a kernel
-would look like the best of places until probes have proven what its certificate says.
+A profile states what a build delivers while it is healthy. Where a certified value lies beyond a limit that
+moves traffic, the kernel starts condemned for that clause on that slice. Its excess is the excess of the
+certified values. It is re-certified like any other condemned kernel: by its probes. Without this rule such a
+kernel would look like the best failover target until probes have proven what its certificate already says.
 
-The home of a slice is left alone: it was chosen in spite of that, and whoever loads the pool is told so.
+The home kernel of a slice is exempt: it was chosen in spite of its profile, and loading the pool warns the
+operator about it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ from controller.shield.lesser_evil import WHOLE
 
 
 class AtRest(NamedTuple):
-    """What follows of the certified values."""
+    """State of every kernel before the first observation, derived from its certified values."""
 
     condemned: NDArray[np.bool_]  # [K, S, C]
     answer_loss: NDArray[np.float64]  # [K, S], 0 where nothing is condemned
 
 
 def broken_at_rest(setup: ControllerSetup) -> AtRest:
-    """Of every kernel on every slice but those whose home it is; nothing where nobody was certified."""
+    """Clauses that certified values break, per kernel and slice; home slices are exempt.
+
+    Without certified values nothing is condemned.
+    """
     contract, (kernels, slices, _) = setup.contract, setup.layout.shape
     condemned = np.zeros((kernels, slices, len(contract.clause_ids)), dtype=np.bool_)
     loss = np.zeros((kernels, slices))

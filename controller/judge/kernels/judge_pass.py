@@ -1,7 +1,7 @@
-"""Compiled loops of the judgement; every (kernel, slice) of a fleet by itself.
+"""Compiled loops of the judgement. Every (kernel, slice) of a fleet is judged independently.
 
-Records cross the border as plain tuples, which numba reads in a third of the time of named ones (0.1 us an
-array); inside they are named again.
+Records are passed to compiled code as plain tuples, which numba unpacks in a third of the time of named
+tuples (0.1 us an array). Inside they become named tuples again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Failing(NamedTuple):
 
 
 class KernelStanding(NamedTuple):
-    """What is condemned, and what follows of it; written to."""
+    """Condemned clauses of each kernel, and what they imply; written to."""
 
     condemned: NDArray[np.bool_]  # [B, K, S, C]
     hard_violated: NDArray[np.bool_]  # [B, K, S]
@@ -40,7 +40,7 @@ class KernelStanding(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the detector says of the kernels."""
+    """Verdicts of the detector on the kernels."""
 
     alarm: NDArray[np.bool_]  # [B, K, S, C]
     inside: NDArray[np.bool_]  # [B, K, S, C]
@@ -48,25 +48,28 @@ class Said(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The law of health at work; written to."""
+    """Health and level of each kernel, as the contract defines them; written to."""
 
     health: NDArray[np.float64]  # [B, K, S], H >= 0
     level: NDArray[np.int64]  # [B, K, S], a ``Level``
 
 
 class Weights(NamedTuple):
-    """What a clause counts for."""
+    """Weights of the clauses in the health of a kernel."""
 
     severity: NDArray[np.int64]  # [C], 1 to 3
     weight: NDArray[np.float64]  # [C]
     applies: NDArray[np.bool_]  # [C, S]
-    guard: float  # H from which a kernel is guarded
-    fallback: float  # H from which it is left
+    guard: float  # H from which a kernel is at level guard
+    fallback: float  # H from which its traffic falls back
 
 
 @compiled
 def take_over(alarm, excess, spread, replica_excess, owner):
-    """Take what ``spread`` [B, R, S, C] from replicas into the kernels' alarm and excess [B, K, S, C]."""
+    """Add replica alarms that count against their kernel to its alarm and excess [B, K, S, C], in place.
+
+    spread: bool [B, R, S, C], these alarms.
+    """
     fleets, replicas, slices, clauses = spread.shape
     cells = by_cell(spread)
     for b in range(fleets):
@@ -83,7 +86,10 @@ def take_over(alarm, excess, spread, replica_excess, owner):
 
 @compiled
 def note_down(down_until_at_s, now_s, failing, failing_after, after_s, owner):
-    """Kernels whose replicas in rotation all fail or hang, one at least right now, are down for a while."""
+    """Mark kernels as down for ``after_s`` from now, in place.
+
+    A kernel is down if all of its replicas in rotation fail or hang, at least one of them in this tick.
+    """
     failing = borrowed(failing)
     fleets, kernels = down_until_at_s.shape
     serving, broken = np.zeros(kernels, np.int64), np.zeros(kernels, np.int64)
@@ -102,13 +108,13 @@ def note_down(down_until_at_s, now_s, failing, failing_after, after_s, owner):
 
 
 @compiled
-def condemn(standing, said, down, hard, moves):
-    """What is condemned from an alarm until a fresh verdict inside, and what follows of it.
+def condemn(standing, verdicts, down, hard, moves):
+    """Update the condemned clauses: from an alarm until a fresh verdict inside the limit.
 
-    certified: nothing that ``moves`` [C] traffic is condemned, and the kernel is not ``down`` [B, K].
+    certified: no clause that ``moves`` [C] traffic is condemned, and the kernel is not ``down`` [B, K].
     """
     condemned, hard_violated, certified = borrowed(standing)
-    alarm, inside, fresh = borrowed(said)
+    alarm, inside, fresh = borrowed(verdicts)
     alarms, broken_before = by_cell(alarm), by_cell(condemned)
     for b in range(alarm.shape[0]):
         for k in range(alarm.shape[1]):
@@ -128,7 +134,7 @@ def condemn(standing, said, down, hard, moves):
 
 @compiled
 def weigh(found, alarm, excess, down, weights):
-    """Health and level as ``contracts.compiled.health`` defines them; who is ``down`` [B, K] falls back."""
+    """Health and level by ``contracts.compiled.health``; a kernel that is ``down`` [B, K] falls back."""
     (health, level), weights = borrowed(found), borrowed(Weights(*weights))
     sums, cells, guard, fallback = np.zeros(3), by_cell(alarm), weights.guard, weights.fallback
     for b in range(alarm.shape[0]):
@@ -153,7 +159,10 @@ def weigh(found, alarm, excess, down, weights):
 
 @compiled
 def count_evidence(count, ratio, judged, alarm, probes, moves):
-    """Most observations behind a verdict on the clauses ``probes``; ``ratio`` is at least 1 in alarm."""
+    """Largest number of observations behind a verdict on the clauses ``probes``, into ``count``.
+
+    In alarm, ``ratio`` is raised to at least 1.
+    """
     cells = by_cell(alarm)
     for b in range(alarm.shape[0]):
         for k in range(alarm.shape[1]):

@@ -1,14 +1,14 @@
-"""What an answer loses where it breaks the contract, in answers: the contract's own weights.
+"""Loss of value of an answer that breaks the contract, in answers, by the contract's own weights.
 
-Health counts how far clauses lie beyond their limits, ``sum_j omega_j phi_j``, and from
-``fallback_threshold`` on the contract gives a kernel up. So the same sum over that threshold is the loss of
-an answer: at 1 it is worth no more than none. A hard clause is not weighed.
+Health sums how far clauses lie beyond their limits, ``sum_j omega_j phi_j``. From ``fallback_threshold`` on
+the contract gives a kernel up. So the loss of an answer is that sum divided by the threshold: at 1, an answer
+is worth no more than none. A hard clause is not weighed.
 
-What fails is no answer, and what does not is a whole one: by a clause on failures nothing more is lost than
-the share of the attempts that fail, however far that lies beyond the limit. Likewise by all clauses on
-latency together no more than the largest share that is late, and a late answer is worth a little more than
-none: where everything is late on the way, nobody is helped by being turned away. A slow clock is the same
-loss: who computes slowly answers late at worst, and how many are late the clauses on latency say.
+A failed attempt is no answer, and any other attempt is a whole one. So a clause on failures loses at most the
+share of the attempts that fail, however far that share lies beyond the limit. All clauses on latency together
+lose at most the largest late share. A late answer is worth a little more than none: where every answer is
+late, shedding helps no user. A slow clock is part of the same loss: a slow replica answers late at worst, and
+the clauses on latency say how many answers are late.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from controller.shield.lesser_evil import WHOLE
 
 Flags = NDArray[np.bool_]
 
-#: What a late answer loses.
+#: Loss of a late answer, in answers.
 _LATE = 0.9
 
 
@@ -43,10 +43,10 @@ def answer_loss(
 ) -> NDArray[np.float64] | None:
     """float64 [B, K, S] >= 0, loss by the soft clauses in alarm; None where every cell is certified.
 
-    alarm, excess: [B, K, S, C]; down: bool [B, K]; before: float64 [B, K, S], what this gave a tick ago. At
-    least 1 where a hard clause is violated and where the kernel is down. A clause that is condemned still,
-    and of which nothing says now how far it is broken, is broken as far as when that was last known, or as
-    far as can be: a cell that gets better is no worse a place than before.
+    alarm, excess: [B, K, S, C]; down: bool [B, K]; before: float64 [B, K, S], the result of the last tick.
+    The loss is at least 1 where a hard clause is violated or the kernel is down. A condemned clause that is
+    not in alarm now has no present excess. It keeps the last known loss, or has the loss ``WHOLE`` where none
+    is known: an improving cell is no worse a target than before.
     """
     if bool(standing.certified.all()):
         return None
@@ -57,12 +57,12 @@ def answer_loss(
     known = np.where(before[at] > 0.0, before[at], WHOLE)
     lost = lost_of(np.where(counted, excess[at], 0.0), contract)
     loss[at] = np.where(silent, np.maximum(lost, known), lost)
-    never = standing.hard_violated | down[:, :, None]
-    return np.asarray(np.where(never, np.maximum(loss, WHOLE), loss))
+    excluded = standing.hard_violated | down[:, :, None]
+    return np.asarray(np.where(excluded, np.maximum(loss, WHOLE), loss))
 
 
 def lost_of(excess: NDArray[np.float64], contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [N], loss of N answers whose clauses in alarm lie ``excess`` [N, C] beyond their limits."""
+    """float64 [N], loss of an answer in each of N cells; ``excess`` [N, C] of their clauses in alarm."""
     phi, kinds = np.clip(excess, 0.0, MOST_EXCESS), _kinds(contract)
     each = phi * contract.weight / contract.fallback_threshold
     share = _share(phi, kinds)
@@ -75,12 +75,12 @@ def lost_of(excess: NDArray[np.float64], contract: CompiledContract) -> NDArray[
 
 
 class _Kinds(NamedTuple):
-    """The clauses of a contract by what their excess is a share of."""
+    """Limits of the clauses of a contract, and places of the clauses on time."""
 
-    limit: NDArray[np.float64]  # [C], of a share or a mean
-    unit: NDArray[np.float64]  # [C], what excess is counted in: the limit, or 1 where that is 0
-    late: NDArray[np.int64]  # [n], places of those on latency that limit a share
-    timed: NDArray[np.int64]  # [n], of these, then of those on own clocks
+    limit: NDArray[np.float64]  # [C], limit of the share or of the mean
+    unit: NDArray[np.float64]  # [C], unit of the excess: the limit, or 1 where that is 0
+    late: NDArray[np.int64]  # [n], places of clauses on latency that limit a share
+    timed: NDArray[np.int64]  # [n], the same places, followed by those of clauses on own clocks
 
 
 @lru_cache(maxsize=64)
@@ -92,6 +92,6 @@ def _kinds(contract: CompiledContract) -> _Kinds:
 
 
 def _share(phi: NDArray[np.float64], kinds: _Kinds) -> NDArray[np.float64]:
-    """float64 [N, C], share of the observations beyond a limit; of failures, of the attempts."""
+    """float64 [N, C], share of observations beyond a threshold; on failures, share of failed attempts."""
     broken = np.minimum(kinds.limit + phi * kinds.unit, WHOLE)
     return np.asarray(np.where(phi > 0.0, broken, 0.0))

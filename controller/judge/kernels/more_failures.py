@@ -1,29 +1,30 @@
-"""Which kernels fail more than the others do: no kernel is at fault for failures that all of them share.
+"""Kernels that fail more of their attempts than others; failures that all kernels share put none at fault.
 
-A front that is broken, a dead store, a bad rollout of certificates: where every kernel fails alike, each move
-away from one of them lands on a kernel that fails as much and is fuller. So a clause on failures speaks
-against a kernel only while it is *at fault*: by evidence it fails more of its attempts than some other kernel
-that could take its traffic, or than all of these together. Attempts are requests and probes alike, so an idle
-kernel is known by its probes, before anything is moved there.
+A broken gateway, a dead storage backend or a bad rollout of TLS certificates makes every kernel fail alike.
+A move away from one kernel then lands on a kernel that fails as much and is more loaded. So a clause on
+failures counts against a kernel only while the kernel is *at fault*: the evidence says that it fails a larger
+share of its attempts than some other eligible kernel, or than all eligible kernels together. Attempts are
+requests and probes, so an idle kernel is known by its probes before traffic moves there.
 
-*Evidence.* Of what two sides attempted in a tick, given how many failed in all, one common rate gives the
-first side a hypergeometric number of them (Fisher's conditional law), whatever the rate is and however it
-changes from tick to tick. The e-value of a tick is its likelihood ratio at ``ODDS`` times the odds on the
-first side; evidence is the sum over starts of their products (``detect.streams.eprocess``). Under one common
-rate it takes on average at least ``AT_FAULT`` ticks with failures to be at fault by chance.
+*Evidence.* Compare two sides in one tick. Given the total number of failures and one common failure rate, the
+failures of the first side follow a hypergeometric law (Fisher's conditional law), whatever the rate is and
+however it changes from tick to tick. The e-value of the tick is the likelihood ratio of ``ODDS`` times the
+odds on the first side. The evidence is the sum over start times of products of e-values
+(``detect.streams.eprocess``). Under one common rate, a false finding takes on average at least ``AT_FAULT``
+ticks with failures.
 
-*Bursts.* Attempts of a tick are no independent trials where a hung server fails at once all that it held. So
-a tick's e-value is clipped, which is the robust form of the test where some ticks may bring anything (Huber
-1965), and attempts of both sides that all end well take evidence back: somebody who fails steadily has few
-such ticks, and after a burst nearly all are. The more both attempt the more a burst can bring, and the more
-clean attempts say.
+*Bursts.* The attempts of a tick are not independent when a hung server fails all its requests at once. So the
+e-value of a tick is clipped, which is the robust form of the test where some ticks are arbitrary (Huber
+1965). Ticks without failures on either side lower the evidence: a steadily failing kernel has few such ticks,
+whereas nearly all ticks after a burst are clean. With more attempts a burst can add more, and a clean tick
+lowers the evidence by more.
 
-*Going back.* Evidence falls as fast as it rose. A kernel that was left and turns out to be no worse than
-where its traffic went is at fault no more, and its clause on failures is certified again: traffic goes home,
-and not on to the next kernel.
+*Return.* Evidence falls as fast as it rose. A kernel that lost its traffic and proves no worse than the
+failover target is no longer at fault, and its clause on failures is certified again. Traffic then returns
+home instead of moving on to the next kernel.
 
-*Idle kernels* that are at fault and beyond the limit by their probes break the clause on every slice. Where
-nothing is known of the others everything is as if they were healthy: to try one is the only way to know.
+*Idle kernels* that are at fault, and whose probes lie beyond the limit, break the clause on every slice.
+While nothing is known of the other kernels, they are assumed healthy: traffic is the only way to learn more.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ Floats = NDArray[np.float64]
 
 
 class Blame(NamedTuple):
-    """Who fails more than the others, and what that stands on."""
+    """Kernels that fail more than others, with the evidence for it."""
 
-    more_failures: Floats  # [B, K, K + 1], evidence against each other kernel and against all, >= 0
-    attempts: Floats  # [B, K, 2], ended and failed ones of about one window
+    more_failures: Floats  # [B, K, K + 1], evidence compared with each kernel and with all together, >= 0
+    attempts: Floats  # [B, K, 2], ended and failed attempts of about one window
     at_fault: Flags  # [B, K]
 
 
 def follow_failures(state: ControllerState, case: Case) -> Blame:
-    """What this tick says; ``state`` as quarantine left it."""
+    """Update the comparison of kernels by the attempts of this tick; ``state`` is that after quarantine."""
     ended, failed = attempts_of(case, case.ready & ~speaks_for_nobody(state), by_replica=False)
     since_s = case.estimate.since_s[:, None, None]
     window_s = case.setup.contract.window_s
@@ -72,12 +73,15 @@ def follow_failures(state: ControllerState, case: Case) -> Blame:
     follow_evidence(more, tuple(Sides(ended, failed, able)))
     others = able[:, None, :] & ~np.eye(case.kernels, dtype=np.bool_)
     most = np.maximum(np.where(others, more[:, :, :-1], 0.0).max(axis=2), more[:, :, -1])
-    found = (most >= AT_FAULT) | (state.at_fault & (most >= SAME)) | _unknown(attempts, case)
-    return Blame(more, attempts, np.asarray(found))
+    at_fault = (most >= AT_FAULT) | (state.at_fault & (most >= SAME)) | _unknown(attempts, case)
+    return Blame(more, attempts, np.asarray(at_fault))
 
 
 def able_kernels(state: ControllerState, case: Case) -> Flags:
-    """bool [B, K], who could take traffic: up, active, and certified somewhere but for failures."""
+    """bool [B, K], kernels that could take traffic: up, active, and certified on at least one slice.
+
+    Clauses on failures are left out of this certification.
+    """
     contract, stage = case.setup.contract, case.setup.fleet.stage
     moves = moves_traffic(contract).copy()
     moves[failing_clauses(contract)] = False
@@ -89,7 +93,7 @@ def able_kernels(state: ControllerState, case: Case) -> Flags:
 
 
 def _unknown(attempts: Floats, case: Case) -> Flags:
-    """bool [B, K]: the others have shown too little to be compared with."""
+    """bool [B, K]: the other kernels have too few attempts for a comparison."""
     ended = attempts[:, :, 0]
     return np.asarray(ended.sum(axis=1, keepdims=True) - ended < case.setup.contract.min_samples)
 
@@ -97,9 +101,11 @@ def _unknown(attempts: Floats, case: Case) -> Flags:
 def without_shared(
     found: tuple[Flags, Floats], state: ControllerState, blame: Blame, slowness: Flags | None, case: Case
 ) -> tuple[Flags, Floats, Flags]:
-    """(alarm, excess, shared) of the kernels: ``found`` alarm and excess [B, K, S, C] without failures and
-    ``slowness`` (``judge.shared_slowness``) that others share, and with failures of idle kernels at fault;
-    shared [B, K, 1, C]: clauses that say nothing against a kernel.
+    """(alarm, excess, shared) of the kernels, with what they share removed.
+
+    found: alarm and excess [B, K, S, C]. Failures that no kernel is at fault for and shared ``slowness``
+    (``judge.shared_slowness``) are removed; failures of idle kernels at fault are added.
+    shared: bool [B, K, 1, C], clauses that do not count against a kernel.
     """
     alarm, excess = found
     contract = case.setup.contract
@@ -117,7 +123,7 @@ def without_shared(
 
 
 def _idle_at_fault(state: ControllerState, blame: Blame) -> Flags | None:
-    """bool [B, K], at fault by evidence, and without weight; None: nobody."""
+    """bool [B, K], at fault by evidence, and without weight; None: no kernel."""
     if not some_in(blame.more_failures):
         return None
     proven = blame.at_fault & (blame.more_failures.max(axis=2) >= SAME)
@@ -132,9 +138,9 @@ def _on_failures(contract: CompiledContract) -> Flags:
 
 
 def _by_probes(blame: Blame, case: Case) -> Floats:
-    """float64 [B, K, 1, C], how far the attempts of late are beyond the limits, of failures."""
+    """float64 [B, K, 1, C], excess of the failures among recent attempts beyond the limits."""
     contract = case.setup.contract
     sums = np.zeros((*blame.attempts.shape[:2], len(contract.clause_ids), 4))
     sums[..., COUNT] = blame.attempts[:, :, :1]
-    sums[..., COUNT + 1 :] = blame.attempts[:, :, 1:, None]  # of 0 and 1: clauses on means and on rates alike
+    sums[..., COUNT + 1 :] = blame.attempts[:, :, 1:, None]  # values 0 or 1: same sum for means and for rates
     return excess_of_sums(sums, contract)[:, :, None]

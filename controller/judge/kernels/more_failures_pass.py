@@ -1,4 +1,4 @@
-"""Compiled loop of the evidence that one kernel fails more than another; every fleet by itself."""
+"""Compiled loop: evidence that one kernel fails more of its attempts than another. Fleets are independent."""
 
 from __future__ import annotations
 
@@ -10,30 +10,35 @@ from numpy.typing import NDArray
 from contracts.jit import borrowed, compiled
 from controller.judge.replicas.attempts_pass import odds_ratio
 
-#: Evidence from which a kernel is at fault: by chance alone once in so many ticks with failures, twelve days.
+#: Evidence from which a kernel is at fault. Chance alone reaches it once in this many ticks with failures:
+#: twelve days at one tick per second.
 AT_FAULT = 1e6
-#: Evidence below which it is not any more.
+#: Evidence below which a kernel is no longer at fault.
 SAME = 1e3
-#: Evidence is kept up to here, so that it falls as soon as failures are the same.
+#: Upper bound of the evidence, so that it falls as soon as failure rates are equal again.
 MOST = 20.0 * AT_FAULT
-#: Failures come in bursts as well: what a hung server held fails at once, a queue is late as a whole. So the
-#: evidence of one tick is taken up to here: three ticks put nobody at fault, whatever they bring.
+#: Upper bound of the e-value of one tick. Failures also come in bursts: all requests of a hung server fail at
+#: once, and a whole queue is late at once. With this bound, three ticks never put a kernel at fault.
 MOST_OF_A_TICK = 99.0
-#: One tick in so many is such a burst, where nothing fails but in bursts; the clean ones pay for it.
+#: Assumed ticks per burst where failures come only in bursts. Ticks without failures lower the evidence by
+#: what a burst adds on average.
 BURST_TICKS = 500.0
 
 
 class Sides(NamedTuple):
-    """What a tick brought of each kernel."""
+    """Attempts of each kernel in one tick."""
 
-    ended: NDArray[np.float64]  # [B, K], attempts
-    failed: NDArray[np.float64]  # [B, K], of these
-    able: NDArray[np.bool_]  # [B, K], it could take traffic of others
+    ended: NDArray[np.float64]  # [B, K], ended attempts
+    failed: NDArray[np.float64]  # [B, K], failed attempts among them
+    able: NDArray[np.bool_]  # [B, K], the kernel could take traffic from another one
 
 
 @compiled
 def follow_evidence(more, sides):
-    """Add a tick to ``more`` [B, K, K + 1]: against each other kernel, and last against all able ones."""
+    """Update ``more`` [B, K, K + 1] by one tick, in place.
+
+    Column j compares with kernel j; the last column compares with all able kernels together.
+    """
     sides = borrowed(Sides(*sides))
     ended, failed, able = sides.ended, sides.failed, sides.able
     fleets, kernels = ended.shape
@@ -52,8 +57,10 @@ def follow_evidence(more, sides):
 
 @compiled
 def _add(more, b, k, j, ended, failed, other_ended, other_failed):
-    """The sum over starts of products of clipped e-values (Huber 1965). Without failures a tick takes back
-    what bursts add on average: so much that evidence does not grow by them.
+    """Update one sum over start times of products of clipped e-values (Huber 1965).
+
+    A tick without failures multiplies the evidence by less than 1: by so much that bursts once in
+    ``BURST_TICKS`` ticks do not make it grow on average.
     """
     if ended == 0.0 or other_ended == 0.0 or failed + other_failed + more[b, k, j] == 0.0:
         return

@@ -1,1 +1,1 @@
-"""Which replicas are at fault, whose fault it is, who goes out of rotation and who comes back."""
+"""Faulty replicas: attribution of the fault, ejection from rotation, and the return to it."""

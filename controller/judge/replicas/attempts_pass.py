@@ -1,4 +1,4 @@
-"""Attempts of a tick, and how much likelier failures fell on some of them at higher odds than by chance."""
+"""Compiled loops over attempts of a tick, and the likelihood ratio of higher failure odds over chance."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from contracts.telemetry import ProbeOutcome
 _ANSWERED, PROBE_FAILED, PROBE_REFUSED = (
     int(outcome) for outcome in (ProbeOutcome.ANSWERED, ProbeOutcome.FAILED, ProbeOutcome.REFUSED)
 )
-#: Odds of a failure over those of the other side that evidence is of: less is not worth a move.
+#: Odds ratio of a failure, one side over the other, of the alternative; less is not worth a move.
 ODDS = 4.0
-#: A likelihood ratio is computed up to here.
+#: Upper bound of a likelihood ratio.
 MOST_RATIO = 2e7
-#: Evidence from which a replica fails more than its kernel: by chance alone once in so many blocks with
-#: failures. Asked of who is in alarm already, so that it decides only whose the failures are.
+#: Evidence from which a replica fails more than its kernel. Chance alone reaches it once in this many blocks
+#: with failures. It is read only of replicas in alarm, so it decides only who is responsible.
 FAILS_MORE = 1e3
-#: Failures come in bursts. So the evidence of one block is taken up to here: two of them prove nothing,
-#: whatever they bring.
+#: Upper bound of the e-value of one block, because failures come in bursts: two blocks prove nothing.
 MOST_OF_A_BLOCK = 31.0
-#: Windows after which evidence that nothing renews is forgotten.
+#: Time constant, in windows, with which evidence decays.
 MEMORY_WINDOWS = 5.0
-#: Attempts of a kernel in a block at least; of a single one there is nothing to compare.
+#: Least attempts of a kernel in a block; a single attempt cannot be compared.
 LEAST_ATTEMPTS = 20.0
-#: Columns of what is remembered of a replica: evidence, and attempts and failed ones of the open block.
+#: Columns of a replica's memory: evidence, then ended and failed attempts of the open block.
 EVIDENCE, ENDED, FAILED = range(3)
 COLUMNS = 3
-#: Evidence is kept up to here, so that it falls as soon as failures are the same.
+#: Upper bound of the evidence, so that it falls as soon as failure rates are equal again.
 _MOST = 20.0 * FAILS_MORE
-#: Ways are counted relative to the first, and rescaled beyond this.
+#: Bound beyond which the hypergeometric weights, relative to the first, are rescaled.
 _LARGE = 1e100
 
 
 class Tried(NamedTuple):
     """Requests and probes of a tick, by replica."""
 
-    answered: NDArray[np.int64]  # [B, R], attempts
-    failed: NDArray[np.int64]  # [B, R]
+    answered: NDArray[np.int64]  # [B, R], answered requests
+    failed: NDArray[np.int64]  # [B, R], failed requests
     replica: NDArray[np.int64]  # [B, P], of each probe
     outcome: NDArray[np.int8]  # [B, P], a ``ProbeOutcome``
 
 
 @compiled
 def count_attempts(ended, failed, tried, serving, shares, owner):
-    """Into ``ended`` and ``failed`` [B, K], 0 so far: attempts of the ``serving`` [B, R], whole numbers.
+    """Count attempts of the ``serving`` replicas [B, R] into ``ended`` and ``failed`` [B, K].
 
-    shares: float64 [B, K], of the failed requests those that count. A probe that failed or was refused
-    failed as a request would; one that ran out of time may only be late.
+    Both are zero before and hold whole numbers. shares: float64 [B, K], share of the failed requests that
+    counts. A probe that failed or was refused counts as a failed attempt; one that timed out may only be
+    late and does not count.
     """
     tried = borrowed(Tried(*tried))
     for b in range(serving.shape[0]):
@@ -66,15 +66,17 @@ def count_attempts(ended, failed, tried, serving, shares, owner):
         for p in range(tried.replica.shape[1]):
             r, outcome = tried.replica[b, p], tried.outcome[b, p]
             if serving[b, r]:
-                badly = outcome in (PROBE_FAILED, PROBE_REFUSED)
-                ended[b, owner[r]] += badly or outcome == _ANSWERED
-                failed[b, owner[r]] += badly
+                has_failed = outcome in (PROBE_FAILED, PROBE_REFUSED)
+                ended[b, owner[r]] += has_failed or outcome == _ANSWERED
+                failed[b, owner[r]] += has_failed
 
 
 @compiled
 def odds_ratio(ended, failed, other_ended, other_failed):
-    """Likelihood ratio of ``ODDS`` times the odds on the first side over one common rate, given how many
-    failed in all: ``ODDS ** failed`` over its mean under the hypergeometric law. Whole numbers.
+    """Likelihood ratio of ``ODDS`` times the failure odds on the first side over one common failure rate.
+
+    It is conditional on the total of failures: ``ODDS ** failed`` over its mean under the hypergeometric
+    law. All arguments are whole numbers.
     """
     drawn = failed + other_failed
     least, most = max(0.0, drawn - other_ended), min(drawn, ended)
@@ -95,7 +97,7 @@ def odds_ratio(ended, failed, other_ended, other_failed):
 
 @compiled
 def add_tick(memory, ended, failed, owner, kernels):
-    """Add a tick to ``memory`` [B, R, COLUMNS]; ended, failed: float64 [B, R], whole numbers."""
+    """Add a tick to ``memory`` [B, R, COLUMNS], in place; ended, failed: float64 [B, R], whole numbers."""
     memory = borrowed(memory)
     for b in range(memory.shape[0]):
         for k in range(kernels):
@@ -113,10 +115,10 @@ def add_tick(memory, ended, failed, owner, kernels):
 
 
 @compiled
-def _end_block(one, all_ended, all_failed):
-    """Of one replica's memory [COLUMNS], beside what its kernel ended and failed in the block."""
-    ended, failed = one[ENDED], one[FAILED]
+def _end_block(memory, all_ended, all_failed):
+    """Close the block of one replica's memory [COLUMNS]; all_ended, all_failed: those of its kernel."""
+    ended, failed = memory[ENDED], memory[FAILED]
     if all_failed > 0.0 and 0.0 < ended < all_ended:
         e_value = min(odds_ratio(ended, failed, all_ended - ended, all_failed - failed), MOST_OF_A_BLOCK)
-        one[EVIDENCE] = min((one[EVIDENCE] + 1.0) * e_value, _MOST)
-    one[ENDED], one[FAILED] = 0.0, 0.0
+        memory[EVIDENCE] = min((memory[EVIDENCE] + 1.0) * e_value, _MOST)
+    memory[ENDED], memory[FAILED] = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Compiled loops over alarms of replicas: who departs from its peers, who stays together with them."""
+"""Compiled loops over alarms of replicas: which replicas depart from their peers, and which share a fault."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from controller.judge.replicas.quarantine_pass import DEPARTS, FAILING, HUNG
 
 
 class Alarms(NamedTuple):
-    """Alarms that move traffic, and how replicas stand to their peers in them."""
+    """Alarms that move traffic, and whether peers share them."""
 
     severe: NDArray[np.bool_]  # [B, R, S, C], in alarm
-    departs: NDArray[np.bool_]  # [B, R, S, C], against most peers that showed anything
-    together: NDArray[np.bool_]  # [B, R, S, C], with most of them
+    departs: NDArray[np.bool_]  # [B, R, S, C], most peers with evidence are inside the limit
+    together: NDArray[np.bool_]  # [B, R, S, C], at least half of them are beyond it too
 
 
 class Witnesses(NamedTuple):
-    """What peers showed."""
+    """Evidence of the peers."""
 
     judged: NDArray[np.float64]  # [B, R, S, C, 4], sums behind their verdicts
     window: NDArray[np.float64]  # [B, R, S, C, 4], running window
-    against: NDArray[np.bool_]  # [B, R, S, C], who speaks against a clause; without a fleet: by ``judged``
-    ready: NDArray[np.bool_]  # [B, R], says discovery
+    against: NDArray[np.bool_]  # [B, R, S, C], evidence beyond the limit; empty (B = 0): by ``judged``
+    ready: NDArray[np.bool_]  # [B, R], by discovery
 
 
 class Limits(NamedTuple):
-    """What the clauses allow."""
+    """Limits of the clauses."""
 
     zero: NDArray[np.bool_]  # [C], no tolerance at all
     is_rate: NDArray[np.bool_]  # [C], a share of observations over the threshold is limited, not their mean
@@ -42,30 +42,30 @@ class Limits(NamedTuple):
 
 @compiled
 def compare(alarms, witnesses, limits, owner, kernels):
-    """Fills ``alarms``: who is in alarm against most peers that showed anything, and who with most."""
+    """Fill ``departs`` and ``together`` of ``alarms``: compare each replica in alarm with its peers."""
     alarms, witnesses, limits = borrowed((alarms, witnesses, limits))
     severe, ready = alarms.severe, witnesses.ready
-    found, cells = np.empty((kernels, *severe.shape[2:]), np.bool_), by_cell(severe)
+    alarmed, cells = np.empty((kernels, *severe.shape[2:]), np.bool_), by_cell(severe)
     for b in range(severe.shape[0]):
-        if not _alarmed_somewhere(found, severe, cells, ready, b, owner):
+        if not _alarmed_somewhere(alarmed, severe, cells, ready, b, owner):
             continue
-        asked = np.nonzero(found)
-        for k, s, c in zip(asked[0], asked[1], asked[2]):  # noqa: B905 - numba knows no strict
-            received, against = 0, 0
+        places = np.nonzero(alarmed)
+        for k, s, c in zip(places[0], places[1], places[2]):  # noqa: B905 - numba knows no strict
+            with_evidence, against = 0, 0
             for r in range(len(owner)):
                 if owner[r] != k or not ready[b, r]:
                     continue
                 known, beyond = _witness(witnesses, limits, b, r, s, c)
-                alarmed = severe[b, r, s, c]
-                if alarmed or known:
-                    received += 1
-                    against += alarmed or beyond
-            _divide(alarms, ready, owner, received, against, b, k, s, c)
+                in_alarm = severe[b, r, s, c]
+                if in_alarm or known:
+                    with_evidence += 1
+                    against += in_alarm or beyond
+            _divide(alarms, ready, owner, with_evidence, against, b, k, s, c)
 
 
 @compiled(inline="always")
 def _witness(witnesses, limits, b, r, s, c):
-    """Whether a replica showed anything of a clause, and whether that lies beyond the clause's limit."""
+    """Whether a replica has evidence on a clause, and whether that lies beyond the clause's limit."""
     cell = witnesses.judged[b, r, s, c]
     known = cell[COUNT] > 0.0 or (limits.zero[c] and witnesses.window[b, r, s, c, COUNT] > 0.0)
     if witnesses.against.shape[0] > 0:
@@ -77,32 +77,32 @@ def _witness(witnesses, limits, b, r, s, c):
 
 
 @compiled(inline="always")
-def _divide(alarms, ready, owner, received, against, b, k, s, c):
-    """Each replica of kernel ``k`` in alarm on a cell departs or stays together, as its peers say."""
+def _divide(alarms, ready, owner, with_evidence, against, b, k, s, c):
+    """Each replica of kernel ``k`` in alarm on a cell departs or shares the fault, by its peers."""
     for r in range(len(owner)):
         if owner[r] == k and alarms.severe[b, r, s, c] and ready[b, r]:
-            alarms.departs[b, r, s, c] = 2 * (against - 1) < received - 1
-            alarms.together[b, r, s, c] = 2 * (against - 1) >= received - 1 and against > 1
+            alarms.departs[b, r, s, c] = 2 * (against - 1) < with_evidence - 1
+            alarms.together[b, r, s, c] = 2 * (against - 1) >= with_evidence - 1 and against > 1
 
 
 @compiled
-def _alarmed_somewhere(found, severe, cells, ready, b, owner):
-    """Where a ready replica of fleet b is in alarm, in ``found`` bool [K, S, C]; whether anywhere."""
+def _alarmed_somewhere(alarmed, severe, cells, ready, b, owner):
+    """Mark cells where a ready replica of fleet b is in alarm, in ``alarmed`` [K, S, C]; whether any is."""
     some = False
     for r in range(len(owner)):
         if ready[b, r] and some_of(cells, b, r):
             if not some:
-                found[:] = False
+                alarmed[:] = False
             some = True
             for s in range(severe.shape[2]):
                 for c in range(severe.shape[3]):
-                    found[owner[r], s, c] |= severe[b, r, s, c]
+                    alarmed[owner[r], s, c] |= severe[b, r, s, c]
     return some
 
 
 @compiled
 def explain_departures(departs, together, condemned, owner):
-    """Whose whole kernel is condemned [B, K, S, C] on the clause, on whatever slice, does not depart."""
+    """A replica does not depart on a clause that its kernel is condemned for [B, K, S, C] on any slice."""
     fleets, replicas, slices, clauses = departs.shape
     cells = by_cell(departs)
     for b in range(fleets):
@@ -117,9 +117,9 @@ def explain_departures(departs, together, condemned, owner):
 
 @compiled
 def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, failing_after):
-    """Why each replica should go, int64 [B, R]: hung before failing before departing; down: either of two.
+    """Reason to eject each replica, int64 [B, R]: hung before failing before departing.
 
-    Failing: a run of failed answers that still grows, as the gateway counts it.
+    down: hung or failing. Failing: a run of failed answers that still grows, by the gateway's counts.
     """
     cells = by_cell(departs)
     for b in range(wanted.shape[0]):
@@ -136,10 +136,11 @@ def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, faili
 
 @compiled
 def stay_with_kernel(spread, alarms, capped, zero, traffic, silent):
-    """Alarms of replicas that speak against the whole kernel, but of the ``silent`` [B, R]; whether any do.
+    """Mark replica alarms that count against their kernel, in ``spread`` [B, R, S, C]; whether any does.
 
-    capped: replicas that depart and still serve, because the cap kept them, count as well. On the clauses
-    ``traffic`` [C] none does: there the gateway speaks for the kernel.
+    Alarms of ``silent`` replicas [B, R] do not. capped: replicas that depart but serve, because the ejection
+    cap keeps them, count as well. Alarms on the clauses ``traffic`` [C] never count: the gateway has counts
+    of the kernel itself.
     """
     alarms = borrowed(alarms)
     severe, departs, together = alarms

@@ -1,13 +1,14 @@
-"""Hangs, told by probes and progress together, long before requests time out.
+"""Hung replicas, detected by probes and progress together, long before requests time out.
 
-A replica hangs when so many probes in a row got no answer in time, it holds requests (running or waiting),
-and since the first of these probes was sent nothing moved: it answered no request, as the gateway counts, and
-no scrape of that time shows an engine step. Each alone may be harmless: a long queue makes probes late while
-steps go on, a quiet replica answers nothing because nobody asks, and a prober with a broken network sees
-timeouts where answers keep coming. What is not known (no scrape, no counters, no prober) is no evidence.
+A replica hangs when three things hold. A number of consecutive probes timed out. The replica holds requests
+(running or waiting). And since the first of these probes was sent there was no progress: the gateway counted
+no answered request, and no scrape of that time shows an engine step. Each sign alone may be harmless: a long
+queue makes probes late while steps go on, an idle replica answers nothing because it has no requests, and a
+prober with a broken network sees timeouts while answers keep coming. Missing data (no scrape, no counters, no
+prober) is no evidence.
 
-Where nobody probes, a long silence of the engine says the same (``quarantine_pass.find_hung``), as long as
-its counters are read (``perceive.engine_steps``).
+Without a prober, a long time without engine steps is the sign (``quarantine_pass.find_hung``), as long as the
+engine's counters are read (``perceive.engine_steps``).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ Flags = NDArray[np.bool_]
 LEAKED_RATIO = 0.5
 # Plain integers: comparing with an enumeration takes longer.
 _TIMED_OUT = int(ProbeOutcome.TIMED_OUT)
-#: In time, whether or not it could be read: who answers does not hang.
+#: In time, whether or not it could be read: a replica that answers does not hang.
 _ANSWERED, _UNREADABLE = int(ProbeOutcome.ANSWERED), int(ProbeOutcome.UNREADABLE)
 
 
 def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
-    """Memory before the first tick; empty where probes are not asked (``timeouts`` is 0)."""
+    """Memory before the first tick; empty where probes are not considered (``timeouts`` is 0)."""
     if timeouts == 0:
         return {}
     return {
@@ -45,7 +46,7 @@ def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
 def note_timeouts(
     memory: HangMemory, telemetry: FleetTelemetry, fresh: Flags, progressed_at_s: Floats
 ) -> HangMemory:
-    """``memory`` after one telemetry: an answer or a step since the first timeout begins the count anew.
+    """``memory`` after one telemetry: an answer or a step since the first timeout resets the count.
 
     fresh: bool [B, R], a new scrape arrived; progressed_at_s: float64 [B, R], last answer of a request.
     """
@@ -69,7 +70,7 @@ def note_timeouts(
 
 
 def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
-    """bool [B, R], so many probes in a row got no answer in time; None: from nobody, or nobody asks."""
+    """bool [B, R], at least ``timeouts`` consecutive probes timed out; None: no replica, or no prober."""
     if not memory:
         return None
     silent = np.asarray(memory["timeouts"], dtype=np.int64) >= timeouts
@@ -77,7 +78,7 @@ def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
 
 
 def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flags:
-    """bool [B, R], who hangs of the ``silent``, see ``all_silent``.
+    """bool [B, R], replicas among the ``silent`` (see ``all_silent``) that hang: they hold requests.
 
     known: bool [B, R], the replica is ready and its newest scrape is not stale.
     """
@@ -86,12 +87,14 @@ def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flag
 
 
 def never_frees(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flags:
-    """bool [B, R], whose KV blocks are held by nobody: nothing runs or waits, and more than ``LEAKED_RATIO``
-    of them are in use all the same. vLLM counts blocks that only a prefix cache remembers as free.
+    """bool [B, R], replicas that leak KV blocks: no request runs or waits, but many blocks are in use.
 
-    Where half of those that serve use as much of theirs, blocks are short everywhere, and who is idle is no
-    worse than they are. known: bool [B, R], the replica is ready and its newest scrape is not stale; serving:
-    bool [B, R], in rotation.
+    Many are more than ``LEAKED_RATIO``; vLLM counts blocks that only a prefix cache remembers as free. If
+    half of the serving replicas use as large a share, blocks are short everywhere and the replica does not
+    count as leaking.
+
+    known: bool [B, R], the replica is ready and its newest scrape is not stale; serving: bool [B, R], in
+    rotation.
     """
     idle = (telemetry.running == 0.0) & (telemetry.waiting == 0.0)
     held = idle & (telemetry.kv_used_ratio > LEAKED_RATIO) & known
@@ -102,7 +105,7 @@ def never_frees(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flag
 
 
 def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_at_s: Floats) -> Flags:
-    """A scrape that arrived now spans time after ``since_at_s`` alone, and steps ended in it."""
+    """bool [B, R]: a scrape of this tick, which covers only time after ``since_at_s``, shows engine steps."""
     engine = telemetry.engine
     began_at_s = telemetry.scraped_at_ms / MS_PER_S - engine.span_s
     return np.asarray(fresh & (began_at_s >= since_at_s) & (engine.iterations > 0.0))

@@ -1,12 +1,13 @@
-"""Which build a server is, is no statistic: who states the right one again keeps that clause at once.
+"""Identity clauses: the build of a server is a fact, not a statistic, so it is re-certified at once.
 
-A wrong fingerprint condemns at the first scrape that shows it. To be certified again it would take as many
-clean observations as any other clause asks for, of rare scrapes minutes, in which a fleet whose servers were
-all wrong goes on shedding. So a replica is certified again on clauses of identity once it has stated the
-right build twice in a row (``perceive.identity``), and its kernel once everybody in rotation has.
+A wrong fingerprint condemns at the first scrape that shows it. Re-certification as on other clauses would
+need many clean observations. With rare scrapes that takes minutes, during which a fleet whose servers all had
+the wrong build keeps shedding. So a replica is re-certified on identity clauses once it has stated the right
+build twice in a row (``perceive.identity``), and its kernel once every replica in rotation has.
 
-Nor does it take peers: who states another build is to go, however many do, as long as the ejection cap lets
-all of them go. Then the rest is the kernel. Where more do it is the kernel that changed.
+Peers do not matter here. All replicas that state another build are ejected, however many, as long as the
+ejection cap allows to eject all of them. The remaining replicas are then the kernel. If there are more, the
+kernel itself has changed.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from controller.state import ControllerState
 
 
 def wrong_builds(severe: Flags, case: Case) -> Flags | None:
-    """bool [B, R, S, C]: alarms of identity of replicas that all may go; None: there are none.
+    """bool [B, R, S, C]: identity alarms of replicas that can all be ejected; None: no such replica.
 
     severe: alarms that move traffic.
     """
     contract = case.setup.contract
     if not some_at(severe, identity_clauses(contract)):
         return None
-    found = severe & _identity(contract)
-    if not bool(found.any()):
+    wrong = severe & _identity(contract)
+    if not bool(wrong.any()):
         return None
     away, cap_ratio = case.estimate.state.quarantined, contract.ejection_cap_ratio
-    gone = case.ready & (away | found.any(axis=(2, 3)))
+    gone = case.ready & (away | wrong.any(axis=(2, 3)))
     present, out = (kernel_count(flags, case.owner, case.kernels) for flags in (case.ready, gone))
-    return np.asarray(found & (out <= most_away(present, cap_ratio))[:, case.owner, None, None])
+    return np.asarray(wrong & (out <= most_away(present, cap_ratio))[:, case.owner, None, None])
 
 
 def replicas_restated(case: Case) -> DetectorOutputs:
-    """The verdicts of ``case`` without clauses of identity on replicas that state the right build again."""
+    """The verdicts of ``case`` without identity alarms of replicas that state the right build again."""
     restated, verdicts = case.estimate.restated, case.verdicts
     if restated is None:
         return verdicts
@@ -60,32 +61,33 @@ def replicas_restated(case: Case) -> DetectorOutputs:
 def kernels_restated(
     judged: AlarmState, memory: DetectorState, state: ControllerState, case: Case
 ) -> tuple[AlarmState, DetectorState]:
-    """The same of the kernels of which nobody in rotation is doubted, be it that who was is out by now;
-    ``state`` after quarantine.
+    """The verdicts on kernels, without identity alarms where all replicas in rotation state the right build.
+
+    Replicas with a wrong build may have left rotation in this tick. state: after quarantine.
     """
     places = identity_clauses(case.setup.contract)
     if not (some_at(judged.alarm, places) or some_at(state.condemned, places)):
         return judged, memory
-    ill = (judged.alarm | state.condemned) & _identity(case.setup.contract)
-    here = case.ready & ~state.quarantined
+    unhealthy = (judged.alarm | state.condemned) & _identity(case.setup.contract)
+    in_rotation = case.ready & ~state.quarantined
     serving, doubted = (
         kernel_count(flags, case.owner, case.kernels)
-        for flags in (here, here & (state.right_in_a_row < ENOUGH))
+        for flags in (in_rotation, in_rotation & (state.right_in_a_row < ENOUGH))
     )
-    back = ill & ((doubted == 0) & (serving > 0))[:, :, None, None]
-    return _without(judged, memory, back, case.setup)
+    restated = unhealthy & ((doubted == 0) & (serving > 0))[:, :, None, None]
+    return _without(judged, memory, restated, case.setup)
 
 
 @lru_cache(maxsize=64)
 def _identity(contract: CompiledContract) -> NDArray[np.bool_]:
-    """bool [S, C]: clauses on which build a server is, where they apply."""
+    """bool [S, C]: clauses on the build of a server (its fingerprint), where they apply."""
     return np.asarray((contract.source == Source.FINGERPRINT) & applies(contract))
 
 
 def _without(
     alarms: AlarmState, memory: DetectorState, back: Flags, setup: ControllerSetup
 ) -> tuple[AlarmState, DetectorState]:
-    """Both without what is ``back`` [B, U, S, C]."""
+    """``alarms`` and ``memory`` without the alarms and evidence of ``back`` bool [B, U, S, C]."""
     subjects = Subjects(alarms=alarms, memory=memory, was_alarm=alarms.alarm, doubted=back)
-    found = subjects.without(back, setup.detector)
-    return found.alarms, found.memory
+    cleared = subjects.without(back, setup.detector)
+    return cleared.alarms, cleared.memory

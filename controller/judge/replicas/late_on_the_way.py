@@ -1,15 +1,17 @@
-"""Replicas that are late on the way: their server is in time, and its answers come too late all the same.
+"""Replicas that are late on the way: the server answers in time, but the network path makes answers late.
 
-No metric of a server shows it and the gateway's times are of whole kernels, so the kernel would be condemned
-for a replica behind a slow network. The time between gateway and server (``perceive.on_the_way``) depends on
-no queue and no peer: where it is all of an objective, or a good part of it and what the replica shows with it
-lies beyond the clause's limit, the replica is at fault. Where most of a kernel's replicas are, it is the
-kernel (``judge.capped``), unless their zone is late: replicas of two kernels in it, and of no other zone any.
-Then whoever is in it and served nobody, so that nothing is known of it, is taken to be late as well, where
-its kernel has weight now: what leaves the others is moved there.
+No server metric shows this, and the gateway's latencies are per kernel. Without this rule a kernel would be
+condemned for one replica behind a slow network. The time between gateway and server (``perceive.on_the_way``)
+depends on neither queue nor peers. The replica is at fault if that time takes the whole latency objective, or
+if it takes a good part of it and the replica's own latencies lie beyond the clause's limit. If most replicas
+of a kernel are late, the fault is the kernel's (``judge.capped``), unless a zone is late: late replicas of
+two kernels in one zone, and none in any other zone. Then replicas of that zone without traffic, of which
+nothing is known, are presumed late too if their kernel has weight now, because the traffic of the ejected
+ones would move to them.
 
-The way is an estimate, and the gateway counts late answers of kernels for certain: no replica has more than
-its kernel, so one whose kernel has too few breaks nothing, however long its way looks.
+The time on the way is an estimate, while the gateway's counts of late answers of a kernel are exact. A
+replica cannot have more late answers than its kernel. So if the kernel has too few, the replica breaks no
+clause, however long its way seems to be.
 """
 
 from __future__ import annotations
@@ -32,81 +34,89 @@ from controller.judge.replicas.own_clock import of_weighted
 from controller.judge.replicas.whose_failures import struck_zones
 from controller.perceive.on_the_way import FROM_REQUEST
 
-#: Share of the objective that the way alone has to take.
+#: Least share of the latency objective that the time on the way must take.
 LEAST_RATIO = 0.25
 
 
 class Late(NamedTuple):
-    """Who is late on the way."""
+    """Replicas that are late on the way."""
 
-    clauses: Flags  # [B, R, S, C], that it breaks so, booked in ``replica_places``
+    clauses: Flags  # [B, R, S, C], clauses that the replica breaks by it, in ``replica_places``
     zone: Flags  # [B, R], its zone is late
-    overloaded: Flags  # [B, K], whose lateness may be its load's
+    overloaded: Flags  # [B, K], load may be what makes the kernel late
 
 
 def culprits_on_the_way(late: Late | None, case: Case) -> Flags | None:
-    """bool [B, R, S, C]: the late, where their zone is or most of their kernel are not; None: nobody."""
+    """bool [B, R, S, C]: clauses that replicas at fault break; None: no replica.
+
+    A late replica is at fault if its zone is late, or if fewer than half of its peers are late.
+    """
     if late is None:
         return None
     mine = some_within(late.clauses, 2)
     count = kernel_count(mine, case.owner, case.kernels)
     most = 2 * (count - 1) >= kernel_count(case.ready, case.owner, case.kernels) - 1
-    found = late.clauses & (late.zone | ~most[:, case.owner])[:, :, None, None]
-    return found if bool(found.any()) else None
+    culprits = late.clauses & (late.zone | ~most[:, case.owner])[:, :, None, None]
+    return culprits if bool(culprits.any()) else None
 
 
 def late_on_the_way(case: Case) -> Late | None:
-    """Who is, and on which clauses; None: nobody. A way as long as the objective leaves no answer in time."""
+    """Late replicas, and the clauses that they break; None: no replica."""
     contract, state = case.setup.contract, case.estimate.state
     late_s = case.estimate.late_s * case.ready
     if not some_in(late_s):
         return None
-    found = _breaking(late_s, case)
-    if not bool(found.any()):
+    clauses = _breaking(late_s, case)
+    if not bool(clauses.any()):
         return None
-    zone = struck_zones(some_within(found, 2), case)
+    zone = struck_zones(some_within(clauses, 2), case)
     unknown = np.isnan(state.way_s).any(axis=2) & zone & case.ready & ~state.quarantined
     unknown &= of_weighted(case)
     if some_in(unknown):
-        found |= unknown[:, :, None, None] & found.any(axis=1, keepdims=True)
+        clauses |= unknown[:, :, None, None] & clauses.any(axis=1, keepdims=True)
     passed_s = state.now_s[:, None] - state.overloaded_at_s
-    return Late(clauses=found, zone=zone, overloaded=passed_s < contract.window_s)
+    return Late(clauses=clauses, zone=zone, overloaded=passed_s < contract.window_s)
 
 
 def _breaking(late_s: NDArray[np.float64], case: Case) -> Flags:
-    """bool [B, R, S, C]: the way of ``late_s`` [B, R], with what the replica shows, breaks the clause."""
+    """bool [B, R, S, C]: the time on the way, ``late_s`` [B, R], makes the replica break the clause.
+
+    A way as long as the objective leaves no answer in time.
+    """
     contract, judged = case.setup.contract, case.verdicts.replicas.judged
-    found = np.zeros(judged.shape[:-1], dtype=np.bool_)
-    fleet, replica = at = np.nonzero(late_s > 0.0)  # few: of the others nothing is looked at
+    breaking = np.zeros(judged.shape[:-1], dtype=np.bool_)
+    fleet, replica = at = np.nonzero(late_s > 0.0)  # few: the other replicas are not read
     mine, way_s, objective_s = judged[at], late_s[at][:, None, None], _objective_s(contract)
     broken = (excess_of_sums(mine, contract) > 0.0) & (way_s >= LEAST_RATIO * objective_s)
     broken |= (way_s >= objective_s) & replica_places(contract)
-    counted = _counted(mine[..., COUNT].max(axis=1), fleet, replica, case)
-    found[at] = broken & counted[:, None]
-    return found
+    possible = _possible_by_counts(mine[..., COUNT].max(axis=1), fleet, replica, case)
+    breaking[at] = broken & possible[:, None]
+    return breaking
 
 
 @lru_cache(maxsize=64)
 def _objective_s(contract: CompiledContract) -> NDArray[np.float64]:
-    """float64 [C]: of clauses on answers' times that move traffic; inf of all others."""
+    """float64 [C], s: objective of latency clauses that move traffic; inf for all other clauses."""
     judged = (contract.source == Source.LATENCY) & contract.is_rate & moves_traffic(contract)
     judged &= np.isin(contract.column, FROM_REQUEST)
     return np.where(judged, contract.threshold / MS_PER_S, np.inf)
 
 
 @lru_cache(maxsize=64)
-def _alike(contract: CompiledContract) -> Flags:
-    """bool [C, C]: both on the same time of answers."""
+def _on_same_latency(contract: CompiledContract) -> Flags:
+    """bool [C, C]: both clauses limit the same latency."""
     latency = contract.source == Source.LATENCY
     return np.asarray(latency & latency[:, None] & (contract.column == contract.column[:, None]))
 
 
-def _counted(
+def _possible_by_counts(
     own: NDArray[np.float64], fleet: NDArray[np.int64], replica: NDArray[np.int64], case: Case
 ) -> Flags:
-    """bool [N, C]: the ``replica`` [N] of the ``fleet`` [N], which was judged by ``own`` [N, C] observations,
-    would break the clause if all late answers of its kernel were its own, by what the gateway counted of
-    late; True where nobody counted, or what is late there is excused.
+    """bool [N, C]: the gateway's recent counts of late answers allow that the replica breaks the clause.
+
+    They do if the ``replica`` [N] of the ``fleet`` [N], judged by ``own`` [N, C] observations, would break it
+    with all late answers of its kernel. True also where there are no counts, or lateness is excused by
+    overload.
     """
     contract, known = case.setup.contract, late_of_kernels(case)
     if known is None:
@@ -115,15 +125,16 @@ def _counted(
     count = counted[..., COUNT]
     late_ratio = counted[..., OVER] / np.maximum(count, 1.0)
     excused = (overload.now_s[:, None] - overload.overloaded_at_s < overload.window_s)[:, :, None]
-    most = np.where((count > 0.0) & ~excused, late_ratio * (count @ _alike(contract)), np.inf)
+    most = np.where((count > 0.0) & ~excused, late_ratio * (count @ _on_same_latency(contract)), np.inf)
     return np.asarray(most[fleet, case.owner[replica]] > contract.rate_limit * own)
 
 
 def late_of_kernels(case: Case) -> Sums | None:
-    """What the gateway counted lately of each kernel, [B, K, S, C, 4]; None: the detector keeps no sums.
+    """Recent gateway counts of each kernel, [B, K, S, C, 4]; None: the detector keeps no sums.
 
-    Detectors that judge windows alone: of the one before and the running one, as long as the kernels are not
-    judged. They take the running one into their memory where it closes, in place where it is given away.
+    Detectors that judge whole windows have no verdict on kernels yet at this point: the counts are those of
+    the last closed window plus the running one. Such a detector adds the running window to its memory when
+    the window closes, in place where it may consume that memory.
     """
     if case.verdicts.kernels is not None:
         return case.verdicts.kernels.alarms.judged

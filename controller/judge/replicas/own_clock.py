@@ -1,20 +1,22 @@
-"""Whose fault a slow clock is: the replica's, its zone's or its kernel's.
+"""Attribution of slow engine steps: to the replica, to its zone or to its kernel.
 
-A replica's own clock (``clauses.own_clock``) depends on no peer, so every replica is judged by itself, and
-who is slow says where the fault lies. A replica *shows* its clock while it serves; it is *proven* slow in
-alarm, and *slow* as soon as its own evidence leans that way. In this order:
+A replica's own clock (``clauses.own_clock``: its step times) depends on no peer, so every replica is judged
+by itself. The set of slow replicas then shows where the fault lies. A replica *shows* its clock while it
+serves. It is *proven* slow while it is in alarm, and *slow* as soon as its own estimate lies beyond the
+limit. The rules apply in this order:
 
-1. *zone*, where the pool declares zones: whoever shows a clock in it is slow, replicas of two kernels at
-   least, one of them proven, and of those elsewhere more than half are not slow. Its slow replicas go and its
-   kernels stay. When replicas of two kernels are proven, whoever else is in it goes as well where its kernel
-   has weight, and stays away as long as that holds: what leaves the others is moved there next.
-2. *kernel*: of its replicas outside such zones another one is slow, and at least half of the others, as with
-   every clause (``departures``).
-3. *replica*: everything else.
+1. *Zone*, where the pool declares zones. A zone is at fault if every replica in it that shows a clock is
+   slow, these belong to at least two kernels, at least one of them is proven, and more than half of the
+   replicas elsewhere are not slow. Its slow replicas are ejected; its kernels are not condemned. While
+   replicas of at least two kernels are proven, all other ready replicas of the zone are ejected as well if
+   their kernel has weight, because they would receive the traffic of the ejected ones next.
+2. *Kernel*: another replica outside such zones is slow, and at least half of the peers there are, as on every
+   clause (``departures``).
+3. *Replica*: everything else.
 
-A kernel has no clock of its own, and the mean over its replicas is slow when a few of them are: it is
-condemned while its replicas say so, by 2 or because the ejection cap keeps a slow one in rotation, and no
-longer.
+A kernel has no clock of its own, and the mean over its replicas is slow when only a few of them are. So it is
+condemned only while its replicas are evidence against it: by rule 2, or because the ejection cap keeps a slow
+replica in rotation.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ from controller.detect.sums import COUNT, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.departures_pass import Alarms
 
-#: Kernels of which replicas must be slow before their zone is: one alone is told from a slow build by peers.
+#: Least kernels with slow replicas before their zone is at fault; with only one it may be a slow build.
 LEAST_KERNELS = 2
 
 
 class OwnClocks(NamedTuple):
-    """What the replicas show of their own clocks; all bool [B, R]."""
+    """State of the replicas' own clocks; all bool [B, R]."""
 
-    shown: Flags  # [B, R], shows a clock
-    slow: Flags  # [B, R], beyond its limit
-    proven: Flags  # [B, R], the evidence says so
+    shown: Flags  # [B, R], has step times to judge
+    slow: Flags  # [B, R], its estimate is beyond the limit
+    proven: Flags  # [B, R], in alarm
 
 
 def healthy_clocks(case: Case) -> Flags:
@@ -53,9 +55,9 @@ def healthy_clocks(case: Case) -> Flags:
 
 
 def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags | None]:
-    """``alarms`` as the module says on clauses of own clocks, and bool [B, R]: who goes with its zone.
+    """``alarms`` with clauses on own clocks attributed by the rules of this module, and drained replicas.
 
-    None: there is nothing to attribute.
+    The latter, bool [B, R], are ejected with their zone, without evidence of their own. None: no replica.
     """
     places = clock_clauses(case.setup.contract)
     if alarms is None or not places.size or not some_at(alarms.severe, places):
@@ -73,14 +75,14 @@ def attribute(alarms: Alarms | None, case: Case) -> tuple[Alarms | None, Flags |
 
 @lru_cache(maxsize=64)
 def zones_of(zones: tuple[str, ...], replicas: int) -> NDArray[np.int64]:
-    """int64 [R]: number of each replica's zone; -1: of none that is known."""
+    """int64 [R]: index of each replica's zone; -1: unknown zone."""
     names = sorted(set(zones) - {""})
-    known = zones or ("",) * replicas
-    return np.array([names.index(one) if one else -1 for one in known], dtype=np.int64)
+    declared = zones or ("",) * replicas
+    return np.array([names.index(zone) if zone else -1 for zone in declared], dtype=np.int64)
 
 
 def _clocks(severe: Flags, places: NDArray[np.int64], case: Case) -> OwnClocks:
-    """``severe``: bool [B, R, S, clauses on own clocks], alarms that move traffic."""
+    """State of own clocks; ``severe``: bool [B, R, S, clauses on own clocks], alarms that move traffic."""
     verdicts, contract = case.verdicts.replicas, case.setup.contract
     leans = excess_of_sums(verdicts.judged, contract) > 0.0 if verdicts.against is None else verdicts.against
     proven = some_within(severe, 2) & case.ready
@@ -96,10 +98,10 @@ def slow_zones(clocks: OwnClocks, zones: NDArray[np.int64], case: Case) -> Flags
         inside = zones == zone
         all_slow = ~(clocks.shown & ~clocks.slow & inside).any(axis=1)
         elsewhere = clocks.shown & ~inside
-        well_elsewhere = 2 * (elsewhere & clocks.slow).sum(axis=1) < elsewhere.sum(axis=1)
+        fast_elsewhere = 2 * (elsewhere & clocks.slow).sum(axis=1) < elsewhere.sum(axis=1)
         several = _kernels_of(clocks.slow & inside, case) >= LEAST_KERNELS
-        found = all_slow & well_elsewhere & several & (clocks.proven & inside).any(axis=1)
-        faulty |= found[:, None] & inside
+        at_fault = all_slow & fast_elsewhere & several & (clocks.proven & inside).any(axis=1)
+        faulty |= at_fault[:, None] & inside
     return faulty
 
 
@@ -109,21 +111,21 @@ def of_weighted(case: Case) -> Flags:
 
 
 def _kernels_of(flagged: Flags, case: Case) -> NDArray[np.int64]:
-    """int64 [B]: kernels with a replica that is ``flagged`` bool [B, R]."""
+    """int64 [B]: number of kernels with a replica that is ``flagged`` bool [B, R]."""
     return np.asarray((kernel_count(flagged, case.owner, case.kernels) > 0).sum(axis=1))
 
 
 def _with_kernel(clocks: OwnClocks, faulty: Flags, case: Case) -> Flags:
-    """bool [B, R]: proven slow, and so are at least half of its peers outside of slow zones, one at least."""
-    seen = clocks.shown & ~faulty
-    shown = kernel_count(seen, case.owner, case.kernels)[:, case.owner]
-    against = kernel_count(seen & clocks.slow, case.owner, case.kernels)[:, case.owner]
+    """bool [B, R]: proven slow, and at least one and half of its peers outside of slow zones are slow."""
+    outside = clocks.shown & ~faulty
+    shown = kernel_count(outside, case.owner, case.kernels)[:, case.owner]
+    against = kernel_count(outside & clocks.slow, case.owner, case.kernels)[:, case.owner]
     most = (2 * (against - 1) >= shown - 1) & (against > 1)
     return np.asarray(clocks.proven & ~faulty & most)
 
 
 def _drained(clocks: OwnClocks, faulty: Flags, zones: NDArray[np.int64], case: Case) -> Flags | None:
-    """bool [B, R]: goes because its zone is slow, without a proof of its own; None: nobody."""
+    """bool [B, R]: ejected because its zone is slow, without evidence of its own; None: no replica."""
     drained, weighted = np.zeros(faulty.shape, dtype=np.bool_), of_weighted(case)
     for zone in np.unique(zones[faulty.any(axis=0)]):
         inside = (zones == zone) & faulty

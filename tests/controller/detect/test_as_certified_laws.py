@@ -15,8 +15,8 @@ from controller.detect.as_certified_pass import (
     MATCHES,
     RUN_COLUMNS,
     AwaitedReturns,
+    ProbeComparisons,
     RunRules,
-    Told,
     find_again,
     follow_runs,
 )
@@ -48,13 +48,13 @@ class Watched:
         replica, slice_ = self.turn()
         self._at += 1
         shape = len(self.runs), 1
-        told = Told(
-            told=np.where(np.broadcast_to(differs, shape[0]), DIFFERS, MATCHES).astype(np.int8)[:, None],
+        compared = ProbeComparisons(
+            outcome=np.where(np.broadcast_to(differs, shape[0]), DIFFERS, MATCHES).astype(np.int8)[:, None],
             replica=np.full(shape, replica),
             slice=np.full(shape, slice_),
             pooled=np.ones(shape, dtype=np.bool_),
         )
-        follow_runs(self.runs, tuple(told), self._rules)
+        follow_runs(self.runs, tuple(compared), self._rules)
         again = np.empty((shape[0], REPLICAS + 1, SLICES), dtype=np.bool_)
         find_again(again, self.runs, self._awaited, self._rules)
         return again[:, REPLICAS]

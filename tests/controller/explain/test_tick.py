@@ -116,6 +116,6 @@ def test_loads_that_are_let_be_are_named() -> None:
     load = {**state.load, "ratio": ratio, "proven_rps": 9.0 * state.replica_rps, "queued": queued}
     let = altered(state, load=load)
     said = explain(before, let, decision, setup).assumptions
-    assert "k0: may have 1.3 times what it is thought to carry, nobody waits there" in said
-    assert "k2: what waits there will be late, so less is let in until it is answered" in said
+    assert "k0: may carry 1.3 times its estimated capacity, it has no queue" in said
+    assert "k2: its queue makes requests late, so less is admitted until it is worked off" in said
     assert not any(one.startswith("k1") for one in said)
