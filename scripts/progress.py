@@ -45,6 +45,12 @@ class ProgressLine:
         self.update(text)
         self._started_at_s, self._aside_s = time.monotonic(), 0.0
 
+    def expect(self, seconds: float) -> None:
+        """Say how long it will take by a trial, where that is known (above 0), and count time from here."""
+        if seconds > 0.0:
+            print(f"this will take about {rough_time(seconds)}, by a trial on this machine", file=sys.stderr)
+        self.restart(self.text)
+
     def line(self) -> str:
         """Text, share done, seconds so far and an estimate of those left, once there is one."""
         spent_s = time.monotonic() - self._started_at_s
@@ -55,12 +61,34 @@ class ProgressLine:
         return f"{self.text}: {100.0 * share:.0f} % after {spent_s:.0f} s{left}"
 
 
+def rough_time(seconds: float) -> str:
+    """``seconds`` that are only estimated, in words."""
+    return f"{seconds / 60.0:.0f} minutes" if seconds >= 90.0 else f"{seconds:.0f} s"
+
+
 @contextmanager
 def show_progress(text: str, total: float) -> Iterator[ProgressLine]:
     """Progress for the time of a ``with`` block."""
     state = ProgressLine(text, total)
     with _Bar(state) if sys.stderr.isatty() else _Lines(state):
         yield state
+
+
+@contextmanager
+def compiling_aside(progress: ProgressLine) -> Iterator[None]:
+    """Say of functions that are compiled within a ``with`` block how many it were so far, until the next
+    ``update`` says something else; their time is no part of the estimate.
+    """
+    from contracts.jit import report_compilations  # numba takes a second to import
+
+    found: set[str] = set()
+
+    def told(name: str) -> None:
+        found.add(name)
+        progress.aside(f"compiling, for the first time: function {len(found)}")
+
+    with report_compilations(told):
+        yield
 
 
 class _Bar:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -52,6 +54,33 @@ def test_work_aside_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPatch) 
     clock[0] += 10.0
     state.update(advance=1.0)
     assert state.line() == "timed: 50 % after 320 s, about 20 s left"
+
+
+def test_functions_that_are_compiled_are_told_and_no_part_of_the_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The line says that the compiler is at work, not that nothing is done, until the work itself goes on."""
+    told: list[Callable[[str], None]] = []
+    clock = [100.0]
+
+    @contextmanager
+    def listening(tell: Callable[[str], None]) -> Iterator[None]:
+        told.append(tell)
+        yield
+
+    monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("contracts.jit.report_compilations", listening)
+    state = progress.ProgressLine("working", 2.0)
+    with progress.compiling_aside(state):
+        told[0]("one")
+        clock[0] += 60.0
+        assert state.line() == "compiling, for the first time: function 1: 0 % after 60 s"
+        told[0]("other")
+        assert "function 2" in state.line()
+        state.update("working", done=0.0)
+        clock[0] += 5.0
+        state.update("working", done=1.0)
+    assert state.line() == "working: 50 % after 65 s, about 5 s left"
 
 
 def test_every_command_tells_its_progress_in_this_way() -> None:
