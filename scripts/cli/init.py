@@ -22,7 +22,7 @@ from contracts.loading.template import (
     parse_hard,
     parse_slice,
 )
-from scripts.output import write_whole
+from scripts.output import refuse_to_replace, write_whole
 
 _COMMAND = "selvage contract init"
 #: Path of a slice in the document that is made.
@@ -59,8 +59,8 @@ def init(
     """
     if estimator not in Estimators:
         raise _refusal("--estimator", " or ".join(Estimators), repr(estimator))
-    if out is not None and out.exists() and not force:
-        raise _refusal("--out", "a file that is not there yet", str(out), "name another, or add --force")
+    if not force:
+        refuse_to_replace(out, _COMMAND)
     given = tuple(parse_slice(text) for text in slices or ()) or _asked_slices()
     wanted = _asked_hard() if not slices and hard is None else hard
     answers = TemplateAnswers(
@@ -126,6 +126,6 @@ def _asked_hard() -> list[str]:
     return [part.strip() for part in told.split(",") if part.strip()]
 
 
-def _refusal(path: str, expected: str, actual: str, hint: str = "") -> DocumentError:
-    example = hint or "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
+def _refusal(path: str, expected: str, actual: str) -> DocumentError:
+    example = "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
     return refusal(_COMMAND, expected, actual, example, path=path)
