@@ -24,6 +24,7 @@ class ProgressLine:
         self.text, self.total, self.done = text, total, 0.0
         self._started_at_s = time.monotonic()
         self._aside_s, self._aside_at_s = 0.0, math.inf  # of work beside ``total``: until now, and since when
+        self._expected_s = 0.0  # of the whole by a trial; 0: not known
         self._on_change: Callable[[], None] = lambda: None
 
     def update(self, text: str | None = None, *, done: float | None = None, advance: float = 0.0) -> None:
@@ -48,16 +49,20 @@ class ProgressLine:
     def expect(self, seconds: float) -> None:
         """Say how long it will take by a trial, where that is known (above 0), and count time from here."""
         if seconds > 0.0:
+            self._expected_s = seconds
             print(f"this will take about {rough_time(seconds)}, by a trial on this machine", file=sys.stderr)
         self.restart(self.text)
 
     def line(self) -> str:
-        """Text, share done, seconds so far and an estimate of those left, once there is one."""
+        """Text, share done, seconds so far and an estimate of those left: by a trial until something is done,
+        none where there was no trial.
+        """
         spent_s = time.monotonic() - self._started_at_s
         share = min(1.0, self.done / self.total) if self.total else 0.0
         counted_s = spent_s - self._aside_s
-        known = 0.0 < share < 1.0 and self._aside_at_s == math.inf
-        left = f", about {counted_s * (1.0 - share) / share:.0f} s left" if known else ""
+        whole_s = counted_s / share if share else self._expected_s
+        known = share < 1.0 and self._aside_at_s == math.inf and whole_s > counted_s
+        left = f", about {whole_s - counted_s:.0f} s left" if known else ""
         return f"{self.text}: {100.0 * share:.0f} % after {spent_s:.0f} s{left}"
 
 

@@ -280,15 +280,15 @@ def print_certificate(certificate: Certificate) -> None:
     )
     if unsure := [clause.id for clause in certificate.clauses if _is_open(clause)]:
         console.print(
-            f"not shown: the value of {', '.join(unsure)} is within its threshold and its limit is not; more"
-            " --seeds (incidents) or --quiet-days (quiet) narrow it, a busier scenario as well",
+            f"not shown: the value of {', '.join(unsure)} is within its threshold or missing, its limit not;"
+            " more --seeds (incidents) or --quiet-days (quiet) narrow it, a busier scenario as well",
             highlight=False,
         )
 
 
 def _is_open(clause: CertifiedClause) -> bool:
-    """The measured value keeps the threshold, its limit does not: more episodes may show it."""
-    return not clause.passed and clause.value is not None and clause.value <= clause.threshold
+    """Nothing measured breaks the threshold, but no limit keeps it: more episodes may show it."""
+    return not clause.passed and (clause.value is None or clause.value <= clause.threshold)
 
 
 def _verdict_on(clause: CertifiedClause) -> str:

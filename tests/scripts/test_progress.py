@@ -56,6 +56,24 @@ def test_work_aside_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPatch) 
     assert state.line() == "timed: 50 % after 320 s, about 20 s left"
 
 
+def test_until_anything_is_done_what_is_left_is_by_the_trial(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trial's seconds count down, never below nothing, and what was measured takes their place."""
+    clock = [100.0]
+    monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
+    state = progress.ProgressLine("certifying", 1.0)
+    clock[0] += 40.0
+    state.expect(300.0)
+    assert capsys.readouterr().err == "this will take about 5 minutes, by a trial on this machine\n"
+    clock[0] += 100.0
+    assert state.line() == "certifying: 0 % after 100 s, about 200 s left"
+    clock[0] += 300.0
+    assert state.line() == "certifying: 0 % after 400 s"
+    state.update(done=0.8)
+    assert state.line() == "certifying: 80 % after 400 s, about 100 s left"
+
+
 def test_functions_that_are_compiled_are_told_and_no_part_of_the_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
