@@ -30,6 +30,13 @@ def ready_folder(folder: Path) -> None:
         raise _refusal(folder, "a folder that can be written", error) from None
 
 
+def refuse_to_replace(place: Path | None, command: str) -> None:
+    """DocumentError where ``place`` is there already: a document that somebody may have changed by hand."""
+    if place is not None and place.exists():
+        hint = "name another, or add --force"
+        raise refusal(command, "a file that is not there yet", str(place), hint, path="--out")
+
+
 def ready_file(path: Path) -> None:
     """Make the folder of ``path`` and check that a file can be put there; DocumentError before any work.
 

@@ -24,6 +24,7 @@ class ProgressLine:
         self.text, self.total, self.done = text, total, 0.0
         self._started_at_s = time.monotonic()
         self._aside_s, self._aside_at_s = 0.0, math.inf  # of work beside ``total``: until now, and since when
+        self._expected_s = 0.0  # of the whole by a trial; 0: not known
         self._on_change: Callable[[], None] = lambda: None
 
     def update(self, text: str | None = None, *, done: float | None = None, advance: float = 0.0) -> None:
@@ -45,14 +46,29 @@ class ProgressLine:
         self.update(text)
         self._started_at_s, self._aside_s = time.monotonic(), 0.0
 
+    def expect(self, seconds: float) -> None:
+        """Say how long it will take by a trial, where that is known (above 0), and count time from here."""
+        if seconds > 0.0:
+            self._expected_s = seconds
+            print(f"this will take about {rough_time(seconds)}, by a trial on this machine", file=sys.stderr)
+        self.restart(self.text)
+
     def line(self) -> str:
-        """Text, share done, seconds so far and an estimate of those left, once there is one."""
+        """Text, share done, seconds so far and an estimate of those left: by a trial until something is done,
+        none where there was no trial.
+        """
         spent_s = time.monotonic() - self._started_at_s
         share = min(1.0, self.done / self.total) if self.total else 0.0
         counted_s = spent_s - self._aside_s
-        known = 0.0 < share < 1.0 and self._aside_at_s == math.inf
-        left = f", about {counted_s * (1.0 - share) / share:.0f} s left" if known else ""
+        whole_s = counted_s / share if share else self._expected_s
+        known = share < 1.0 and self._aside_at_s == math.inf and whole_s > counted_s
+        left = f", about {whole_s - counted_s:.0f} s left" if known else ""
         return f"{self.text}: {100.0 * share:.0f} % after {spent_s:.0f} s{left}"
+
+
+def rough_time(seconds: float) -> str:
+    """``seconds`` that are only estimated, in words."""
+    return f"{seconds / 60.0:.0f} minutes" if seconds >= 90.0 else f"{seconds:.0f} s"
 
 
 @contextmanager
@@ -61,6 +77,23 @@ def show_progress(text: str, total: float) -> Iterator[ProgressLine]:
     state = ProgressLine(text, total)
     with _Bar(state) if sys.stderr.isatty() else _Lines(state):
         yield state
+
+
+@contextmanager
+def compiling_aside(progress: ProgressLine) -> Iterator[None]:
+    """Say of functions that are compiled within a ``with`` block how many it were so far, until the next
+    ``update`` says something else; their time is no part of the estimate.
+    """
+    from contracts.jit import report_compilations  # numba takes a second to import
+
+    found: set[str] = set()
+
+    def told(name: str) -> None:
+        found.add(name)
+        progress.aside(f"compiling, for the first time: function {len(found)}")
+
+    with report_compilations(told):
+        yield
 
 
 class _Bar:

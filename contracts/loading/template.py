@@ -6,6 +6,7 @@ objective. ``selvage contract propose`` derives them from measurements of one's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -103,20 +104,32 @@ def parse_slice(text: str) -> TemplateSlice:
             continue
         if key not in OBJECTIVES:
             raise _refusal("--slice", f"{', '.join(OBJECTIVES)} or default", repr(part))
-        try:
-            objectives[key] = float(value)
-        except ValueError:
-            raise _refusal("--slice", f"{key} in ms", repr(value)) from None
+        objectives[key] = _milliseconds(key, value)
     return TemplateSlice(name=name.strip(), objectives=objectives, default=default)
 
 
-def parse_hard(text: str, slices: Sequence[str]) -> tuple[str, str]:
-    """``PROMISE`` or ``PROMISE/SLICE``; DocumentError for an unknown one."""
+def _milliseconds(key: str, text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0.0 < found < math.inf:
+        raise _refusal("--slice", f"{key}=MS with milliseconds above 0", repr(text))
+    return found
+
+
+def parse_hard(text: str, slices: Sequence[TemplateSlice]) -> tuple[str, str]:
+    """``PROMISE`` or ``PROMISE/SLICE``; DocumentError for an unknown one, and for one that no slice makes."""
     promise, _, place = text.partition("/")
     if promise not in PROMISE_NAMES:
         raise _refusal("--hard", f"one of {', '.join(PROMISE_NAMES)}", repr(promise))
-    if place and place not in slices:
-        raise _refusal("--hard", f"one of the slices {', '.join(slices)}", repr(place))
+    bound = [one for one in slices if place in ("", one.name)]
+    if not bound:
+        raise _refusal("--hard", f"one of the slices {', '.join(one.name for one in slices)}", repr(place))
+    if promise in OBJECTIVES and not any(promise in one.objectives for one in bound):
+        named = place or bound[0].name
+        hint = f"give it one, e.g. --slice {named}:{promise}=2000"
+        raise _refusal("--hard", f"a slice with an objective {promise}", repr(text), hint)
     return promise, place
 
 
@@ -239,6 +252,6 @@ def _word(text: str) -> str:
     return f'"{text}"' if needs_quotes(text) else text
 
 
-def _refusal(path: str, expected: str, actual: str) -> DocumentError:
-    hint = "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
-    return refusal("selvage contract init", expected, actual, hint, path=path)
+def _refusal(path: str, expected: str, actual: str, hint: str = "") -> DocumentError:
+    example = hint or "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
+    return refusal("selvage contract init", expected, actual, example, path=path)

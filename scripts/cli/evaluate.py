@@ -36,7 +36,7 @@ from scripts.cli.judging.inputs import (
 )
 from scripts.cli.judging.junit import junit_error, junit_xml
 from scripts.cli.options import options
-from scripts.output import write_whole
+from scripts.output import refuse_to_replace, write_whole
 
 if TYPE_CHECKING:
     from contracts.assess.bound_table import BoundRow
@@ -57,7 +57,7 @@ Truncated = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the three commands to the ``contract`` group."""
     app.command("evaluate")(options(EvaluateOptions)(evaluate_command))
-    app.command("propose")(propose_command)
+    app.command("propose")(options(ProposeOptions)(propose_command))
     app.command("bounds")(options(BoundsOptions)(bounds_command))
 
 
@@ -145,29 +145,39 @@ def _causes(terms: KernelContract, judged: ContractInputs, result: Evaluation) -
     return attribute(result, sources, terms.spec.temperature, certified)
 
 
-def propose_command(
-    profiles: Annotated[list[str], typer.Argument(help="KernelProfiles that must all keep the contract.")],
-    name: Annotated[str, typer.Option(help="Name of the contract.")] = "proposed",
-    margin: Annotated[float, typer.Option(help="Factor between healthy limit and threshold.")] = 2.0,
-    confidence: Annotated[
-        float, typer.Option(help="One-sided confidence of the healthy limit, 0..1.")
-    ] = CONFIDENCE,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeOptions:
+    """The argument and the options of ``selvage contract propose``."""
+
+    profiles: Annotated[list[str], typer.Argument(help="KernelProfiles that must all keep the contract.")]
+    name: Annotated[str, typer.Option(help="Name of the contract.")] = "proposed"
+    margin: Annotated[float, typer.Option(help="Factor between healthy limit and threshold.")] = 2.0
+    confidence: Annotated[float, typer.Option(help="One-sided confidence of the healthy limit, 0..1.")] = (
+        CONFIDENCE
+    )
     reward_drift: Annotated[
         float, typer.Option(help="Tolerated drift of a one-step reward, share of its range.")
-    ] = 0.05,
-    as_json: AsJson = False,
-    out: Out = None,
-) -> None:
+    ] = 0.05
+    as_json: AsJson = False
+    out: Out = None
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False
+
+
+def propose_command(asked: ProposeOptions) -> None:
     """Write a contract for PROFILES: thresholds from certify prompts and the bound chain, with reasons."""
     from contracts.assess.propose import ProposalTerms, SampledKernel, propose  # which a gate never needs
 
+    if not asked.force:
+        refuse_to_replace(asked.out, "selvage contract propose")
     kernels = []
-    for each in profiles:
+    for each in asked.profiles:
         profile, samples = load_profile(resolve_uri(each, "selvage"))
         kernels.append(SampledKernel(name=profile.spec.kernel, samples=samples))
     try:
-        terms = ProposalTerms(margin=margin, confidence=confidence, reward_drift=reward_drift)
-        made = propose(name, kernels, terms)
+        terms = ProposalTerms(
+            margin=asked.margin, confidence=asked.confidence, reward_drift=asked.reward_drift
+        )
+        made = propose(asked.name, kernels, terms)
     except ValidationError as error:
         raise _unwritable(error) from None
     except (ValueError, KeyError) as error:
@@ -175,8 +185,8 @@ def propose_command(
             "selvage contract propose", "terms and profiles to propose from", str(error)
         ) from error
     text = dump_text(made)
-    _write(out, text)
-    typer.echo(canonical_json(made) if as_json else text)
+    _write(asked.out, text)
+    typer.echo(canonical_json(made) if asked.as_json else text)
 
 
 def _unwritable(error: ValidationError) -> DocumentError:

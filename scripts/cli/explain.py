@@ -152,7 +152,7 @@ def text_lines(found: Explained) -> list[str]:
         lines.append(_incident(found.incident))
     lines += [str(one) for one in found.missing]
     if not (found.ticks or found.missing):
-        lines.append("no tick there, or none that moved anything")
+        lines.append("no tick there, or none that moved anything; --at SECOND explains any tick")
     lines += [f"{_instant(one['now_s'])}: {passive_line(one)}" for one in found.passive]
     lines += [f"{_instant(one['now_s'])}: {scrapes_line(one)}" for one in found.scrapes]
     lines += [one.line(_instant) for one in found.quiet]

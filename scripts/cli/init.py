@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from contracts.errors import DocumentError, refusal
+from contracts.errors import DocumentError, Problem, refusal
 from contracts.loading.loader import load_text
 from contracts.loading.template import (
     OBJECTIVES,
@@ -20,8 +22,11 @@ from contracts.loading.template import (
     parse_hard,
     parse_slice,
 )
-from scripts.output import write_whole
+from scripts.output import refuse_to_replace, write_whole
 
+_COMMAND = "selvage contract init"
+#: Path of a slice in the document that is made.
+_OF_SLICE = re.compile(r"spec\.slices\[(\d+)\]")
 Estimators = ("full_vocab", "top_k")
 
 
@@ -54,24 +59,44 @@ def init(
     """
     if estimator not in Estimators:
         raise _refusal("--estimator", " or ".join(Estimators), repr(estimator))
-    if out is not None and out.exists() and not force:
-        raise _refusal("--out", "a file that is not there yet", str(out), "name another, or add --force")
+    if not force:
+        refuse_to_replace(out, _COMMAND)
     given = tuple(parse_slice(text) for text in slices or ()) or _asked_slices()
-    names = [one.name for one in given]
     wanted = _asked_hard() if not slices and hard is None else hard
     answers = TemplateAnswers(
         name=name,
         slices=given,
         estimator=estimator,
-        hard=tuple(parse_hard(text, names) for text in (["fingerprint"] if wanted is None else wanted)),
+        hard=tuple(parse_hard(text, given) for text in (["fingerprint"] if wanted is None else wanted)),
     )
     text = contract_text(answers)
-    load_text(text, str(out or "selvage contract init"))
+    _check(text, answers)
     if out is None:
         typer.echo(text, nl=False)
     else:
         write_whole(out, text)
         typer.echo(f"next: selvage contract validate {shlex.quote(str(out))}", err=True)
+
+
+def _check(text: str, answers: TemplateAnswers) -> None:
+    """DocumentError that names options, because no file is there yet, unless ``text`` is a contract."""
+    try:
+        load_text(text, _COMMAND)
+    except DocumentError as error:
+        own = [one for one in error.problems if not one.path.startswith("spec.clauses")]
+        told = own or error.problems  # clauses are made of the slices, and say the same once more
+        raise DocumentError([_of_option(one, answers) for one in told]) from None
+
+
+def _of_option(problem: Problem, answers: TemplateAnswers) -> Problem:
+    """``problem`` at the option that it comes from."""
+    found = _OF_SLICE.match(problem.path)
+    path = "--slice"
+    if problem.path == "metadata.name":
+        path = "--name"
+    elif found is not None:
+        path = f"--slice {shlex.quote(answers.slices[int(found[1])].name)}"
+    return replace(problem, line=0, path=path)
 
 
 def can_ask() -> bool:
@@ -101,6 +126,6 @@ def _asked_hard() -> list[str]:
     return [part.strip() for part in told.split(",") if part.strip()]
 
 
-def _refusal(path: str, expected: str, actual: str, hint: str = "") -> DocumentError:
-    example = hint or "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
-    return refusal("selvage contract init", expected, actual, example, path=path)
+def _refusal(path: str, expected: str, actual: str) -> DocumentError:
+    example = "e.g. --slice support:ttft_ms=2000,default --slice sql --hard kl/sql"
+    return refusal(_COMMAND, expected, actual, example, path=path)

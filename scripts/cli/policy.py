@@ -39,6 +39,7 @@ from scripts.guard import EXIT_FAILED, kept_in, on_interrupt
 from scripts.output import TABLE_WIDTH, ready_file, write_whole
 from scripts.partial_results import KeptResults, parts_folder
 from scripts.progress import show_progress
+from scripts.setup.warm import warm_with_progress
 from scripts.train.certificates import refuse_other_worlds
 from scripts.train.certify import (
     CertificationPlan,
@@ -152,8 +153,9 @@ def _refusal(path: str, expected: str, actual: str) -> DocumentError:
 
 def run_certification(plan: CertificationPlan, kept: KeptResults) -> CertificationEvidence:
     """Run the suites with progress on stderr; ``kept`` as ``run_suites`` takes it."""
+    warm_with_progress()
     with show_progress(f"certifying {plan.request.subject}", 1.0) as progress:
-        return run_suites(plan, lambda share: progress.update(done=share), kept)
+        return run_suites(plan, lambda share: progress.update(done=share), kept, progress.expect)
 
 
 def show(
@@ -278,15 +280,15 @@ def print_certificate(certificate: Certificate) -> None:
     )
     if unsure := [clause.id for clause in certificate.clauses if _is_open(clause)]:
         console.print(
-            f"not shown: the value of {', '.join(unsure)} is within its threshold and its limit is not; more"
-            " --seeds (incidents) or --quiet-days (quiet) narrow it, a busier scenario as well",
+            f"not shown: the value of {', '.join(unsure)} is within its threshold or missing, its limit not;"
+            " more --seeds (incidents) or --quiet-days (quiet) narrow it, a busier scenario as well",
             highlight=False,
         )
 
 
 def _is_open(clause: CertifiedClause) -> bool:
-    """The measured value keeps the threshold, its limit does not: more episodes may show it."""
-    return not clause.passed and clause.value is not None and clause.value <= clause.threshold
+    """Nothing measured breaks the threshold, but no limit keeps it: more episodes may show it."""
+    return not clause.passed and (clause.value is None or clause.value <= clause.threshold)
 
 
 def _verdict_on(clause: CertifiedClause) -> str:

@@ -29,7 +29,7 @@ from policies.certify.artifact_files import (
 from policies.route import refuse_uncertified_baseline
 from policies.supervised import load_meta
 from scripts.cli.options import name_of_document
-from scripts.output import ready_folder, write_whole
+from scripts.output import ready_folder, refuse_to_replace, write_whole
 from simulator.world.scenario import load_scenario
 
 
@@ -51,12 +51,15 @@ def route(
         typer.Option(help="Name of the document and of the route that it owns.", callback=name_of_document),
     ] = "chat",
     meta: Annotated[str, typer.Option(help="MetaContract; the artefact's own, or the shipped one.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write the RoutePolicy by which ARTEFACT drives SCENARIO's pool, with every hash pinned.
 
     The artefact and the meta-contract are those that were certified together; nothing is admitted here that
     `selvage simulate --route-policy` would refuse.
     """
+    if not force:
+        refuse_to_replace(out, "selvage policy route")
     loaded = load_artefact(artefact, allow_uncertified=mode == "observe")
     file = resolve_uri(scenario, "selvage policy route")
     kept = _kept_by(loaded, meta, mode)

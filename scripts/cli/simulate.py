@@ -33,7 +33,7 @@ from scripts.e5.configurations import notices_for
 from scripts.e5.route import ObservingDriver, RouteSetup, load_route
 from scripts.guard import on_interrupt
 from scripts.output import ready_folder, write_json, write_whole
-from scripts.progress import show_progress
+from scripts.progress import compiling_aside, show_progress
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.at_rest import CONSEQUENCE
@@ -196,11 +196,12 @@ def _named(route: RouteSetup | None, policy: str, meta: str) -> dict[str, Any]:
 
 
 def _run(scenario: CompiledScenario, driver: ControllerDriver, seeds: list[int]) -> list[EpisodeRecord]:
-    with show_progress(f"{scenario.name}, {seed_count_text(seeds)}", 1.0) as progress:
+    text = f"{scenario.name}, {seed_count_text(seeds)}"
+    with show_progress(text, 1.0) as progress, compiling_aside(progress):
         return run_episodes(
             scenario,
             driver,
             seeds,
             batch=len(seeds),
-            progress=lambda share: progress.update(done=share),
+            progress=lambda share: progress.update(text, done=share),
         )

@@ -10,6 +10,7 @@ import typer
 
 from policies.route import CERTIFICATE
 from policies.rules.fixed import KnownGoodPolicy
+from scripts.output import refuse_to_replace
 from scripts.train.own_suites import SuiteRequest, write_suites
 
 
@@ -29,11 +30,14 @@ def suite(
     baseline: Annotated[
         str, typer.Option(help="Who takes over: hysteresis, threshold or fixed_known_good.")
     ] = "hysteresis",
+    force: Annotated[bool, typer.Option("--force", help="Write over suites that are there.")] = False,
 ) -> None:
     """Write suites of incidents and of quiet months for SCENARIO's fleet, and a meta-contract over both.
 
     One false switch per slice-month takes 111 slice-days to show; a shorter suite passes no such clause.
     """
+    if not force:
+        refuse_to_replace(out / "meta-contract.yaml", "selvage policy suite")
     made = write_suites(
         SuiteRequest(
             scenario=scenario,

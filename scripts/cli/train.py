@@ -28,7 +28,7 @@ from scripts.guard import kept_in, on_interrupt, stoppable
 from scripts.output import ready_folder, write_json
 from scripts.progress import show_progress
 from scripts.provenance import git_sha, package_version, sources_sha256
-from scripts.setup.warm import warm
+from scripts.setup.warm import warm_with_progress
 from scripts.workers import BACKEND_HELP, Workers, open_workers, refuse_unknown
 
 #: Packages whose versions decide the weights.
@@ -70,7 +70,7 @@ def train(asked: TrainOptions) -> None:
         document, file = _with_algorithm(document, file, asked.algorithm, asked.out)
     total = document.spec.ppo.episodes if asked.updates is None else asked.updates
     with on_interrupt(lambda: _kept(asked.out)):
-        warm()
+        warm_with_progress()
         with _bar(asked.out, wanted, total):
             results, number = _run_all(file, wanted, asked.out, asked.updates, asked.jobs, asked.backend)
     command = shlex.join(["selvage", "train", "--recipe", asked.recipe, "--seeds", asked.seeds])

@@ -23,7 +23,7 @@ from scripts.output import ready_file, write_json
 from scripts.partial_results import KeptResults, parts_folder
 from scripts.progress import show_progress
 from scripts.provenance import git_sha, package_version, sources_sha256
-from scripts.setup.warm import warm
+from scripts.setup.warm import warm_with_progress
 from scripts.train.inputs import scenarios_sha256
 from scripts.train.pieces import PiecewiseSearch
 from scripts.train.validation import EpisodeSet
@@ -96,7 +96,7 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
     spec = load_recipe(resolve_uri(asked.recipe, "selvage tune")).spec
     trials, check = max(1, asked.steps // asked.training.env_steps), spec.validation
     validation = EpisodeSet(seed=check.seed, fleets=check.episodes, horizon_s=check.horizon_s)
-    warm()
+    warm_with_progress()
     with (
         open_workers(Workers(jobs=asked.jobs, backend=asked.backend)) as runner,
         show_progress("tuning", trials + FINALISTS + 1) as progress,

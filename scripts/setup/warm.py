@@ -64,6 +64,14 @@ def warm(tell: Tell | None = None) -> list[str]:
     return [compile_one.__module__ for compile_one in WARMED]
 
 
+def warm_with_progress() -> None:
+    """``warm`` with progress on stderr, for a command whose own work begins after it."""
+    from scripts.progress import show_progress  # set-up warms before what draws bars is installed
+
+    with show_progress("compiling, for the first time", len(FUNCTIONS)) as progress:
+        warm(lambda done, _: progress.update(done=done))
+
+
 def _compile_in_two(count: Callable[[str], None]) -> None:
     """Run ``STAGES``. Whatever that leaves, for example because a process was killed, is compiled after."""
     context = multiprocessing.get_context("spawn")

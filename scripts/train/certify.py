@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import ceil
 from pathlib import Path
 
@@ -34,7 +34,8 @@ from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from scripts.partial_results import KeptResults, world_facts
 from scripts.provenance import git_sha, package_version, sources_sha256
 from scripts.setup.warm import warm
-from scripts.train.certify_parts import CertificationPart, Still, make, run_parts
+from scripts.train.certify_parts import CertificationPart, Still, finished_parts, make, run_parts
+from scripts.train.certify_time import CertificationTime
 from scripts.train.decision_time import decisions_ms
 from scripts.workers import Workers
 from simulator.world.compiled_scenario import CompiledScenario
@@ -135,27 +136,40 @@ def _quiet_seeds(entries: tuple[SuiteEntry, ...], slice_days: float) -> int:
 
 
 def run_suites(
-    plan: CertificationPlan, progress: Progress | None = None, kept: KeptResults | None = None
+    plan: CertificationPlan,
+    progress: Progress | None = None,
+    kept: KeptResults | None = None,
+    expect: Callable[[float], None] | None = None,
 ) -> CertificationEvidence:
     """What a certificate stands on: every episode of both suites; ``progress`` is called with the share done.
 
     kept: where finished parts are kept for a run that goes on; the latency of decisions is measured anew.
+    expect: called with the seconds that it will take, 0: too few to be worth a trial.
     """
     warm()
-    parts = _parts(plan)
-    total, done_s = sum(part.fleet_s for part in parts), 0.0
+    kept = kept or KeptResults(None)
+    done, todo = finished_parts(_parts(plan), kept)
+    workers = Workers(jobs=plan.request.jobs, backend=plan.request.backend)
+    timed, episodes = _timed(plan), len(plan.incidents.entries) * len(plan.incidents.seeds)
+    needed = CertificationTime.measured(todo, timed, workers.jobs, episodes=episodes)
+    if expect is not None:
+        expect(needed.expected_s)
     found: dict[str, list[EpisodeEvidence]] = {"incidents": [], "quiet": []}
     still: Still = {}
-    workers = Workers(jobs=plan.request.jobs, backend=plan.request.backend)
-    for result in run_parts(parts, workers, kept or KeptResults(None)):
+    for result in chain(done, needed.followed(run_parts(todo, workers, kept), progress)):
         found[result.part.suite] += result.episodes
         still |= result.still
-        done_s += result.part.fleet_s
-        if progress is not None:
-            progress(done_s / total)
     incidents, quiet = (tuple(sorted(found[name], key=_place(plan))) for name in ("incidents", "quiet"))
     return CertificationEvidence(
         incidents=incidents, quiet=quiet, decision_ms=_decisions_ms(plan), still=still
+    )
+
+
+def _timed(plan: CertificationPlan) -> CertificationPart:
+    """What decisions are timed on, as a part of single fleets that are run one after the other."""
+    entry, seeds = plan.incidents.entries[0], plan.incidents.seeds
+    return CertificationPart(
+        suite="incidents", entry=entry, seeds=seeds, spec=plan.request.spec, meta=plan.meta
     )
 
 

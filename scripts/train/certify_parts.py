@@ -70,8 +70,7 @@ def make(spec: str, world: CompiledScenario, meta: CompiledMeta) -> ControllerSe
 def run_part(part: CertificationPart) -> PartResult:
     """Run ``part``."""
     world = compiled(part.entry)
-    setup = make(part.spec, world, part.meta) if part.spec else _still(world)
-    driver = ControllerDriver(setup)
+    driver = driver_of(part, world)
     records = run_episodes(world, driver, part.seeds, batch=len(part.seeds))
     if not part.spec:
         found = {(record.scenario, record.seed): _shares(record) for record in records}
@@ -82,25 +81,31 @@ def run_part(part: CertificationPart) -> PartResult:
     return PartResult(part=part, episodes=episodes, still={})
 
 
+def driver_of(part: CertificationPart, world: CompiledScenario) -> ControllerDriver:
+    """Who drives ``world`` in ``part``."""
+    return ControllerDriver(make(part.spec, world, part.meta) if part.spec else _still(world))
+
+
 def _still(world: CompiledScenario) -> ControllerSetup:
     return make_configuration(BASELINE_CONFIGURATION, world.setup)
+
+
+def finished_parts(
+    parts: Sequence[CertificationPart], kept: KeptResults
+) -> tuple[list[PartResult], list[CertificationPart]]:
+    """``(results, parts)``: what ``kept`` has of ``parts``, and those that are still to be run."""
+    found = [(part, _read(kept.load(_key(part, kept)), part)) for part in parts]
+    done = [result for _, result in found if result is not None]
+    return done, [part for part, result in found if result is None]
 
 
 def run_parts(
     parts: Sequence[CertificationPart], workers: Workers, kept: KeptResults
 ) -> Iterator[PartResult]:
-    """Results as they finish, those first that ``kept`` has; with one job everything runs in this process."""
-    todo: list[tuple[CertificationPart, str]] = []
-    for part in parts:
-        key = _key(part, kept)
-        found = _read(kept.load(key), part)
-        if found is None:
-            todo.append((part, key))
-        else:
-            yield found
+    """Results as they finish, which ``kept`` keeps; with one job everything runs in this process."""
     with open_workers(workers) as run:
-        for place, result in run(run_part, [part for part, _ in todo]):
-            kept.save(todo[place][1], _plain(result))
+        for place, result in run(run_part, parts):
+            kept.save(_key(parts[place], kept), _plain(result))
             yield result
 
 

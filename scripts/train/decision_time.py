@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 
@@ -59,6 +60,11 @@ def decisions_ms(
     if not spent:
         raise MeasurementError("no decision was timed; the incident suite has no scenario")
     return np.concatenate(spent)
+
+
+def timed_s(world: CompiledScenario, episodes: int) -> float:
+    """Simulated seconds of timing decisions on at most ``episodes`` episodes like ``world``."""
+    return PASSES * world.horizon_s * min(episodes, math.ceil(TIMED / world.ticks))
 
 
 def episode_ms(spec: str, meta: CompiledMeta, world: CompiledScenario, seed: int) -> NDArray[np.float64]:

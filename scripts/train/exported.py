@@ -33,7 +33,9 @@ def write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) ->
     file = resolve_uri(recipe, "selvage policy export")
     document = load_recipe(file)
     if document_sha256(document) != training["recipe_sha256"]:
-        raise _refusal(run, f"a run of recipe {document_sha256(document)}", training["recipe_sha256"])
+        expected = f"a run of the recipe {recipe}, sha256 {document_sha256(document)}"
+        hint = "name the recipe that it was trained by, as it was then, with --recipe"
+        raise refusal(run, expected, f"one of sha256 {training['recipe_sha256']}", hint)
     runs = {row["seed"]: row for row in training["runs"]}
     shipped = max(runs, key=lambda key: runs[key]["score"]) if seed is None else seed
     if shipped not in runs:

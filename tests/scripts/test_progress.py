@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -52,6 +54,51 @@ def test_work_aside_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPatch) 
     clock[0] += 10.0
     state.update(advance=1.0)
     assert state.line() == "timed: 50 % after 320 s, about 20 s left"
+
+
+def test_until_anything_is_done_what_is_left_is_by_the_trial(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trial's seconds count down, never below nothing, and what was measured takes their place."""
+    clock = [100.0]
+    monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
+    state = progress.ProgressLine("certifying", 1.0)
+    clock[0] += 40.0
+    state.expect(300.0)
+    assert capsys.readouterr().err == "this will take about 5 minutes, by a trial on this machine\n"
+    clock[0] += 100.0
+    assert state.line() == "certifying: 0 % after 100 s, about 200 s left"
+    clock[0] += 300.0
+    assert state.line() == "certifying: 0 % after 400 s"
+    state.update(done=0.8)
+    assert state.line() == "certifying: 80 % after 400 s, about 100 s left"
+
+
+def test_functions_that_are_compiled_are_told_and_no_part_of_the_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The line says that the compiler is at work, not that nothing is done, until the work itself goes on."""
+    told: list[Callable[[str], None]] = []
+    clock = [100.0]
+
+    @contextmanager
+    def listening(tell: Callable[[str], None]) -> Iterator[None]:
+        told.append(tell)
+        yield
+
+    monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("contracts.jit.report_compilations", listening)
+    state = progress.ProgressLine("working", 2.0)
+    with progress.compiling_aside(state):
+        told[0]("one")
+        clock[0] += 60.0
+        assert state.line() == "compiling, for the first time: function 1: 0 % after 60 s"
+        told[0]("other")
+        assert "function 2" in state.line()
+        state.update("working", done=0.0)
+        clock[0] += 5.0
+        state.update("working", done=1.0)
+    assert state.line() == "working: 50 % after 65 s, about 5 s left"
 
 
 def test_every_command_tells_its_progress_in_this_way() -> None:

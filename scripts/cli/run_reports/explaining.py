@@ -237,13 +237,18 @@ def _incident(record: EpisodeRecord) -> dict[str, Any] | None:
     return {name: value for name, value in asdict(found).items() if value == value}  # NaN is left out
 
 
+#: Where ``selvage simulate --out`` writes the decisions of its episodes.
+SIMULATED = "decisions.jsonl"
+
+
 def log_files(place: Path) -> list[Path]:
-    """The files of a decision log: ``place``, or those in the folder that ``selvage run`` or a fleet has."""
+    """The files of a decision log: ``place``, or those in its folder of a run, a simulation or a fleet."""
     if not place.is_dir():
         return [place]
-    found = segments(place) or segments(place / CONTROL)
+    simulated = place / SIMULATED
+    found = [simulated] if simulated.is_file() else segments(place) or segments(place / CONTROL)
     if not found:
-        raise log_refusal(place, 0, "a folder with decisions-000001.jsonl", "none")
+        raise log_refusal(place, 0, f"a folder with decisions-000001.jsonl or {SIMULATED}", "neither")
     return found
 
 

@@ -22,7 +22,7 @@ from scripts.e5.run.trial import estimated_s
 from scripts.e5.suite import GROUP_LABELS
 from scripts.guard import kept_in, on_interrupt
 from scripts.output import TABLE_WIDTH, ready_folder
-from scripts.progress import show_progress
+from scripts.progress import rough_time, show_progress
 from scripts.setup.warm import warm
 from simulator.world.at_rest import CONSEQUENCE
 
@@ -85,8 +85,8 @@ def _say_duration(plan: RunPlan, options: Options) -> None:
     """How long it will take on this machine, before it begins, where that is worth a trial."""
     expected_s = estimated_s(plan.jobs, options.jobs)
     if expected_s > 0.0:
-        text = f"{expected_s / 60.0:.0f} minutes" if expected_s >= 90.0 else f"{expected_s:.0f} s"
-        typer.echo(f"this will take about {text}, by a trial of every policy on this machine", err=True)
+        told = f"this will take about {rough_time(expected_s)}, by a trial of every policy on this machine"
+        typer.echo(told, err=True)
 
 
 def print_tables(content: dict[str, Any], configurations: tuple[str, ...]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from scripts.e5.run.jobs import Job
 from scripts.e5.suite import SuiteEntry
+from simulator.drive import Driver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import compile_scenario
@@ -57,8 +58,18 @@ def _fleets(job: Job) -> int:
 
 def _cost(job: Job, clock: Callable[[], float]) -> float:
     """Seconds of this machine per fleet-second of ``job``."""
-    world, seeds = _calm(job.entry), job.seeds[: _fleets(job)]
-    driver = job.configuration.driver(world)
+    return fleet_second_s(job.entry, job.seeds[: _fleets(job)], job.configuration.driver, clock)
+
+
+def fleet_second_s(
+    entry: SuiteEntry,
+    seeds: Sequence[int],
+    driver_of: Callable[[CompiledScenario], Driver],
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Seconds of this machine per fleet-second of ``entry`` with ``seeds`` together, by a trial."""
+    world = _calm(entry)
+    driver = driver_of(world)
     started = clock()
     run_episodes(world, driver, seeds, batch=len(seeds))
     return (clock() - started) / (world.horizon_s * len(seeds))

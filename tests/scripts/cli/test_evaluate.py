@@ -115,10 +115,15 @@ def test_a_log_and_an_archive_are_judged_like_a_profile(tmp_path: Path, profile:
 
 
 def test_proposals_are_kept_by_their_kernel(tmp_path: Path, profile: Path) -> None:
-    """A proposed file loads, its kernel passes it, its fault fails it; what serving alone shows is open."""
+    """A proposed file loads, its kernel passes it, its fault fails it; what serving alone shows is open;
+    what somebody wrote there stays unless told otherwise.
+    """
     target = tmp_path / "proposed.yaml"
-    shown = run("contract", "propose", profile, "--name", "mine", "--out", target)
-    assert shown.exit_code == 0
+    target.write_text("written by hand")
+    words = ("contract", "propose", profile, "--name", "mine", "--out", target)
+    assert "name another, or add --force" in run(*words).stderr
+    assert target.read_text() == "written by hand"
+    assert run(*words, "--force").exit_code == 0
     assert load_as(KernelContract, target).metadata.name == "mine"
     assert run(*EVALUATE, target, profile).exit_code == 3
     waived = ("--waive", "O-fingerprint=no server runs yet")

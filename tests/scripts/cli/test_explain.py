@@ -115,6 +115,7 @@ def test_a_tick_reads_the_same_in_the_log_and_made_again(file: Path, tmp_path: P
             assert {k: v for k, v in by_tick[tick["tick"]].items() if k != "seed"} == tick
     one = from_log(out / "decisions.jsonl", 3, 77.4)
     assert [tick["now_s"] for tick in one.ticks] == [77.0]
+    assert from_log(out, 3, None).ticks == logged.ticks, "the folder stands for the log in it"
 
 
 def test_people_read_who_did_what(file: Path) -> None:

@@ -100,19 +100,29 @@ def test_questions_are_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "option"),
     [
-        ("--slice", "support:speed=3"),
-        ("--slice", "support:ttft_ms=fast"),
-        ("--slice", "a b"),
-        ("--slice", "support", "--slice", "support"),
-        ("--slice", "support", "--hard", "speed"),
-        ("--slice", "support", "--hard", "kl/sql"),
-        ("--slice", "support", "--estimator", "sampled"),
+        (("--slice", "support:speed=3"), "--slice"),
+        (("--slice", "support:ttft_ms=fast"), "--slice"),
+        (("--slice", "support:ttft_ms=-1"), "--slice"),
+        (("--slice", "support:ttft_ms=nan"), "--slice"),
+        (("--slice", "a b"), "--slice 'a b'"),
+        (("--slice", "support", "--slice", "support"), "--slice support"),
+        (("--slice", "a:default", "--slice", "b:default"), "--slice"),
+        (("--slice", "support", "--name", "Not Mine"), "--name"),
+        (("--slice", "support", "--hard", "speed"), "--hard"),
+        (("--slice", "support", "--hard", "kl/sql"), "--hard"),
+        (("--slice", "support", "--hard", "ttft_ms"), "--hard"),
+        (("--slice", "support:ttft_ms=9", "--slice", "sql", "--hard", "ttft_ms/sql"), "--hard"),
+        (("--slice", "support", "--estimator", "sampled"), "--estimator"),
     ],
 )
-def test_what_makes_no_contract_is_refused(words: tuple[str, ...]) -> None:
-    """Bad slices, promises and estimators exit 2 with what was expected."""
-    result = run(*words)
+def test_what_makes_no_contract_is_refused_at_its_option(words: tuple[str, ...], option: str) -> None:
+    """Bad names, slices, promises and estimators exit 2 with one line that names the option, and no line of
+    a file that is not there.
+    """
+    result = run(*words, "--out", "never.yaml")
     assert result.exit_code == 2
-    assert "expected" in result.stderr
+    assert result.stderr.startswith(f"error: selvage contract init {option}: expected")
+    assert result.stderr.count("\n") == 1
+    assert not Path("never.yaml").exists()

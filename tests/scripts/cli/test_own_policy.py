@@ -86,4 +86,7 @@ def test_an_own_policy_is_certified_and_drives_an_own_route(
     assert json.loads(by_name.stdout)["episodes"]
     held.unlink()
     route = ["policy", "route", str(manifest), str(scenario), "--mode", "enforce", "--out", str(driving)]
-    assert "hysteresis-certificate.json" in refused(route)
+    assert "name another, or add --force" in refused(route)
+    assert "hysteresis-certificate.json" in refused([*route, "--force"])
+    suite = ["policy", "suite", str(scenario), "--out", str(meta.parent)]
+    assert "name another, or add --force" in refused(suite)

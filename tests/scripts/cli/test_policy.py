@@ -175,10 +175,13 @@ def test_a_policy_that_never_moves_fails(meta: Path, tmp_path: Path) -> None:
 def test_a_limit_that_more_episodes_may_narrow_is_not_called_broken(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A clause whose value keeps the threshold is told apart from one whose value does not."""
+    """A clause whose value keeps the threshold, or that had nothing to judge, is told apart from one whose
+    value does not.
+    """
     whole = certificate()
     lag = next(clause for clause in whole.clauses if clause.id == "M-detection-lag")
-    for value, told in ((lag.threshold / 2, "not shown"), (lag.threshold * 1.5, "broken")):
+    cases = ((lag.threshold / 2, "not shown"), (None, "not shown"), (lag.threshold * 1.5, "broken"))
+    for value, told in cases:
         wide = lag.model_copy(update={"value": value, "ci_high": 2 * lag.threshold, "passed": False})
         print_certificate(whole.model_copy(update={"clauses": (wide,)}))
         out = " ".join(capsys.readouterr().out.split())
