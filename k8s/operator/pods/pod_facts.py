@@ -18,9 +18,9 @@ FINGERPRINT = "selvage.dev/fingerprint"
 _ENDED = ("Succeeded", "Failed")
 
 
-def asked_family(service: Mapping[str, Any]) -> str:
-    """Family of the addresses at which servers of a Service (``spec``) are asked: IPv4 where it has both."""
-    return "IPv6" if list(service.get("ipFamilies") or []) == ["IPv6"] else "IPv4"
+def asked_families(service: Mapping[str, Any]) -> tuple[str, ...]:
+    """Families of the addresses at which servers of a Service (``spec``) are asked, its first one first."""
+    return tuple(str(one) for one in service.get("ipFamilies") or []) or ("IPv4",)
 
 
 def pod_address(status: Mapping[str, Any], family: str) -> str:

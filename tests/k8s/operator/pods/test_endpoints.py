@@ -145,7 +145,9 @@ def endpoint(pod: str, address: str, kind: str = "Pod", **conditions: bool) -> O
 
 
 def test_a_pod_of_two_address_families_is_one_server() -> None:
-    """A dual-stack Service has a slice for each family; a pod in both takes one place, the IPv4 one."""
+    """A dual-stack Service has a slice for each family; a pod in both takes one place, the IPv4 one
+    where the Service does not say which comes first.
+    """
     kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
     cluster = served(PORTS, LISTENS, pod("a"))
     cluster.places.drop(SLICES, "chat-1")
@@ -156,6 +158,53 @@ def test_a_pod_of_two_address_families_is_one_server() -> None:
     discovery.refresh()
     assert [one.replica.url for one in discovery.pods] == ["http://10.0.0.1:8000"]
     assert discovery.beyond == ()
+
+
+def no_pod(address: str, **stated: str) -> Object:
+    """An entry of an EndpointSlice that names no pod, as somebody wrote it by hand."""
+    return {"addresses": [address], "conditions": {"ready": True}, **stated}
+
+
+V4, V6 = [f"10.0.0.{n}" for n in (1, 2, 3)], [f"fd00::{n}" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("families", "v4", "v6", "servers"),
+    [
+        (("IPv4", "IPv6"), [{}, {}], [{}, {}], V4[:2]),
+        (("IPv6", "IPv4"), [{}, {}], [{}, {}], V6[:2]),
+        (("IPv4", "IPv6"), [{"hostname": "a"}, {"hostname": "b"}], [{"hostname": "b"}], V4[:2]),
+        (("IPv4",), [{"hostname": "a"}], [{"hostname": "b"}, {"hostname": "a"}], [V4[0], V6[0]]),
+        (("IPv4", "IPv6"), [{"nodeName": "n1"}], [{"nodeName": "n2"}, {"nodeName": "n1"}], [V4[0], V6[0]]),
+        (("IPv4", "IPv6"), [{"hostname": "a"}, {"hostname": "a"}], [{"hostname": "a"}], V4[:2]),
+        (("IPv4", "IPv6"), [{"hostname": "a", "nodeName": "n1"}], [{"hostname": "a"}], V4[:1]),
+        (("IPv4", "IPv6"), [], [{}, {}], V6[:2]),
+    ],
+)
+def test_a_server_of_two_families_that_is_no_pod_is_one(
+    families: tuple[str, ...], v4: list[Object], v6: list[Object], servers: list[str]
+) -> None:
+    """A Service of both families has the same servers in each: those of its first family count, and of the
+    other one those alone that a hostname or a node tells apart from them.
+    """
+    cluster = served(PORTS, LISTENS)
+    cluster.places.drop(SLICES, "chat-1")
+    spec = {"ports": PORTS, "ipFamilies": list(families)}
+    cluster.places.put(SERVICES, {"metadata": {"name": "chat"}, "spec": spec})
+    listed(cluster, "chat-0", "IPv6", *(no_pod(V6[n], **one) for n, one in enumerate(v6)))
+    listed(cluster, "chat-9", "IPv4", *(no_pod(V4[n], **one) for n, one in enumerate(v4)))
+    assert sorted(one.address for one in found(cluster, 80).endpoints) == sorted(servers)
+
+
+def test_what_another_controller_lists_by_name_is_told_apart_by_it() -> None:
+    """A target that is no pod has a name of its own: one name in both families is one server."""
+    cluster = served(PORTS, LISTENS)
+    cluster.places.drop(SLICES, "chat-1")
+    for family, addresses in (("IPv4", V4), ("IPv6", V6)):
+        vms = [endpoint(f"vm-{n}", addresses[n], kind="WorkloadEntry", ready=True) for n in range(2)]
+        late = [endpoint("vm-9", V6[2], kind="WorkloadEntry", ready=True)] if family == "IPv6" else []
+        listed(cluster, family.lower(), family, *vms, *late)
+    assert [one.address for one in found(cluster, 80).endpoints] == [*V4[:2], V6[2]]
 
 
 def test_servers_of_several_slices_are_all_found() -> None:

@@ -171,7 +171,9 @@ def test_a_pod_with_a_long_grace_takes_no_new_work_and_no_place() -> None:
         (("IPv6",), ("fd00::1",), "http://[fd00::1]:8000"),
         (("IPv6",), ("10.0.0.1", "fd00::1"), "http://[fd00::1]:8000"),
         (("IPv4",), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
-        (("IPv6", "IPv4"), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
+        (("IPv6", "IPv4"), ("fd00::1", "10.0.0.1"), "http://[fd00::1]:8000"),
+        (("IPv6", "IPv4"), ("10.0.0.1", "fd00::1"), "http://[fd00::1]:8000"),
+        (("IPv4", "IPv6"), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
     ],
 )
 def test_a_pod_is_asked_at_one_address_in_rotation_and_out_of_it(
