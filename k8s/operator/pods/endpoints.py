@@ -26,6 +26,7 @@ from k8s.operator.pods.pod_facts import (
     is_ready,
     is_selected,
     may_be,
+    named_port,
     pod_address,
     pod_fingerprint,
     pod_label,
@@ -103,34 +104,41 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
         for one in endpoints
     ]
     known = {one.key for one in found} | gone
-    if port is not None:
-        unlisted = [pod for name, pod in pods.items() if name not in known]
-        found += _unlisted(unlisted, spec, _AtPort(port=port, movable=movable, label_in=value))
+    alike = _Alike(port=port, named=_target_name(told), movable=movable, label_in=value)
+    found += _unlisted([pod for name, pod in pods.items() if name not in known], spec, alike)
     return FoundEndpoints(
         endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AtPort:
-    """What servers of one Service have in common, as ``BackendEndpoint`` says it."""
+class _Alike:
+    """What servers of one Service have in common, as ``BackendEndpoint`` says it.
 
-    port: int
+    port: where one without a port ``named`` so listens; None: nobody knows.
+    """
+
+    port: int | None
+    named: str
     movable: bool
     label_in: str
 
+    def port_of(self, pod: Manifest) -> int | None:
+        """Where ``pod`` listens."""
+        return (named_port(pod, self.named) if self.named else None) or self.port
 
-def _unlisted(pods: Sequence[Manifest], service: Mapping[str, Any], alike: _AtPort) -> list[BackendEndpoint]:
+
+def _unlisted(pods: Sequence[Manifest], service: Mapping[str, Any], alike: _Alike) -> list[BackendEndpoint]:
     """Servers of the Service (``service``: its spec) among ``pods``, which no EndpointSlice lists: those that
     were taken out, and those that are about to be listed.
     """
     family, selector = asked_families(service)[0], dict(service.get("selector") or {})
     found = []
     for one in pods:
-        soon = pod_label(one) != OUT
-        if soon and not is_arriving(one, selector):
+        soon, port = pod_label(one) != OUT, alike.port_of(one)
+        if port is None or (soon and not is_arriving(one, selector)):
             continue
-        there = _of_pod(one, alike.port, in_rotation=soon, movable=alike.movable, family=family)
+        there = _of_pod(one, port, in_rotation=soon, movable=alike.movable, family=family)
         state = ReplicaState.STARTING if soon else there.state
         found.append(replace(there, label_in=alike.label_in, state=state))
     return found
@@ -211,8 +219,18 @@ def _without_port(
 
 def _target_port(told: Manifest | None) -> int | None:
     """Where servers listen by what a Service says; None for a port that pods know by name."""
-    target = None if told is None else told.get("targetPort", told.get("port"))
+    target = _target(told)
     return target if isinstance(target, int) else None
+
+
+def _target_name(told: Manifest | None) -> str:
+    """What pods call the port, "" where the Service names its number."""
+    target = _target(told)
+    return target if isinstance(target, str) else ""
+
+
+def _target(told: Manifest | None) -> Any:
+    return None if told is None else told.get("targetPort") or told.get("port")
 
 
 def _of_pod(

@@ -104,6 +104,45 @@ def test_pods_that_were_all_taken_out_are_found_by_what_the_service_says() -> No
     assert [one.port for one in found(cluster, 80).endpoints] == [8000]
 
 
+def listening(one: Object, containers: list[Object], sidecars: list[Object] | None = None) -> Object:
+    """``one`` with containers, each of them its ports."""
+    return {**one, "spec": {"containers": containers, "initContainers": sidecars or []}}
+
+
+def serving_at(number: int, name: str = "http", **others: str) -> Object:
+    """A container that serves at a port of that name."""
+    return {"name": "vllm", "ports": [{"name": name, "containerPort": number}], **others}
+
+
+@pytest.mark.parametrize(
+    ("out", "port"),
+    [
+        (listening(pod("b", OUT), [serving_at(8100)]), 8100),
+        (listening(pod("b", OUT), [serving_at(9090, "metrics"), serving_at(8100)]), 8100),
+        (listening(pod("b", OUT), [], [serving_at(8100, restartPolicy="Always")]), 8100),
+        (listening(pod("b", OUT), [], [serving_at(8100)]), 8000),  # it has ended before anybody serves
+        (listening(pod("b", OUT), [serving_at(8100, protocol="UDP")]), 8000),
+        (listening(pod("b", OUT), [serving_at(8100, "other")]), 8000),
+    ],
+)
+def test_a_pod_that_was_taken_out_is_asked_at_its_own_port_of_that_name(out: Object, port: int) -> None:
+    """While a rollout changes the number behind a name, old pods listen where they did; who tells no port of
+    that name is asked where the others listen.
+    """
+    out["spec"]["containers"] = [
+        {**one, "ports": [{**each, "protocol": one.get("protocol")} for each in one["ports"]]}
+        for one in out["spec"]["containers"]
+    ]
+    cluster = served(PORTS, LISTENS, pod("a"), out)
+    assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8000, "b": port}
+
+
+def test_pods_that_were_all_taken_out_are_found_by_the_name_of_their_port() -> None:
+    """With nobody in rotation no slice tells a number: each pod's own containers do, after a restart too."""
+    cluster = served(PORTS, [], listening(pod("a", OUT), [serving_at(8100)]), pod("b", OUT))
+    assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8100}
+
+
 def test_a_port_that_the_service_lacks_is_said() -> None:
     """A backend that names the pods' port in place of the Service's has no servers, and it is said why."""
     told = found(served(PORTS, LISTENS, pod("a")), 8000)
