@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -11,78 +9,10 @@ import pytest
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
-from k8s.operator.pods.endpoints import FoundEndpoints, endpoints_of
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
-from k8s.operator.pods.slots import OF_SERVICE, PODS, SERVICES, SLICES, Places
-
-Object = dict[str, Any]
-
-#: As a Service in front of vLLM with a sidecar: its metrics come first in every list.
-PORTS: list[Object] = [
-    {"name": "metrics", "port": 9090, "targetPort": 9090},
-    {"name": "http", "port": 80, "targetPort": "http"},
-]
-LISTENS = [{"name": "metrics", "port": 9090}, {"name": "http", "port": 8000}]
-
-
-@dataclass
-class Watched:
-    """The part of ``Cluster`` that discovery reads, as a watch tells it."""
-
-    places: Places = field(default_factory=Places)
-    places_version = None
-
-    def service(self, name: str) -> Object | None:
-        """A Service."""
-        return self.places.service(name)
-
-    def endpoint_slices(self, service: str) -> list[Object]:
-        """Its EndpointSlices."""
-        return self.places.endpoint_slices(service)
-
-    def pods(self, selector: Mapping[str, str]) -> list[Object]:
-        """Pods by label."""
-        return self.places.pods(selector)
-
-
-def served(ports: list[Object], listens: list[Object], *pods: Object) -> Watched:
-    """A Service ``chat`` with ``pods``; those in rotation are listed, as the cluster's controller would."""
-    cluster = Watched()
-    selector = {"app": "chat", IN_ROTATION: "true"}
-    cluster.places.put(
-        SERVICES, {"metadata": {"name": "chat"}, "spec": {"selector": selector, "ports": ports}}
-    )
-    endpoints = []
-    for one in pods:
-        cluster.places.put(PODS, one)
-        if one["metadata"]["labels"][IN_ROTATION] == "true":
-            name, conditions = one["metadata"]["name"], {"ready": True}
-            if one["metadata"].get("deletionTimestamp"):
-                conditions = {"ready": False, "serving": True, "terminating": True}
-            target = {"kind": "Pod", "name": name}
-            endpoints.append({"addresses": ["10.0.0.1"], "conditions": conditions, "targetRef": target})
-    labels = {OF_SERVICE: "chat"}
-    slice_ = {"metadata": {"name": "chat-1", "labels": labels}, "ports": listens, "endpoints": endpoints}
-    cluster.places.put(SLICES, slice_)
-    return cluster
-
-
-def pod(name: str, place: str = "true", phase: str = "Running", *, deleted: bool = False) -> Object:
-    """A pod of the kernel."""
-    metadata: Object = {"name": name, "labels": {"app": "chat", IN_ROTATION: place}}
-    if deleted:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    conditions = [{"type": "Ready", "status": "True"}]
-    return {
-        "metadata": metadata,
-        "status": {"phase": phase, "podIP": "10.0.0.1", "conditions": conditions},
-    }
-
-
-def found(cluster: Watched, port: int) -> FoundEndpoints:
-    """What stands behind ``chat`` at ``port`` of the Service."""
-    return endpoints_of(cast(Cluster, cluster), BackendRef(name="chat", port=port), None)
+from k8s.operator.pods.slots import PODS, SERVICES, SLICES
+from tests.support.cluster.sliced_services import LISTENS, PORTS, Object, endpoint, found, listed, pod, served
 
 
 def test_servers_are_asked_where_they_listen_and_not_where_the_service_does() -> None:
@@ -102,45 +32,6 @@ def test_pods_that_were_all_taken_out_are_found_by_what_the_service_says() -> No
     """While nobody is in rotation no slice tells the port: a number in the Service does."""
     cluster = served([{"port": 80, "targetPort": 8000}], [], pod("a", OUT))
     assert [one.port for one in found(cluster, 80).endpoints] == [8000]
-
-
-def listening(one: Object, containers: list[Object], sidecars: list[Object] | None = None) -> Object:
-    """``one`` with containers, each of them its ports."""
-    return {**one, "spec": {"containers": containers, "initContainers": sidecars or []}}
-
-
-def serving_at(number: int, name: str = "http", **others: str) -> Object:
-    """A container that serves at a port of that name."""
-    return {"name": "vllm", "ports": [{"name": name, "containerPort": number}], **others}
-
-
-@pytest.mark.parametrize(
-    ("out", "port"),
-    [
-        (listening(pod("b", OUT), [serving_at(8100)]), 8100),
-        (listening(pod("b", OUT), [serving_at(9090, "metrics"), serving_at(8100)]), 8100),
-        (listening(pod("b", OUT), [], [serving_at(8100, restartPolicy="Always")]), 8100),
-        (listening(pod("b", OUT), [], [serving_at(8100)]), 8000),  # it has ended before anybody serves
-        (listening(pod("b", OUT), [serving_at(8100, protocol="UDP")]), 8000),
-        (listening(pod("b", OUT), [serving_at(8100, "other")]), 8000),
-    ],
-)
-def test_a_pod_that_was_taken_out_is_asked_at_its_own_port_of_that_name(out: Object, port: int) -> None:
-    """While a rollout changes the number behind a name, old pods listen where they did; who tells no port of
-    that name is asked where the others listen.
-    """
-    out["spec"]["containers"] = [
-        {**one, "ports": [{**each, "protocol": one.get("protocol")} for each in one["ports"]]}
-        for one in out["spec"]["containers"]
-    ]
-    cluster = served(PORTS, LISTENS, pod("a"), out)
-    assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8000, "b": port}
-
-
-def test_pods_that_were_all_taken_out_are_found_by_the_name_of_their_port() -> None:
-    """With nobody in rotation no slice tells a number: each pod's own containers do, after a restart too."""
-    cluster = served(PORTS, [], listening(pod("a", OUT), [serving_at(8100)]), pod("b", OUT))
-    assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8100}
 
 
 def test_a_port_that_the_service_lacks_is_said() -> None:
@@ -166,84 +57,6 @@ def test_a_pod_that_ended_leaves_the_books(place: str, end: dict[str, Any]) -> N
     discovery.refresh()
     assert {one.pod: one.slot for one in discovery.pods} == {"a": "fp8-0", "c": "fp8-1"}
     assert all(one.replica.state == ReplicaState.READY for one in discovery.pods)
-
-
-def listed(cluster: Watched, name: str, family: str, *endpoints: Object) -> None:
-    """One more EndpointSlice of ``chat``."""
-    metadata = {"name": name, "labels": {OF_SERVICE: "chat"}}
-    cluster.places.put(
-        SLICES,
-        {"metadata": metadata, "addressType": family, "ports": LISTENS, "endpoints": list(endpoints)},
-    )
-
-
-def endpoint(pod: str, address: str, kind: str = "Pod", **conditions: bool) -> Object:
-    """One entry of an EndpointSlice."""
-    target = {"kind": kind, "name": pod}
-    return {"addresses": [address], "conditions": conditions, "targetRef": target}
-
-
-def test_a_pod_of_two_address_families_is_one_server() -> None:
-    """A dual-stack Service has a slice for each family; a pod in both takes one place, the IPv4 one
-    where the Service does not say which comes first.
-    """
-    kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
-    cluster = served(PORTS, LISTENS, pod("a"))
-    cluster.places.drop(SLICES, "chat-1")
-    for name in ("chat-0", "chat-9"):  # in whatever order names put them
-        family, address = ("IPv6", "fd00::1") if name == "chat-0" else ("IPv4", "10.0.0.1")
-        listed(cluster, name, family, endpoint("a", address, ready=True))
-    discovery = PodDiscovery(cast(Cluster, cluster), (kernel,))
-    discovery.refresh()
-    assert [one.replica.url for one in discovery.pods] == ["http://10.0.0.1:8000"]
-    assert discovery.beyond == ()
-
-
-def no_pod(address: str, **stated: str) -> Object:
-    """An entry of an EndpointSlice that names no pod, as somebody wrote it by hand."""
-    return {"addresses": [address], "conditions": {"ready": True}, **stated}
-
-
-V4, V6 = [f"10.0.0.{n}" for n in (1, 2, 3)], [f"fd00::{n}" for n in (1, 2, 3)]
-
-
-@pytest.mark.parametrize(
-    ("families", "v4", "v6", "servers"),
-    [
-        (("IPv4", "IPv6"), [{}, {}], [{}, {}], V4[:2]),
-        (("IPv6", "IPv4"), [{}, {}], [{}, {}], V6[:2]),
-        (("IPv4", "IPv6"), [{"hostname": "a"}, {"hostname": "b"}], [{"hostname": "b"}], V4[:2]),
-        (("IPv4",), [{"hostname": "a"}], [{"hostname": "b"}, {"hostname": "a"}], [V4[0], V6[0]]),
-        (("IPv4", "IPv6"), [{"nodeName": "n1"}], [{"nodeName": "n2"}, {"nodeName": "n1"}], [V4[0], V6[0]]),
-        (("IPv4", "IPv6"), [{"hostname": "a"}, {"hostname": "a"}], [{"hostname": "a"}], V4[:2]),
-        (("IPv4", "IPv6"), [{"hostname": "a", "nodeName": "n1"}], [{"hostname": "a"}], V4[:1]),
-        (("IPv4", "IPv6"), [], [{}, {}], V6[:2]),
-    ],
-)
-def test_a_server_of_two_families_that_is_no_pod_is_one(
-    families: tuple[str, ...], v4: list[Object], v6: list[Object], servers: list[str]
-) -> None:
-    """A Service of both families has the same servers in each: those of its first family count, and of the
-    other one those alone that a hostname or a node tells apart from them.
-    """
-    cluster = served(PORTS, LISTENS)
-    cluster.places.drop(SLICES, "chat-1")
-    spec = {"ports": PORTS, "ipFamilies": list(families)}
-    cluster.places.put(SERVICES, {"metadata": {"name": "chat"}, "spec": spec})
-    listed(cluster, "chat-0", "IPv6", *(no_pod(V6[n], **one) for n, one in enumerate(v6)))
-    listed(cluster, "chat-9", "IPv4", *(no_pod(V4[n], **one) for n, one in enumerate(v4)))
-    assert sorted(one.address for one in found(cluster, 80).endpoints) == sorted(servers)
-
-
-def test_what_another_controller_lists_by_name_is_told_apart_by_it() -> None:
-    """A target that is no pod has a name of its own: one name in both families is one server."""
-    cluster = served(PORTS, LISTENS)
-    cluster.places.drop(SLICES, "chat-1")
-    for family, addresses in (("IPv4", V4), ("IPv6", V6)):
-        vms = [endpoint(f"vm-{n}", addresses[n], kind="WorkloadEntry", ready=True) for n in range(2)]
-        late = [endpoint("vm-9", V6[2], kind="WorkloadEntry", ready=True)] if family == "IPv6" else []
-        listed(cluster, family.lower(), family, *vms, *late)
-    assert [one.address for one in found(cluster, 80).endpoints] == [*V4[:2], V6[2]]
 
 
 def test_servers_of_several_slices_are_all_found() -> None:
