@@ -153,7 +153,7 @@ class ApiCluster:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = {
             "metadata": {
-                "name": f"{metadata['name'][:200]}.{uuid4().hex[:16]}",
+                "name": f"{metadata['name'][:200].rstrip('-.')}.{uuid4().hex[:16]}",
                 "namespace": self._namespace,
             },
             "involvedObject": {
