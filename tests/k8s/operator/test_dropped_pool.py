@@ -67,7 +67,9 @@ def test_a_pool_that_goes_while_it_is_scraped_delays_no_other_ones_tick(how: str
             before = loop.submit(turns, 2).result(PATIENCE_S)
             assert servers.asked.wait(PATIENCE_S)
             if how == "deleted":
-                world.cluster.resources().policies.pop(gone)
+                seen = world.cluster.resources()
+                left = {name: one for name, one in seen.policies.items() if name != gone}
+                world.cluster._resources = replace(seen, policies=left)
                 operator.nudge()
             else:
                 loop.submit(operator.forget).result(PATIENCE_S)

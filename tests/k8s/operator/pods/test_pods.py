@@ -15,7 +15,7 @@ from k8s.operator.pods.endpoints import endpoints_of
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
 from k8s.operator.pods.slots import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
-from tests.k8s.operator.pods.test_endpoints import Watched as OfServices
+from tests.support.cluster.sliced_services import WatchedService
 
 Object = dict[str, Any]
 SERVICE, POOL = (
@@ -24,7 +24,7 @@ SERVICE, POOL = (
 )
 
 
-class Watched(OfServices):
+class Watched(WatchedService):
     """With InferencePools."""
 
     def inference_pool(self, name: str) -> Object | None:
