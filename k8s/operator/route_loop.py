@@ -186,7 +186,7 @@ class RouteLoop:
 
     def finish(self, documents: Documents, begun: Begun, decided: Decided | None = None) -> LoopStanding:
         """The rest of a tick. ``decided``: by a batch of policies; None: decide alone."""
-        standing = self.standing
+        standing, self.documents = self.standing, documents
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
         standing.turn = self.controller.finish(begun, decided)
