@@ -144,7 +144,8 @@ def _verdict(
 ) -> tuple[DrillVerdict, str]:
     invalid = run.invalid or _unproved(run)
     if invalid:
-        return DrillVerdict.INVALID, invalid
+        early = f"; it ended early: {run.stopped}" if run.stopped else ""
+        return DrillVerdict.INVALID, f"{invalid}{early}"
     missed = [check for check in checks if check.passed is False]
     if run.aborted:
         return DrillVerdict.FAILED, f"ended early: {run.aborted}"

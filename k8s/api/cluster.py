@@ -132,8 +132,12 @@ class ApiCluster:
             )
 
     def write_status(self, found: Manifest, status: Manifest) -> None:
-        """Replace the status of one of our resources; its spec may have changed meanwhile."""
+        """Replace the status of one of our resources; its spec may have changed meanwhile. One that came
+        again under its name is another one, of which nothing was judged: it is left alone.
+        """
         kind, name = resource_named(found["kind"]), found["metadata"]["name"]
+        uid = found["metadata"].get("uid")
+        same = [{"op": "test", "path": "/metadata/uid", "value": uid}] if uid else []
         with answers(f"status of {found['kind']} {name}"):
             self._custom.patch_namespaced_custom_object_status(
                 GROUP,
@@ -141,7 +145,7 @@ class ApiCluster:
                 self._namespace,
                 kind.plural,
                 name,
-                [{"op": "add", "path": "/status", "value": status}],
+                [*same, {"op": "add", "path": "/status", "value": status}],
                 field_manager=FIELD_MANAGER,
                 _content_type="application/json-patch+json",
                 _request_timeout=self._timeout_s,
@@ -153,7 +157,7 @@ class ApiCluster:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = {
             "metadata": {
-                "name": f"{metadata['name'][:200]}.{uuid4().hex[:16]}",
+                "name": f"{metadata['name'][:200].rstrip('-.')}.{uuid4().hex[:16]}",
                 "namespace": self._namespace,
             },
             "involvedObject": {

@@ -189,7 +189,7 @@ def _resolved(
         return _unresolved(accepted, "SlicesDiffer", problem)
     if problem := _backend_problem(pool, namespace):
         return _unresolved(accepted, "OtherNamespace", problem)
-    if problem := _pin_problem(policy, pool):
+    if problem := pin_problem(policy, pool):
         return _unresolved(accepted, "UnknownKernel", problem)
     message = f"pool {pool.metadata.name} and contract {contract.metadata.name} were found and fit"
     documents = Documents(policy=policy, pool=pool, contract=contract)
@@ -221,7 +221,8 @@ def _backend_problem(pool: KernelPool, namespace: str) -> str:
     return ""
 
 
-def _pin_problem(policy: RoutePolicy, pool: KernelPool) -> str:
+def pin_problem(policy: RoutePolicy, pool: KernelPool) -> str:
+    """What of the table that ``policy`` pins is not in ``pool``, "" for nothing."""
     freeze = policy.spec.freeze
     serving = {kernel.name for kernel in pool.spec.kernels if kernel.role != "reference"}
     for row in () if freeze is None or freeze.table is None else freeze.table:

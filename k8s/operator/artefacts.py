@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from live.artefacts.fetch import RegistryAccess, fetch
 _LOG = logging.getLogger(__name__)
 #: What could not be fetched is tried again after so long.
 FETCH_AGAIN_S = 30.0
+#: What nobody asked for during so long is fetched no more: whose document named it was corrected or is gone.
+UNWANTED_S = 4.0 * FETCH_AGAIN_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,15 @@ class _Held:
 
 @dataclass(slots=True)
 class _Wanted:
-    """uri: of it; problem: why it is not there; again_at_s: when it is fetched next."""
+    """uri: of it; problem: why it is not there; again_at_s: when it is fetched next; asked_at_s: when
+    somebody asked for it last.
+    """
 
     uri: OciUri
     problem: str = ""
     again_at_s: float = float("-inf")
+    asked_at_s: float = float("-inf")
+    told: str = ""  # the problem that was logged last
 
 
 class Artefacts:
@@ -42,12 +49,13 @@ class Artefacts:
         self._wanted: dict[str, _Wanted] = {}
         self._thread: threading.Thread | None = None
         self._asked: _Wanted | None = None
+        self._now_s = float("-inf")
         self.version = 0
         """Artefacts that came so far: what waits is tried again where this rises."""
 
     def want(self, uri: OciUri) -> None:
-        """Fetch ``uri`` from the next turn on."""
-        self._wanted.setdefault(uri.artefact, _Wanted(uri))
+        """Fetch ``uri`` from the next turn on; whoever still lacks it asks again."""
+        self._wanted.setdefault(uri.artefact, _Wanted(uri)).asked_at_s = self._now_s
 
     def hold(self, name: str, wanted: str, uri: OciUri) -> str:
         """Documents ``wanted`` of policy ``name`` wait for ``uri``; what to say of that."""
@@ -60,6 +68,7 @@ class Artefacts:
         known = self._held.get(name)
         if known is None or (known.wanted, known.version) != (wanted, self.version):
             return ""
+        self.want(known.uri)
         return self._problem(known.uri)
 
     def _problem(self, uri: OciUri) -> str:
@@ -69,10 +78,17 @@ class Artefacts:
 
     def turn(self, now_s: float) -> None:
         """Settle what has ended and begin what is due. Never waits."""
+        self._now_s = now_s
         if self._thread is not None and self._thread.is_alive():
             return
         if self._asked is not None:
             self._settle(self._asked, now_s)
+        for one in self._wanted.values():
+            if math.isinf(one.asked_at_s):  # before the first turn
+                one.asked_at_s = now_s
+        self._wanted = {
+            name: one for name, one in self._wanted.items() if now_s - one.asked_at_s < UNWANTED_S
+        }
         due = [one for one in self._wanted.values() if now_s >= one.again_at_s]
         if due:
             self._asked = min(due, key=lambda one: one.again_at_s)
@@ -83,7 +99,9 @@ class Artefacts:
         self._asked = self._thread = None
         if asked.problem:
             asked.again_at_s = now_s + FETCH_AGAIN_S
-            _LOG.warning("not fetched: %s", asked.problem)
+            if asked.problem != asked.told:
+                _LOG.warning("not fetched: %s", asked.problem)
+            asked.told = asked.problem
             return
         self._wanted.pop(asked.uri.artefact, None)
         self.version += 1

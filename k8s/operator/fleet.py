@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import FleetLayout
-from contracts.documents import KernelPool
+from contracts.documents import KernelPool, RoutePolicy
 from contracts.documents.pool import BackendRef, PoolKernel
 from contracts.documents.route import Freeze
 from contracts.loading.loader import document_sha256
@@ -22,7 +22,7 @@ from contracts.loading.profiles import ProfileDiffersError
 from contracts.telemetry import SampleRates
 from contracts.units import MS_PER_S
 from controller.ports import Clock
-from k8s.operator.admission import Documents, PolicyAdmission
+from k8s.operator.admission import Documents, PolicyAdmission, pin_problem
 from k8s.operator.pods.replicas import KernelBackend
 from k8s.operator.status.conditions import condition
 from k8s.routes.rules import Backend, RouteShape
@@ -96,6 +96,20 @@ def frozen(freeze: Freeze | None, now: datetime) -> bool:
     except ValueError:
         return False
     return now < until
+
+
+def with_freeze(documents: Documents, policy: RoutePolicy | None) -> Documents:
+    """``documents``, which stay in force, with the break-glass of ``policy`` as it is now: whatever else is
+    wrong with the objects, it holds and is taken away. A pinned table that does not fit the pool in force
+    pins nothing, and the weights are held as they are. policy None: it cannot be read.
+    """
+    if policy is None:
+        return documents
+    freeze = policy.spec.freeze
+    if freeze is not None and pin_problem(policy, documents.pool):
+        freeze = freeze.model_copy(update={"table": None})
+    spec = documents.policy.spec.model_copy(update={"freeze": freeze})
+    return replace(documents, policy=documents.policy.model_copy(update={"spec": spec}))
 
 
 def earlier_now(now: Callable[[], datetime], clock: Clock) -> Callable[[], datetime]:

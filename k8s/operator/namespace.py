@@ -10,14 +10,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from contracts.documents import KernelContract, KernelPool
+from contracts.documents import KernelContract, KernelPool, RoutePolicy
 from contracts.errors import DocumentError
 from contracts.loading.oci import MissingArtefactError
 from contracts.units import MS_PER_S
 from k8s.operator.admission import Documents, ObjectReader, PolicyAdmission, PolicyJudge, judge_document
 from k8s.operator.advice import Advisor
 from k8s.operator.artefacts import Artefacts
-from k8s.operator.fleet import fingerprint, reason_of, with_note, with_problem
+from k8s.operator.fleet import fingerprint, reason_of, with_freeze, with_note, with_problem
 from k8s.operator.kept_policies import KeptPolicies
 from k8s.operator.objects import ClusterError, Manifest, Resources
 from k8s.operator.promotion.calls import HookCaller
@@ -178,7 +178,9 @@ class NamespaceOperator:
             loop.leave_batch()
         if loop is not None and begun.turn is not None:
             loop.recent.go_on(begun.found.get("status") or {})
-            standing = loop.finish(verdict.documents or loop.documents, begun.turn, decided)
+            policy, _ = self._judge.reader.read(begun.found, RoutePolicy)
+            documents = verdict.documents or with_freeze(loop.documents, policy)
+            standing = loop.finish(documents, begun.turn, decided)
             if standing.turn is not None:
                 self._counted(name, loop, standing.turn)
             self.promotions.turned(name, loop)

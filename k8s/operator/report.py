@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from contracts.compiled.meta import POLICY_METRICS
+from contracts.units import MS_PER_S
 from controller.decision import Decision
 from k8s.operator.admission import PolicyAdmission
 from k8s.operator.pods.returns import PATIENCE_S, PodReturns
@@ -138,6 +139,9 @@ def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> 
     if loop.unseen:
         reason = "MoreThanDeclared" if loop.discovery.beyond else "NotSeen"
         return condition("Degraded", True, reason, f"a wrong kernel may stay unseen: {loop.unseen}")
+    if unkept := loop.standing.unkept_for_long(loop.clock.now_ms() / MS_PER_S):
+        message = f"{unkept}; a new leader would begin without what is known now"
+        return condition("Degraded", True, "StateNotKept", message)
     return condition("Degraded", False, "Healthy", "every kernel serves and keeps its contract")
 
 

@@ -38,9 +38,6 @@ from live.control.loop import Begun, ControlPorts, LiveController, Turn, TurnWat
 from live.control.stacks import compact_copy
 from live.control.turns import Decided, UndecidedFleet, setup_key
 
-#: The state is kept at once after a move, else after so long.
-KEEP_S = 15.0
-
 _Answer = TypeVar("_Answer")
 
 
@@ -189,7 +186,7 @@ class RouteLoop:
 
     def finish(self, documents: Documents, begun: Begun, decided: Decided | None = None) -> LoopStanding:
         """The rest of a tick. ``decided``: by a batch of policies; None: decide alone."""
-        standing = self.standing
+        standing, self.documents = self.standing, documents
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
         standing.turn = self.controller.finish(begun, decided)
@@ -223,12 +220,13 @@ class RouteLoop:
         return Snapshot(documents=self.documents, state=state, slots=slots, uids=uids, returning=returning)
 
     def keep(self, policy: Manifest) -> str:
-        """Keep the state where that is due; what went wrong, "" for nothing. An observer keeps nothing."""
+        """Keep the state where that is due; what went wrong, "" for nothing and for what was said before. An
+        observer keeps nothing.
+        """
         standing, state = self.standing, self.controller.state
         version = int(state.version[0]), state.quarantined.tobytes(), self.returning
         now_s = self.clock.now_ms() / MS_PER_S
-        due = version != standing.kept_version or now_s - standing.kept_at_s >= KEEP_S
-        if not (self.enforces and due and self.parts.leads()):
+        if not (self.enforces and standing.keeps(version, now_s) and self.parts.leads()):
             return ""
         try:
             found = self.discovery
@@ -238,8 +236,8 @@ class RouteLoop:
                 )
             )
         except (ClusterError, ValueError) as error:
-            return f"the state was not kept: {error}"
-        standing.kept_version, standing.kept_at_s = version, now_s
+            return standing.unkept(f"the state was not kept: {error}", now_s)
+        standing.kept(version, now_s)
         return ""
 
     def _begin(self) -> ControllerState:

@@ -50,16 +50,30 @@ class Leadership:
 
     def step(self) -> bool:
         """Ask or renew where that is due; whether this candidate leads now."""
-        now_s = self._steady_s()
-        if now_s - self._asked_s >= RETRY_S:
-            self._asked_s = now_s
-            try:
-                if self._acquired():
-                    self._renewed_s = now_s
-            except (client.ApiException, HTTPError, OSError):
-                pass  # not renewed: the right to act ends by itself
+        self._ask()
         self._tell(self.leads())
         return self._led
+
+    def goes_on(self) -> bool:
+        """Whether this candidate still leads, renewed where that is due: a turn over many policies may take
+        longer than the lease where the server is slow. Nothing is acquired anew: what a turn saw before the
+        lead was lost is old.
+        """
+        if self.leads():
+            self._ask()
+        return self.leads()
+
+    def _ask(self) -> None:
+        """Acquire or renew the lease, where that is due."""
+        now_s = self._steady_s()
+        if now_s - self._asked_s < RETRY_S:
+            return
+        self._asked_s = now_s
+        try:
+            if self._acquired():
+                self._renewed_s = now_s
+        except (client.ApiException, HTTPError, OSError):
+            pass  # not renewed: the right to act ends by itself
 
     def leads(self) -> bool:
         """Whether the lease was renewed so recently that no other process can hold it."""

@@ -100,7 +100,7 @@ class Loop:
             source=self._source,
             now=earlier_now(lambda: datetime.now(UTC), clock),
             shed=settings.shed,
-            leads=self.leadership.leads,
+            leads=self.leadership.goes_on,
             rates=self._rates,
             registries=settings.registries,
             journal=partial(open_journal, settings.journal),

@@ -77,9 +77,11 @@ class FleetSource:
         """Why servers are known only as they were last seen, "" where they are as now."""
         return str(getattr(self._parts.discovery, "outdated", ""))
 
-    def close(self) -> None:
-        """Stop scraping."""
-        self._threads.shutdown(cancel_futures=True)
+    def close(self, *, wait: bool = True) -> None:
+        """Stop scraping. wait: for the scrape under way; else what it brings is nobody's any more, and
+        whoever reads for others too goes on.
+        """
+        self._threads.shutdown(wait=wait, cancel_futures=True)
         self._parts.scraper.close()
 
     def read(self) -> FleetTelemetry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from contracts.compiled.contract import FleetLayout
@@ -81,6 +81,28 @@ def judge_drill(found: Manifest, seen: Resources, place: DrillPlace) -> DrillAdm
     if problem is not None:
         return refused_admission(*problem)
     return _resolved(drill, found, seen, place)
+
+
+def change_since(site: DrillSite, began: Resources, now: Resources) -> str:
+    """What became of the objects that ``site`` was judged by in ``began``, "" where they are the same: by
+    their uid and generation, so that a pool that came again under its name is another one.
+    """
+    documents = site.documents
+    names = (documents.pool.metadata.name, documents.contract.metadata.name, documents.policy.metadata.name)
+    for name, before, found in zip(names, _judged_by(began), _judged_by(now), strict=True):
+        was, there = before[name], found.get(name)
+        what = f"{was['kind']} {name}"
+        if there is None:
+            return f"{what} was deleted while the drill ran"
+        if there["metadata"]["uid"] != was["metadata"]["uid"]:
+            return f"{what} was deleted and created again while the drill ran"
+        if there["metadata"].get("generation") != was["metadata"].get("generation"):
+            return f"{what} was changed while the drill ran"
+    return ""
+
+
+def _judged_by(seen: Resources) -> tuple[Mapping[str, Manifest], ...]:
+    return seen.pools, seen.contracts, seen.policies
 
 
 def refused_admission(reason: str, message: str) -> DrillAdmission:

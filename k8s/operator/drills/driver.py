@@ -93,18 +93,19 @@ class Drills:
         uid, metadata = str(drill["metadata"]["uid"]), drill["metadata"]
         work = self._works.get(uid)
         if work is not None:
-            self._under_way(drill, work)
+            self._under_way(drill, work, seen)
         elif FINALIZER in (metadata.get("finalizers") or []):
             self._rescue(drill, seen)
         elif not metadata.get("deletionTimestamp") and not _is_done(drill):
             self._begin(drill, seen)
 
-    def _under_way(self, drill: Manifest, work: DrillWork) -> None:
+    def _under_way(self, drill: Manifest, work: DrillWork, seen: Resources) -> None:
         metadata = drill["metadata"]
         if metadata.get("deletionTimestamp"):
             work.stop("the drill was deleted")
         elif metadata["generation"] != work.drill["metadata"]["generation"]:
             work.stop("the drill was changed while it ran")
+        work.check(seen)
         if work.ended is not None:
             self._finish(str(metadata["uid"]), work)
             return
@@ -151,9 +152,9 @@ class Drills:
         if handed and (problem := self._no_chaos(verdict)) is not None:
             self._say(drill, waiting(problem))
             return
-        self._start(drill, verdict, handed)
+        self._start(drill, verdict, seen, handed)
 
-    def _start(self, drill: Manifest, verdict: DrillAdmission, handed: bool) -> None:
+    def _start(self, drill: Manifest, verdict: DrillAdmission, seen: Resources, handed: bool) -> None:
         parts, site = self.parts, verdict.site
         assert site is not None
         own = replace(parts.steering, records=parts.steering.records / str(drill["metadata"]["uid"]))
@@ -163,7 +164,7 @@ class Drills:
             return
         ledger = ClusterLedger(parts.cluster, drill, fleet.take())
         parts.cluster.hold(drill, held=True)
-        work = DrillWork(drill, verdict, fleet, ledger)
+        work = DrillWork(drill, verdict, seen, fleet, ledger)
         self._works[str(drill["metadata"]["uid"])] = work
         self._say(drill, running(verdict, work.phase, work.told))
         work.start()

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from contracts.errors import SelvageError
 from faults.drill.outcome import DrillOutcome, DrillVerdict, judge
 from faults.drill.runner import run_drill
-from k8s.operator.drills.admission import DrillAdmission
+from k8s.operator.drills.admission import DrillAdmission, change_since
 from k8s.operator.drills.fleet import ClusterFleet
 from k8s.operator.drills.healer import OperatorHeals
 from k8s.operator.drills.ledger import ClusterLedger
 from k8s.operator.drills.report import outcome_content, outcome_line
-from k8s.operator.objects import Manifest
+from k8s.operator.objects import Manifest, Resources
 from k8s.operator.status.log_fields import fields
 from k8s.resources.status import DrillPhase
 from live.drill.episode import Frame
@@ -42,13 +42,18 @@ class EndedRun:
 
 
 class DrillWork:
-    """A run of ``drill``; the operator heals meanwhile."""
+    """A run of ``drill``; the operator heals meanwhile. began: the objects that ``verdict`` was made by."""
 
     def __init__(
-        self, drill: Manifest, verdict: DrillAdmission, fleet: ClusterFleet, ledger: ClusterLedger
+        self,
+        drill: Manifest,
+        verdict: DrillAdmission,
+        began: Resources,
+        fleet: ClusterFleet,
+        ledger: ClusterLedger,
     ) -> None:
         assert verdict.site is not None
-        self.drill, self.verdict, self.site = drill, verdict, verdict.site
+        self.drill, self.verdict, self.site, self._began = drill, verdict, verdict.site, began
         self.ended: EndedRun | None = None
         self.phase, self.told = DrillPhase.STEADY, "the load begins"
         self._fleet, self._ledger = fleet, ledger
@@ -59,6 +64,11 @@ class DrillWork:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def check(self, now: Resources) -> None:
+        """Stop where what the run goes by is not there any more, or is another one."""
+        if why := change_since(self.site, self._began, now):
+            self.stop(f"{why}; apply the drill under another name to run it on what is there now")
 
     def stop(self, why: str) -> None:
         """Let the run end before its time: what is in force is taken back at once."""

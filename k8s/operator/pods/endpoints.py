@@ -20,48 +20,20 @@ from k8s.operator.pods.pod_facts import (
     IN_ROTATION,
     OUT,
     UPGRADED,
-    asked_family,
+    asked_families,
     has_ended,
     is_arriving,
     is_ready,
     is_selected,
     may_be,
+    named_port,
     pod_address,
     pod_fingerprint,
     pod_label,
     serves,
 )
+from k8s.operator.pods.slices import BackendEndpoint, listed_servers
 from k8s.operator.pods.slots import POOL_VERSION
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendEndpoint:
-    """One server."""
-
-    key: str
-    """Pod, or address and port."""
-    pod: str
-    address: str
-    port: int
-    state: ReplicaState
-    in_rotation: bool
-    fingerprint: str = ""
-    movable: bool = True
-    """Whether the label takes it out of what the gateway selects."""
-    label: str = ""
-    """Value of the label now, "" where it is not known."""
-    label_in: str = IN
-    """Value that brings it into rotation."""
-    uid: str = ""
-    """Of its pod, "" where it is not stated: a pod of a StatefulSet comes again under its name."""
-    leaves: str = ""
-    """Kernel in whose rotation it stands though it is none of its servers."""
-
-    @property
-    def url(self) -> str:
-        """Of its server."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"http://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +89,8 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
     reason, message = _selector_problem(f"Service {name}", selector) if selector else ("", "")
     pods = {str(pod["metadata"]["name"]): pod for pod in (cluster.pods(own) if own else [])}
     gone = {name for name, pod in pods.items() if has_ended(pod)}
-    listed = _listed(cluster.endpoint_slices(name), None if told is None else str(told.get("name") or ""))
+    named = None if told is None else str(told.get("name") or "")
+    listed = listed_servers(cluster.endpoint_slices(name), named, asked_families(spec))
     endpoints = [one for one in listed if one.pod not in gone]
     port = next((one.port for one in listed), _target_port(told) if port is None else port)
     found = [
@@ -131,34 +104,41 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
         for one in endpoints
     ]
     known = {one.key for one in found} | gone
-    if port is not None:
-        unlisted = [pod for name, pod in pods.items() if name not in known]
-        found += _unlisted(unlisted, spec, _AtPort(port=port, movable=movable, label_in=value))
+    alike = _Alike(port=port, named=_target_name(told), movable=movable, label_in=value)
+    found += _unlisted([pod for name, pod in pods.items() if name not in known], spec, alike)
     return FoundEndpoints(
         endpoints=tuple(found), port=port, reason=reason, message=message, selector=selector
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AtPort:
-    """What servers of one Service have in common, as ``BackendEndpoint`` says it."""
+class _Alike:
+    """What servers of one Service have in common, as ``BackendEndpoint`` says it.
 
-    port: int
+    port: where one without a port ``named`` so listens; None: nobody knows.
+    """
+
+    port: int | None
+    named: str
     movable: bool
     label_in: str
 
+    def port_of(self, pod: Manifest) -> int | None:
+        """Where ``pod`` listens."""
+        return (named_port(pod, self.named) if self.named else None) or self.port
 
-def _unlisted(pods: Sequence[Manifest], service: Mapping[str, Any], alike: _AtPort) -> list[BackendEndpoint]:
+
+def _unlisted(pods: Sequence[Manifest], service: Mapping[str, Any], alike: _Alike) -> list[BackendEndpoint]:
     """Servers of the Service (``service``: its spec) among ``pods``, which no EndpointSlice lists: those that
     were taken out, and those that are about to be listed.
     """
-    family, selector = asked_family(service), dict(service.get("selector") or {})
+    family, selector = asked_families(service)[0], dict(service.get("selector") or {})
     found = []
     for one in pods:
-        soon = pod_label(one) != OUT
-        if soon and not is_arriving(one, selector):
+        soon, port = pod_label(one) != OUT, alike.port_of(one)
+        if port is None or (soon and not is_arriving(one, selector)):
             continue
-        there = _of_pod(one, alike.port, in_rotation=soon, movable=alike.movable, family=family)
+        there = _of_pod(one, port, in_rotation=soon, movable=alike.movable, family=family)
         state = ReplicaState.STARTING if soon else there.state
         found.append(replace(there, label_in=alike.label_in, state=state))
     return found
@@ -239,43 +219,18 @@ def _without_port(
 
 def _target_port(told: Manifest | None) -> int | None:
     """Where servers listen by what a Service says; None for a port that pods know by name."""
-    target = None if told is None else told.get("targetPort", told.get("port"))
+    target = _target(told)
     return target if isinstance(target, int) else None
 
 
-def _listed(slices: Sequence[Manifest], named: str | None) -> list[BackendEndpoint]:
-    """Servers of EndpointSlices, at the port that they list under the Service's name for it: of a Service
-    with several ports any may come first. named None: nobody knows the name, and the first one is taken.
-
-    A server that stands in several slices is one. Of those for each family of addresses IPv4 goes first; of
-    one family, as while it moves from slice to slice, the one where it is ready.
-    """
-    found: dict[str, BackendEndpoint] = {}
-    for one in sorted(slices, key=lambda each: str(each.get("addressType") or "")):
-        ports = [port for port in one.get("ports") or [] if port.get("port")]
-        ports = ports if named is None else [port for port in ports if (port.get("name") or "") == named]
-        for listed in one.get("endpoints") or [] if ports else []:
-            if listed.get("addresses") and not (listed.get("conditions") or {}).get("terminating"):
-                endpoint = _of_slice(listed, int(ports[0]["port"]))
-                before = found.setdefault(endpoint.key, endpoint)
-                alike = (":" in before.address) == (":" in endpoint.address)
-                if alike and before.state != ReplicaState.READY:
-                    found[endpoint.key] = endpoint
-    return list(found.values())
+def _target_name(told: Manifest | None) -> str:
+    """What pods call the port, "" where the Service names its number."""
+    target = _target(told)
+    return target if isinstance(target, str) else ""
 
 
-def _of_slice(endpoint: Mapping[str, Any], port: int) -> BackendEndpoint:
-    """A Service may publish pods that are not ready (``publishNotReadyAddresses``), see ``serving``."""
-    said, target = endpoint.get("conditions") or {}, endpoint.get("targetRef") or {}
-    serves = said.get("ready") is not False and said.get("serving") is not False
-    state = ReplicaState.READY if serves else ReplicaState.STARTING
-    pod = str(target.get("name", "")) if target.get("kind", "Pod") == "Pod" else ""
-    address = str(endpoint["addresses"][0])
-    key = pod or f"{address}:{port}"
-    uid = str(target.get("uid") or "")
-    return BackendEndpoint(
-        key=key, pod=pod, address=address, port=port, state=state, in_rotation=True, uid=uid
-    )
+def _target(told: Manifest | None) -> Any:
+    return None if told is None else told.get("targetPort") or told.get("port")
 
 
 def _of_pod(

@@ -14,13 +14,15 @@ IN_ROTATION = "selvage.dev/in-rotation"
 IN, UPGRADED, OUT = "true", "candidate", "false"
 #: Annotation of a pod with the fingerprint that its server states.
 FINGERPRINT = "selvage.dev/fingerprint"
+#: Of a pod's spec; those of the second kind serve beside the others where they are sidecars.
+CONTAINERS = ("containers", "initContainers")
 #: Pods of these phases have ended and will not serve again.
 _ENDED = ("Succeeded", "Failed")
 
 
-def asked_family(service: Mapping[str, Any]) -> str:
-    """Family of the addresses at which servers of a Service (``spec``) are asked: IPv4 where it has both."""
-    return "IPv6" if list(service.get("ipFamilies") or []) == ["IPv6"] else "IPv4"
+def asked_families(service: Mapping[str, Any]) -> tuple[str, ...]:
+    """Families of the addresses at which servers of a Service (``spec``) are asked, its first one first."""
+    return tuple(str(one) for one in service.get("ipFamilies") or []) or ("IPv4",)
 
 
 def pod_address(status: Mapping[str, Any], family: str) -> str:
@@ -28,6 +30,17 @@ def pod_address(status: Mapping[str, Any], family: str) -> str:
     first = str(status.get("podIP") or "")
     known = [first, *(str(one.get("ip") or "") for one in status.get("podIPs") or [])]
     return next((one for one in known if one and (":" in one) == (family == "IPv6")), first)
+
+
+def named_port(pod: Manifest, name: str) -> int | None:
+    """Where the container port ``name`` of ``pod`` is, for TCP, as the cluster's own endpoints find it; None
+    where no container has it. Pods of one Service may differ in it, as while a rollout changes it.
+    """
+    spec = pod.get("spec") or {}
+    sidecars = [one for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always"]
+    ports = [port for one in [*(spec.get("containers") or []), *sidecars] for port in one.get("ports") or []]
+    found = (one for one in ports if one.get("name") == name and one.get("protocol") in (None, "TCP"))
+    return next((int(one["containerPort"]) for one in found if one.get("containerPort")), None)
 
 
 def is_selected(pod: Manifest, selector: Mapping[str, str]) -> bool:

@@ -13,7 +13,8 @@ from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
 from k8s.operator.pods import endpoints, pod_facts
-from k8s.operator.pods.endpoints import BackendEndpoint, FoundEndpoints
+from k8s.operator.pods.endpoints import FoundEndpoints
+from k8s.operator.pods.slices import BackendEndpoint
 from k8s.operator.pods.upgrades import Announced, Servers, assign_kernels, label_problem
 from live.ports import LiveReplica
 

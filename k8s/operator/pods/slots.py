@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from k8s.operator.objects import Manifest
+from k8s.operator.pods.pod_facts import CONTAINERS
 
 SERVICES, SLICES, PODS, POOLS = "services", "endpointslices", "pods", "inferencepools"
 KINDS = (SERVICES, SLICES, PODS, POOLS)
@@ -128,8 +129,22 @@ def read_of(kind: str, found: Mapping[str, Any]) -> Manifest:
         return {"metadata": kept, **{key: found.get(key) for key in ("addressType", "ports", "endpoints")}}
     annotations = metadata.get("annotations") or {}
     kept["annotations"] = {key: value for key, value in annotations.items() if key.startswith(_OURS)}
-    status = found.get("status") or {}
+    status, spec = found.get("status") or {}, found.get("spec") or {}
     conditions = [{"type": one["type"], "status": one["status"]} for one in status.get("conditions") or []]
     shown = {key: status.get(key) or "" for key in ("podIP", "phase")}
     addresses = [{"ip": one["ip"]} for one in status.get("podIPs") or []]
-    return {"metadata": kept, "status": {**shown, "podIPs": addresses, "conditions": conditions}}
+    containers = {kind: [_ports_of(one) for one in spec.get(kind) or []] for kind in CONTAINERS}
+    return {
+        "metadata": kept,
+        "spec": containers,
+        "status": {**shown, "podIPs": addresses, "conditions": conditions},
+    }
+
+
+def _ports_of(container: Mapping[str, Any]) -> Manifest:
+    """What of a container says where it listens."""
+    ports = [
+        {key: one.get(key) for key in ("name", "containerPort", "protocol")}
+        for one in container.get("ports") or []
+    ]
+    return {"restartPolicy": container.get("restartPolicy"), "ports": ports}

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from k8s.operator.pods.endpoints import BackendEndpoint, FoundEndpoints, own_labels
+from k8s.operator.pods.endpoints import FoundEndpoints, own_labels
 from k8s.operator.pods.pod_facts import IN_ROTATION
+from k8s.operator.pods.slices import BackendEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,9 @@ REST_S = 60.0
 #: A status that the server will not take as it is, as where its definition knows a field otherwise, is tried
 #: again after so long, or when it has changed.
 REFUSED_S = 10.0
+#: Events about one object that come at once, and the time for each one after that: as client-go limits them.
+EVENTS_AT_ONCE = 25
+EVENT_EACH_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +47,34 @@ class _Last:
     written_at_s: float
 
 
+@dataclass(slots=True)
+class _Events:
+    """What may be told of one object by Events: a condition that comes and goes at every tick fills no
+    cluster with them. It is logged each time all the same.
+    """
+
+    left: float = float(EVENTS_AT_ONCE)
+    seen_at_s: float = float("-inf")
+    untold: int = 0
+
+    def takes(self, now_s: float) -> bool:
+        """Whether one more may be told now; counts it."""
+        passed_s = max(0.0, now_s - self.seen_at_s)
+        self.left, self.seen_at_s = min(float(EVENTS_AT_ONCE), self.left + passed_s / EVENT_EACH_S), now_s
+        if self.left < 1.0:
+            self.untold += 1
+            return False
+        self.left -= 1.0
+        return True
+
+
 class Publisher:
     """Of one operator. ``tick_s``: least time between two writes of one status."""
 
     def __init__(self, cluster: Cluster, tick_s: float = 1.0) -> None:
         self._cluster, self._tick_s = cluster, tick_s
         self._last: dict[str, _Last] = {}
+        self._events: dict[str, _Events] = {}
         self._refused: dict[str, tuple[str, float]] = {}
         """Uid -> the change that the server refused, and when."""
         self.writes = 0
@@ -88,13 +113,14 @@ class Publisher:
         self.problem = self.problem if self._refused else ""
         self.writes += 1
         self._last[uid] = _Last(status=status, change=change, written_at_s=now_s)
-        self._tell(found, old)
+        self._tell(found, old, self._events.setdefault(uid, _Events()), now_s)
         return True
 
     def forget(self, uids: Sequence[str]) -> None:
         """Keep what was said of these alone."""
         kept = set(uids)
         self._last = {uid: last for uid, last in self._last.items() if uid in kept}
+        self._events = {uid: told for uid, told in self._events.items() if uid in kept}
         self._refused = {uid: refused for uid, refused in self._refused.items() if uid in kept}
 
     def _due(self, last: _Last | None, status: dict[str, Any], change: str, now_s: float) -> bool:
@@ -105,8 +131,10 @@ class Publisher:
             return passed_s >= 0.9 * self._tick_s
         return status != last.status and passed_s >= REST_S
 
-    def _tell(self, found: Publication, old: Sequence[dict[str, Any]]) -> None:
-        """Transitions as log lines and Events; after a refusal no more Events of this status are tried."""
+    def _tell(self, found: Publication, old: Sequence[dict[str, Any]], events: _Events, now_s: float) -> None:
+        """Transitions as log lines and Events; after a refusal no more Events of this status are tried, and
+        no more than ``events`` takes: the first one after that says how many were left out.
+        """
         refused = False
         for one in transitions(found.conditions, old):
             each = one.condition
@@ -115,8 +143,12 @@ class Publisher:
             kind, name = found.about["kind"], found.about["metadata"]["name"]
             about = fields(kind=kind, name=name, condition=each.type, status=each.status, reason=each.reason)
             _LOG.log(_LEVELS[each.bad], "%s %s: %s", kind, name, message[:1024], extra=about)
-            note = EventNote(about=found.about, reason=reason[:128], message=message[:1024], warning=each.bad)
-            refused = refused or not self._noted(note)
+            if refused or not events.takes(now_s):
+                continue
+            untold = f" ({events.untold} changes before it have no Event)" if events.untold else ""
+            message, events.untold = f"{message[: 1024 - len(untold)]}{untold}", 0
+            note = EventNote(about=found.about, reason=reason[:128], message=message, warning=each.bad)
+            refused = not self._noted(note)
 
     def _noted(self, event: EventNote) -> bool:
         try:

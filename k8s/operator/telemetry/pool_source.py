@@ -119,8 +119,8 @@ class PoolSource:
         return self._fleet.read()
 
     def close(self) -> None:
-        """Ask nobody any more."""
-        self._fleet.close()
+        """Ask nobody any more; what is under way is not waited for, because other pools' ticks come next."""
+        self._fleet.close(wait=False)
         for part in (self._prober, self._gateway):
             if part is not None:
                 part.close()

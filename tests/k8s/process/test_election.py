@@ -239,3 +239,31 @@ def test_a_lease_that_somebody_gave_back_is_taken_at_once(bench: Bench) -> None:
     body = {"spec": {"holderIdentity": ""}}
     leases.patch_namespaced_lease(LEASE, bench.namespace, body)
     assert led([Candidate(bench, "second", clock)], clock, 1) == [[True]]
+
+
+def test_a_turn_that_takes_longer_than_the_lease_keeps_the_lead(bench: Bench) -> None:
+    """Between two policies of one turn the lease is renewed, so that a slow server leaves nobody out whose
+    name comes late in the alphabet; meanwhile no other candidate gets it.
+    """
+    clock = [0.0]
+    slow, other = (Candidate(bench, name, clock) for name in ("slow", "other"))
+    assert slow.leadership.step()
+    for _ in range(3 * LEASE_S):
+        clock[0] += 1.0
+        assert slow.leadership.goes_on()
+        assert not other.leadership.step()
+
+
+def test_a_turn_that_lost_the_lead_does_not_get_it_back(bench: Bench) -> None:
+    """What it saw is old by then: the next turn begins anew, and meanwhile another one may lead."""
+    clock = [0.0]
+    paused, other = (Candidate(bench, name, clock) for name in ("paused", "other"))
+    assert paused.leadership.step()
+    paused.cut = True
+    clock[0] += RENEW_S
+    paused.cut = False
+    assert not paused.leadership.goes_on()
+    assert paused.writes[1:] == []
+    led([other], clock, LEASE_S + RETRY_S)
+    assert other.leadership.leads()
+    assert not paused.leadership.goes_on()

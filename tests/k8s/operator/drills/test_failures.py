@@ -107,6 +107,37 @@ def test_a_drill_that_is_deleted_is_undone_first(world: DrillWorld) -> None:
     assert world.in_force("chat-fp8-0") == []
 
 
+@pytest.mark.parametrize("how", ["created again", "more replicas", "deleted", "another contract"])
+def test_a_drill_ends_with_the_objects_that_it_was_judged_by(world: DrillWorld, how: str) -> None:
+    """A pool that came again under its name, or was changed, is another one: the fault is taken back, and
+    nothing is concluded of the pods that are there now.
+    """
+    world.apply(time_to_live_s=300.0)
+    drills = world.drills()
+    world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
+    if how in ("deleted", "created again"):
+        world.bench.delete("KernelPool", "chat-pool")
+    if how == "created again":
+        world.bench.apply("pool")
+    if how == "more replicas":
+        kernels = world.bench.read("KernelPool", "chat-pool")["spec"]["kernels"]
+        world.bench.change("KernelPool", "chat-pool", {"kernels": [one | {"replicas": 3} for one in kernels]})
+    if how == "another contract":
+        name = world.bench.read("RoutePolicy", "chat")["spec"]["contract"]
+        world.bench.change("KernelContract", name, {"detection": {"window_s": 33.0}})
+    world.until(drills, lambda: world.phase() == "Done")
+    assert world.conditions()["Passed"][0] == "Unknown"
+    status = world.bench.read("FaultDrill", "late")["status"]
+    assert status["verdict"] in ("Inconclusive", "Invalid")
+    told = {"more replicas": "was changed", "another contract": "was changed"}.get(how, f"was {how}")
+    told = told.replace("was created again", "was deleted and created again")
+    kind = "KernelContract" if how == "another contract" else "KernelPool chat-pool"
+    assert kind in world.told()
+    assert f"{told} while the drill ran" in world.told()
+    assert world.in_force("chat-fp8-0") == []
+    assert finalizers(world) == []
+
+
 def test_a_runner_that_is_stopped_takes_everything_back(world: DrillWorld) -> None:
     """At the end of its process a runner undoes what it injected and says that the drill is inconclusive."""
     world.apply(time_to_live_s=300.0)

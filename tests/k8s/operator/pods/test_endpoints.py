@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -11,78 +9,10 @@ import pytest
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator.objects import Cluster
-from k8s.operator.pods.endpoints import FoundEndpoints, endpoints_of
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
-from k8s.operator.pods.slots import OF_SERVICE, PODS, SERVICES, SLICES, Places
-
-Object = dict[str, Any]
-
-#: As a Service in front of vLLM with a sidecar: its metrics come first in every list.
-PORTS: list[Object] = [
-    {"name": "metrics", "port": 9090, "targetPort": 9090},
-    {"name": "http", "port": 80, "targetPort": "http"},
-]
-LISTENS = [{"name": "metrics", "port": 9090}, {"name": "http", "port": 8000}]
-
-
-@dataclass
-class Watched:
-    """The part of ``Cluster`` that discovery reads, as a watch tells it."""
-
-    places: Places = field(default_factory=Places)
-    places_version = None
-
-    def service(self, name: str) -> Object | None:
-        """A Service."""
-        return self.places.service(name)
-
-    def endpoint_slices(self, service: str) -> list[Object]:
-        """Its EndpointSlices."""
-        return self.places.endpoint_slices(service)
-
-    def pods(self, selector: Mapping[str, str]) -> list[Object]:
-        """Pods by label."""
-        return self.places.pods(selector)
-
-
-def served(ports: list[Object], listens: list[Object], *pods: Object) -> Watched:
-    """A Service ``chat`` with ``pods``; those in rotation are listed, as the cluster's controller would."""
-    cluster = Watched()
-    selector = {"app": "chat", IN_ROTATION: "true"}
-    cluster.places.put(
-        SERVICES, {"metadata": {"name": "chat"}, "spec": {"selector": selector, "ports": ports}}
-    )
-    endpoints = []
-    for one in pods:
-        cluster.places.put(PODS, one)
-        if one["metadata"]["labels"][IN_ROTATION] == "true":
-            name, conditions = one["metadata"]["name"], {"ready": True}
-            if one["metadata"].get("deletionTimestamp"):
-                conditions = {"ready": False, "serving": True, "terminating": True}
-            target = {"kind": "Pod", "name": name}
-            endpoints.append({"addresses": ["10.0.0.1"], "conditions": conditions, "targetRef": target})
-    labels = {OF_SERVICE: "chat"}
-    slice_ = {"metadata": {"name": "chat-1", "labels": labels}, "ports": listens, "endpoints": endpoints}
-    cluster.places.put(SLICES, slice_)
-    return cluster
-
-
-def pod(name: str, place: str = "true", phase: str = "Running", *, deleted: bool = False) -> Object:
-    """A pod of the kernel."""
-    metadata: Object = {"name": name, "labels": {"app": "chat", IN_ROTATION: place}}
-    if deleted:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    conditions = [{"type": "Ready", "status": "True"}]
-    return {
-        "metadata": metadata,
-        "status": {"phase": phase, "podIP": "10.0.0.1", "conditions": conditions},
-    }
-
-
-def found(cluster: Watched, port: int) -> FoundEndpoints:
-    """What stands behind ``chat`` at ``port`` of the Service."""
-    return endpoints_of(cast(Cluster, cluster), BackendRef(name="chat", port=port), None)
+from k8s.operator.pods.slots import PODS, SERVICES, SLICES
+from tests.support.cluster.sliced_services import LISTENS, PORTS, Object, endpoint, found, listed, pod, served
 
 
 def test_servers_are_asked_where_they_listen_and_not_where_the_service_does() -> None:
@@ -127,35 +57,6 @@ def test_a_pod_that_ended_leaves_the_books(place: str, end: dict[str, Any]) -> N
     discovery.refresh()
     assert {one.pod: one.slot for one in discovery.pods} == {"a": "fp8-0", "c": "fp8-1"}
     assert all(one.replica.state == ReplicaState.READY for one in discovery.pods)
-
-
-def listed(cluster: Watched, name: str, family: str, *endpoints: Object) -> None:
-    """One more EndpointSlice of ``chat``."""
-    metadata = {"name": name, "labels": {OF_SERVICE: "chat"}}
-    cluster.places.put(
-        SLICES,
-        {"metadata": metadata, "addressType": family, "ports": LISTENS, "endpoints": list(endpoints)},
-    )
-
-
-def endpoint(pod: str, address: str, kind: str = "Pod", **conditions: bool) -> Object:
-    """One entry of an EndpointSlice."""
-    target = {"kind": kind, "name": pod}
-    return {"addresses": [address], "conditions": conditions, "targetRef": target}
-
-
-def test_a_pod_of_two_address_families_is_one_server() -> None:
-    """A dual-stack Service has a slice for each family; a pod in both takes one place, the IPv4 one."""
-    kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
-    cluster = served(PORTS, LISTENS, pod("a"))
-    cluster.places.drop(SLICES, "chat-1")
-    for name in ("chat-0", "chat-9"):  # in whatever order names put them
-        family, address = ("IPv6", "fd00::1") if name == "chat-0" else ("IPv4", "10.0.0.1")
-        listed(cluster, name, family, endpoint("a", address, ready=True))
-    discovery = PodDiscovery(cast(Cluster, cluster), (kernel,))
-    discovery.refresh()
-    assert [one.replica.url for one in discovery.pods] == ["http://10.0.0.1:8000"]
-    assert discovery.beyond == ()
 
 
 def test_servers_of_several_slices_are_all_found() -> None:

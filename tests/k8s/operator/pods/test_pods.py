@@ -15,7 +15,7 @@ from k8s.operator.pods.endpoints import endpoints_of
 from k8s.operator.pods.pod_facts import IN_ROTATION, OUT
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
 from k8s.operator.pods.slots import OF_SERVICE, PODS, POOLS, SERVICES, SLICES
-from tests.k8s.operator.pods.test_endpoints import Watched as OfServices
+from tests.support.cluster.sliced_services import WatchedService
 
 Object = dict[str, Any]
 SERVICE, POOL = (
@@ -24,7 +24,7 @@ SERVICE, POOL = (
 )
 
 
-class Watched(OfServices):
+class Watched(WatchedService):
     """With InferencePools."""
 
     def inference_pool(self, name: str) -> Object | None:
@@ -171,7 +171,9 @@ def test_a_pod_with_a_long_grace_takes_no_new_work_and_no_place() -> None:
         (("IPv6",), ("fd00::1",), "http://[fd00::1]:8000"),
         (("IPv6",), ("10.0.0.1", "fd00::1"), "http://[fd00::1]:8000"),
         (("IPv4",), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
-        (("IPv6", "IPv4"), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
+        (("IPv6", "IPv4"), ("fd00::1", "10.0.0.1"), "http://[fd00::1]:8000"),
+        (("IPv6", "IPv4"), ("10.0.0.1", "fd00::1"), "http://[fd00::1]:8000"),
+        (("IPv4", "IPv6"), ("fd00::1", "10.0.0.1"), "http://10.0.0.1:8000"),
     ],
 )
 def test_a_pod_is_asked_at_one_address_in_rotation_and_out_of_it(

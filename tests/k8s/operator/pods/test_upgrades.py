@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from contracts.documents.pool import BackendRef
 from contracts.telemetry import ReplicaState
 from k8s.operator import objects
-from k8s.operator.pods.endpoints import BackendEndpoint, FoundEndpoints
+from k8s.operator.pods.endpoints import FoundEndpoints
 from k8s.operator.pods.pod_facts import IN, IN_ROTATION, OUT, UPGRADED
 from k8s.operator.pods.replicas import KernelBackend, PodDiscovery
+from k8s.operator.pods.slices import BackendEndpoint
 from k8s.operator.pods.upgrades import Announced, assign_kernels, label_problem
 from k8s.operator.telemetry.pool_source import FingerprintDiscovery
 from k8s.operator.telemetry.probing import ClusterProber

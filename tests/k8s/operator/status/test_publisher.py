@@ -9,7 +9,7 @@ import pytest
 
 from k8s.operator.objects import Cluster, ClusterError, EventNote, Manifest
 from k8s.operator.status.conditions import condition
-from k8s.operator.status.publisher import Publication, Publisher
+from k8s.operator.status.publisher import EVENT_EACH_S, EVENTS_AT_ONCE, Publication, Publisher
 
 POLICY: Manifest = {
     "apiVersion": "selvage.dev/v1alpha1",
@@ -107,3 +107,27 @@ def test_a_status_that_is_refused_for_what_it_says_makes_no_loop() -> None:
     assert "422" in publisher.problem
     assert publisher.say(said(False), 20.6)
     assert publisher.problem == ""
+
+
+def test_a_condition_that_comes_and_goes_fills_no_cluster_with_events(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each change is in the status and in the log; Events are as many as client-go would let through, and
+    another object's are its own.
+    """
+    cluster = Refusing()
+    cluster.events_refused = False
+    publisher = Publisher(cast(Cluster, cluster))
+    with caplog.at_level("INFO"):
+        for second in range(400):
+            assert publisher.say(said(bool(second % 2)), float(second))
+    assert len(cluster.statuses) == 400
+    assert len([one for one in caplog.records if "Ready is" in one.message]) == 400
+    assert EVENTS_AT_ONCE <= len(cluster.noted) <= EVENTS_AT_ONCE + 2 + 400.0 / EVENT_EACH_S
+    assert "have no Event" in cluster.noted[-1].message
+    before = len(cluster.noted)
+    other = {**POLICY, "metadata": {"name": "other", "uid": "o", "generation": 1}}
+    publisher.say(replace(said(True), about=other), 400.0)
+    assert len(cluster.noted) == before + 2
+    publisher.say(said(False), 401.0 + 2.0 * EVENT_EACH_S)
+    assert len(cluster.noted) > before + 2

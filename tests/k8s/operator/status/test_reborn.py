@@ -1,0 +1,39 @@
+"""A resource that was deleted and created again under its name is another one."""
+
+from __future__ import annotations
+
+import pytest
+
+from k8s.operator.objects import ClusterError
+from tests.support.cluster.cluster_worlds import Bench
+
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300), pytest.mark.waits]
+
+
+def test_what_was_judged_of_the_one_before_is_not_said_of_the_next(bench: Bench) -> None:
+    """Whoever waits for the new one to be Ready is not told what the old one was, though both are of
+    generation 1; once it is seen it is told its own.
+    """
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 6)
+    before = bench.read("RoutePolicy", "chat")
+    assert bench.conditions()["Ready"][0] == "True"
+    bench.delete("RoutePolicy", "chat")
+    bench.apply("policy")
+    with pytest.raises(ClusterError, match="status of RoutePolicy chat"):
+        bench.cluster().write_status(before, before["status"])
+    assert bench.conditions() == {}
+    operator.nudge()
+    bench.turns(operator, 3)
+    assert bench.conditions()["Ready"][0] == "True"
+    assert not operator.publisher.problem
+
+
+def test_what_is_gone_gets_no_status(bench: Bench) -> None:
+    """A status for nobody is an error of the server, and makes no object."""
+    bench.apply("contract")
+    found = bench.read("KernelContract", "chat-contract")
+    bench.delete("KernelContract", "chat-contract")
+    with pytest.raises(ClusterError, match="404"):
+        bench.cluster().write_status(found, {"observedGeneration": 1})

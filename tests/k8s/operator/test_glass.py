@@ -1,0 +1,101 @@
+"""Break-glass holds and is taken away whatever else is wrong with a policy's objects at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test")
+
+from k8s.operator.namespace import NamespaceOperator
+from k8s.operator.objects import Manifest, Resources
+from scripts.studies.operator.resources import PoolSize
+from scripts.studies.operator.world import RecordedWorld, recorded_world
+
+SHAPE = PoolSize(kernels=2, replicas=2, slices=1)
+NAME, LATER = "pool-0", "2099-01-01T00:00:00Z"
+Change = Callable[[Manifest], object]
+
+
+class Glass:
+    """One policy at work, whose objects are edited as people do."""
+
+    def __init__(self) -> None:
+        self.world: RecordedWorld = recorded_world(1, SHAPE, 30)
+        self.operator: NamespaceOperator = self.world.operator()
+        self.turn()
+
+    def turn(self) -> None:
+        """One tick on what the objects are now."""
+        self.operator.nudge()
+        self.world.advance()
+        self.operator.turn()
+
+    def edit(self, policy: Change = bool, pool: Change = bool) -> None:
+        """Objects of another listing, then a tick."""
+        seen: Resources = self.world.cluster.resources()
+        policies, pools = deepcopy(dict(seen.policies)), deepcopy(dict(seen.pools))
+        policy(policies[NAME])
+        if NAME in pools and pool(pools[NAME]) is None:
+            del pools[NAME]
+        self.world.cluster._resources = replace(seen, policies=policies, pools=pools)
+        self.turn()
+
+    def freeze(self, table: list[Manifest] | None = None) -> None:
+        """Somebody breaks the glass."""
+        found = {"until": LATER, "reason": "the night shift"} | ({"table": table} if table else {})
+        self.edit(policy=lambda one: one["spec"].update(freeze=found))
+
+    def thaw(self) -> None:
+        """Somebody takes it away."""
+        self.edit(policy=lambda one: one["spec"].pop("freeze"))
+
+    def gone(self) -> None:
+        """The pool is gone, and the last good documents stay in force."""
+        self.edit(pool=lambda _: None)
+        assert NAME in self.operator.loops
+
+    def frozen(self) -> bool:
+        """Whether weights are held."""
+        return self.operator.loops[NAME].standing.frozen
+
+
+def test_a_freeze_holds_although_the_objects_do_not_fit() -> None:
+    """Who breaks the glass in the middle of a bad rollout is obeyed, and again when it is over."""
+    glass = Glass()
+    glass.gone()
+    assert not glass.frozen()
+    glass.freeze()
+    assert glass.frozen()
+    glass.thaw()
+    assert not glass.frozen()
+
+
+def test_a_freeze_that_was_taken_away_does_not_come_back_with_the_last_good_documents() -> None:
+    """The documents of before say that it is frozen; those that stand in the cluster now do not."""
+    glass = Glass()
+    glass.freeze()
+    glass.edit(pool=lambda one: one["spec"]["kernels"][0].update(capacity_rps=40.0) or True)
+    assert glass.frozen()
+    glass.thaw()
+    assert not glass.frozen()
+    glass.gone()
+    assert not glass.frozen()
+
+
+@pytest.mark.parametrize("kernel", ["k0", "k1", "unknown"])
+def test_what_is_pinned_is_put_in_force_where_it_fits_the_pool_that_is(kernel: str) -> None:
+    """A table of kernels that are there is pinned; one of others holds the weights as they are."""
+    glass = Glass()
+    glass.gone()
+    loop = glass.operator.loops[NAME]
+    before = loop.controller.state.table[0].copy()
+    (name,) = loop.setup.layout.slices
+    glass.freeze([{"slice": name, "weights": [{"kernel": kernel, "weight": 1.0}]}])
+    assert glass.frozen()
+    now, kernels = loop.controller.state.table[0], loop.setup.layout.kernels
+    wanted = [float(one == kernel) for one in (*kernels, "")] if kernel in kernels else before[0].tolist()
+    assert now[0].tolist() == wanted
