@@ -124,7 +124,7 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
     )
 
 
-def speaks_for_nobody(state: ControllerState) -> NDArray[np.bool_]:
+def not_evidence_for_kernel(state: ControllerState) -> NDArray[np.bool_]:
     """bool [B, R]: replicas that are no evidence for their kernel: quarantined, or at fault but needed."""
     return state.quarantined | state.needed
 

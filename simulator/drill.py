@@ -168,8 +168,8 @@ class SimulatedTarget:
                 self._returns[name] = SimulatedReturn.at(
                     name, drill_terms(self._plan.spec.undo, HEAL_WAIT_S, HEAL_ATTEMPTS), self._now_s
                 )
-            ill = bool(broken[record.replicas.index(name)])
-            self._returns[name].turn(self._now_s, "it does not answer as before" if ill else "")
+            unhealthy = bool(broken[record.replicas.index(name)])
+            self._returns[name].turn(self._now_s, "it does not answer as before" if unhealthy else "")
         return tuple(_mended(one) for one in self._returns.values())
 
     def end(self) -> None:

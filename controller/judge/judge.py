@@ -37,7 +37,7 @@ from controller.judge.replicas.identity import kernels_restated, replicas_restat
 from controller.judge.replicas.quarantine import Departures, quarantine
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
-from controller.state import ControllerState, altered, speaks_for_nobody
+from controller.state import ControllerState, altered, not_evidence_for_kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def pool_if_due(state: ControllerState, estimate: Estimate, setup: ControllerSet
         return None
     (kernels, _, _), owner = setup.layout.shape, setup.layout.replica_kernel
     ends, contract = estimate.closed[:, None, None, None], setup.contract
-    out = speaks_for_nobody(state)
+    out = not_evidence_for_kernel(state)
     pooled = pool(state.window, ~state.quarantined & estimate.closed[:, None], owner, kernels)
     kept_by = pool(state.window, ~out & estimate.closed[:, None], owner, kernels)
     away = kernel_count(out, owner, kernels)[:, :, None, None] > 0
@@ -163,8 +163,8 @@ def _without_the_departed(
     for the kernel.
     """
     before = case.estimate.state
-    out = speaks_for_nobody(state)
-    gone = out & ~speaks_for_nobody(before)
+    out = not_evidence_for_kernel(state)
+    gone = out & ~not_evidence_for_kernel(before)
     if not some_in(gone):
         return pooled.alarms, pooled.memory
     left = kernel_count(gone, case.owner, case.kernels) > 0

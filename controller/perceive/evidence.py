@@ -14,7 +14,7 @@ from controller.detect.tick import DetectorInputs
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
 from controller.shield.capacity import SLACK
-from controller.state import ControllerState, speaks_for_nobody
+from controller.state import ControllerState, not_evidence_for_kernel
 
 
 def gather(
@@ -70,7 +70,7 @@ def _of_kernels(
         since_s=replicas.since_s,
         news=estimate.kernel_news,
         drifted=_drifted_kernels(replicas.drifted, members, owner, kernels),
-        blurred=kernel_count(speaks_for_nobody(before), owner, kernels) > 0,
+        blurred=kernel_count(not_evidence_for_kernel(before), owner, kernels) > 0,
     )
 
 

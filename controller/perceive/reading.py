@@ -23,7 +23,7 @@ from controller.perceive.accumulate import Clauses, GatewayBatch, Probes, Scrape
 from controller.perceive.excuse_pass import Overload
 from controller.perceive.reception import Clocks
 from controller.perceive.step_time import of_gauges
-from controller.state import ControllerState, speaks_for_nobody
+from controller.state import ControllerState, not_evidence_for_kernel
 
 #: Contiguous: numba would compile once more for other strides.
 plain = np.ascontiguousarray
@@ -75,7 +75,7 @@ def add_observations(
     )
     counts = telemetry.gateway
     ended = plain(counts.answered), plain(counts.failed), plain(counts.timed_out)
-    apart = speaks_for_nobody(state)
+    apart = not_evidence_for_kernel(state)
     gateway = GatewayBatch(*ended, plain(counts.latency_le), apart)
     accumulate_tick(
         tuple(sinks), tuple(samples), tuple(scrapes), tuple(gateway), _read_clauses(contract), tuple(overload)

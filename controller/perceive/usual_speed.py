@@ -27,7 +27,7 @@ from controller.perceive.reception import READY
 from controller.perceive.step_time import observed_step_times
 from controller.perceive.usual_speed_pass import COLUMNS, divide, follow, of_kernels, usual_ratio
 from controller.ports import PolicyState
-from controller.state import ControllerState, speaks_for_nobody
+from controller.state import ControllerState, not_evidence_for_kernel
 
 Floats = NDArray[np.float64]
 
@@ -117,5 +117,5 @@ def _tokens_per_s(telemetry: FleetTelemetry) -> Floats:
 
 def _healthy_replicas(state: ControllerState, telemetry: FleetTelemetry) -> NDArray[np.bool_]:
     """bool [B, R]: ready, in rotation and not condemned on any slice."""
-    excluded = state.replica_condemned.any(axis=(2, 3)) | speaks_for_nobody(state) | state.ejected
+    excluded = state.replica_condemned.any(axis=(2, 3)) | not_evidence_for_kernel(state) | state.ejected
     return np.asarray((telemetry.replica_state == READY) & ~excluded)

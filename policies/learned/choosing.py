@@ -43,7 +43,7 @@ RETURN_AFTER_S = 3600.0
 RETURN_EVERY_S = 60.0
 #: A failover fills its target to 85 %: load wobbles, and a full one would be relieved again and again.
 ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
-#: Numbers of memory per (kernel, slice): chosen, since it was left, since it was ill.
+#: Numbers of memory per (kernel, slice): chosen, since it was left, since it was unhealthy.
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
 #: What a recurrent network remembers: names of its inputs, and of the outputs that they are a tick later.
 NETWORK_MEMORY = {"hidden": "next_hidden", "cell": "next_cell"}
@@ -124,7 +124,7 @@ class Chooser:
         )
 
     def initial(self, batch: int) -> PolicyState:
-        """Every slice at home, nothing left, nothing ill.
+        """Every slice at home, nothing left, nothing unhealthy.
 
         choice: int64 [B, S]; chosen_at_s: float64 [B, S], when it last changed; left_at_s, unhealthy_at_s:
         float64 [B, K, S].

@@ -90,7 +90,7 @@ class InformedPolicy:
         return self.planner.initial(batch)
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """Away from what is known to be ill, home when it is known to be well."""
+        """Away from what is known to be unhealthy, home when it is known to be well."""
         cells, ejected = self.left(observation)
         level = np.where(cells, int(Level.FALLBACK), observation.level)
         level = np.where(observation.certified, level, np.maximum(level, int(Level.GUARD)))
@@ -204,7 +204,7 @@ class InformedPolicy:
         return known[np.maximum(row, 0)]
 
     def known(self, now_s: NDArray[np.float64], replicas: int, of: Flags) -> tuple[Flags, Flags]:
-        """What ``of`` bool [N] the notices is known to be ill at ``now_s`` [B]: cells bool [B, K, S] and
+        """What ``of`` bool [N] the notices is known to be unhealthy at ``now_s`` [B]: cells [B, K, S] and
         single replicas bool [B, R].
         """
         notices = self.notices

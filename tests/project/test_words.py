@@ -59,17 +59,8 @@ ALLOWED = {
     "goal": "inside the injected files, whose bytes manifests pin; goes when these change",
     "requantise-6-bits-refuge": "a scenario's name draws its random numbers; its suite is registered by hash",
     "sibling_reason": "issued certificates hash it among the rules of the learned policy",
+    "ill": "a token of the reference model's tokenizer",
     "since_ill_s": "an input of the learned policy; goes with the next network",
-    "ill": "what the rooms of the controller call who departs; goes room by room, to unhealthy",
-    "_ill": "as ill",
-    "fell_ill": "as ill",
-    "keep_ill": "as ill",
-    "ill_s": "as ill, in tests",
-    "ill_from": "as ill, in tests",
-    "ill_until": "as ill, in tests",
-    "ill_until_s": "as ill, in tests",
-    "ill_for_s": "as ill, in tests",
-    "last_ill": "as ill, in tests",
 }
 #: Expressions of the field that hold one.
 EXPRESSIONS = re.compile(r"in[-_ ](mid[-_])?flight|behaviou?r[-_ ]?cloning", re.IGNORECASE)

@@ -42,10 +42,10 @@ class Scripted:
         )
 
 
-def rotations(ill_until_s: float, ticks: int = 60) -> list[bool]:
+def rotations(unhealthy_until_s: float, ticks: int = 60) -> list[bool]:
     """Whether replica 0 is in rotation in each tick."""
     driver = ReturningDriver(
-        Scripted(), LAYOUT, TERMS, lambda _, now_s: "still ill" if now_s < ill_until_s else ""
+        Scripted(), LAYOUT, TERMS, lambda _, now_s: "still unhealthy" if now_s < unhealthy_until_s else ""
     )
     driver.begin(1)
     return [bool(driver.step(seen).in_rotation[0, 0]) for seen in script(LAYOUT, ticks)]
@@ -67,11 +67,13 @@ def test_a_replica_that_is_still_ill_gets_nothing() -> None:
     assert not any(rotations(1000.0))
 
 
-@pytest.mark.parametrize(("ill_for_s", "phase"), [(3.0, HealingPhase.HEALED), (99.0, HealingPhase.FAILED)])
-def test_a_second_attempt_decides(ill_for_s: float, phase: HealingPhase) -> None:
-    """Ill at first and sound later it is healed in the second attempt; ill throughout it has failed."""
+@pytest.mark.parametrize(
+    ("unhealthy_for_s", "phase"), [(3.0, HealingPhase.HEALED), (99.0, HealingPhase.FAILED)]
+)
+def test_a_second_attempt_decides(unhealthy_for_s: float, phase: HealingPhase) -> None:
+    """Ill at first and sound later it is healed in the second attempt; unhealthy throughout it has failed."""
     one = SimulatedReturn.at("r0", TERMS, 0.0)
     for now in range(1, 60):
-        one.turn(float(now), "ill" if now < ill_for_s else "")
+        one.turn(float(now), "unhealthy" if now < unhealthy_for_s else "")
     assert one.state.phase is phase
     assert one.state.attempt == 2

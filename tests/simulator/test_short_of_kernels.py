@@ -1,4 +1,4 @@
-"""A fleet that cannot do without the kernel that is ill: what it serves then and after."""
+"""A fleet that cannot do without the kernel that is unhealthy: what it serves then and after."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.late_on_the_way import Late
 from controller.judge.replicas.quarantine_pass import ERRORS
 from controller.judge.replicas.whose_failures import struck_zones
-from controller.state import ControllerState, speaks_for_nobody
+from controller.state import ControllerState, not_evidence_for_kernel
 
 
 class Capped(NamedTuple):
@@ -50,7 +50,7 @@ def broken_in_rotation(state: ControllerState, counted: Sums, late: Late | None,
     """
     if late is None and not bool(state.replica_condemned.any()):
         return None
-    serving = case.ready & ~speaks_for_nobody(state)
+    serving = case.ready & ~not_evidence_for_kernel(state)
     excess = np.maximum(_by_failures(state, serving, case), _by_lateness(serving, late, case))[:, :, None]
     if not bool((excess > 0.0).any()):
         return None
@@ -105,7 +105,7 @@ def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Cappe
     if not some_in(out):
         return None
     zone = struck_zones(out, case)
-    rotation = case.ready & ~speaks_for_nobody(state)
+    rotation = case.ready & ~not_evidence_for_kernel(state)
     if not some_in(zone & rotation):
         return None
     contract = case.setup.contract

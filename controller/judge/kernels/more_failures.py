@@ -45,7 +45,7 @@ from controller.judge.kernels.more_failures_pass import AT_FAULT, SAME, Sides, f
 from controller.judge.replicas.attempts_pass import MEMORY_WINDOWS
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.whose_failures import attempts_of
-from controller.state import ControllerState, speaks_for_nobody
+from controller.state import ControllerState, not_evidence_for_kernel
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class Blame(NamedTuple):
 
 def follow_failures(state: ControllerState, case: Case) -> Blame:
     """Update the comparison of kernels by the attempts of this tick; ``state`` is that after quarantine."""
-    ended, failed = attempts_of(case, case.ready & ~speaks_for_nobody(state), by_replica=False)
+    ended, failed = attempts_of(case, case.ready & ~not_evidence_for_kernel(state), by_replica=False)
     since_s = case.estimate.since_s[:, None, None]
     window_s = case.setup.contract.window_s
     attempts = state.attempts * np.exp(-since_s / window_s)

@@ -23,7 +23,7 @@ from controller.cells import kernel_count, some_in
 from controller.fleet import Stage
 from controller.judge.kernels.judge_pass import Failing, note_down
 from controller.judge.replicas.departures import Case, Flags
-from controller.judge.replicas.failing_in_a_row import telling_rows
+from controller.judge.replicas.failing_in_a_row import consecutive_failures
 from controller.shield.capacity import SLACK
 from controller.state import ControllerState
 
@@ -53,7 +53,7 @@ def follow_outages(state: ControllerState, down: Flags, case: Case) -> Outages:
         replica_state=np.ascontiguousarray(case.telemetry.replica_state),
         quarantined=state.quarantined,
         down=down,
-        consecutive_failed=telling_rows(case),
+        consecutive_failed=consecutive_failures(case),
     )
     return _up_by_answers(_down(before, failing, case), state, case)
 

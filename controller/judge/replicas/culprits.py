@@ -16,7 +16,7 @@ from controller.detect.detector import AlarmState, PooledAlarms
 from controller.detect.sums import COUNT, Sums, beyond_limit, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.whose_failures import failing_members
-from controller.state import speaks_for_nobody
+from controller.state import not_evidence_for_kernel
 
 
 def culprits_of(case: Case) -> Flags | None:
@@ -35,7 +35,7 @@ def _by_closed_windows(case: Case) -> Flags | None:
     state, closed, contract = case.estimate.state, case.estimate.closed, case.setup.contract
     if not some_in(closed):
         return None
-    counted = case.ready & ~speaks_for_nobody(state)
+    counted = case.ready & ~not_evidence_for_kernel(state)
     pooled = pool(state.window, counted, case.owner, case.kernels)
     enough = (pooled[..., COUNT] >= contract.min_samples) & closed[:, None, None, None]
     beyond, _ = beyond_limit(pooled, enough & applies(contract) & moves_traffic(contract), contract)
@@ -70,7 +70,7 @@ def _by_recent_sums(case: Case, pooled: PooledAlarms) -> Flags | None:
     moves = moves_traffic(case.setup.contract)
     if not bool(raised.any()) or not bool((raised & moves).any()):
         return None
-    counted = case.ready & ~speaks_for_nobody(case.estimate.state)
+    counted = case.ready & ~not_evidence_for_kernel(case.estimate.state)
     beyond = _of_replicas(raised & moves, case.setup.contract)
     alone = _sole_culprit(verdicts.judged, counted, beyond, case)
     gathered = failing_members(verdicts.judged, counted, beyond, case)

@@ -31,7 +31,7 @@ from controller.judge.replicas.departures_pass import (
 )
 from controller.options import ControllerSetup
 from controller.perceive.estimate import Estimate
-from controller.state import ControllerState, speaks_for_nobody
+from controller.state import ControllerState, not_evidence_for_kernel
 
 Flags = NDArray[np.bool_]
 
@@ -117,6 +117,6 @@ def spread_of(alarms: Alarms | None, state: ControllerState, setup: ControllerSe
         return None
     spread, zero = np.zeros_like(alarms.severe), zero_tolerance(setup.contract)
     counted = from_traffic(setup.contract)
-    silent = speaks_for_nobody(state)
+    silent = not_evidence_for_kernel(state)
     some = stay_with_kernel(spread, alarms, setup.options.quarantine, zero, counted, silent)
     return spread if some else None

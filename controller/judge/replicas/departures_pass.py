@@ -116,7 +116,7 @@ def explain_departures(departs, together, condemned, owner):
 
 
 @compiled
-def ask_away(wanted, down, hung, departs, failing_now, consecutive_failed, failing_after):
+def want_out(wanted, down, hung, departs, failing_now, consecutive_failed, failing_after):
     """Reason to eject each replica, int64 [B, R]: hung before failing before departing.
 
     down: hung or failing. Failing: a run of failed answers that still grows, by the gateway's counts.

@@ -35,7 +35,7 @@ CHANCE = 1e-6
 _PRIOR = 0.5
 
 
-def telling_rows(case: Case) -> NDArray[np.int64]:
+def consecutive_failures(case: Case) -> NDArray[np.int64]:
     """int64 [B, R], consecutive failures of each replica; 0 where a failure rate explains them.
 
     That is the failure ratio of the other replicas, or the replica's own recent failures.
@@ -55,7 +55,7 @@ def failing_between_answers(case: Case) -> Flags:
     return between
 
 
-def note_answers_after(bench: Bench, case: Case) -> Flags:
+def note_answers_after_leaving(bench: Bench, case: Case) -> Flags:
     """bool [B, R]: in quarantine for a run of failures, and has answered a request since.
 
     The reason of its quarantine becomes ``ERRORS``, in place. bench: of this tick. A replica quarantined in

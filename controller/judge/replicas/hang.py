@@ -69,7 +69,7 @@ def note_timeouts(
     return {"timeouts": count, "since_at_s": since_at_s}
 
 
-def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
+def probes_time_out(memory: HangMemory, timeouts: int) -> Flags | None:
     """bool [B, R], at least ``timeouts`` consecutive probes timed out; None: no replica, or no prober."""
     if not memory:
         return None
@@ -78,7 +78,7 @@ def all_silent(memory: HangMemory, timeouts: int) -> Flags | None:
 
 
 def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flags:
-    """bool [B, R], replicas among the ``silent`` (see ``all_silent``) that hang: they hold requests.
+    """bool [B, R], replicas among the ``silent`` (see ``probes_time_out``) that hang: they hold requests.
 
     known: bool [B, R], the replica is ready and its newest scrape is not stale.
     """
@@ -86,7 +86,7 @@ def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flag
     return np.asarray(silent & holds & known)
 
 
-def never_frees(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flags:
+def leaks_memory(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flags:
     """bool [B, R], replicas that leak KV blocks: no request runs or waits, but many blocks are in use.
 
     Many are more than ``LEAKED_RATIO``; vLLM counts blocks that only a prefix cache remembers as free. If

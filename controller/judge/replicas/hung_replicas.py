@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from controller.judge.replicas.departures import Case, Flags
-from controller.judge.replicas.hang import HangMemory, all_silent, never_frees, stands_still
+from controller.judge.replicas.hang import HangMemory, leaks_memory, probes_time_out, stands_still
 from controller.judge.replicas.quarantine_pass import HungLimits, Progress, find_hung
 
 
@@ -19,7 +19,7 @@ def hung_replicas(case: Case, timeouts: HangMemory) -> Flags:
     hung = np.zeros(case.ready.shape, dtype=np.bool_)
     now_s = case.estimate.state.now_s
     find_hung(hung, tuple(_progress(case)), now_s, case.owner, tuple(_limits(case)))
-    silent = all_silent(timeouts, case.setup.hang_timeouts)
+    silent = probes_time_out(timeouts, case.setup.hang_timeouts)
     if silent is None:
         return hung
     return hung | stands_still(silent, case.telemetry, _scraped_now(case))
@@ -27,7 +27,7 @@ def hung_replicas(case: Case, timeouts: HangMemory) -> Flags:
 
 def leaking(case: Case, quarantined: Flags) -> Flags:
     """bool [B, R]: holds memory and no request, unlike the replicas in rotation. quarantined: bool [B, R]."""
-    return never_frees(case.telemetry, _scraped_now(case), case.ready & ~quarantined)
+    return leaks_memory(case.telemetry, _scraped_now(case), case.ready & ~quarantined)
 
 
 def _progress(case: Case) -> Progress:

@@ -30,7 +30,7 @@ from controller.detect.clauses import moves_traffic, replica_places
 from controller.detect.detector import floats
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
-from controller.judge.replicas.own_clock import of_weighted
+from controller.judge.replicas.own_clock import of_serving_kernels
 from controller.judge.replicas.whose_failures import struck_zones
 from controller.perceive.on_the_way import FROM_REQUEST
 
@@ -71,7 +71,7 @@ def late_on_the_way(case: Case) -> Late | None:
         return None
     zone = struck_zones(some_within(clauses, 2), case)
     unknown = np.isnan(state.way_s).any(axis=2) & zone & case.ready & ~state.quarantined
-    unknown &= of_weighted(case)
+    unknown &= of_serving_kernels(case)
     if some_in(unknown):
         clauses |= unknown[:, :, None, None] & clauses.any(axis=1, keepdims=True)
     passed_s = state.now_s[:, None] - state.overloaded_at_s

@@ -105,7 +105,7 @@ def slow_zones(clocks: OwnClocks, zones: NDArray[np.int64], case: Case) -> Flags
     return faulty
 
 
-def of_weighted(case: Case) -> Flags:
+def of_serving_kernels(case: Case) -> Flags:
     """bool [B, R]: its kernel has weight on some slice."""
     return np.asarray((case.estimate.state.table[:, :, :-1] > 0.0).any(axis=1))[:, case.owner]
 
@@ -126,7 +126,7 @@ def _with_kernel(clocks: OwnClocks, faulty: Flags, case: Case) -> Flags:
 
 def _drained(clocks: OwnClocks, faulty: Flags, zones: NDArray[np.int64], case: Case) -> Flags | None:
     """bool [B, R]: ejected because its zone is slow, without evidence of its own; None: no replica."""
-    drained, weighted = np.zeros(faulty.shape, dtype=np.bool_), of_weighted(case)
+    drained, weighted = np.zeros(faulty.shape, dtype=np.bool_), of_serving_kernels(case)
     for zone in np.unique(zones[faulty.any(axis=0)]):
         inside = (zones == zone) & faulty
         proven = _kernels_of(clocks.proven & inside, case) >= LEAST_KERNELS

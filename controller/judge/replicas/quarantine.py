@@ -36,8 +36,8 @@ from controller.judge.replicas.departures import (
     stand_apart,
     with_culprits,
 )
-from controller.judge.replicas.departures_pass import Alarms, ask_away
-from controller.judge.replicas.failing_in_a_row import failing_between_answers, telling_rows
+from controller.judge.replicas.departures_pass import Alarms, want_out
+from controller.judge.replicas.failing_in_a_row import consecutive_failures, failing_between_answers
 from controller.judge.replicas.hang import note_timeouts
 from controller.judge.replicas.hung_replicas import hung_replicas, leaking
 from controller.judge.replicas.identity import wrong_builds
@@ -54,11 +54,11 @@ from controller.judge.replicas.quarantine_pass import (
     Recovery,
     ReturnLimits,
     admit,
-    keep_ill,
+    clear_healthy,
     recertify,
     release,
 )
-from controller.judge.replicas.returns import follow_health, relapsing, renew, who_waits
+from controller.judge.replicas.returns import follow_health, relapsing, renew, waiting_slow_replicas
 from controller.judge.replicas.sparing import most_offered_rps, recall, spare
 from controller.judge.replicas.whose_failures import (
     failing_with_zone,
@@ -116,7 +116,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         _tell_kinds(wanted, alarms, late, case.setup.contract)
     changes: dict[str, Any] = {}
     if acts:
-        health = follow_health(_ill(down, condemned, severe, case), case)
+        health = follow_health(_unhealthy(down, condemned, severe, case), case)
         followed = altered(case.estimate.state, **health) if health else case.estimate.state
         relapsed = relapsing(followed, case.owner)
         if relapsed is not None:
@@ -156,20 +156,20 @@ class Kept(NamedTuple):
     relapsed: Flags | None  # [B, R], has not been healthy for long enough yet (None: none)
 
 
-def _ill(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
+def _unhealthy(down: Flags, condemned: Flags, severe: Flags, case: Case) -> Flags:
     """bool [B, R]: in quarantine and unhealthy.
 
     Unhealthy: ``down`` [B, R], in alarm or not yet re-certified (``severe``, ``condemned`` [B, R, S, C]), or
     quarantined just now because of its own symptoms.
     """
     state = case.estimate.state
-    ill = state.quarantined.copy()
-    if some_in(ill):
-        keep_ill(ill, down, condemned, severe, moves_traffic(case.setup.contract))
+    unhealthy = state.quarantined.copy()
+    if some_in(unhealthy):
+        clear_healthy(unhealthy, down, condemned, severe, moves_traffic(case.setup.contract))
         before_s = (state.now_s - case.estimate.since_s)[:, None]
         own = ~np.isin(state.quarantine_reason, (ZONE, RELAPSED, PRESUMED))
-        ill |= state.quarantined & own & (state.quarantined_at_s >= before_s)
-    return ill
+        unhealthy |= state.quarantined & own & (state.quarantined_at_s >= before_s)
+    return unhealthy
 
 
 def _tell_kinds(
@@ -221,9 +221,9 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
     """(wanted, down): ``QuarantineReason`` of those to remove, int64 [B, R]; failing or hung, bool [B, R]."""
     wanted, down = np.zeros(hung.shape, dtype=np.int64), np.zeros(hung.shape, dtype=np.bool_)
     departs = NO_FLAGS if alarms is None else alarms.departs
-    failures = telling_rows(case)
+    failures = consecutive_failures(case)
     failing_after = case.setup.options.failing_after
-    ask_away(wanted, down, hung, departs, case.estimate.failing_now, failures, failing_after)
+    want_out(wanted, down, hung, departs, case.estimate.failing_now, failures, failing_after)
     between = failing_between_answers(case)
     if some_in(between):
         wanted[between & (wanted == NONE)] = ERRORS
@@ -269,7 +269,7 @@ def _release(bench: Bench, condemned: Flags, severe: Flags, kept: Kept, case: Ca
     relapsed = np.zeros_like(kept.away) if kept.relapsed is None else kept.relapsed
     recovery = Recovery(
         ready=case.ready,
-        kept=kept.away | who_waits(bench, condemned, case) | leaking(case, bench.quarantined),
+        kept=kept.away | waiting_slow_replicas(bench, condemned, case) | leaking(case, bench.quarantined),
         relapsed=relapsed,
         stale=case.estimate.stale,
         probed_at_s=state.probed_at_s,

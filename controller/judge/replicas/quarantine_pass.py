@@ -244,7 +244,7 @@ def release(bench, recovery, owner, now_s, limits):
 
 
 @compiled
-def keep_ill(away, down, condemned, severe, moves):
+def clear_healthy(away, down, condemned, severe, moves):
     """Clear in ``away`` [B, R] the replicas that are neither ``down`` [B, R] nor in alarm or condemned."""
     condemned, severe = borrowed(condemned), borrowed(severe)
     for b in range(away.shape[0]):

@@ -44,23 +44,23 @@ CAUTION = 5.0
 NOT_WELL_S = np.inf
 
 
-def follow_health(ill: Flags, case: Case) -> dict[str, Any]:
+def follow_health(unhealthy: Flags, case: Case) -> dict[str, Any]:
     """``well_since_at_s`` and ``was_well_s`` of the state after this tick.
 
-    ill: bool [B, R], in quarantine and showing the symptom for which it was removed. Draining is not a fault.
+    unhealthy: bool [B, R], in quarantine and showing the symptom for which it was removed; draining is no fault.
     Replicas that are up when the controller starts count as healthy since ever.
     """
     state = case.estimate.state
-    was_well, well, now_s = state.well_since_at_s < NOT_WELL_S, case.ready & ~ill, state.now_s[:, None]
+    was_well, well, now_s = state.well_since_at_s < NOT_WELL_S, case.ready & ~unhealthy, state.now_s[:, None]
     if not some_in(was_well != well):
         return {}
     replica_state = case.telemetry.replica_state
     planned = (replica_state == _DRAINING) | (replica_state == _ABSENT)
     time_s = now_s - state.well_since_at_s
-    fell_ill = was_well & ~well & ~planned
+    became_unhealthy = was_well & ~well & ~planned
     least_s = CAUTION * case.setup.contract.window_s / TRUST
     lasted_s = np.maximum(np.where(time_s <= LONG_S, time_s, 0.0), least_s)
-    was_well_s = np.where(fell_ill, lasted_s, state.was_well_s)
+    was_well_s = np.where(became_unhealthy, lasted_s, state.was_well_s)
     began = np.where(state.ticks[:, None] <= 1, -np.inf, now_s)
     well_since_at_s = np.where(well, np.where(was_well, state.well_since_at_s, began), NOT_WELL_S)
     return {"well_since_at_s": well_since_at_s, "was_well_s": was_well_s}
@@ -82,7 +82,7 @@ def relapsing(state: ControllerState, owner: NDArray[np.int64]) -> Flags | None:
 PATIENCE = 5
 
 
-def who_waits(bench: Bench, condemned: Flags, case: Case) -> Flags:
+def waiting_slow_replicas(bench: Bench, condemned: Flags, case: Case) -> Flags:
     """bool [B, R]: slow replicas that may not come back yet.
 
     condemned: bool [B, R, S, C].

@@ -32,9 +32,9 @@ from controller.detect.clauses import failing_clauses, moves_traffic
 from controller.detect.sums import COUNT, OVER, excess_of_sums
 from controller.fleet import Stage
 from controller.judge.replicas.departures import Case, Flags
-from controller.judge.replicas.failing_in_a_row import failing_between_answers, note_answers_after
+from controller.judge.replicas.failing_in_a_row import failing_between_answers, note_answers_after_leaving
 from controller.judge.replicas.late_on_the_way import late_of_kernels
-from controller.judge.replicas.own_clock import of_weighted
+from controller.judge.replicas.own_clock import of_serving_kernels
 from controller.judge.replicas.quarantine_pass import (
     DEPARTS,
     ERRORS,
@@ -105,7 +105,7 @@ def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Cas
     A replica that left as down but turns out to answer left without being asked whether it can be spared.
     That question is asked now, by ``most_rps`` [B]; it is asked again of replicas that are healthy.
     """
-    alive = note_answers_after(bench, case)
+    alive = note_answers_after_leaving(bench, case)
     sparable, soon = _sparable(bench.reason), alive | (bench.reason == RELAPSED)
     away = bench.quarantined & (sparable | _as_unhealthy_as_its_kernel(bench, case)) & case.ready
     for b in np.flatnonzero(away.any(axis=1)):
@@ -137,7 +137,7 @@ def _as_unhealthy_as_its_kernel(bench: Bench, case: Case) -> Flags:
     own = np.asarray((state.replica_condemned[fleet, replica] & moves).any(axis=1))  # [N, C]
     shared = np.asarray((state.condemned[fleet, case.owner[replica]] & moves).any(axis=1))
     as_unhealthy = own.any(axis=1) & ~(own & ~shared).any(axis=1)
-    departed[fleet, replica] = of_weighted(case)[fleet, replica] & as_unhealthy
+    departed[fleet, replica] = of_serving_kernels(case)[fleet, replica] & as_unhealthy
     return np.asarray(departed)
 
 

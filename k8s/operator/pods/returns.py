@@ -1,7 +1,7 @@
-"""Pods whose quarantine ended: verified by probes that generate, let in by steps, as by ``live.heal``.
+"""Pods whose quarantine ended: verified by generation probes and re-admitted in steps, as by ``live.heal``.
 
-A pod in the place of one that came back has never been ill and waits for nothing. What is verified against is
-asked of the reference beside the tick; who comes back waits for it a while, and then comes back unverified.
+A new pod in the place of one that came back has never been unhealthy and does not wait. The answers to compare
+with are asked of the reference beside the tick; a pod waits for them a while, then comes back unverified.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def asked_until(watched: Watched, let_in: Callable[[NDArray[np.bool_]], np.bool_
     return most
 
 
-def ill(probes: int, *, short: bool = True, most_ratio: float = NEVER) -> Watched:
+def unhealthy(probes: int, *, short: bool = True, most_ratio: float = NEVER) -> Watched:
     """A fleet all of whose last ``probes`` differed."""
     watched = Watched(1, short=short, most_ratio=most_ratio)
     for _ in range(probes):
@@ -103,20 +103,20 @@ def test_what_lasts_is_hardly_ever_let_in(shares: Sequence[float]) -> None:
 @pytest.mark.parametrize(("probes", "most"), [(8, 16), (16, 13), (50, 10), (200, 10)])
 def test_what_showed_in_every_probe_is_over_soon(probes: int, most: int) -> None:
     """The more often it was seen the sooner, but not before every slice and every replica has matched."""
-    assert SLICES <= asked_until(ill(probes), np.all) <= most
-    assert asked_until(ill(probes, short=False, most_ratio=0.1), np.all) >= 29
+    assert SLICES <= asked_until(unhealthy(probes), np.all) <= most
+    assert asked_until(unhealthy(probes, short=False, most_ratio=0.1), np.all) >= 29
 
 
 def test_nobody_is_let_in_by_others() -> None:
     """A replica whose last probe differed keeps its kernel out."""
-    watched = ill(50)
+    watched = unhealthy(50)
     for _ in range(60):
         replica, _ = watched.turn()
         assert not watched.ask(replica == 0).any()
 
 
 def test_relapses_make_it_longer_by_their_logarithm() -> None:
-    """Who is ill again soon is let in after more matches, a few; after hundreds it is as at first."""
+    """Who is unhealthy again soon is let in after more matches, a few; after hundreds it is as at first."""
     watched = Watched(1)
     needed = [after_illness(watched) for _ in range(40)]
     assert needed[0] < needed[-1] <= needed[0] + 6

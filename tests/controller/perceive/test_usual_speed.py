@@ -144,7 +144,7 @@ def test_a_load_that_nobody_has_seen_is_unknown_and_teaches() -> None:
 
 
 def test_nobody_goes_on_a_slower_machine_than_the_certified_one() -> None:
-    """Five times as slow as certified: held against that all are ill, held against their past nobody is."""
+    """Five times as slow as certified: held against that all are unhealthy, against their past none."""
     certified, _ = driven("certified", lambda now_s: [5.0] * 8, 60)
     assert not certified.decisions[-1].judgement.certified.all()
     usual, _ = driven("usual", lambda now_s: [5.0] * 8, 400, spread=0.3)

@@ -33,12 +33,14 @@ def tables(observations: list[Observation], spec: str = SPEC) -> np.ndarray:
     return np.stack(rows)
 
 
-def story(ticks: int, ill_from: int, ill_until: int, slices: tuple[int, ...] = (0,)) -> list[Observation]:
-    """One observation per second; home is ill on ``slices`` in the interval."""
+def story(
+    ticks: int, unhealthy_from: int, unhealthy_until: int, slices: tuple[int, ...] = (0,)
+) -> list[Observation]:
+    """One observation per second; home is unhealthy on ``slices`` in the interval."""
     out = []
     for index in range(ticks):
         seen = calm(FLEET, float(index))
-        for slice_ in slices if ill_from <= index < ill_until else ():
+        for slice_ in slices if unhealthy_from <= index < unhealthy_until else ():
             seen = unhealthy(seen, 0, slice_, Level.FALLBACK)
         out.append(seen)
     return out
@@ -82,14 +84,14 @@ def test_guard_keeps_its_share_and_returns_from_there() -> None:
 
 
 def test_a_relapse_doubles_the_dwell() -> None:
-    """Falling ill again on the way back leaves at once and waits twice as long."""
+    """Falling unhealthy again on the way back leaves at once and waits twice as long."""
     later = [replace(seen, now_s=seen.now_s + 85.0) for seen in story(150, 0, 0)]
     relapse = [unhealthy(seen, 0, 0, Level.FALLBACK) for seen in later[:5]]
     shares = home_shares(story(85, 10, 20) + relapse + later[5:])[:, 0]
     assert shares[84] == pytest.approx(0.1)
-    last_ill = 85 + 4
-    assert (shares[85 : last_ill + 120] == 0.0).all()
-    assert shares[last_ill + 120] == pytest.approx(0.1)
+    last_unhealthy = 85 + 4
+    assert (shares[85 : last_unhealthy + 120] == 0.0).all()
+    assert shares[last_unhealthy + 120] == pytest.approx(0.1)
 
 
 def test_slices_of_a_kernel_return_one_after_the_other() -> None:

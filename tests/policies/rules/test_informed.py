@@ -71,7 +71,7 @@ def test_told_nothing_it_is_its_planner() -> None:
 
 
 def test_it_does_not_fail_over_to_a_kernel_it_knows_to_be_ill() -> None:
-    """With home and known-good told ill, the third kernel takes the slice."""
+    """With home and known-good told unhealthy, the third kernel takes the slice."""
     one, other = told(10.0, 20.0, kernel=0), told(10.0, 20.0, kernel=2)
     both = Notices(
         **{
@@ -137,22 +137,22 @@ def test_capacities_need_an_instant_each() -> None:
 
 @given(st.floats(0.0, 120.0), st.sets(st.integers(0, 5)))
 def test_who_answers_all_the_same_is_left_as_far_as_the_others_carry(
-    offered_rps: float, ill: set[int]
+    offered_rps: float, unhealthy: set[int]
 ) -> None:
     """Replicas carry ten a second each: the more is offered, the fewer of those that are late may go."""
-    count = len(ill)
+    count = len(unhealthy)
     notices = Notices(
         from_at_s=np.zeros(count),
         until_at_s=np.full(count, 100.0),
         kernel=np.full(count, -1),
-        replica=np.array(sorted(ill), dtype=np.int64),
+        replica=np.array(sorted(unhealthy), dtype=np.int64),
         slices=np.ones((count, 2), dtype=np.bool_),
         replica_rps=np.full((1, 3), 10.0),
         answers=np.ones(count, dtype=np.bool_),
     )
     seen = replace(calm(FLEET, 50.0), offered_rps=np.array([[offered_rps, 0.0]]))
     gone = np.flatnonzero(propose(notices, seen).ejected[0])
-    assert set(gone.tolist()) <= ill
+    assert set(gone.tolist()) <= unhealthy
     rest_rps = 10.0 * (6 - gone.size)
     assert not gone.size or MOST_LOAD_RATIO * rest_rps >= offered_rps
     assert gone.size == count or MOST_LOAD_RATIO * (rest_rps - 10.0) < offered_rps

@@ -15,7 +15,7 @@ shares = st.floats(0.0, 1.0)
 
 
 def test_the_objective_grows_with_every_loss() -> None:
-    """Less reward, more weight on ill kernels and more false switches make it worse, at the stated prices."""
+    """Less reward, more weight on unhealthy kernels and more false switches cost their stated prices."""
     base = WEIGHTS.objective(0.98, 0.01, 1e-4)
     assert WEIGHTS.objective(0.97, 0.01, 1e-4) == pytest.approx(base + 0.01)
     assert WEIGHTS.objective(0.98, 0.03, 1e-4) == pytest.approx(base + 0.02 * WEIGHTS.violating)
@@ -23,9 +23,11 @@ def test_the_objective_grows_with_every_loss() -> None:
 
 
 @given(shares, shares, shares)
-def test_training_maximises_what_the_objective_minimises(reward: float, ill: float, false: float) -> None:
+def test_training_maximises_what_the_objective_minimises(
+    reward: float, unhealthy: float, false: float
+) -> None:
     """A tick is worth the objective of its terms, with the other sign and scaled."""
-    worth = WEIGHTS.of_ticks(np.array([reward]), np.array([ill]), np.array([false]))
+    worth = WEIGHTS.of_ticks(np.array([reward]), np.array([unhealthy]), np.array([false]))
     assert worth == pytest.approx(
-        [-WEIGHTS.scale * WEIGHTS.objective(reward, ill, false)], rel=1e-12, abs=1e-12
+        [-WEIGHTS.scale * WEIGHTS.objective(reward, unhealthy, false)], rel=1e-12, abs=1e-12
     )

@@ -74,7 +74,7 @@ def test_equal_sets_give_equal_scores_and_other_seeds_others() -> None:
 
 
 def test_a_configuration_that_never_moves_never_switches_falsely() -> None:
-    """Without any lever there are no false switches, no moves, and the weight on ill kernels stays."""
+    """Without any lever there are no false switches, no moves, and the weight on unhealthy kernels stays."""
     score = evaluate("fixed-bare", drawn())
     assert score.false_switches == 0.0
     assert score.moved == 0.0
@@ -85,7 +85,7 @@ def test_a_configuration_that_never_moves_never_switches_falsely() -> None:
 
 
 def test_the_informed_reference_hears_of_each_episodes_own_faults() -> None:
-    """Told of every fault, the reference keeps less weight on ill kernels than who is told of nothing."""
+    """Told of every fault, the reference keeps less weight on unhealthy kernels than without notices."""
     assert evaluate("informed", drawn()).violating < evaluate("fixed-bare", drawn()).violating
 
 

@@ -24,7 +24,7 @@ def contract() -> Object:
     """The sample's contract, judged by numbers alone and soon: how busy this machine is moves nobody.
 
     Thresholds lie nearer to what may be clipped, so that few probes show that a server is well again, and
-    windows are short, because who fell ill stays away for five of them.
+    windows are short, because who fell unhealthy stays away for five of them.
     """
     (found,) = sample("contract")
     spec = found["spec"]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from controller.judge.replicas.failing_in_a_row import CHANCE, failing_between_answers, telling_rows
+from controller.judge.replicas.failing_in_a_row import CHANCE, consecutive_failures, failing_between_answers
 
 RATES = st.lists(st.floats(0.0, 50.0), min_size=4, max_size=4)
 
@@ -18,7 +18,7 @@ def told(
     rows: list[int], answered: list[float], failed: list[float], now: list[float] | None = None
 ) -> list[int]:
     """What is left of ``rows`` with such smoothed rates of each replica, and failures ``now``, in a tick."""
-    return [int(row) for row in telling_rows(seen(rows, answered, failed, now))[0]]
+    return [int(row) for row in consecutive_failures(seen(rows, answered, failed, now))[0]]
 
 
 def seen(rows: list[int], answered: list[float], failed: list[float], now: list[float] | None = None) -> Any:
@@ -55,7 +55,7 @@ def test_who_answers_between_its_failures_is_not_down(
     case = seen([row, 0, 0, 0], answered, *given_now)
     shares = before > row
     assert failing_between_answers(case)[0].tolist() == [shares, False, False, False]
-    assert telling_rows(case)[0].tolist() == [0 if shares else row, 0, 0, 0]
+    assert consecutive_failures(case)[0].tolist() == [0 if shares else row, 0, 0, 0]
 
 
 @given(answered=RATES, failed=RATES, row=st.integers(5, 1000))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.telemetry import EngineCounters, FleetTelemetry, ProbeOutcome
-from controller.judge.replicas.hang import never_frees
+from controller.judge.replicas.hang import leaks_memory
 from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerOptions, ControllerSetup
 from controller.state_json import state_from_json, state_to_json
@@ -129,9 +129,9 @@ def test_who_holds_no_more_than_half_of_those_that_serve_use_may_come_back(
     )
     known = np.ones((1, 6), dtype=np.bool_)
     serving = known & (np.arange(6) > 0)
-    kept = never_frees(seen, known, serving)
+    kept = leaks_memory(seen, known, serving)
     assert kept[0, 0] == (np.median(used) < held)
-    assert never_frees(seen, known, ~known)[0, 0]
+    assert leaks_memory(seen, known, ~known)[0, 0]
     assert not kept[0, 1:].any()
 
 

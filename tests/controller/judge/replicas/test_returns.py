@@ -1,4 +1,4 @@
-"""Laws of who falls ill again and again, through whole runs of the controller.
+"""Laws of who falls unhealthy again and again, through whole runs of the controller.
 
 Slow replicas come back one look at a time: late, by turns in a zone, and later each time.
 """
@@ -20,7 +20,7 @@ from contracts.telemetry import FleetTelemetry
 from controller.judge.replicas import returns
 from controller.judge.replicas.quarantine import QuarantineReason
 from controller.judge.replicas.quarantine_pass import Bench
-from controller.judge.replicas.returns import CAUTION, PATIENCE, TRUST, renew, who_waits
+from controller.judge.replicas.returns import CAUTION, PATIENCE, TRUST, renew, waiting_slow_replicas
 from controller.options import ControllerOptions
 from policies.registry import make_configuration
 from tests.support.fleets.builders import make_fleet, make_layout, with_steps
@@ -35,18 +35,18 @@ FIRST_S = 30.0
 Fault = Callable[[float, float, int], list[Edit]]
 
 
-def drifts(period_s: float, ill_s: float, times: int) -> list[Edit]:
-    """Replica 1 answers wrongly for ``ill_s`` of every period, so many times."""
+def drifts(period_s: float, unhealthy_s: float, times: int) -> list[Edit]:
+    """Replica 1 answers wrongly for ``unhealthy_s`` of every period, so many times."""
     begins = FIRST_S + period_s * np.arange(times)
-    return [drift(LAYOUT, [1], float(begin), float(begin) + ill_s) for begin in begins]
+    return [drift(LAYOUT, [1], float(begin), float(begin) + unhealthy_s) for begin in begins]
 
 
-def hangs(period_s: float, ill_s: float, times: int) -> list[Edit]:
-    """Replica 1 answers nobody for ``ill_s`` of every period, no probe either."""
+def hangs(period_s: float, unhealthy_s: float, times: int) -> list[Edit]:
+    """Replica 1 answers nobody for ``unhealthy_s`` of every period, no probe either."""
 
     def hang(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         since_s = now_s - FIRST_S
-        if not 0.0 < since_s <= period_s * times or since_s % period_s > ill_s:
+        if not 0.0 < since_s <= period_s * times or since_s % period_s > unhealthy_s:
             return seen
         answered = seen.answered.copy()
         answered[:, 1] = 0
@@ -63,25 +63,27 @@ def stays(result: Run) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("fault", [drifts, hangs])
-@pytest.mark.parametrize(("period_s", "ill_s"), [(90.0, 15.0), (100.0, 30.0), (140.0, 20.0), (160.0, 40.0)])
+@pytest.mark.parametrize(
+    ("period_s", "unhealthy_s"), [(90.0, 15.0), (100.0, 30.0), (140.0, 20.0), (160.0, 40.0)]
+)
 def test_a_fault_that_comes_and_goes_strikes_twice_at_most(
-    fault: Fault, period_s: float, ill_s: float
+    fault: Fault, period_s: float, unhealthy_s: float
 ) -> None:
     """Out after the first and the second time at the latest, and then until the fault has ended for good."""
-    result = run(SETUP, script(LAYOUT, 800, *fault(period_s, ill_s, 5)))
+    result = run(SETUP, script(LAYOUT, 800, *fault(period_s, unhealthy_s, 5)))
     found = stays(result)
     assert len(found) <= 2
     assert found[-1, 0] < FIRST_S + 2.0 * period_s
-    assert found[-1, 1] > FIRST_S + 4.0 * period_s + ill_s
+    assert found[-1, 1] > FIRST_S + 4.0 * period_s + unhealthy_s
 
 
 def test_nobody_is_trusted_at_once() -> None:
     """After the first illness, and after one that follows ten minutes of health, it is to be well for
     ``CAUTION`` windows.
     """
-    ill_s, again_s = 20.0, 700.0
-    found = stays(run(SETUP, script(LAYOUT, 1100, *hangs(again_s, ill_s, 2))))
-    well_again_s = FIRST_S + ill_s + again_s * np.arange(2)
+    unhealthy_s, again_s = 20.0, 700.0
+    found = stays(run(SETUP, script(LAYOUT, 1100, *hangs(again_s, unhealthy_s, 2))))
+    well_again_s = FIRST_S + unhealthy_s + again_s * np.arange(2)
     assert found[:, 1] - well_again_s == pytest.approx(CAUTION * SETUP.contract.window_s, abs=25.0)
 
 
@@ -109,12 +111,12 @@ def test_the_last_of_a_kernel_is_not_kept_from_work() -> None:
 
 
 @settings(max_examples=8, deadline=None)
-@given(period_s=st.integers(80, 160), ill_s=st.integers(15, 30))
-def test_it_stays_out_for_longer_than_it_was_well(period_s: int, ill_s: int) -> None:
+@given(period_s=st.integers(80, 160), unhealthy_s=st.integers(15, 30))
+def test_it_stays_out_for_longer_than_it_was_well(period_s: int, unhealthy_s: int) -> None:
     """After a relapse it is out for ``TRUST`` times its time of health before, by that reason in the end."""
-    result = run(SETUP, script(LAYOUT, 480, *hangs(float(period_s), float(ill_s), 2)))
+    result = run(SETUP, script(LAYOUT, 480, *hangs(float(period_s), float(unhealthy_s), 2)))
     _, second = stays(result)
-    well_again_s, was_well_s = FIRST_S + period_s + ill_s, period_s - ill_s
+    well_again_s, was_well_s = FIRST_S + period_s + unhealthy_s, period_s - unhealthy_s
     assert second[1] - well_again_s == pytest.approx(TRUST * was_well_s, abs=25.0)
     assert result.decisions[second[1] - 1].quarantine_reason[0, 1] == QuarantineReason.RELAPSED
     assert not result.quarantined()[-1].any()
@@ -177,7 +179,7 @@ def waiting(bench: Bench, case: Any, condemned: tuple[int, ...] = ()) -> list[in
     """Replicas that have to wait."""
     broken = np.zeros((1, 6, 1, 1), dtype=np.bool_)
     broken[0, list(condemned)] = True
-    found: list[int] = np.flatnonzero(who_waits(bench, broken, case)[0]).tolist()
+    found: list[int] = np.flatnonzero(waiting_slow_replicas(bench, broken, case)[0]).tolist()
     return found
 
 

@@ -80,7 +80,7 @@ def said_of(returns: PodReturns) -> tuple[str, str]:
 
 
 def test_a_pod_in_the_place_of_one_that_came_back_waits_for_nothing() -> None:
-    """Its return ends with the pod: whoever takes the place was never ill."""
+    """Its return ends with the pod: whoever takes the place was never unhealthy."""
     there = There({"a-0": ("pod-0", "u0"), "a-1": ("pod-1", "u1")})
     found = returns_of(Scripted(right=False), there)
     found.turn(0.0, ["a-0", "a-1"], [])
