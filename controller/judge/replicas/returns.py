@@ -47,7 +47,7 @@ NOT_WELL_S = np.inf
 def follow_health(unhealthy: Flags, case: Case) -> dict[str, Any]:
     """``well_since_at_s`` and ``was_well_s`` of the state after this tick.
 
-    unhealthy: bool [B, R], in quarantine and showing the symptom for which it was removed; draining is no fault.
+    unhealthy: bool [B, R], in quarantine and with the symptom for which it was removed; draining is no fault.
     Replicas that are up when the controller starts count as healthy since ever.
     """
     state = case.estimate.state

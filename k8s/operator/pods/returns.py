@@ -1,6 +1,6 @@
 """Pods whose quarantine ended: verified by generation probes and re-admitted in steps, as by ``live.heal``.
 
-A new pod in the place of one that came back has never been unhealthy and does not wait. The answers to compare
+A new pod in the place of one that came back was never unhealthy and does not wait. The answers to compare
 with are asked of the reference beside the tick; a pod waits for them a while, then comes back unverified.
 """
 
