@@ -166,8 +166,9 @@ class SharedConnections:
         prometheus: PrometheusAccess | None = None,
         *,
         otel_events: bool = False,
+        scrape_timeout_s: float = 1.0,
     ) -> None:
-        self._scraper = Scraper(client=access.endpoint("http://pods").client())
+        self._scraper = Scraper(scrape_timeout_s, access.endpoint("http://pods").client())
         self.scrapes = SharedScrapes(self._scraper)
         self.gateways = httpx.Client()
         self.prometheus = (prometheus or PrometheusAccess()).client()
@@ -205,8 +206,14 @@ class SharedScrapes(PoolReader):
 
 
 def _asking(settings: OperatorSettings) -> SharedConnections:
-    prometheus, events = settings.watching.prometheus, settings.otel_events
-    return SharedConnections(settings.access, settings.webhook_origins, prometheus, otel_events=events)
+    watching = settings.watching
+    return SharedConnections(
+        settings.access,
+        settings.webhook_origins,
+        watching.prometheus,
+        otel_events=settings.otel_events,
+        scrape_timeout_s=watching.scrape_timeout_s,
+    )
 
 
 def serve(settings: OperatorSettings) -> bool:

@@ -232,7 +232,8 @@ def _prober(
 
 
 def _watches(world: World, options: RunOptions, plan: ProbePlan, prober: Prober) -> _Watches:
-    scraper, trust = Scraper(client=access(options, world.replicas[0].url).client()), FleetTrust()
+    client = access(options, world.replicas[0].url).client()
+    scraper, trust = Scraper(options.scrape_timeout_s, client), FleetTrust()
     return _Watches(
         scraper=scraper,
         prober=prober,

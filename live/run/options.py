@@ -55,8 +55,8 @@ class RunOptions:
     """How to run. policy, contract: URIs, empty: the shipped ones. meta: URI of the meta-contract that takes
     the place of the policy document's; empty: that one. model: name that servers know, empty: their first.
     key_file: where api_key stands, and is read again when it changes.
-    scrape_s: between two scrapes of one server, about. sampled_port: where log-probabilities of
-    users' answers may be posted, 0: any free one; None: nobody may.
+    scrape_s: between two scrapes of one server, about; scrape_timeout_s: most time of one scrape.
+    sampled_port: where log-probabilities of users' answers may be posted, 0: any free one; None: not at all.
     """
 
     policy: str = ""
@@ -70,6 +70,7 @@ class RunOptions:
     probes: ProbeOptions = field(default_factory=ProbeOptions)
     returns: ReturnOptions = field(default_factory=ReturnOptions)
     scrape_s: float = 1.0
+    scrape_timeout_s: float = 1.0
     sampled_port: int | None = None
 
 

@@ -23,6 +23,7 @@ from scripts.cli.options import (
     LOG_LEVEL,
     PROBE_LIMIT,
     READMIT_OVER,
+    SCRAPE_TIMEOUT,
     VERIFY_PROBES,
     options,
 )
@@ -114,6 +115,7 @@ class OperatorRequest:
     ] = 64.0
     generation_tokens: GENERATION_TOKENS = 32.0
     probe_limit: PROBE_LIMIT = 2.0
+    scrape_timeout: SCRAPE_TIMEOUT = 1.0
     verify_probes: VERIFY_PROBES = _UNSAID.verify_probes
     readmit_over: READMIT_OVER = _UNSAID.readmit_over_s
     flush_first: Annotated[
@@ -255,7 +257,13 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
         token_file=asked.prometheus_token_file,
         ca_file=asked.prometheus_ca_file,
     )
-    return Watching(probing=probing, gateways=gateways, clusters=clusters, prometheus=prometheus)
+    return Watching(
+        probing=probing,
+        gateways=gateways,
+        clusters=clusters,
+        prometheus=prometheus,
+        scrape_timeout_s=asked.scrape_timeout,
+    )
 
 
 @app.command()

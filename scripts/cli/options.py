@@ -113,6 +113,10 @@ GENERATION_TOKENS = Annotated[
     typer.Option(min=0.1, help="Tokens per second and replica of probes that generate, where asked for."),
 ]
 PROBE_LIMIT = Annotated[float, typer.Option(min=0.1, help="Time limit of a probe, s.")]
+SCRAPE_TIMEOUT = Annotated[
+    float,
+    typer.Option(min=0.1, max=60.0, help="Time limit of a scrape, s; the next begins when all have ended."),
+]
 VERIFY_PROBES = Annotated[
     int,
     typer.Option(

@@ -13,7 +13,14 @@ import typer
 from contracts.documents.drill import Undo
 from contracts.errors import DocumentError, refusal
 from scripts.cli.measuring.request import read_key
-from scripts.cli.options import GENERATION_TOKENS, PROBE_LIMIT, READMIT_OVER, VERIFY_PROBES, options
+from scripts.cli.options import (
+    GENERATION_TOKENS,
+    PROBE_LIMIT,
+    READMIT_OVER,
+    SCRAPE_TIMEOUT,
+    VERIFY_PROBES,
+    options,
+)
 
 if TYPE_CHECKING:
     from controller.options import ControllerSetup
@@ -71,6 +78,7 @@ class RunRequest:
     ] = 64.0
     generation_tokens: GENERATION_TOKENS = 32.0
     probe_limit: PROBE_LIMIT = 2.0
+    scrape_timeout: SCRAPE_TIMEOUT = 1.0
     verify_probes: VERIFY_PROBES = _UNSAID.verify_probes
     readmit_over: READMIT_OVER = _UNSAID.readmit_over_s
     restart_to_heal: Annotated[
@@ -235,6 +243,7 @@ def options_of(asked: RunRequest) -> RunOptions:
             readmit_over_s=asked.readmit_over,
             restart=asked.restart_to_heal,
         ),
+        scrape_timeout_s=asked.scrape_timeout,
         sampled_port=asked.sampled_port,
     )
 

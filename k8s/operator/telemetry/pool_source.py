@@ -30,13 +30,14 @@ ENVOY_GATEWAY = r"httproute/{namespace}/{route}/rule/(?P<slice>\d+)(/backend/(?P
 class Watching:
     """How an operator looks at servers. probing None: nothing is probed. gateways: addresses of proxies'
     Prometheus metrics; clusters: how they name clusters, with ``{namespace}`` and ``{route}`` filled in.
-    prometheus: who may be asked for servers' metrics where a pool says so.
+    prometheus: which Prometheus servers a pool may name instead of scrapes. scrape_timeout_s: of one scrape.
     """
 
     probing: Probing | None = None
     gateways: tuple[str, ...] = ()
     clusters: str = ENVOY_GATEWAY
     prometheus: PrometheusAccess = field(default_factory=PrometheusAccess)
+    scrape_timeout_s: float = 1.0
 
     def __post_init__(self) -> None:
         """DocumentError for an expression that tells no slice."""

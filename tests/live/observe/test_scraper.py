@@ -176,3 +176,19 @@ def test_servers_that_hang_hold_up_no_scrape_of_others() -> None:
         finally:
             end.set()
         assert set(first.result(timeout=60.0)) == set(hanging)
+
+
+@pytest.mark.parametrize("seconds", [20.0, 40.0])
+def test_a_scrape_has_the_time_that_it_is_given(seconds: float) -> None:
+    """The client's limit is that of the option, not one of its own."""
+    asked: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.extensions["timeout"]["read"])
+        return httpx.Response(200, text=TEXT)
+
+    with Scraper(seconds, httpx.Client(transport=httpx.MockTransport(answer))) as scraper:
+        assert set(scraper.scrape({"a-0": "http://a"})) == {"a-0"}
+    assert len(asked) == 1
+    assert 0.0 < asked[0] <= seconds
+    assert asked[0] > seconds / 2.0

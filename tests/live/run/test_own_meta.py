@@ -99,8 +99,10 @@ def meta(tmp_path: Path) -> Path:
 
 
 def test_the_command_hands_it_on(meta: Path) -> None:
-    """``selvage run --meta`` asks for the controller that is tested below."""
-    assert command.options_of(command.RunRequest(meta=str(meta), observe=True)).meta == str(meta)
+    """``selvage run --meta`` asks for the controller that is tested below; so does ``--scrape-timeout``."""
+    found = command.options_of(command.RunRequest(meta=str(meta), observe=True, scrape_timeout=7.0))
+    assert found.meta == str(meta)
+    assert found.scrape_timeout_s == 7.0
 
 
 def test_servers_are_driven_under_it(meta: Path, tmp_path: Path) -> None:
