@@ -105,6 +105,10 @@ def parse_slice(text: str) -> TemplateSlice:
         if key not in OBJECTIVES:
             raise _refusal("--slice", f"{', '.join(OBJECTIVES)} or default", repr(part))
         objectives[key] = _milliseconds(key, value)
+    first, whole = objectives.get("ttft_ms", 0.0), objectives.get("latency_ms", math.inf)
+    if first > whole:
+        expected = f"ttft_ms of at most latency_ms={whole:g}, because the first token is part of the answer"
+        raise _refusal("--slice", expected, f"ttft_ms={first:g}")
     return TemplateSlice(name=name.strip(), objectives=objectives, default=default)
 
 

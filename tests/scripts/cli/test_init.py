@@ -106,6 +106,7 @@ def test_questions_are_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
         (("--slice", "support:ttft_ms=fast"), "--slice"),
         (("--slice", "support:ttft_ms=-1"), "--slice"),
         (("--slice", "support:ttft_ms=nan"), "--slice"),
+        (("--slice", "support:ttft_ms=900,latency_ms=800"), "--slice"),
         (("--slice", "a b"), "--slice 'a b'"),
         (("--slice", "support", "--slice", "support"), "--slice support"),
         (("--slice", "a:default", "--slice", "b:default"), "--slice"),
