@@ -197,12 +197,16 @@ def presumed_with_zone(case: Case) -> Flags | None:
 
 
 def struck_zones(struck: Flags, case: Case) -> Flags:
-    """bool [B, R]: in a zone where replicas of two kernels are ``struck`` [B, R], and none elsewhere."""
+    """bool [B, R]: in a zone where replicas of two kernels are ``struck`` [B, R], and none elsewhere.
+
+    Where no replica stands elsewhere, nothing tells the zone from the fleet, and no zone is struck.
+    """
     zones = zones_of(case.setup.layout.zones, len(case.owner))
     found = np.zeros(struck.shape, dtype=np.bool_)
     for zone in range(int(zones.max(initial=-1)) + 1):
         inside = zones == zone
         several = (kernel_count(struck & inside, case.owner, case.kernels) > 0).sum(axis=1) >= LEAST_KERNELS
-        alone = ~(struck & ~inside).any(axis=1)
+        outside = case.ready & ~inside
+        alone = outside.any(axis=1) & ~(struck & ~inside).any(axis=1)
         found |= (several & alone)[:, None] & inside
     return found

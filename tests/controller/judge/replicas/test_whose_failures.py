@@ -175,7 +175,7 @@ def test_one_kernel_is_no_zone_and_two_zones_are_no_zone() -> None:
 
 def test_it_needs_declared_zones_and_failures() -> None:
     """Without zones nothing is said, nor of replicas that are out because they are slow."""
-    assert goes((0, 2), fails=(4,), zones=()) == []
+    assert goes((0, 2), fails=(4,), zones=()) == goes((0, 2), fails=(4,), zones=("a",) * 6) == []
     assert goes((0, 2), fails=(4,), reason=QuarantineReason.SLOW) == []
 
 
@@ -215,5 +215,6 @@ def test_an_idle_replica_of_a_zone_that_fails_is_presumed_to_fail() -> None:
 def test_nothing_is_presumed_of_one_kernel_of_two_zones_or_of_slow_replicas() -> None:
     """As with replicas that fail a little."""
     assert presumed((0,)) == presumed((0, 2, 3)) == presumed((0, 2), zones=()) == []
+    assert presumed((0, 2), zones=("a",) * 6) == []
     assert presumed((0, 2), reason=QuarantineReason.SLOW) == []
     assert presumed((0, 2), reason=QuarantineReason.PRESUMED) == []
