@@ -99,16 +99,14 @@ def frozen(freeze: Freeze | None, now: datetime) -> bool:
 
 
 def with_freeze(documents: Documents, policy: RoutePolicy | None) -> Documents:
-    """``documents``, which stay in force, with the break-glass of ``policy`` as it is now: whatever else is
-    wrong with the objects, it holds and is taken away. A pinned table that does not fit the pool in force
-    pins nothing, and the weights are held as they are. policy None: it cannot be read.
+    """``documents``, which stay in force, with the freeze of ``policy`` as it is now.
+
+    A freeze takes effect and ends whatever else is wrong with the objects. If its own table does not fit the
+    pool in force, it is bad input, and the freeze of ``documents`` stays. policy None: unreadable.
     """
-    if policy is None:
+    if policy is None or pin_problem(policy, documents.pool):
         return documents
-    freeze = policy.spec.freeze
-    if freeze is not None and pin_problem(policy, documents.pool):
-        freeze = freeze.model_copy(update={"table": None})
-    spec = documents.policy.spec.model_copy(update={"freeze": freeze})
+    spec = documents.policy.spec.model_copy(update={"freeze": policy.spec.freeze})
     return replace(documents, policy=documents.policy.model_copy(update={"spec": spec}))
 
 
