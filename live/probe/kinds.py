@@ -53,9 +53,8 @@ class GenerationPrompt:
 
 @dataclass(slots=True)
 class Echo:
-    """Whether a server has ever returned a request id that it was given.
-
-    For a server that never has, unknown ids are no evidence against it.
+    """Whether a server has ever returned a request id that it was given; for a server that never has, unknown
+    ids are no evidence against it.
     """
 
     seen: bool = False
@@ -268,11 +267,9 @@ def keep_worst(judged: dict[str, float], column: str, value: float) -> None:
 
 
 def _crossed(found: GreedyAnswer, nonce: str, echo: Echo) -> float:
-    """1 if the answer belongs to another request: to another prompt, to another probe's id, or to another id
-    if the prompt is not stated. NaN if the server states neither.
-
-    Proxies may rename requests, so the stated prompt is decisive. Ids of probes are the exception: one prompt
-    is sent more than once, so another probe's id is decisive even if the prompt is equal.
+    """1 if the answer is to another prompt or another probe's id, or to another id with no prompt stated; NaN
+    if the server states neither. Proxies may rename requests, so a stated prompt decides, but not for ids of
+    probes, because one prompt is sent more than once.
     """
     if NONCE in found.named and nonce not in found.named:
         return 1.0

@@ -137,20 +137,16 @@ class FleetEngine:
             control.change_speed(replicas, replica, now_s, requests)
 
     def crash(self, fleet: int, replica: int) -> None:
-        """Kill one replica: requests that had streamed a token fail, the others are retried elsewhere at
-        once.
+        """Kill one replica: requests that had streamed a token fail, the others are retried elsewhere.
 
-        It stays in the balancing set (until ``set_rotation``) and refuses connections until ``start``. Its
-        effect stays in force.
+        It stays in the balancing set and refuses connections until ``start``. Its effect stays in force.
         """
         control.crash_replica(fleet, replica, self._packed, self._packed_rules)
         self.advance_one(fleet, self._now_s(fleet))
 
     def reset_streams(self, fleet: int, replica: int) -> None:
-        """End every open stream of one replica, as a gateway does for a hung one.
-
-        Requests that had streamed a token fail, the others are retried elsewhere at once. The replica keeps
-        running, with its cache and its effect.
+        """End every open stream of one replica, as a gateway does for a hung one: requests with a streamed
+        token fail, the others are retried elsewhere at once. The replica keeps its cache and its effect.
         """
         control.reset_replica(fleet, replica, self._packed, self._packed_rules)
         self.advance_one(fleet, self._now_s(fleet))
@@ -211,7 +207,7 @@ class FleetEngine:
     def served_counts(self) -> NDArray[np.int32]:
         """The same answers as the servers count them, int32 [B, R, F, E + 1]: a live view, copy it.
 
-        Times begin when the replica received the request: without earlier attempts and the network delay.
+        Times begin at the request's receipt: without earlier attempts and network delay.
         """
         return self._memory.served
 

@@ -7,10 +7,8 @@ measurement of (kernel, condition in force, prompt, repeat); no independent nois
 z standard normal.
 
 A probe counts for the tick in which the replica computes it. A dead or starting replica refuses it. It times
-out (after ``PROBE_LIMIT_S``) on a hung replica, and if its latency is too long. A replica that answers a
-share of requests with an error does so for probes as well. The latency of a probe is the sum of: the wait of
-the head of the queue, half of the running step (on average), one step with the probe's prompt, and the
-network delay. Quarantined replicas are probed as well.
+out (``PROBE_LIMIT_S``) on a hung replica, or if its latency is too long: the wait of the head of the queue,
+1.5 steps, the prefill and the network delay. Errors strike probes too. Quarantined replicas are probed too.
 """
 
 from __future__ import annotations
