@@ -1,7 +1,7 @@
-"""Every kind of fault, as data: its dose, what it does, how it is injected, proved and undone.
+"""Every kind of fault, as data: its dose and effect, and how it is injected, proved and undone.
 
-A new fault of ours is one entry here, its effect on a channel in ``faults.effects``, a row of the live
-injector and a test row; others register theirs, on a channel that is there. The live and Kubernetes forms
+A new fault of this project is one entry here, its effect on a channel in ``faults.effects``, a row of the
+live injector and a test row. Plug-ins register theirs on an existing channel. The live and Kubernetes forms
 are names and texts that injectors look up; nothing here runs anything.
 """
 
@@ -29,12 +29,12 @@ class Channel(Enum):
     FINGERPRINT = "fingerprint"
     ARRIVALS = "arrivals"
     LIVE_ONLY = "live_only"
-    """Nothing that a simulated replica has; only live servers show it."""
+    """No effect on a simulated replica; only live servers show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dose:
-    """How strong a fault is: its quantity, the value that changes nothing, its range and default."""
+    """The strength of a fault: its quantity, its neutral value, its range and default."""
 
     quantity: str
     neutral: float
@@ -219,7 +219,7 @@ CATALOGUE: Registry[FaultKind] = FAULT_KINDS
 
 
 def register_fault(kind: FaultKind) -> None:
-    """Let documents schedule ``kind`` by its name; ValueError where the name is taken."""
+    """Register ``kind``, so that documents can schedule it by name; ValueError if the name is taken."""
     CATALOGUE.register(kind.name, kind)
 
 

@@ -1,7 +1,7 @@
-"""What active faults do to one replica: a pure function from nominal to degraded.
+"""The effect of active faults on one replica: a pure function from nominal to degraded.
 
-``apply`` knows no clock and no randomness. A fault at intensity zero, or at the neutral dose of its
-kind, leaves the effect as it was, the very same object.
+``apply`` uses no clock and no randomness. A fault at intensity zero, or at the neutral dose of its kind,
+returns the given effect, the very same object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALL_REQUESTS = Struck()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaEffect:
-    """State of one replica as faults leave it; the defaults are a healthy replica."""
+    """State of one replica under faults; the defaults are a healthy replica."""
 
     condition: int = 0
     """Index of the measured profile condition that is served (0: healthy)."""
@@ -54,7 +54,7 @@ class ReplicaEffect:
     trace_fields_missing_ratio: float = 0.0
     """Share of the answers without a required trace field."""
     wrong_fingerprint: bool = False
-    """The replica reports another build than the pool says."""
+    """The replica reports another build than the one in the pool."""
     arrival_factor: float = 1.0
     """Offered load relative to the scenario's (read at fleet level)."""
 
@@ -92,8 +92,9 @@ def apply(nominal: ReplicaEffect, active: Sequence[ActiveFault]) -> ReplicaEffec
 
 
 def slowing(effect: ReplicaEffect) -> dict[Source, float]:
-    """By source of clauses, what those over it limit of a replica that is slowed or short of KV blocks: the
-    truth of every world holds the same clauses against the same part of the state.
+    """Source of clauses -> the quantity that they limit, for a replica that is slowed or short of KV blocks.
+
+    The ground truth of every world compares the same clauses with the same part of the state.
     """
     return {Source.KV_USED: effect.kv_held_ratio, Source.STEP_TIME: effect.step_time_factor}
 

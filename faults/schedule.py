@@ -16,7 +16,7 @@ from typing import TypeVar
 from faults.catalogue import CATALOGUE, is_neutral
 from faults.effects import ALL_REQUESTS, Struck
 
-#: Steps of a ramp whose dose is a free number; a measured ladder brings its own.
+#: Steps of a ramp with a free number as dose; a measured ladder brings its own steps.
 DEFAULT_RAMP_STEPS = 8
 
 
@@ -29,7 +29,7 @@ class Shape:
     growing with the square of time) or ``intermittent`` (on for ``duty_ratio`` of every ``period_s``)."""
     rise_s: float = 0.0
     steps: int = 0
-    """Of a rise, 0 for one per measured dose."""
+    """Steps of a rise; 0: one per measured dose."""
     period_s: float = 0.0
     duty_ratio: float = 0.5
 

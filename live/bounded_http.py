@@ -1,8 +1,8 @@
-"""HTTP answers within limits of time and size, however slowly or richly they come.
+"""HTTP answers with limits on total time and total size.
 
-Time limits of HTTP clients count anew with every read, so a server that sends a byte a second is never late.
-Here each connect, write and read may take the time that is left, of status line and headers too, and so may
-the look-up of a name. Answers are dated by a clock that no step of the system clock moves.
+The timeouts of HTTP clients restart with every read, so a server that sends one byte a second never times
+out. Here one deadline covers the whole request: name look-up, connect, writes, and reads of status line,
+headers and body. Answers are dated by a clock that steps of the system clock do not affect.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from typing import Any
 import httpcore
 import httpx
 
-#: Of an answer, unless more is said: a server with hundreds of series exports less than one.
+#: Default size limit of an answer. The metrics of a server with hundreds of series are smaller.
 MOST_BYTES = 32 * 2**20
-#: A limit of no time would mean none at all to a socket.
+#: A socket timeout of 0 would mean "no limit", so the remaining time is never rounded down to 0.
 _LEAST_S = 1e-3
 
 
-#: Unix time less the monotonic clock, as the system clock said when this process began.
+#: Difference between the system clock (Unix time) and the monotonic clock when this process started, s.
 _AHEAD_S = time.time() - time.monotonic()
 
 
 def monotonic_unix_s() -> float:
-    """Unix time in s, advanced by the monotonic clock since this process started; answers are dated by it.
+    """Unix time in s, advanced by the monotonic clock since this process started. It dates answers.
 
-    A step of the system clock between an answer and its use makes the answer neither older nor from the
-    future.
+    If the system clock steps between an answer and its use, the answer neither ages nor lies in the future.
     """
     return _AHEAD_S + time.monotonic()
 
@@ -45,11 +44,11 @@ def system_clock_ahead_s() -> float:
 
 
 class OversizedAnswerError(httpx.RequestError):
-    """An answer has more bytes than were allowed; the rest was not read."""
+    """An answer is larger than allowed; the rest was not read."""
 
 
 class _Deadline(threading.local):
-    """When requests of this thread end; monotonic clock, s."""
+    """The deadline of this thread's requests; monotonic clock, s."""
 
     at_s: float = math.inf
 
@@ -59,7 +58,9 @@ _deadline = _Deadline()
 
 @contextmanager
 def time_limit(limit_s: float, *clients: httpx.Client) -> Iterator[None]:
-    """What this thread asks of ``clients`` in this block ends after ``limit_s``: httpx.TimeoutException."""
+    """In this block, requests of this thread through ``clients`` raise httpx.TimeoutException after
+    ``limit_s``.
+    """
     for client in clients:
         _hold(client)
     before = _deadline.at_s
@@ -78,10 +79,10 @@ def whole_answer(
     most_bytes: int = MOST_BYTES,
     **parts: Any,
 ) -> httpx.Response:
-    """The answer, read to its end within ``limit_s``; ``parts`` of the request as httpx takes them.
+    """The whole answer, read within ``limit_s``. ``parts``: further arguments of the request, as for httpx.
 
-    Raises httpx.TimeoutException where time is up, OversizedAnswerError beyond ``most_bytes``, and else as
-    httpx does; all are httpx.HTTPError.
+    Raises httpx.TimeoutException when the time is up, OversizedAnswerError beyond ``most_bytes``, and
+    otherwise what httpx raises. All are httpx.HTTPError.
     """
     ends_at_s, read, size = time.monotonic() + limit_s, [], 0
     with time_limit(limit_s, client), client.stream(method, url, timeout=limit_s, **parts) as answer:
@@ -94,16 +95,16 @@ def whole_answer(
                 raise httpx.ReadTimeout(f"no whole answer within {limit_s:g} s", request=answer.request)
     kept = [(name, value) for name, value in answer.headers.multi_items() if name not in _OF_THE_WAY]
     whole = httpx.Response(answer.status_code, headers=kept, content=b"".join(read), request=answer.request)
-    whole.encoding = "utf-8"  # as JSON and metrics are; an answer may name what decodes to no text at all
+    whole.encoding = "utf-8"  # as JSON and metrics are; an answer may name an encoding that cannot decode it
     return whole
 
 
-#: Headers of how bytes came, which were decoded.
+#: Headers about the transfer encoding; the content here is decoded already.
 _OF_THE_WAY = ("content-encoding", "content-length", "transfer-encoding")
 
 
 def _hold(client: httpx.Client) -> None:
-    """Let connections that ``client`` opens from now on keep to the deadline."""
+    """Make connections that ``client`` opens from now on respect the deadline."""
     for transport in (client._transport, *client._mounts.values()):
         pool: Any = getattr(transport, "_pool", None)
         backend = getattr(pool, "_network_backend", None)
@@ -112,7 +113,7 @@ def _hold(client: httpx.Client) -> None:
 
 
 def _left_s(timeout: float | None, error: type[Exception]) -> float | None:
-    """The lesser of ``timeout`` and the time that is left, in s; raises ``error`` where none is."""
+    """The smaller of ``timeout`` and the remaining time, in s; raises ``error`` when no time remains."""
     if math.isinf(_deadline.at_s):
         return timeout
     left_s = _deadline.at_s - time.monotonic()
@@ -122,9 +123,10 @@ def _left_s(timeout: float | None, error: type[Exception]) -> float | None:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """Numeric addresses of ``host``, IPv4 first: servers listen there by default, IPv6 may lead nowhere.
+    """Numeric addresses of ``host``, IPv4 first: servers listen on IPv4 by default, and IPv6 may be
+    unreachable.
 
-    Raises OSError where the name is not known.
+    Raises OSError for an unknown name.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     ordered = sorted(found, key=lambda one: one[0] != socket.AF_INET)
@@ -132,8 +134,9 @@ def addresses(host: str, port: int) -> list[str]:
 
 
 class _LookUps:
-    """Names looked up beside who asks, because nothing ends a look-up before its time: one at a time of each
-    name, so that a resolver that does not answer piles up no threads.
+    """Name look-ups in threads of their own, because a look-up cannot be cancelled.
+
+    At most one look-up of a name runs at a time, so a resolver that does not answer cannot pile up threads.
     """
 
     def __init__(self) -> None:
@@ -141,7 +144,9 @@ class _LookUps:
         self._asked: dict[tuple[str, int], Future[list[str]]] = {}
 
     def addresses(self, host: str, port: int, limit_s: float | None) -> list[str]:
-        """As ``addresses``; httpcore.ConnectTimeout where nobody answers in time."""
+        """As the function ``addresses``; raises httpcore.ConnectTimeout if there is no answer within
+        ``limit_s``.
+        """
         with self._lock:
             asked = self._asked.get((host, port))
             if asked is None:
@@ -155,7 +160,7 @@ class _LookUps:
         found: list[str] | None = None
         try:
             found = addresses(host, port)
-        except Exception as error:  # told to whoever waits
+        except Exception as error:  # raised in every thread that waits for this look-up
             asked.set_exception(error)
         finally:
             with self._lock:
@@ -176,7 +181,7 @@ def _is_numeric(host: str) -> bool:
 
 
 class _TimedBackend(httpcore.NetworkBackend):
-    """Connections that keep to the deadline, to whichever address of a name answers."""
+    """Connections that respect the deadline. Tries the addresses of a name in turn until one answers."""
 
     def __init__(self, inner: httpcore.NetworkBackend) -> None:
         self._inner = inner
@@ -217,7 +222,7 @@ class _TimedBackend(httpcore.NetworkBackend):
 
 
 class _TimedStream(httpcore.NetworkStream):
-    """One connection, of whose reads and writes each has the time that is left."""
+    """One connection; each of its reads and writes may take the time that remains."""
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner

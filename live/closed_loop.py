@@ -1,4 +1,4 @@
-"""A closed loop that keeps one server saturated: as many clients as given, each asks again at once."""
+"""A closed loop that saturates one server: a fixed number of clients, each of which sends without pause."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ _TIMEOUT_S = 60.0
 
 
 class Saturation:
-    """Use as a context: it asks from the beginning of the block to its end."""
+    """Context manager: requests are sent from the beginning of the block to its end."""
 
     def __init__(self, url: str, model: str, clients: int, seed: int) -> None:
-        """Completions of ``model`` at ``url``: prompts of known lengths, answers that do not end early."""
+        """Completions of ``model`` at ``url``; prompts and answers have fixed lengths."""
         self._url, self._model, self._clients, self._seed = f"{url}/v1/completions", model, clients, seed
         self._ending = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-        #: Answers so far, and requests that were not answered to the end.
+        #: Number of answers so far, and of requests that failed.
         self.answers, self.failed = 0, 0
 
     def __enter__(self) -> Saturation:
-        """Itself, asking."""
+        """Start to send."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ask no more, and wait for what is under way."""
+        """Stop sending, and wait for the requests under way."""
         self._ending.set()
         self._thread.join()
 
     def tokens_per_s(self, seconds: float) -> float:
-        """Tokens of answers that end within the next ``seconds``, per second; NaN where a request failed."""
+        """Output tokens per second of the answers that end within the next ``seconds``; NaN if a request
+        failed.
+        """
         began_at_s, answers, failed = time.monotonic(), self.answers, self.failed
         time.sleep(seconds)
         rate = ANSWER_TOKENS * (self.answers - answers) / (time.monotonic() - began_at_s)
@@ -66,7 +68,7 @@ class Saturation:
                 async with session.post(self._url, json=body) as answer:
                     await answer.read()
                     good = answer.status == 200
-            except Exception:  # whatever ended the request, it is no answer
+            except Exception:  # every exception counts as a failed request
                 good = False
             self.answers += good
             self.failed += not good

@@ -1,4 +1,4 @@
-"""What can go wrong in the live world on purpose; all are ``SelvageError`` and carry their next step."""
+"""Expected errors of the live world; all are ``SelvageError`` and state a next step."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from contracts.errors import SelvageError
 
 
 class LiveError(SelvageError):
-    """A fleet, replica or gateway is not in the state that was asked for."""
+    """A fleet, replica or gateway is not in the requested state."""
 
 
 class PlanError(LiveError):
-    """A routing plan cannot be carried out as it stands; nothing was written."""
+    """A routing plan cannot be carried out; nothing was written."""
 
 
 class ActuationError(LiveError):
-    """The gateway refused a table or did not acknowledge it in time; the last one stays in force."""
+    """The gateway refused a table, or did not acknowledge it in time; the last table stays in force."""

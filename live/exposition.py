@@ -1,4 +1,4 @@
-"""The text that servers export to Prometheus, as samples."""
+"""Parses the Prometheus text that servers export."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from prometheus_client.samples import Sample
 from contracts.loading.untrusted import MALFORMED
 from live.errors import LiveError
 
-#: A sample with an exemplar behind it, as OpenMetrics writes them: what comes before that.
+#: An OpenMetrics sample with an exemplar; the group is the part before the exemplar.
 _EXEMPLAR = re.compile(r'([^\s{#]+(?:\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\})?\s+\S+(?:\s+\S+)?)\s+# \{.*')
 
 
 def read_samples(text: str) -> list[Sample]:
-    """Every sample of ``text`` in its order; LiveError where it is no Prometheus exposition.
+    """Every sample of ``text``, in order; LiveError if it is no Prometheus exposition.
 
-    OpenMetrics is read as well: its exemplars are left out, whatever else it adds is a comment.
+    OpenMetrics is accepted: its exemplars are dropped, and its other additions are comments.
     """
     if " # {" in text:
         text = "\n".join(map(_without_exemplar, text.split("\n")))
@@ -34,7 +34,7 @@ def _without_exemplar(line: str) -> str:
 
 
 def sample_sums(samples: Sequence[Sample]) -> dict[str, float]:
-    """Sample's name -> sum over the engines of the server."""
+    """Sample name -> sum over the engines of the server."""
     totals: dict[str, float] = {}
     for one in samples:
         totals[one.name] = totals.get(one.name, 0.0) + float(one.value)

@@ -1,7 +1,7 @@
-"""Open-loop load generator: completions are sent when they are due, and each leaves a record.
+"""Open-loop load generator: completions are sent at their due times, and each leaves a record.
 
-A closed loop would hide a stall, because no client sends while it waits. Prompts are token ids, no text of
-users.
+A closed loop would hide a stall, because no client sends while it waits. Prompts are random token ids, never
+users' text.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from faults.client.wire import bearer
 
 SLICE_HEADER = "x-selvage-slice"
 REPLICA_HEADER = "x-selvage-replica"
-#: What the last event of a streamed answer carries.
+#: Content of the last event of a streamed answer.
 DONE = b"[DONE]"
-#: Token ids that any vocabulary has: beyond the special ones, below the size of the smallest.
+#: Range of token ids that every vocabulary has: after the special tokens, below the smallest size.
 _TOKENS = 5, 2000
 
 
-#: What a drill sends that says nothing but a rate.
+#: The defaults of a drill's load.
 _UNSAID = DrillLoad(rate_rps=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """What to send. Requests come as a Poisson process of ``rate_rps`` for ``seconds``, slices in turn."""
+    """The load to send: a Poisson process of ``rate_rps`` for ``seconds``, with the slices in turn."""
 
     url: str
     rate_rps: float
@@ -47,17 +47,17 @@ class LoadPlan:
     streamed_ratio: float = _UNSAID.streamed_ratio
     timeout_s: float = _UNSAID.timeout_s
     seed: int = 1
-    shares: tuple[float, ...] = ()  # of the slices; empty: in turn
+    shares: tuple[float, ...] = ()  # probability of each slice; empty: the slices in turn
     arrivals_at_s: tuple[float, ...] = ()  # instants from the start, instead of the Poisson process
-    api_key: str = field(default="", repr=False)  # goes with every request, and to no redirect
-    lengths: tuple[tuple[int, int], ...] = ()  # prompt and answer tokens of these, instead of the same of all
+    api_key: str = field(default="", repr=False)  # sent with every request, never along a redirect
+    lengths: tuple[tuple[int, int], ...] = ()  # prompt and answer tokens of each request; empty: all the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRecord:
     """One request. started_at_s: on the monotonic clock. status 0: no answer began.
 
-    complete: answered to its end with HTTP 200. begun: the client had a first byte of the body.
+    complete: answered to its end with HTTP 200. begun: the client received a first byte of the body.
     """
 
     started_at_s: float
@@ -74,7 +74,7 @@ class LoadRecord:
 
 @dataclass(slots=True)
 class LoadTap:
-    """A running load as others see it: records as requests end, and a way to send no more."""
+    """Access to a running load from another thread: the records so far, and a way to stop it."""
 
     records: list[LoadRecord] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -82,7 +82,7 @@ class LoadTap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Due:
-    """A request to be: when, from the start; and what."""
+    """A request to send, and its due time from the start."""
 
     at_s: float
     slice: str
@@ -94,9 +94,9 @@ class _Due:
 def run_load(
     plan: LoadPlan, during: Callable[[], None] | None = None, tap: LoadTap | None = None
 ) -> list[LoadRecord]:
-    """Send everything and wait for every end; ``during`` runs in a thread meanwhile. Records by their start.
+    """Send all requests and wait until each has ended; ``during`` runs in a thread meanwhile.
 
-    Raises MissingPartError without aiohttp, and whatever ``during`` raises.
+    Returns the records by start. Raises MissingPartError without aiohttp, and whatever ``during`` raises.
     """
     return asyncio.run(_run(plan, during, tap or LoadTap()))
 
@@ -120,7 +120,7 @@ async def _run(plan: LoadPlan, during: Callable[[], None] | None, tap: LoadTap) 
 
 
 def drawn_tokens(rng: np.random.Generator, size: int | tuple[int, ...]) -> NDArray[np.int64]:
-    """Token ids of ``size`` that any vocabulary has."""
+    """Random token ids of shape ``size`` that every vocabulary has."""
     return rng.integers(*_TOKENS, size)
 
 
@@ -168,7 +168,7 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
             async for part in answer.content.iter_any():
                 first_at_s = time.monotonic() if np.isnan(first_at_s) else first_at_s
                 last = (last + part)[-64:]
-    except Exception as failure:  # whatever ended the request is its record
+    except Exception as failure:  # whatever ended the request is recorded
         error = type(failure).__name__
     whole = status == 200 and not error and (not due.streamed or DONE in last)
     return LoadRecord(
@@ -186,7 +186,7 @@ async def _request(session: Any, plan: LoadPlan, due: _Due) -> LoadRecord:
 
 
 def client_library() -> Any:
-    """aiohttp; MissingPartError where it is not installed."""
+    """aiohttp; MissingPartError if it is not installed."""
     try:
         import aiohttp
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Origins that may be called (scheme, host and port of a URL), and the certificates that are trusted."""
+"""Origins that may be called (scheme, host and port of a URL), and trusted certificates."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import httpx
 
 LOOPBACK = "127.0.0.1"
-#: For clients that keep to the environment's proxies: no proxy reaches a server of this machine.
+#: For clients that use the environment's proxies: servers of this machine are reached without a proxy.
 DIRECT: Mapping[str, None] = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
 _PORTS = {"http": 80, "https": 443}
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of ``url`` as ``https://host:443``; ValueError where one is missing."""
+    """Scheme, host and port of ``url`` as ``https://host:443``; ValueError if one is missing."""
     try:
         parts = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -27,7 +27,7 @@ def origin_of(url: str) -> str:
 
 
 def allowed_origin(text: str) -> str:
-    """The origin that an option names; ValueError where it names more or less than an origin."""
+    """The origin that an option names; ValueError if it is not exactly an origin."""
     found, parts = origin_of(text), httpx.URL(text)
     if parts.userinfo or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(f"expected an origin as {found}, got more")
@@ -35,7 +35,7 @@ def allowed_origin(text: str) -> str:
 
 
 def trusted(ca_file: Path | None) -> ssl.SSLContext:
-    """The usual authorities, and those of ``ca_file`` (PEM) beside them; OSError where it cannot be read."""
+    """The system's authorities and those of ``ca_file`` (PEM); OSError if it cannot be read."""
     found = ssl.create_default_context()
     if ca_file is not None:
         found.load_verify_locations(ca_file)

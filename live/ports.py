@@ -22,7 +22,7 @@ class LiveReplica:
     url: str  # http://HOST:PORT, without a path
     state: ReplicaState
     pid: int | None = None
-    fingerprint: str = ""  # as the server states it; empty: not known
+    fingerprint: str = ""  # as the server states it; "": unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class GatewayRequest:
     slice: str
     code: int  # HTTP status, 0: the client got none
     shed: bool  # answered 429 by the table
-    replica: str  # that gave the answer, "" where none did
-    attempts: int  # tries at replicas
+    replica: str  # that gave the answer; "" if there was none
+    attempts: int  # attempts at replicas
     duration_ms: float
     flags: str  # Envoy's response flags, "" for none
 
@@ -48,9 +48,9 @@ class GatewayAttempt:
     replica: str
     code: int  # HTTP status, 0: no answer
     first_byte_ms: float | None  # from the start of the request to the replica's first byte
-    duration_ms: float  # from the start of the request to the end of this try
+    duration_ms: float  # from the start of the request to the end of this attempt
     flags: str
-    shadow: bool  # a mirrored copy, whose answer is dropped
+    shadow: bool  # a mirrored request; its answer is dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,12 @@ class ClusterCounts:
     """Increments since the last reading, from a gateway that counts by slice and kernel only."""
 
     slice: str
-    kernel: str  # "" where the gateway does not tell kernels apart, and for what was shed
+    kernel: str  # "" if the gateway does not distinguish kernels, and for shed requests
     offered: int  # requests that began
     answered: int
     failed: int
-    timed_out: int = 0  # of these, no whole answer in time, as far as the gateway tells
-    edges_ms: tuple[float, ...] = ()  # upper edges of ``counts``, the last inf; (): not told
+    timed_out: int = 0  # part of ``failed``: no complete answer in time, if the gateway reports it
+    edges_ms: tuple[float, ...] = ()  # upper edges of ``counts``, the last inf; (): not reported
     counts: tuple[int, ...] = ()  # answers up to each edge
 
 

@@ -1,6 +1,6 @@
-"""Artefacts and certificates under the settings that this version has: what commands and worlds call.
+"""Artefacts and certificates, checked against this version's settings; called by commands and worlds.
 
-``policies.certify`` is told what decides; here the registry tells it.
+``policies.certify`` takes the settings as arguments; here they come from the registry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policies.registry import configuration_facts, files_of
 def network_subject(
     onnx_sha256: str, configuration: str = LEARNED, encoding_version: int = ENCODING_VERSION
 ) -> Subject:
-    """What a certificate of that network in that configuration speaks of today."""
+    """The subject of a certificate for that network in that configuration, under this version's settings."""
     return artifact_files.network_subject(onnx_sha256, configuration_facts, configuration, encoding_version)
 
 
@@ -29,14 +29,14 @@ def manifest_subject(manifest: PolicyArtifact) -> Subject:
 
 
 def with_certificate(artefact: Artefact, found: Certificate) -> PolicyArtifact:
-    """The manifest with the certificate ``found``, refused unless it passes and speaks of this network."""
+    """The manifest with the certificate ``found``; refused unless it passes and is about this network."""
     return artifact_files.with_certificate(artefact, found, configuration_facts)
 
 
 def load_artefact(uri: str, *, allow_uncertified: bool = False) -> Artefact:
-    """The artefact whose manifest is ``uri``; ``allow_uncertified``: never to drive.
+    """The artefact with the manifest at ``uri``; ``allow_uncertified``: not for driving.
 
-    Raises DocumentError for whatever does not fit.
+    Raises DocumentError for any mismatch.
     """
     return artifact_files.load_artefact(uri, None if allow_uncertified else configuration_facts)
 
@@ -47,8 +47,8 @@ def load_learned(uri: str, fleet: FleetSetup, *, allow_uncertified: bool = False
 
 
 def builtin_sha256(spec: str) -> str:
-    """What the certificate of the policy ``spec``, any but ``learned``, speaks of: all settings, and the
-    content of the files that it names; ValueError for an unknown name.
+    """The subject of a certificate for the policy ``spec``, except ``learned``: all settings, and the content
+    of the files that it names. ValueError for an unknown name.
     """
     files = files_of(spec)
     return admission.builtin_sha256(configuration_facts(spec) | ({"files": files} if files else {}))

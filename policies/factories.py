@@ -1,4 +1,4 @@
-"""Policies of this project, and the detectors that they stand on, made from settings: a function per kind."""
+"""Makes this project's policies and their detectors from settings: one function per kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fixed(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # noq
 
 
 def threshold(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
-    """Two thresholds on health, acted on at once."""
+    """Two thresholds on health, with immediate action."""
     kernels, slices, _ = fleet.layout.shape
     return ThresholdPolicy(
         policy_id=policy_id,
@@ -44,7 +44,7 @@ def threshold(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
 
 
 def hysteresis(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
-    """Away at once, back slowly."""
+    """Moves away at once and returns slowly."""
     kernels, slices, _ = fleet.layout.shape
     return HysteresisPolicy(
         policy_id=policy_id,
@@ -58,7 +58,7 @@ def hysteresis(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
 
 
 def linear_program(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
-    """The table that loses least."""
+    """The table with the least loss."""
     kernels, slices, _ = fleet.layout.shape
     loss = np.zeros((kernels, slices)) if fleet.quality_loss is None else fleet.quality_loss
     return LinearProgramPolicy(
@@ -73,7 +73,7 @@ def linear_program(fleet: FleetSetup, policy_id: str, values: Settings) -> Polic
 
 
 def informed(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
-    """Told of every fault at a stated time."""
+    """A policy that is told of every fault at a stated time."""
     kernels, slices, _ = fleet.layout.shape
     make = linear_program if values["program"] > 0.0 else threshold
     return InformedPolicy(
@@ -95,7 +95,7 @@ def breaker(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:
 
 
 def uniform(fleet: FleetSetup, policy_id: str, values: Settings) -> Policy:  # noqa: ARG001
-    """Proposals that know nothing."""
+    """Random proposals."""
     return UniformPolicy(policy_id=policy_id)
 
 
@@ -103,7 +103,8 @@ def _headroom(values: Settings) -> Headroom:
     return Headroom(**{name: values[name] for name in HEADROOM})
 
 
-#: Of clauses on traffic that no healthy law is known of. Stated, not calibrated: docs/detection-reference.md.
+#: For clauses on traffic without a known healthy distribution. Assumed, not calibrated:
+#: docs/detection-reference.md.
 TRAFFIC_FACTOR = 14.0
 
 

@@ -1,6 +1,6 @@
-"""What a registered policy is, the registry that holds them by name, and how settings are chosen for one.
+"""The record of a registered policy, the registry by name, and the choice of settings for a policy.
 
-The policies of this project are in ``policies.registry``; a plug-in's are loaded when they are asked for.
+This project's policies are in ``policies.registry``; those of plug-ins are loaded on request.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Watch = Callable[[FleetSetup, Settings], Detector]
 class PolicyKind:
     """One registered policy: parameters with their defaults, and its configuration.
 
-    parameters: numbers; texts: the parameters that are text, for example a file; limits: of its shield.
-    detector: makes the configuration's detector; None: completed windows, of the contract's length and least
-    number of observations, or of ``window_s`` and ``min_samples`` where the configuration takes them and they
-    are not 0.
+    parameters: numbers; texts: parameters that are text, for example a file; limits: of its shield. detector:
+    makes the configuration's detector. None: completed windows, with the contract's length and least number
+    of observations, or with ``window_s`` and ``min_samples`` if the configuration has them and they are not
+    0.
     """
 
     factory: Factory
@@ -40,12 +40,12 @@ class PolicyKind:
     limits: ShieldLimits = field(default_factory=ShieldLimits)
 
 
-#: Every policy by name: ours from ``policies.registry`` on, a plug-in's once it is asked for.
+#: Every policy by name: this project's from ``policies.registry``, a plug-in's after it was requested.
 POLICIES: Registry[PolicyKind] = Registry("selvage_fleet.policies")
 
 
 def chosen_settings(spec: str, parameters: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
-    """Name and given parameters; ValueError for one that the policy does not take."""
+    """Name and given parameters; ValueError for a parameter that the policy does not have."""
     name, values = parse_spec(spec)
     chosen = {**values, **parameters}
     policy = policy_kind(name, chosen)
@@ -70,7 +70,7 @@ def _check_range(policy: str, name: str, parameter: Parameter, value: Value) -> 
 
 
 def policy_kind(name: str, chosen: Mapping[str, Value]) -> PolicyKind:
-    """The policy ``name``, standing on the registered detector that ``chosen`` may name."""
+    """The policy ``name``, with the registered detector that ``chosen`` may name."""
     if name not in POLICIES:
         raise ValueError(f"unknown policy {name!r}; known: {', '.join(POLICIES.known())}")
     policy, detector = POLICIES[name], chosen.get("detector")
@@ -86,7 +86,7 @@ def policy_kind(name: str, chosen: Mapping[str, Value]) -> PolicyKind:
 
 
 def settings_of(policy: PolicyKind, chosen: Mapping[str, Value]) -> Settings:
-    """Every parameter of ``policy``: as chosen, else its default."""
+    """Every parameter of ``policy``: as chosen, or else its default."""
     numbers = {name: float(chosen.get(name, one.default)) for name, one in policy.parameters.items()}
     texts = {name: str(chosen.get(name, default)) for name, default in policy.texts.items()}
     return Settings(numbers=numbers, texts=texts)

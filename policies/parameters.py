@@ -1,4 +1,4 @@
-"""What may be set of the policies of this project: every parameter with its default, range and meaning."""
+"""Parameters of this project's policies, with default, range and meaning."""
 
 from __future__ import annotations
 

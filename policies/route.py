@@ -34,7 +34,7 @@ from policies.registry import make_configuration, make_policy
 from policies.rules.fixed import KnownGoodPolicy
 from policies.supervised import supervised_setup
 
-#: Where the certificate of a baseline lies, beside the meta-contract that names it.
+#: Path of a baseline's certificate, next to the meta-contract that names the baseline.
 CERTIFICATE = "policies/{baseline}-certificate.json"
 
 
@@ -134,7 +134,7 @@ def _covered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageGaps:
-    """What the certificates of policy and baseline do not cover, in words; empty where they do."""
+    """What the certificates of policy and baseline do not cover, in words; empty if they cover everything."""
 
     policy: tuple[str, ...] = ()
     baseline: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ Value = float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a factory is given: every parameter of the policy, numbers by ``[]`` and texts by ``text``.
+    """The arguments of a factory: every parameter of the policy, numbers by ``[]`` and texts by ``text``.
 
     notices: what the informed reference is told; None: nothing.
     """
@@ -28,7 +28,7 @@ class Settings:
         return self.numbers[name]
 
     def get(self, name: str, default: float) -> float:
-        """The number ``name``, or ``default`` where the policy has no such parameter."""
+        """The number ``name``, or ``default`` if the policy has no such parameter."""
         return self.numbers.get(name, default)
 
     def text(self, name: str) -> str:
@@ -37,9 +37,9 @@ class Settings:
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
-    """``"name:key=value,..."`` to name and values; what is no number stays text.
+    """Parse ``"name:key=value,..."`` to name and values; values that are no numbers stay text.
 
-    Raises ValueError where a part is not ``key=value``, or a number is not finite.
+    Raises ValueError if a part is not ``key=value``, or a number is not finite.
     """
     name, _, tail = spec.partition(":")
     values: dict[str, Value] = {}

@@ -1,5 +1,5 @@
-"""A controller set-up under a meta-contract: the configuration as it is, watched, with the baseline beside
-it.
+"""A controller set-up under a meta-contract: the unchanged configuration, supervised, with the baseline
+policy as its replacement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def shipped_meta() -> CompiledMeta:
 
 
 def load_meta(uri: str, asked_by: str) -> tuple[MetaContract, Path]:
-    """The meta-contract at ``uri``, which the command ``asked_by`` was given, and where it lies."""
+    """The meta-contract at ``uri``, an argument of the command ``asked_by``, and its path."""
     place = resolve_uri(uri, asked_by)
     return load_as(MetaContract, place), place
 
@@ -51,12 +51,12 @@ def supervised_by_uri(uri: str, spec: str, setup: ControllerSetup, asked_by: str
 
 
 def meta_sha256(uri: str) -> str | None:
-    """Of the canonical form of the meta-contract at ``uri``; None for ""."""
+    """Hash of the canonical form of the meta-contract at ``uri``; None for ""."""
     return document_sha256(load_meta(uri, "selvage")[0]) if uri else None
 
 
 def own_meta(spec: str) -> str:
-    """URI of the meta-contract under which the configuration ``spec`` serves: that of its artefact, else the
+    """URI of the meta-contract under which the configuration ``spec`` serves: its artefact's, or else the
     shipped one.
     """
     found = _artefact(spec)
@@ -77,7 +77,7 @@ def refuse_other_artefact(spec: str, meta: MetaContract, asked: str) -> None:
 
 
 def _artefact(spec: str) -> Artefact | None:
-    """The artefact that ``spec`` names, certified or not; None where it names none."""
+    """The artefact that ``spec`` names, certified or not; None if it names none."""
     name, values = parse_spec(spec)
     uri = str(values.get("artefact", ""))
     if name not in TRAINED or values.get("onnx") or not (uri or name == LEARNED):
@@ -110,7 +110,7 @@ def supervised_setup(
 
 
 def stricter_limits(limits: ShieldLimits, meta: CompiledMeta) -> ShieldLimits:
-    """``limits`` where they are stricter than what ``meta`` asks for online, else what it asks for."""
+    """The stricter of ``limits`` and the online limits of ``meta``, limit by limit."""
     most = min(limits.canary_most_ratio, meta.most("new_kernel_traffic_ratio"))
     return replace(
         limits,

@@ -1,6 +1,6 @@
-"""A made-up fleet: what compiling ahead and the benchmark of ``tick`` run on.
+"""A synthetic fleet, used to compile functions ahead of time and by the benchmark of ``tick``.
 
-Nothing here is measured and no result may come from it.
+Its numbers are not measured, and no result may be derived from it.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class SyntheticClause:
     slices: tuple[int, ...] | None = None
 
     def of(self, slices: int) -> list[bool]:
-        """Which of so many slices it names."""
+        """Which of this many slices it names."""
         return [self.slices is None or place in self.slices for place in range(slices)]
 
 
 #: Time between two scrapes of made-up telemetry.
 SCRAPE_INTERVAL_S = 5.0
-#: What is the same for every clause.
+#: Settings that all clauses share.
 _TERMS: dict[str, Any] = {
     "guard_threshold": 0.5,
     "fallback_threshold": 2.0,
@@ -155,7 +155,7 @@ def synthetic_telemetry(
 
 
 def all_at_once(answered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Histograms [..., F, E + 1] of ``answered`` [...] requests below the first edge."""
+    """Histograms [..., F, E + 1] with ``answered`` [...] requests below the first edge."""
     shape = (*answered.shape, len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
     return np.broadcast_to(answered[..., None, None], shape).copy()
 

@@ -1,7 +1,7 @@
-"""Compile every function of controller and policies that numba compiles, by two ticks of a made-up fleet.
+"""Compiles every numba function of controller and policies, by two ticks of a synthetic fleet.
 
-``warm`` does it all. The other functions do one part each, for processes that share the work: their order
-and what each one needs stand in ``scripts.setup.warm``.
+``warm`` compiles everything. The other functions compile one part each, for processes that share the work;
+their order and requirements are in ``scripts.setup.warm``.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from policies.synthetic_fleet import METRICS, synthetic_fleet, synthetic_telemet
 
 Turn = Callable[[ControllerState, FleetTelemetry, ControllerSetup], ControllerState]
 
-#: Fleets at once: arrays of one fleet are contiguous in more ways, so numba compiles some functions twice.
+#: Numbers of fleets: arrays of one fleet are contiguous in more ways, so numba compiles some functions twice.
 BATCHES = (1, 2)
-#: Configurations whose detectors have most of what there is to compile.
+#: Configurations with detectors that cover most compiled functions.
 _WATCHING = ("fixed", "sequential:prior=1")
-#: Configurations whose policies look for kernels with room, and those whose policies do not.
+#: Configurations with policies that look for kernels with headroom, and with policies that do not.
 _ALLOCATING = ("hysteresis", "threshold", "learned")
 _PLAIN = ("breaker", "shield-alone", "supervised")
 
 
 def warm() -> None:
-    """Compile, or load from the cache, everything."""
+    """Compile everything, or load it from the cache."""
     _warm_capacity()
     _warm_return()
     _run([*BASELINES, "sequential:prior=1", "learned", "meta"])
 
 
 def warm_perception() -> None:
-    """Estimating, detecting and judging, and what an engine carries."""
+    """Estimating, detecting and judging, and engine capacities."""
     _warm_capacity()
     for name, batch in product(_WATCHING, BATCHES):
         _run_ticks(_setup(name), batch, _perceived)
@@ -84,18 +84,18 @@ def warm_shield() -> None:
 
 
 def warm_allocation() -> None:
-    """What policies that look for kernels with room propose; what comes after a proposal is left out."""
+    """Proposals of policies that look for kernels with headroom; without the steps after a proposal."""
     for name, batch in product(_ALLOCATING, BATCHES):
         _run_ticks(_setup(name), batch, _proposed)
 
 
 def warm_plain_policies() -> None:
-    """Whole ticks of policies that do not: moves are watched and made."""
+    """Whole ticks of the other policies: moves are observed and made."""
     _run(_PLAIN)
 
 
 def _warm_capacity() -> None:
-    """What an engine carries, asked outside of compiled code."""
+    """Engine capacity, called outside of compiled code."""
     engine = synthetic_fleet(2, 2, 4).engine
     assert engine is not None
     steady_limits_rps(engine.step_s, engine, engine.demand)
@@ -105,7 +105,7 @@ def _warm_capacity() -> None:
 
 
 def _warm_usual(batch: int) -> None:
-    """What is usual of a replica, which simulated fleets do not ask."""
+    """Usual step times of replicas, which simulated fleets do not need."""
     ratio, usual = np.ones((batch, 4)), np.zeros((batch, 4, COLUMNS))
     follow(usual, ratio, ratio, ratio > 0.0)
     divide(np.empty_like(ratio), ratio, ratio, usual, 1.0)
@@ -114,8 +114,8 @@ def _warm_usual(batch: int) -> None:
 
 
 def _warm_return() -> None:
-    """Recovery by certified values, where repeats are exact, or by values seen in health, where nothing
-    is certified; no alarm of two ticks is asked.
+    """Recovery by certified values if repeats are exact, or by values seen while healthy if nothing is
+    certified; no alarm within two ticks needs it.
     """
     some_within(np.zeros((1, 1, 1), dtype=np.bool_))
     bare = synthetic_fleet(2, 2, 4)
@@ -151,15 +151,15 @@ def _run(names: Iterable[str]) -> None:
 
 
 def _run_ticks(setup: ControllerSetup, batch: int, turn: Turn) -> None:
-    """Two turns, the second at the end of a window."""
+    """Two ticks, the second at the end of a window."""
     rng, state = np.random.Generator(np.random.PCG64(0)), initial_state(setup, batch)
     for now_s in (0.0, setup.contract.window_s):
         state = turn(state, _troubled(synthetic_telemetry(setup.fleet, now_s, batch, 4, rng)), setup)
 
 
 def _setup(name: str) -> ControllerSetup:
-    """A baseline by its text; ``learned`` without its network; under the shipped meta-contract, or one whose
-    baseline looks for no room.
+    """A baseline by its text; ``learned`` without its network; under the shipped meta-contract, or one with a
+    baseline that looks for no headroom.
     """
     fleet = replace(synthetic_fleet(2, 2, 4), certified=_certified(2))
     if name == "learned":
@@ -174,7 +174,7 @@ def _setup(name: str) -> ControllerSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Staying:
-    """What a learned policy does around its network, which needs no compiling."""
+    """The part of a learned policy around its network, which needs no compiling."""
 
     chooser: Chooser
     policy_id: str = "staying"
@@ -185,7 +185,7 @@ class _Staying:
         return self.chooser.initial(batch)
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The choice as it is."""
+        """The unchanged choice."""
         _, memory = self.chooser.look(observation, state)
         return self.chooser.propose(np.asarray(memory["choice"], dtype=np.int64), observation, memory)
 
@@ -196,7 +196,7 @@ def _chooser(fleet: FleetSetup) -> Chooser:
 
 
 def _troubled(seen: FleetTelemetry) -> FleetTelemetry:
-    """The same with one failing replica, so that the rare paths are compiled as well."""
+    """The same with one failing replica, so that rare code paths are compiled as well."""
     seen.failed[:, 0] = 1
     seen.consecutive_failed[:, 0] = 9
     seen.fingerprint_match[:, 1] = 0.0

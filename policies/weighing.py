@@ -1,7 +1,7 @@
-"""Policies that are one function: weights per slice and kernel from what is seen, without a memory.
+"""Policies that are a single function without memory: weights per slice and kernel from the observation.
 
-``weighing`` registers such a function by name. What it returns need not be a table: rows are made to sum to
-1, and a slice for which every weight is 0 goes home.
+``weighing`` registers such a function by name. Its result need not be a table: rows are normalised to sum to
+1, and a slice with only zero weights goes home.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policies.kinds import POLICIES, PolicyKind
 from policies.rules.fixed import home_table
 from policies.spec import Settings
 
-#: What it takes and gives back: finite numbers >= 0 that broadcast to [B, S, K].
+#: A weighing function; returns finite numbers >= 0 that broadcast to [B, S, K].
 Weigh = Callable[[Observation, Settings], ArrayLike]
 
 
@@ -36,7 +36,7 @@ class WeighingPolicy:
         return {}
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The weights as a table; home where all are 0. PluginError for weights that are none."""
+        """The weights as a table; home for slices with only zero weights. PluginError for invalid weights."""
         weights, table = self._weights(observation), home_table(observation)
         total = weights.sum(axis=2, keepdims=True)
         shares = weights / np.where(total > 0.0, total, 1.0)
@@ -61,7 +61,7 @@ class WeighingPolicy:
 def weighing(name: str, description: str, **parameters: Parameter) -> Callable[[Weigh], Weigh]:
     """Register the decorated function as the policy ``name``, with ``parameters``, shield and quarantine.
 
-    It gets an ``Observation`` and the settings by name. ValueError where the name is taken.
+    The function is called with an ``Observation`` and the settings by name. ValueError if the name is taken.
     """
 
     def keep(weigh: Weigh) -> Weigh:

@@ -1,8 +1,9 @@
 """A drill on the simulated fleet: the same document, phases and measures as on live servers.
 
-The whole episode is simulated when the drill begins; time then only reads on. A fault's proof is its pair:
-the same episode without that one fault, equal until the onset (the negative control) and different after.
-An undo before its time simulates again with the faults ending there, which changes nothing before.
+The whole episode is simulated when the drill begins; later steps only read it up to the present time. A fault
+is proved by comparison with the same episode without that fault: both must be equal until the onset (the
+negative control) and different after it. An early undo simulates the episode again with the faults ending at
+that time, which changes nothing before it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _ATTEMPTS = 3
 def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tuple[Strike, ...]) -> Scenario:
     """The drill as a scenario with the faults of ``strikes``.
 
-    Slices without a home live with the default one. Profiles and contract are named by absolute path, so it
-    can be compiled as if it lay anywhere.
+    Slices without a home get the default slice's home. Profiles and contract are named by absolute path, so
+    the scenario can be compiled from any location.
     """
     spec = plan.spec
     contract = resolve_uri(spec.contract or SERVING_POOL, plan.file).resolve()
@@ -74,7 +75,7 @@ def drill_scenario(plan: DrillPlan, pool: PoolSpec, pool_file: Path, strikes: tu
 
 
 def _timed(strike: Strike) -> ScheduledFault:
-    """The strike's fault with its own times; what only a live injection needs is left out."""
+    """The strike's fault with its own times, without settings that only a live injection needs."""
     times = {"onset_s": strike.onset_s, "duration_s": max(strike.ends_at_s - strike.onset_s, 1e-3)}
     return strike.fault.model_copy(update=times)
 
@@ -127,12 +128,12 @@ class SimulatedTarget:
         return self._now_s
 
     def record(self) -> EpisodeRecord:
-        """The episode until now."""
+        """The episode up to now."""
         assert self._episode is not None, "begin() comes first"
         return truncate(self._episode, self._now_s)
 
     def proof(self, strike: Strike) -> Proof:
-        """Whether the episode differs until now from the one without this fault."""
+        """Whether the episode up to now differs from the one without this fault."""
         name = strike.fault.name
         if name not in self._without:
             others = tuple(one for one in self._plan.strikes if one.fault.name != name)
@@ -142,13 +143,15 @@ class SimulatedTarget:
         return Proof(happened=bool(differ), evidence=message)
 
     def inject(self, strike: Strike) -> None:
-        """It is in the episode already."""
+        """Do nothing; the fault is part of the simulated episode."""
 
     def keep(self) -> None:
-        """Nothing simulated has a lease."""
+        """Do nothing; simulated faults have no lease."""
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
-        """Let the faults of ``strikes`` end now; simulated again where they would have lasted longer."""
+        """End the faults of ``strikes`` now; the episode is simulated again if they would have
+        lasted longer.
+        """
         late = {one.fault.name for one in strikes if one.ends_at_s > self._now_s}
         if late:
             cut = tuple(
@@ -160,7 +163,7 @@ class SimulatedTarget:
         return True, "the simulated faults ended"
 
     def mend(self) -> tuple[Mended, ...]:
-        """Verify the struck replicas: one is healthy if it breaks no clause in this tick."""
+        """Verify the struck replicas: a replica is healthy if it breaks no clause in this tick."""
         record = self.record()
         broken = (record.violating[-1] | record.runtime_violating[-1]).any(axis=1)
         for name in self._struck:
@@ -173,7 +176,7 @@ class SimulatedTarget:
         return tuple(_mended(one) for one in self._returns.values())
 
     def end(self) -> None:
-        """Nothing goes on."""
+        """Do nothing; no process is running."""
 
     def _simulated(self, strikes: tuple[Strike, ...]) -> EpisodeRecord:
         scenario = drill_scenario(self._plan, self._pool, self._pool_file, strikes)
@@ -188,7 +191,7 @@ class SimulatedTarget:
 
 
 def _why_not(strikes: tuple[Strike, ...], name: str, now_s: float) -> str:
-    """The fault that lets a probe of the replica disagree now; "" for none."""
+    """The fault because of which a probe of the replica would disagree now; "" if there is none."""
     on = (one for one in strikes if name in one.replicas and one.onset_s <= now_s < one.ends_at_s)
     return next((f"{one.fault.name} is in force" for one in on), "")
 

@@ -1,6 +1,6 @@
-"""Drivers of a simulated fleet: the ``Driver`` protocol, and the project's controller as one.
+"""Drivers of a simulated fleet: the ``Driver`` protocol, and the project's controller as a driver.
 
-The simulator passes telemetry to a driver and carries out its plan; it knows no policy.
+The simulator passes telemetry to a driver and executes its plan; it does not depend on any policy.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from controller.state import ControllerState
 
 
 class Driver(Protocol):
-    """Decides for B fleets at once, once per control tick."""
+    """Decides for B fleets in one call, once per control tick."""
 
     @property
     def policy_id(self) -> str:
         """Name of the policy, for the record."""
 
     def begin(self, batch: int) -> RoutingPlan:
-        """Reset, and return the plan of ``batch`` fleets that holds before the first telemetry."""
+        """Reset; returns the plan of ``batch`` fleets that is in force before the first telemetry."""
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
         """Decide once; returns the plan in force from now on."""
@@ -41,9 +41,9 @@ class Driver(Protocol):
 class ControllerDriver:
     """The project's controller (``controller.loop.tick``) as a driver.
 
-    setup: for the fleet of ``CompiledScenario.setup``; name: the policy's name in the record ("": its own
-    id); watch: called with each decision; log: called with the states before and after, and the decision,
-    which is what an explanation needs.
+    setup: for the fleet of ``CompiledScenario.setup``. name: the policy's name in the record ("": its own
+    id). watch: called with each decision. log: called with the states before and after, and the decision,
+    which an explanation needs.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ControllerDriver:
 
     @property
     def policy_id(self) -> str:
-        """The given name, else the policy's own."""
+        """The given name, or else the policy's own."""
         return self._name
 
     @property
@@ -71,11 +71,11 @@ class ControllerDriver:
 
     @property
     def state(self) -> ControllerState | None:
-        """What the controller remembers now; None before ``begin``."""
+        """The controller's present state; None before ``begin``."""
         return self._state
 
     def begin(self, batch: int) -> RoutingPlan:
-        """Start anew; every slice at home, every replica in rotation."""
+        """Reset: every slice at home, every replica in rotation."""
         self._state = initial_state(self._setup, batch)
         self._capacity_move = np.zeros(batch, dtype=np.bool_)
         replicas = len(self._setup.layout.replicas)
@@ -90,7 +90,7 @@ class ControllerDriver:
         if self._state is None:
             raise RuntimeError("begin() comes before step()")
         before = self._state
-        alone = self._watch is None and self._log is None  # then nothing else refers to the last state
+        alone = self._watch is None and self._log is None  # then nothing else refers to the previous state
         self._state, decision = tick(before, telemetry, self._setup, consume=alone)
         self._capacity_move = decision.capacity_move
         if self._watch is not None:

@@ -1,10 +1,9 @@
 """B fleets advanced in lock step by one SimPy environment.
 
-SimPy owns everything that happens to a fleet: the shared control tick, and of each fleet its faults,
-crashes, restarts, scalings, cache flushes and lost scrapes at their exact times. Between those events
-the compiled engine advances the requests. An event at the instant of a tick comes after the tick, so it
-belongs to the interval that begins there. A fleet's results depend on its seed alone, not on the other
-fleets of the batch.
+SimPy schedules all events: the shared control tick, and for each fleet its faults, crashes, restarts,
+scalings, cache flushes and lost scrapes at their exact times. Between events the compiled engine advances the
+requests. An event at the instant of a tick comes after the tick, so it belongs to the interval that begins
+there. A fleet's results depend only on its seed, not on the other fleets of the batch.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def run_episodes(
     """Run ``scenario`` under ``driver`` once per seed; returns one record per seed, in order.
 
     batch: number of fleets that are simulated together, which changes no result; progress: called with the
-    share of the work that is done, 0..1.
+    finished share of the work, 0..1.
     """
     wanted = list(seeds)
     records: list[EpisodeRecord] = []
@@ -68,10 +67,11 @@ def _scaled(progress: Progress, done: float, weight: float) -> Progress:
 class FleetSimulation:
     """One batch of fleets from time 0 to the horizon.
 
-    ``each`` gives every fleet a scenario of its own. They share with ``scenario`` its layout, contract,
-    engine, horizon, tick, probe rate and scrape delay, and may differ in workload, absent replicas,
-    faults, changes, scrape interval and scrape loss. ``keeper`` stands in for the one that writes records.
-    ``engine``: one at time 0 of the same spec and batch, else a new one. ``reuse``: see ``Telemetry``.
+    ``each`` gives every fleet a scenario of its own. The fleets share ``scenario``'s layout, contract,
+    engine, horizon, tick, probe rate and scrape delay. They may differ in workload, absent replicas, faults,
+    changes, scrape interval and scrape loss. ``keeper`` replaces the recorder of the ground truth.
+    ``engine``: an engine at time 0 with the same spec and batch; None: a new one. ``reuse``: see
+    ``Telemetry``.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class FleetSimulation:
         self._lives = ReplicaLives(self._parts)
 
     def run(self, progress: Progress | None = None) -> list[EpisodeRecord]:
-        """Simulate to the horizon and hand over the records; ``progress`` as in ``run_episodes``."""
+        """Simulate to the horizon and return the records; ``progress`` as in ``run_episodes``."""
         control = self._parts.env.process(self._control(progress))
         self._begin()
         self._parts.env.run(until=control)
         return self._parts.keeper.records(self._driver.policy_id)
 
     def _begin(self) -> None:
-        """Set going all that happens to the fleets beside the control tick."""
+        """Start all processes except the control tick."""
         parts = self._parts
         for fleet, replica in np.argwhere(parts.board.state == int(ReplicaState.ABSENT)):
             parts.engine.crash(int(fleet), int(replica))
@@ -138,7 +138,7 @@ class FleetSimulation:
                 progress((tick + 1) / scenario.ticks)
 
     def _open(self, plan: RoutingPlan) -> None:
-        """Put ``plan`` in force for the interval that begins."""
+        """Put ``plan`` in force for the next interval."""
         parts = self._parts
         in_rotation = plan.in_rotation & parts.board.is_ready()
         parts.engine.set_table(plan.table)
@@ -154,7 +154,9 @@ class FleetSimulation:
         parts.probes.fail(parts.board.error_ratio)
 
     def _read(self) -> FleetTelemetry:
-        """Advance to the end of the running interval and write down what happened and what shows of it."""
+        """Advance to the end of the running interval; record what happened, and return what telemetry shows
+        of it.
+        """
         parts, tick = self._parts, self._parts.tick
         now_s = (tick + 1) * parts.tick_s
         parts.engine.advance(now_s)
@@ -193,7 +195,9 @@ class FleetSimulation:
         return apply(HEALTHY, active)
 
     def _strike(self, fleet: int, replica: int, effect: ReplicaEffect, at_s: float) -> None:
-        """Put ``effect`` in force on one replica at ``at_s``, to which its fleet has been advanced."""
+        """Put ``effect`` in force on one replica at ``at_s``; its fleet must have been advanced to
+        that time.
+        """
         parts, lives = self._parts, self._lives
         before = parts.board.effects[fleet][replica]
         if effect == before:
@@ -210,7 +214,7 @@ class FleetSimulation:
 
 
 def engine_effect(effect: ReplicaEffect) -> EngineEffect:
-    """The part of ``effect`` that requests feel."""
+    """The part of ``effect`` that affects requests."""
     return EngineEffect(
         condition=effect.condition,
         only_slice=effect.struck.slice,

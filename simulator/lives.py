@@ -10,8 +10,8 @@ from contracts.telemetry import ReplicaState
 from simulator.parts import FleetParts, Steps
 from simulator.world.compiled_scenario import FleetChange
 
-#: A draining replica is stopped after this time whether or not it still has requests (Kubernetes'
-#: default termination grace period).
+#: A draining replica is stopped after this time even if it still has requests (Kubernetes' default
+#: termination grace period).
 DRAIN_S = 30.0
 
 
@@ -20,7 +20,7 @@ class ReplicaLives:
 
     def __init__(self, parts: FleetParts) -> None:
         self._parts = parts
-        # Counts the processes of a replica, so that a superseded start-up does nothing.
+        # Counts the processes of a replica, so that a superseded start has no effect.
         self._life = np.zeros(parts.board.state.shape, dtype=np.int64)
 
     def state(self, fleet: int, replica: int) -> ReplicaState:
@@ -28,7 +28,7 @@ class ReplicaLives:
         return ReplicaState(int(self._parts.board.state[fleet, replica]))
 
     def die(self, fleet: int, replica: int, at_s: float) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process if there is one."""
         if self.state(fleet, replica) == ReplicaState.ABSENT:
             return
         self._life[fleet, replica] += 1
@@ -36,7 +36,7 @@ class ReplicaLives:
         self._enter(fleet, replica, ReplicaState.DEAD, at_s)
 
     def boot(self, fleet: int, replica: int, cold_start_s: float) -> Steps:
-        """Start the process of a replica that has none; it is ready after its cold start."""
+        """Start the process of a replica that has none; it becomes ready after its cold start."""
         parts, place = self._parts, (fleet, replica)
         self._life[place] += 1
         life = self._life[place]
@@ -55,11 +55,11 @@ class ReplicaLives:
         self._enter(fleet, replica, ReplicaState.READY, now_s)
 
     def start(self, fleet: int, replica: int, cold_start_s: float) -> None:
-        """Begin ``boot`` as a process of its own."""
+        """Run ``boot`` as a separate process."""
         self._parts.env.process(self.boot(fleet, replica, cold_start_s))
 
     def _drain(self, fleet: int, replica: int) -> Steps:
-        """Out of the endpoints, then wait until it is empty, then stop the process."""
+        """Remove it from the endpoints, wait until it is empty, then stop the process."""
         parts, place = self._parts, (fleet, replica)
         life = self._life[place]
         self._enter(fleet, replica, ReplicaState.DRAINING, parts.env.now)
@@ -68,7 +68,7 @@ class ReplicaLives:
             yield parts.ticked
             if self._life[place] != life:
                 return
-            # The tick at which the endpoints change still routes to it, so one more must pass.
+            # The tick at which the endpoints change still routes to it, so one more tick must pass.
             empty = not parts.gauges.outstanding[place]
             if parts.env.now >= deadline_at_s or (
                 empty and parts.env.now > deadline_at_s - DRAIN_S + parts.tick_s

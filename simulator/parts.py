@@ -1,4 +1,4 @@
-"""What the processes of a batch of simulated fleets share."""
+"""The parts that the processes of a batch of simulated fleets share."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ Steps = Generator[simpy.Event, None, None]
 
 @dataclass(slots=True, kw_only=True)
 class FleetParts:
-    """The parts of B fleets in lock-step, and where the control tick stands."""
+    """The parts of B fleets in lock-step, and the present control interval."""
 
     env: simpy.Environment
-    """Its clock is that of all fleets, seconds."""
+    """Its clock, in seconds, is that of all fleets."""
     tick_s: float
     engine: FleetEngine
     board: ReplicaBoard
     probes: SimulatedProbes
     telemetry: Telemetry
     keeper: TruthListener
-    """Is told the truth."""
+    """Receives the ground truth."""
     tick: int
-    """The control interval that runs."""
+    """The running control interval."""
     ticked: simpy.Event
-    """Succeeds at the end of the interval that runs."""
+    """Succeeds at the end of the running interval."""
     gauges: Gauges
     """State of the replicas at the last tick."""
 
     def until(self, at_s: float) -> Steps:
-        """Wait until ``at_s``, and there until the tick of that instant has run."""
+        """Wait until ``at_s``, and until the tick of that instant has run."""
         yield self.env.timeout(max(0.0, at_s - self.env.now))
         yield self.env.timeout(0)
 
@@ -50,7 +50,7 @@ class FleetParts:
         ticked.succeed()
 
     def show_probes(self, fleet: int, replica: int, at_s: float) -> None:
-        """Let a replica's probes follow its state from ``at_s`` on."""
+        """Make a replica's probes follow its state from ``at_s`` on."""
         place = fleet, replica
         condition, outcome = int(self.probed_condition[place]), int(self.board.probed[place])
         only_slice, error_ratio = int(self.board.only_slice[place]), float(self.board.error_ratio[place])
@@ -58,5 +58,5 @@ class FleetParts:
 
     @property
     def probed_condition(self) -> NDArray[np.int64]:
-        """Int64 [B, R], condition that a probe sees beside what ran at the last tick."""
+        """Int64 [B, R], condition that a probe meets, given the batch that ran at the last tick."""
         return self.board.probed_condition(self.gauges.running)

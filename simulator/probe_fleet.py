@@ -1,9 +1,9 @@
-"""Fleets that answer probes and nothing else, driven by the controller itself.
+"""Fleets that only answer probes, driven by the controller itself.
 
-The simulator's own probe plan and the measured values that it replays, the controller's own tick, policy and
-shield; no request is simulated, scrapes bring healthy gauges. So a fleet costs a tenth of what it costs in
-the simulator, and detectors can be compared over many fleets. What comes out are episode records, which the
-same measures score as any other world's; all of a record that speaks of requests is 0.
+They use the simulator's own probe plan and replayed measurements, and the controller's own tick, policy and
+shield. No request is simulated, and scrapes show healthy gauges. So a fleet costs a tenth of a full
+simulation, and detectors can be compared over many fleets. The results are episode records, scored by the
+same measures as those of other worlds; all fields about requests are 0.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRun:
-    """One fleet: its seed, which draws the order of its probes, and what happens to it."""
+    """One fleet: its seed, which determines the order of its probes, and its fault."""
 
     seed: int
     fault: Fault | None = None
@@ -104,7 +104,7 @@ class _Batch:
         return onset_s, faulty
 
     def run(self, driver: Driver) -> list[EpisodeRecord]:
-        """Drive to the horizon."""
+        """Run to the horizon."""
         scenario, batch = self._scenario, len(self._fleets)
         everyone = np.ones(self._faulty.shape, dtype=np.bool_)
         answered = np.full(self._faulty.shape, int(ProbeOutcome.ANSWERED), dtype=np.int8)
@@ -121,9 +121,9 @@ class _Batch:
         return [self._record(index, driver.policy_id) for index in range(batch)]
 
     def _settled(self, tick: int) -> bool:
-        """Every fleet has its fault behind it: nothing broken was routed to for ``RECOVERY_S``.
+        """Whether every fleet has recovered: no broken replica was routed to for ``RECOVERY_S``.
 
-        What comes later changes no lag and no recovery, so it need not be computed.
+        Later ticks change no lag and no recovery, so they need not be computed.
         """
         if not bool(np.isfinite(self._onset_s).all()):
             return False
@@ -136,7 +136,7 @@ class _Batch:
         return bool((self._clean_s > RECOVERY_S).all())
 
     def _hold(self, tick: int, plan: RoutingPlan) -> None:
-        """The plan stays from ``tick`` on."""
+        """Keep the plan from ``tick`` on."""
         self._table[tick:], self._rotation[tick:] = plan.table, plan.in_rotation
         self._capacity += [np.zeros_like(self._capacity[-1])] * (self._scenario.ticks - tick)
 
@@ -165,7 +165,7 @@ class _Batch:
         )
 
     def _violating(self, index: int) -> NDArray[np.bool_]:
-        """Bool [T, R, S]: the truth, as measured on prompts that no probe uses."""
+        """Bool [T, R, S]: the ground truth, as measured on prompts that no probe uses."""
         scenario = self._scenario
         broken = scenario.violating[scenario.layout.replica_kernel, self._faulty[index]]
         faulty = np.arange(scenario.ticks) * scenario.tick_s >= self._onset_s[index] - 1e-9
@@ -182,7 +182,9 @@ def _incident(fleet: FleetRun, scenario: CompiledScenario) -> Incident | None:
 
 
 def _nothing(scenario: CompiledScenario) -> dict[str, Any]:
-    """What a record says of requests and accelerators: zeros of every shape, none of which takes memory."""
+    """A record's fields about requests and accelerators: zeros of every shape, without memory of
+    their own.
+    """
     kernels, slices, replicas = scenario.layout.shape
     ticks = scenario.ticks
     none, zero, never = np.zeros((), dtype=np.int64), np.zeros(()), np.zeros((), dtype=np.bool_)
@@ -200,7 +202,7 @@ def _nothing(scenario: CompiledScenario) -> dict[str, Any]:
 
 
 class _StillTelemetry:
-    """Telemetry of idle, healthy replicas; scrapes come at their interval, all replicas in one phase."""
+    """Telemetry of idle, healthy replicas; all replicas are scraped at the same times."""
 
     def __init__(self, scenario: CompiledScenario, batch: int) -> None:
         kernels, slices, replicas = scenario.layout.shape
@@ -216,7 +218,7 @@ class _StillTelemetry:
         self._engine = EngineCounters.unknown(*self._shape)
 
     def at(self, tick: int, probes: ProbeSamples) -> FleetTelemetry:
-        """What arrives at the end of ``tick``."""
+        """The telemetry that arrives at the end of ``tick``."""
         now_s = (tick + 1) * self._tick_s
         scraped_at_s = np.floor(now_s / self._wait_s) * self._wait_s
         return FleetTelemetry(

@@ -25,7 +25,7 @@ PROBES_PER_TICK = 4
 
 
 def sight_of(state: HealingState, terms: HealingTerms, now_s: float, why_not: str) -> HealingSight:
-    """What the tick to ``now_s`` shows of a replica that is healthy unless ``why_not`` says otherwise."""
+    """The observation of a replica for the tick to ``now_s``; the replica is healthy if ``why_not`` is ""."""
     wanted, healthy = order(state, terms), not why_not
     return HealingSight(
         now_s=now_s,
@@ -72,9 +72,10 @@ class SimulatedReturn:
 
 
 class ReturningDriver:
-    """``simulator.drive.Driver`` of one fleet that gives replicas back in rotation their traffic in steps.
+    """``simulator.drive.Driver`` of one fleet; replicas that return to rotation get their traffic in steps.
 
-    driver: decides; why_not: (replica, s) -> why a verification probe would not agree, "" where it would.
+    driver: makes the decisions. why_not: (replica, s) -> why a verification probe would disagree; "" if it
+    agrees.
     """
 
     def __init__(
@@ -87,23 +88,23 @@ class ReturningDriver:
 
     @property
     def policy_id(self) -> str:
-        """Of the wrapped driver."""
+        """The wrapped driver's policy."""
         return self._driver.policy_id
 
     @property
     def capacity_move(self) -> NDArray[np.bool_]:
-        """Bool [B]: of the wrapped driver."""
+        """Bool [B]: the wrapped driver's."""
         return self._driver.capacity_move
 
     def begin(self, batch: int) -> RoutingPlan:
-        """Start anew; ValueError for more than one fleet."""
+        """Reset; ValueError for more than one fleet."""
         if batch != 1:
             raise ValueError(f"expected one fleet, got {batch}")
         self._was[:], self._returns, self._tick = True, {}, 0
         return self._driver.begin(batch)
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
-        """The wrapped driver's plan, without the traffic that returning replicas do not get yet."""
+        """The wrapped driver's plan, without the traffic that returning replicas must not get yet."""
         plan, now_s = self._driver.step(telemetry), float(telemetry.now_ms[0]) / MS_PER_S
         rotation, ready = plan.in_rotation[0], telemetry.replica_state[0] == int(ReplicaState.READY)
         self._tick += 1
@@ -116,7 +117,9 @@ class ReturningDriver:
         return self._held(plan, ready) if self._returns else plan
 
     def _held(self, plan: RoutingPlan, ready: NDArray[np.bool_]) -> RoutingPlan:
-        """Whole peers take what a replica does not get; the last one of a kernel stays in rotation."""
+        """Full peers take the traffic that a replica must not get; the last replica of a kernel stays in
+        rotation.
+        """
         shares = np.ones(len(self._layout.replicas))
         for r, one in self._returns.items():
             shares[r] = one.share

@@ -1,7 +1,7 @@
-"""A fault of a wanted size: the dose that gives this much mean KL, found by bisection and verified.
+"""Finds the dose of a fault that gives a wanted mean KL, by bisection, and verifies it.
 
-KL goes from the replica's own clean answers to those under the fault, so it is 0 without one: vLLM repeats
-bit for bit on one host. What is measured is handed in, so that a fuller meter can stand in for the one here.
+KL is measured from the replica's own clean answers to those under the fault. Without a fault it is 0, because
+vLLM repeats bit for bit on one host. The meter is an argument, so that a fuller one can replace the one here.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class FittedDose:
 def bisect_dose(
     effect: Callable[[float], float], wanted: float, *, tolerance_ratio: float = 0.1
 ) -> FittedDose:
-    """Size whose ``effect`` is within ``tolerance_ratio`` of ``wanted``.
+    """A size with an ``effect`` within ``tolerance_ratio`` of ``wanted``.
 
     Sizes grow eightfold from ``LEAST`` until one is strong enough, at most to ``MOST``; then the interval is
-    halved as logarithms. The effect must grow with the size on the whole. Raises ``DoseError`` where no size
-    is strong enough, or none fits within 24 measurements.
+    bisected on a logarithmic scale. The effect must grow with the size on the whole. Raises ``DoseError`` if
+    no size is strong enough, or none fits within 24 measurements.
     """
     low, high, found, evaluations = _bracket(effect, wanted * (1.0 - tolerance_ratio))
     size = high
@@ -135,10 +135,10 @@ def inject_with_kl(
     *,
     tolerance_ratio: float = 0.2,
 ) -> tuple[Injected, FittedDose]:
-    """Put ``fault`` (noise or scale) in force at the dose whose mean KL is ``live.mean_kl_nats``.
+    """Put ``fault`` (noise or scale) in force at the dose with the mean KL ``live.mean_kl_nats``.
 
-    Tries doses under the fault's own name, undoing each, then injects the one found and measures it again:
-    ``DoseError`` where that lies outside the tolerance. The fault without trigger is what is measured.
+    Tries doses under the fault's own name, undoing each, then injects the found dose and measures it again:
+    ``DoseError`` if that lies outside the tolerance. Measured is the fault without its trigger.
     """
     live = fault.live or LiveInjection()
     if live.mean_kl_nats is None or fault.kind not in ("noise", "scale"):

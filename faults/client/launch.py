@@ -1,7 +1,7 @@
-"""What a vLLM server needs on its command line and in its environment to be open for drills.
+"""Command line and environment that a vLLM server needs to accept faults.
 
-The server's own files are untouched: what runs inside is staged in a folder of the replica, and plugged in
-where vLLM has sockets for it. A server that is started without these knows nothing of faults.
+The server's own files are unchanged: the injected code is staged in a folder of the replica, and loaded by
+vLLM's extension points. A server that is started without these settings does not load it.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def _write_token(path: Path) -> None:
 
 
 def extension_files() -> dict[str, bytes]:
-    """What runs inside, by its path below the package ``PACKAGE``."""
+    """The injected files, by path below the package ``PACKAGE``."""
     inside = sorted((_FAULTS / "inside").glob("*.py"))
     found = {f"inside/{source.name}": source.read_bytes() for source in inside}
     return {"__init__.py": b"", "vllm_worker.py": (_FAULTS / "vllm_worker.py").read_bytes(), **found}
 
 
 def _stage(package: Path) -> None:
-    """Copy what runs inside to ``package``, anew."""
+    """Copy the injected files to ``package``, replacing older ones."""
     shutil.rmtree(package, ignore_errors=True)
     (package / "inside").mkdir(parents=True)
     for name, content in extension_files().items():

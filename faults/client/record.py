@@ -62,13 +62,13 @@ def load(path: Path) -> UndoRecord:
 
 
 def path_for(folder: Path, fault_name: str, url: str) -> Path:
-    """Where the record of a fault on the replica at ``url`` lies."""
+    """Path of the record of a fault on the replica at ``url``."""
     place = "".join(letter if letter.isalnum() else "-" for letter in url.partition("//")[2])
     return folder / f"{place}.{fault_name}{_SUFFIX}"
 
 
 def open_records(folder: Path) -> Iterator[tuple[Path, UndoRecord]]:
-    """Records below ``folder`` whose undo was not confirmed, by name."""
+    """Records below ``folder`` without a confirmed undo, sorted by name."""
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         record = load(path)
         if record.state == "open":

@@ -23,7 +23,7 @@ _INJECT_WITHIN_S = 60.0
 
 
 def wire_form(fault: ScheduledFault) -> dict[str, Any]:
-    """What of a scheduled fault an injector needs to know, as plain JSON."""
+    """The fields of a scheduled fault that an injector needs, as plain JSON."""
     wanted = {"name", "kind", "dose", "trigger", "live"}
     plain = fault.model_dump(mode="json", include=wanted, exclude_none=True)
     return plain | ({"kind": "requantise"} if fault.kind == "correlated" else {})
@@ -87,7 +87,7 @@ class ReplicaFaults:
         return Injected(fault=plain, evidence=evidence, record=path)
 
     def renew(self, ttl_s: float) -> float:
-        """Let what is in force act for ``ttl_s`` more seconds from now; how many are left."""
+        """Extend the lease of the faults in force to ``ttl_s`` seconds from now; returns the seconds left."""
         return float(self._steer("renew", {"ttl_s": ttl_s})["lease_left_s"])
 
     def status(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class ReplicaFaults:
         return outcome
 
     def verify(self, injected: Injected) -> Proof:
-        """Whether ``injected`` happened: canaries that differ, or requests and steps that it struck."""
+        """Whether ``injected`` took effect: canaries that differ, or requests and steps that it struck."""
         kind, name = injected.fault["kind"], injected.fault["name"]
         if kind in FINAL_KINDS:
             return self._is_gone()
@@ -134,7 +134,7 @@ class ReplicaFaults:
 
 
 def undo_record(path: Path) -> Undone:
-    """Take back what the record at ``path`` names, from any process; a closed record is left alone."""
+    """Undo the record at ``path``, from any process; a closed record is left alone."""
     kept = records.load(path)
     if kept.state != "open":
         return Undone(clean=kept.state == "undone", gone=kept.state == "gone")

@@ -1,6 +1,6 @@
-"""HTTP with a replica, every call with a time limit, and what can go wrong with one.
+"""HTTP calls to a replica, each with a time limit, and their errors.
 
-Never through a proxy of the environment.
+The environment's proxies are never used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN_BYTES = 4096
 
 
 class DrillError(SelvageError):
-    """A drill call did not do what it was to do."""
+    """A drill call failed."""
 
 
 class DrillRefusedError(DrillError):
@@ -30,7 +30,7 @@ class DrillRefusedError(DrillError):
 
 
 class ReplicaGoneError(DrillError):
-    """No process answers at the replica's address any more: what was injected there is gone with it."""
+    """No process answers at the replica's address any more; its injected faults are gone with it."""
 
 
 class ReplicaSilentError(DrillError):

@@ -34,7 +34,7 @@ class DrillLedger:
 
     @property
     def records(self) -> Path:
-        """Where the undo records of single faults lie."""
+        """Folder of the undo records of single faults."""
         return self.folder / RECORDS
 
     def open(self) -> None:
@@ -72,7 +72,7 @@ def only_drill(folder: Path) -> Iterator[None]:
 
 
 def pending(folder: Path) -> dict[str, Any] | None:
-    """The note of a drill whose undo was not confirmed; None without one. DrillError for a broken note."""
+    """The note of a drill without a confirmed undo; None if there is none. DrillError for a broken note."""
     path = folder / _NOTE
     try:
         if not path.exists():
@@ -107,7 +107,7 @@ def take_back(folder: Path) -> list[str]:
 
 
 class NoLedger:
-    """Nothing outlives a simulation."""
+    """Do nothing, because nothing outlives a simulation."""
 
     def open(self) -> None:
         """Nothing is noted."""

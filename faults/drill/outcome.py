@@ -1,8 +1,8 @@
-"""What came of a drill, and the verdict on it: passed, failed, inconclusive or invalid. Pure.
+"""The outcome of a drill, and the verdict on it: passed, failed, inconclusive or invalid. Pure.
 
-Invalid: the experiment was none, because a fault was not shown to have happened, its proof said yes before
-it was injected, or the fleet was not steady beforehand. Failed: an expectation or a guard was missed.
-Inconclusive: too little happened to say. ``outcome_json`` is what is kept of it, wherever the drill ran.
+Invalid: a fault was not shown to have happened, its proof was positive before the injection, or the fleet was
+not steady before. Failed: an expectation or a guard was missed. Inconclusive: too little happened for a
+verdict. ``outcome_json`` is the stored form, wherever the drill ran.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contracts.scoring.quality import healthy_quality
 from faults.drill.guards import GuardReading, latest, worst
 from faults.drill.plan import DrillPlan
 
-#: Fewer requests than this, before or during the fault, say nothing.
+#: With fewer requests than this, before or during the fault, there is no verdict.
 LEAST_REQUESTS = 20
 
 

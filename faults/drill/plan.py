@@ -24,7 +24,7 @@ HEAL_ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """One fault of the drill on named replicas, on none for a fault of the load. Times from the start."""
+    """One fault of the drill on named replicas; on none for a load fault. Times from the start."""
 
     fault: ScheduledFault
     replicas: tuple[str, ...]

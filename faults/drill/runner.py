@@ -1,7 +1,7 @@
-"""One drill through its phases: before, inject, during, undo, after. It knows no world, only a target.
+"""Runs one drill through its phases: before, inject, during, undo, after. It depends only on a target.
 
-What may be in force is written down before it is, and taken back however the run ends: at its time, when a
-guard is broken, on an error and on a signal. A server that is too busy for that is asked again.
+Every fault is recorded before it is put in force, and undone however the run ends: at its time, when a guard
+is broken, on an error and on a signal. The undo of a server that is too busy is tried again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class DrillTarget(Protocol):
     """A fleet that a drill strikes. Times are seconds since ``begin``."""
 
     def begin(self) -> None:
-        """Let load and clock begin."""
+        """Start load and clock."""
 
     def advance(self) -> float:
-        """Wait for the next tick; the time now. TargetGoneError where the fleet is gone."""
+        """Wait for the next tick; returns the present time. TargetGoneError if the fleet is gone."""
 
     def record(self) -> EpisodeRecord:
         """What happened in whole ticks until now, the incident in it from the first injection on."""
@@ -50,13 +50,13 @@ class DrillTarget(Protocol):
         """Let what is in force act on: renew its lease."""
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
-        """Take the strikes back, again without effect; whether all is clean, and what was seen."""
+        """Undo the strikes (idempotent); whether all is clean, and what was observed."""
 
     def mend(self) -> tuple[Mended, ...]:
         """After the undo, once per tick: verify each struck replica; returns the progress of each."""
 
     def end(self) -> None:
-        """Load and everything that the target started come to an end."""
+        """End the load and everything that the target started."""
 
 
 class Ledger(Protocol):
@@ -191,7 +191,7 @@ class _Walk:
         return True
 
     def _unshown(self, strike: Strike) -> bool:
-        """The negative control: the proof of the fault says no before it is injected."""
+        """The negative control: the proof of the fault must be negative before the injection."""
         proof = self.target.proof(strike)
         self.before[strike.fault.name], self.proofs[strike.fault.name] = proof.happened, proof
         if proof.happened:

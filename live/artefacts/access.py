@@ -1,11 +1,11 @@
-"""Access to registries: which may be asked, and with which credentials.
+"""Access to OCI registries: which registries may be contacted, and with which credentials.
 
-Only registries that the user named are asked. A registry answers with the address of its token service, and
-with redirects to its storage. The author of a document must not be able to make this process call internal
-addresses, and no registry may receive the credentials of another one.
+Only registries that the user named are contacted. A registry answers with the address of its token service
+and with redirects to its storage. Two things must not happen: the author of a document makes this process
+call internal addresses, or a registry receives the credentials of another registry.
 
-Credentials come from a file as ``docker login`` writes it, and are in no message, log or document. Helpers
-are not run: what is mounted is all that counts.
+Credentials are read from a file in the format that ``docker login`` writes. They appear in no message, log or
+document. Credential helpers are not run: only what the mounted file contains is used.
 """
 
 from __future__ import annotations
@@ -22,33 +22,34 @@ from contracts.regular_files import read_regular
 from live.origins import allowed_origin, origin_of
 
 _FILE_BYTES = 2**20
-#: What the file calls Docker Hub, and where it answers.
+#: Docker Hub's key in the credentials file, and the host that its registry answers at.
 _DOCKER_HUB = ("https://index.docker.io/v1/", "registry-1.docker.io")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What one registry is told. All empty: nothing."""
+    """Credentials for one registry. All fields empty: no credentials are sent."""
 
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     identity_token: str = field(default="", repr=False)
     """Refresh token, exchanged for a token of one repository."""
     registry_token: str = field(default="", repr=False)
-    """Sent as it is."""
+    """Bearer token, sent unchanged."""
 
     @property
     def basic(self) -> str:
-        """Value of the ``Authorization`` header, "" without user and password."""
+        """Value of the ``Authorization`` header; "" without user or password."""
         if not self.user or not self.password:
             return ""
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 
 def read_credentials(file: Path) -> dict[str, Credential]:
-    """Registry (``HOST`` or ``HOST:PORT``) -> credential, of a ``config.json``.
+    """Read a ``config.json``: registry (``HOST`` or ``HOST:PORT``) -> credential.
 
-    DocumentError, without a word of the content, for a file that cannot be read or holds none.
+    Raises DocumentError for a file that cannot be read or holds no credentials. The message quotes nothing of
+    the file's content.
     """
     content = read_regular(file, _FILE_BYTES)
     try:
@@ -92,8 +93,9 @@ def _text(found: Mapping[str, Any], key: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryOrigins:
-    """One registry that may be asked. origin: ``https://HOST:PORT``; beside: origins of its token service and
-    of its storage.
+    """One registry that may be contacted.
+
+    origin: ``https://HOST:PORT`` of the registry. beside: origins of its token service and its storage.
     """
 
     origin: str
@@ -101,18 +103,18 @@ class RegistryOrigins:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Everything that is called for it."""
+        """Every origin that may be called for this registry."""
         return self.beside | {self.origin}
 
 
 def registry_of(text: str) -> RegistryOrigins:
-    """What ``ORIGIN[,ORIGIN...]`` allows: the registry first; ValueError for what is no origin."""
+    """Parse ``ORIGIN[,ORIGIN...]``, the registry first. Raises ValueError for an entry that is no origin."""
     first, *others = (allowed_origin(one) for one in text.split(","))
     return RegistryOrigins(origin=first, beside=frozenset(others))
 
 
 def allowed_registry(host: str, registries: Iterable[RegistryOrigins]) -> RegistryOrigins | None:
-    """The registry that a URI calls ``host`` (``HOST`` or ``HOST:PORT``); None where it may not be asked."""
+    """The registry that a URI calls ``host`` (``HOST`` or ``HOST:PORT``); None if it may not be contacted."""
     for one in registries:
         scheme = one.origin.partition("://")[0]
         try:

@@ -1,4 +1,4 @@
-"""Artefacts fetched into the store: the manifest by its digest, every file by its own, all or nothing."""
+"""Artefacts fetched into the store, all or nothing; the manifest and every file are checked by digest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ from contracts.regular_files import ARCHIVE_BYTES
 from live.artefacts.access import Credential, RegistryOrigins, allowed_registry, read_credentials
 from live.artefacts.registry import Repository, registry_client
 
-#: Bytes of one artefact, and seconds that fetching it may take.
+#: Most bytes of one artefact, and the time limit of one fetch in seconds.
 MOST_BYTES, WITHIN_S = 2 * ARCHIVE_BYTES, 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryAccess:
-    """Which registries are asked, and how. auth_file: as ``docker login`` writes it, read at every fetch;
-    ca_file: authorities beside the usual ones, PEM.
+    """The registries that may be contacted, and how.
+
+    auth_file: in the format of ``docker login``; read at every fetch. ca_file: PEM file with certificate
+    authorities that are trusted in addition to the system's.
     """
 
     registries: tuple[RegistryOrigins, ...] = ()
@@ -46,9 +48,10 @@ class RegistryAccess:
 
 
 def fetch(uri: OciUri, access: RegistryAccess) -> Path:
-    """The folder with the files of ``uri``, which are fetched where they are not there yet.
+    """The folder with the files of ``uri``; fetches them if they are not in the store yet.
 
-    DocumentError where they cannot be had, or are not what their digests say: nothing is kept of them then.
+    Raises DocumentError if they cannot be fetched, or do not match their digests. Nothing is kept in that
+    case.
     """
     folder = store_folder() / uri.digest
     if (folder / MANIFEST_FILE).is_file():
@@ -80,14 +83,14 @@ def _credential(uri: OciUri, access: RegistryAccess) -> Credential:
 def _fetched(
     uri: OciUri, access: RegistryAccess, registry: RegistryOrigins, credential: Credential, part: Path
 ) -> None:
-    """Fetch into ``part``; every failure is a DocumentError that names the artefact."""
+    """Fetch into ``part``; every failure is raised as a DocumentError that names the artefact."""
     try:
         asyncio.run(_whole(uri, access, registry, credential, part))
     except TimeoutError:
         told = f"nothing whole within {access.within_s:g} s"
         raise _refusal(uri, f"an answer of {registry.origin}", told, "try again") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        told = type(error).__name__  # its text may name an address with a signature
+        told = type(error).__name__  # the error's text may contain an address with a signature
         raise _refusal(uri, f"an answer of {registry.origin}", told, "is it reachable?") from None
     except OSError as error:
         told = error.strerror or type(error).__name__
@@ -114,7 +117,7 @@ async def _whole(
 
 
 async def _file(repository: Repository, path: str, accept: str, layer: Layer, target: Path) -> None:
-    """One file; DocumentError where more comes than ``layer`` allows, or something else."""
+    """Fetch one file. Raises DocumentError if it is larger than ``layer`` states, or has another digest."""
     with target.open("wb") as stream:
         counted = _Counted(repository, layer, stream)
         await repository.get(path, accept, counted.take)
@@ -122,14 +125,14 @@ async def _file(repository: Repository, path: str, accept: str, layer: Layer, ta
 
 
 class _Counted:
-    """Writes what comes, and no more than was said."""
+    """Writes the received bytes to a stream; refuses more bytes than the layer's stated size."""
 
     def __init__(self, repository: Repository, layer: Layer, stream: BinaryIO) -> None:
         self._repository, self._layer, self._stream = repository, layer, stream
         self._hash, self._bytes = hashlib.sha256(), 0
 
     def take(self, piece: bytes) -> None:
-        """A piece of the answer."""
+        """Write one piece of the answer."""
         self._bytes += len(piece)
         if self._bytes > self._layer.size:
             expected = f"at most {self._layer.size} bytes of {self._layer.name}"
@@ -138,7 +141,7 @@ class _Counted:
         self._stream.write(piece)
 
     def check(self) -> None:
-        """Whether all of it came."""
+        """Compare the digest of the written bytes with the layer's; raise DocumentError if they differ."""
         if (found := self._hash.hexdigest()) != self._layer.digest:
             expected = f"sha256 {self._layer.digest} of {self._layer.name}"
             message = f"sha256 {found} in {self._bytes} bytes"
@@ -146,7 +149,9 @@ class _Counted:
 
 
 def _settle(part: Path, folder: Path) -> None:
-    """Put the whole artefact in its place; another process may have put the same there meanwhile."""
+    """Move the whole artefact to its place. Another process may have put the same artefact there
+    meanwhile.
+    """
     try:
         os.replace(part, folder)
     except OSError:

@@ -1,9 +1,9 @@
-"""One registry asked for blobs and manifests of one repository (OCI distribution API, pull alone).
+"""Blobs and manifests of one repository, pulled from one registry (OCI distribution API).
 
-Only origins that the user named are called. Credentials go to the registry itself and to its token service,
-never along a redirect; no cookie is kept, nothing is unpacked on the way, and messages name origins alone,
-because the address of a blob may hold a signature. What a registry wants to be told when it answers 401 is
-parsed from ``WWW-Authenticate``.
+Only origins that the user named are called. Credentials are sent to the registry and to its token service,
+and never along a redirect. Cookies are not kept and content is not decompressed. Messages name origins only,
+because the URL of a blob may contain a signature. After a 401, the required authentication is parsed from
+``WWW-Authenticate``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from contracts.loading.untrusted import MALFORMED, json_of
 from live.artefacts.access import Credential, RegistryOrigins
 from live.origins import origin_of, trusted
 
-#: Redirects of one request.
+#: Most redirects that one request follows.
 MOST_HOPS = 3
 _TOKEN_BYTES, _TOKEN_CHARACTERS = 2**16, 2**14
 _REDIRECTS = (301, 302, 303, 307, 308)
 _HEADERS = {"User-Agent": "selvage", "Accept-Encoding": "identity"}
-#: Takes pieces of an answer; raises DocumentError where it wants no more.
+#: Receives the pieces of an answer; raises DocumentError to refuse more.
 Take = Callable[[bytes], None]
 _AUTH = "--registry-auth-file"
 
@@ -37,9 +37,9 @@ _AUTH = "--registry-auth-file"
 def registry_client(
     ca_file: Path | None, transport: httpx.AsyncBaseTransport | None = None
 ) -> httpx.AsyncClient:
-    """Times are of whole fetches, so the client has none; proxies as the environment names them."""
+    """An HTTP client without timeouts, because a fetch has one as a whole. Uses the environment's proxies."""
     return httpx.AsyncClient(
-        timeout=None,  # a fetch has one as a whole
+        timeout=None,  # ``fetch`` limits the time of the whole download
         follow_redirects=False,
         cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
         headers=_HEADERS,
@@ -58,7 +58,7 @@ class Repository:
         self._authorization = ""
 
     async def get(self, path: str, accept: str, take: Take) -> None:
-        """Give ``take`` the answer to ``GET /v2/REPOSITORY/path``; DocumentError where there is none."""
+        """Pass the answer to ``GET /v2/REPOSITORY/path`` to ``take``; DocumentError if there is no answer."""
         url = f"{self._registry.origin}/v2/{self._uri.repository}/{path}"
         asked = await self._ask(url, accept, take)
         if asked is None:
@@ -69,11 +69,15 @@ class Repository:
             raise self.refused("an answer", told, f"check the rights of {_AUTH}")
 
     def refused(self, expected: str, actual: str, next_step: str) -> DocumentError:
-        """About this artefact."""
+        """A DocumentError about this artefact."""
         return refusal(self._uri.artefact, expected, actual, next_step)
 
     async def _ask(self, url: str, accept: str, take: Take) -> list[str] | None:
-        """One request with its redirects; what a 401 asks for, None where ``take`` has it all."""
+        """Send one request and follow its redirects.
+
+        Returns the ``WWW-Authenticate`` headers of a 401, or None once ``take`` has received the whole
+        answer.
+        """
         for _ in range(MOST_HOPS + 1):
             origin = origin_of(url)
             headers = {"Accept": accept}
@@ -92,7 +96,7 @@ class Repository:
         raise self.refused(f"at most {MOST_HOPS} redirects", "more", "ask whoever runs the registry")
 
     def _next(self, url: str, location: str) -> str:
-        """Where a redirect leads."""
+        """The target of a redirect."""
         try:
             target = urljoin(url, location)
             origin = origin_of(target)
@@ -115,7 +119,7 @@ class Repository:
         raise self.refused(f"an answer of {origin}", f"HTTP {status}", hint)
 
     async def _authorised(self, headers: list[str]) -> str:
-        """Value of the ``Authorization`` header that was asked for."""
+        """Value of the ``Authorization`` header that the registry asks for."""
         challenge, known = challenge_of(headers), self._credential
         if challenge is None:
             told = "HTTP 401 without a challenge that we know"
@@ -129,7 +133,7 @@ class Repository:
         return f"Bearer {await self._token(challenge)}"
 
     async def _token(self, challenge: Challenge) -> str:
-        """A token for this repository alone, whatever scope the registry names."""
+        """A token for this repository only, whatever scope the registry names."""
         try:
             origin = origin_of(challenge.realm)
         except ValueError:
@@ -147,7 +151,7 @@ class Repository:
         return self._token_in(await self._answer(request, origin))
 
     async def _answer(self, request: httpx.Request, origin: str) -> bytes:
-        """What the token service says, up to a limit."""
+        """The token service's answer, of limited size."""
         content = b""
         answer = await self._client.send(request, stream=True)
         try:
@@ -181,7 +185,7 @@ _MOST_CHARACTERS = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Challenge:
-    """realm, service: of a token service, "" with scheme ``basic``."""
+    """What a 401 asks for. realm, service: of the token service; "" for scheme ``basic``."""
 
     scheme: str
     realm: str = ""
@@ -189,13 +193,13 @@ class Challenge:
 
 
 def challenge_of(headers: Iterable[str]) -> Challenge | None:
-    """What is asked for: a bearer token before user and password; None where it is neither."""
+    """The challenge to answer: bearer is preferred to basic; None if there is neither."""
     found = [one for text in headers for one in _read(text)]
     return next((one for wanted in ("bearer", "basic") for one in found if one.scheme == wanted), None)
 
 
 def _read(text: str) -> list[Challenge]:
-    """The challenge of one header; nothing of what is malformed."""
+    """The challenges in one header; empty if the header is malformed."""
     scheme, _, rest = text.strip()[:_MOST_CHARACTERS].partition(" ")
     if scheme.lower() == "basic":
         return [Challenge(scheme="basic")]

@@ -1,5 +1,7 @@
-"""Alarms as they begin and end, in words: of clauses, whether or not anything moves for them, and of what
-users' own answers show; and what is odd about scrapes.
+"""Lines of text for alarms that begin and end, and for scrapes that report less than they could.
+
+Alarms are those of clauses, whether or not they move traffic, and those of passive signals from users'
+answers.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from controller.options import ControllerSetup
 from live.control.loop import Turn
 from live.observe.passive import PassiveAlarm, PassiveWatch
 
-if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+if TYPE_CHECKING:  # reading a log must not import the metrics readers
     from live.observe.scrape_notes import ScrapeNote, ScrapeWatch
 
 Place = tuple[str, str, str]
@@ -24,7 +26,7 @@ _INFORMS = "; information, it moves nothing"
 
 
 class AlarmTeller:
-    """Says of each turn which alarms began in it and which are over; remembers those of the turn before."""
+    """For each turn, tells which alarms began and which ended, by comparison with the turn before."""
 
     def __init__(
         self, setup: ControllerSetup, watch: PassiveWatch, scrapes: ScrapeWatch | None = None
@@ -40,7 +42,7 @@ class AlarmTeller:
         }
 
     def lines(self, turn: Turn) -> tuple[str, ...]:
-        """A line for each change."""
+        """One line for each change."""
         return (*self._of_passive(), *self._of_clauses(turn), *self._of_scrapes())
 
     def _of_passive(self) -> list[str]:
@@ -76,21 +78,21 @@ def _changed(
     before: Mapping[tuple[str, str], PassiveAlarm | ScrapeNote],
     now: Mapping[tuple[str, str], PassiveAlarm | ScrapeNote],
 ) -> list[dict[str, Any]]:
-    """What began or is over (``began`` False), by replica and name."""
+    """Rows for what began, and with ``began`` False for what ended; sorted by replica and name."""
     over = {place: asdict(one) | {"began": False} for place, one in before.items() if place not in now}
     begun = {place: asdict(one) for place, one in now.items() if place not in before}
     return [row for _, row in sorted({**over, **begun}.items())]
 
 
 def scrapes_line(note: Mapping[str, Any]) -> str:
-    """What is odd about a replica's scrapes, or that it is over."""
+    """What is odd about a replica's scrapes or probes, or that the oddity is over."""
     of_whom = "probes" if note["what"] == "unprobed" else "scrapes"
     what = f"{of_whom} of {note['replica']}: {note['told']}"
     return f"{what}; no fault, it moves nothing" if note["began"] else f"{what}: over"
 
 
 def passive_line(alarm: Mapping[str, Any]) -> str:
-    """The replica that raised a passive alarm, its evidence with its unit; or that the alarm is over."""
+    """The replica with a passive alarm and its evidence with unit, or that the alarm is over."""
     what = f"passive alarm {alarm['signal']} of {alarm['replica']}"
     if not alarm["began"]:
         return f"{what} is {alarm.get('why', 'over')}"

@@ -1,9 +1,9 @@
 """Append-only files of JSON lines in a hash chain, readable after a crash at any byte.
 
-A line is ``{..., "previous": HASH, "sha256": HASH}``: ``sha256`` is over the text of the line without it, and
-``previous`` is that of the line before. A line that is altered, left out or moved breaks the chain there;
-lines missing at the end cannot be detected. A last line without a line end was torn by a crash: it is cut off
-and reported, and the chain goes on.
+A line is ``{..., "previous": HASH, "sha256": HASH}``: ``sha256`` covers the text of the line without that
+field, and ``previous`` is the hash of the line before. A line that is altered, removed or moved breaks the
+chain at that point. Lines missing at the end cannot be detected. A last line without a newline was torn by a
+crash: it is cut off and reported, and the chain continues.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from contracts.loading.files import GENESIS, json_text
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import read_regular
 
-#: Most bytes of one file of lines that are read.
+#: Largest file that is read, in bytes.
 MOST_BYTES = 2**30
 #: Kind of the lines about alarms of passive signals.
 PASSIVE = "passive"
-#: Kind of the lines about scrapes that tell less than they might.
+#: Kind of the lines about scrapes that report less than they could.
 SCRAPES = "scrapes"
 _TAIL = ', "sha256": "'
 _TAIL_CHARACTERS = len(_TAIL) + 64 + len('"}')
@@ -32,7 +32,7 @@ _TAIL_CHARACTERS = len(_TAIL) + 64 + len('"}')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Lines as they were read. torn_bytes: of a last line that a crash cut off, 0 for none."""
+    """The lines of a file. torn_bytes: length of a last line that a crash cut off; 0 without one."""
 
     rows: tuple[dict[str, Any], ...]
     last_sha256: str
@@ -41,16 +41,16 @@ class Chain:
 
 
 def sealed(row: dict[str, Any], previous: str) -> tuple[str, str]:
-    """``row`` as a line without its line end, and its hash."""
+    """``row`` as a line without its newline, and its hash."""
     body = json_text({**row, "previous": previous})
     digest = hashlib.sha256(body.encode()).hexdigest()
     return f'{body[:-1]}{_TAIL}{digest}"}}', digest
 
 
 def read_chain(path: Path, previous: str | None = None) -> Chain:
-    """Every whole line of ``path``, checked; DocumentError with the first line that does not fit.
+    """Read every whole line of ``path`` and check it; DocumentError names the first line that does not fit.
 
-    previous: hash that the first line must follow; None: any, as where a file goes on from another one.
+    previous: hash that the first line must continue from; None accepts any, as when a file continues another.
     """
     content = read_regular(path, MOST_BYTES)
     whole, _, torn = content.rpartition(b"\n")
@@ -88,7 +88,9 @@ def _broken(path: Path, number: int, expected: str, actual: str) -> DocumentErro
 
 
 class ChainWriter:
-    """Appends to one file, whole lines or nothing. ``repaired_bytes``: cut at the start, of a torn line."""
+    """Appends to one file, whole lines only. ``repaired_bytes``: length of a torn line that was cut at the
+    start.
+    """
 
     def __init__(self, path: Path, previous: str = GENESIS) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,15 +105,15 @@ class ChainWriter:
             os.ftruncate(self._descriptor, self.size)
 
     def close(self) -> None:
-        """Close the file; once is enough."""
+        """Close the file; repeated calls have no effect."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def append(self, row: dict[str, Any], *, durable: bool = False) -> None:
-        """Add ``row``. durable: wait until it is on the disk.
+        """Append ``row``. durable: wait until it is on disk.
 
-        Raises OSError where it cannot be written whole (a full disk); the file is then as it was before.
+        Raises OSError if it cannot be written completely, as on a full disk; the file is then unchanged.
         """
         text, digest = sealed(row, self.last_sha256)
         content = f"{text}\n".encode()
@@ -129,27 +131,27 @@ class ChainWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRecords:
-    """Turns that a log does not hold. from_s None: from the begin; turns None: not known how many."""
+    """Turns that a log does not contain. from_s None: since the beginning; turns None: unknown number."""
 
     from_s: float | None
     to_s: float
     turns: int | None
 
     def __str__(self) -> str:
-        """For people."""
+        """One sentence for people."""
         if self.from_s is None:
             return f"records before {self.to_s:.0f} s are missing: older files were removed, or are not given"
         return f"{self.turns} records from {self.from_s:.0f} to {self.to_s:.0f} s could not be written"
 
     def covers(self, at_s: float) -> bool:
-        """Whether what was in force at ``at_s`` is among them."""
+        """Whether the records of ``at_s`` are missing."""
         return (self.from_s is None or at_s >= self.from_s) and at_s < self.to_s
 
 
 def missing_records(rows: Sequence[Mapping[str, Any]]) -> tuple[MissingRecords, ...]:
-    """What is missing before and between ``rows``, which are those of whole files of a decision log.
+    """What is missing before and between ``rows``, which are the rows of whole files of a decision log.
 
-    Raises StateError where a line says it in another form.
+    Raises StateError if a line states it in an unknown form.
     """
     try:
         return tuple(_missing(rows))

@@ -1,4 +1,4 @@
-"""The claim on a fleet: one controlling process at a time, and the state it keeps between starts."""
+"""The controller's lock on a fleet, and the state that the controller keeps between starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCK = "controller.lock"
 
 @contextmanager
 def controlling(folder: Path) -> Iterator[None]:
-    """Hold the place of the one controller of ``folder``; LiveError where another one has it."""
+    """Hold the controller's lock of ``folder``; LiveError if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -34,7 +34,7 @@ def controlling(folder: Path) -> Iterator[None]:
             f"{folder}: another controller (process {message or 'unknown'}) is in charge; end that first"
         ) from None
     try:
-        with suppress(OSError):  # the lock keeps others out; a full disk only leaves them without the number
+        with suppress(OSError):  # the lock itself works; on a full disk only the process number is missing
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -43,25 +43,27 @@ def controlling(folder: Path) -> Iterator[None]:
 
 
 class StateKeeper:
-    """``TurnWatcher`` that writes the state down: at once after a move, else every ``every_s``."""
+    """``TurnWatcher`` that saves the state: at once after a move, otherwise every ``every_s``."""
 
     def __init__(self, folder: Path, setup: ControllerSetup, every_s: float = 5.0, fleet: str = "") -> None:
-        """``fleet``: names the run of servers that the state is of; that of another one is not taken."""
+        """``fleet``: identifies the run of servers that the state belongs to; another run's state is not
+        used.
+        """
         self._path, self._setup, self._every_s = _state_file(folder, fleet), setup, every_s
         self._written_at_s = float("-inf")
 
     def turn(self, turn: Turn) -> None:
-        """Write what is due. Raises OSError where the place cannot be written."""
+        """Save the state if it is due. Raises OSError if the file cannot be written."""
         if turn.decision is None:
             return
         moved = bool(turn.decision.moved[0]) and turn.in_force
         if moved or turn.at_s - self._written_at_s >= self._every_s:
-            self._written_at_s = float("-inf")  # where this fails, the next turn tries again
+            self._written_at_s = float("-inf")  # if writing fails, the next turn tries again
             self.write(turn.after)
             self._written_at_s = turn.at_s
 
     def write(self, state: ControllerState) -> None:
-        """Replace the file, whole or not at all."""
+        """Replace the file atomically."""
         for other in self._path.parent.glob("controller-state*.json"):
             if other != self._path:
                 other.unlink(missing_ok=True)
@@ -69,7 +71,7 @@ class StateKeeper:
 
 
 def kept_state(folder: Path, setup: ControllerSetup, fleet: str = "") -> tuple[ControllerState | None, str]:
-    """The state that was written in ``folder`` last, else None and why there is none that fits."""
+    """The state last saved in ``folder`` and ""; or None and the reason why no saved state fits."""
     try:
         if not (file := _state_file(folder, fleet)).exists():
             return None, "no state was kept"

@@ -1,6 +1,6 @@
-"""Clocks of the live world: a monotonic one, one of CPU time, and the beat of the control loop.
+"""Clocks of the live world: a monotonic clock, a CPU-time clock, and the timer of the control loop.
 
-The beat has a fixed interval that neither drifts nor catches up, until it is stopped.
+The timer has a fixed interval. It neither drifts nor catches up after a delay.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from controller.ports import Clock
 
 
 class SteadyClock:
-    """``controller.ports.Clock``: Unix time at the start, then as the monotonic clock goes on.
+    """``controller.ports.Clock``: Unix time at the start, then advanced by the monotonic clock.
 
-    A step of the system clock moves neither ages nor dwell times. ``not_before_at_s``: never begin earlier,
-    for a controller that goes on from a state of its own.
+    A step of the system clock changes neither ages nor dwell times. ``not_before_at_s``: earliest start, for
+    a controller that continues from a saved state.
     """
 
     def __init__(self, not_before_at_s: float = 0.0) -> None:
@@ -28,18 +28,19 @@ class SteadyClock:
         self._monotonic_s = time.monotonic()
 
     def now_ms(self) -> float:
-        """Milliseconds since 1970, as far as the system clock was right at the start."""
+        """Milliseconds since 1970, provided that the system clock was right at the start."""
         return (self._began_at_s + time.monotonic() - self._monotonic_s) * MS_PER_S
 
     def step_s(self) -> float:
-        """How far the system clock has since moved ahead of this one (behind: < 0)."""
+        """How far the system clock has moved ahead of this clock since the start, in s; negative: behind."""
         return time.time() - self.now_ms() / MS_PER_S
 
 
 class LaterClock:
-    """``inner``, ahead by what it lacks to ``not_before_at_s`` now.
+    """``inner`` with a constant offset, so that it is now at ``not_before_at_s`` at least.
 
-    For one of several controllers on one clock, whose state comes from a host whose clock was ahead.
+    For one of several controllers on a shared clock, if its saved state was written by a host with a clock
+    further ahead.
     """
 
     def __init__(self, inner: Clock, not_before_at_s: float) -> None:
@@ -47,23 +48,24 @@ class LaterClock:
         self._ahead_ms = max(0.0, not_before_at_s * MS_PER_S - inner.now_ms())
 
     def now_ms(self) -> float:
-        """Milliseconds since 1970, and what it is ahead."""
+        """Milliseconds since 1970, with the offset."""
         return self._inner.now_ms() + self._ahead_ms
 
 
 class CpuClock:
-    """CPU time of the calling thread: what a decision costs, however busy the machine is."""
+    """CPU time of the calling thread: the cost of a decision, independent of other load on the machine."""
 
     def now_ms(self) -> float:
-        """Milliseconds; only differences mean anything."""
+        """Milliseconds; only differences are meaningful."""
         return time.thread_time() * MS_PER_S
 
 
 def run_on_the_beat(
     step: Callable[[], object], tick_s: float, stop: threading.Event, seconds: float = 0.0
 ) -> int:
-    """Call ``step`` every ``tick_s`` on the monotonic clock until ``stop`` is set or ``seconds`` (0: never)
-    are over; how often it was called. Beats that a long step missed are left out.
+    """Call ``step`` every ``tick_s`` on the monotonic clock; return the number of calls.
+
+    Ends when ``stop`` is set, or after ``seconds`` (0: no limit). Ticks that a long step missed are skipped.
     """
     began_at_s, beat, calls = time.monotonic(), 0, 0
     while not stop.is_set():
@@ -79,7 +81,7 @@ def run_on_the_beat(
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; a second one ends the process as usual."""
+    """An event that SIGTERM and SIGINT set; a second signal has its usual effect."""
     stop = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler

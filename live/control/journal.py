@@ -1,12 +1,16 @@
-"""The decision log of a live controller: every turn with the telemetry it stood on, as chained lines.
+"""The decision log of a live controller: every turn with the telemetry it was decided on, as chained lines.
 
-Lines of kind ``start`` hold the documents and the state that a controller began with; lines of kind ``tick``
-are the decision records that ``selvage simulate --out`` writes as well, with telemetry, whether the plan was
-in force and what deciding took; lines of kind ``note`` say what a port said when nothing could be decided;
-lines of kind ``promotion`` tell stages and verdicts of a candidate kernel, after the tick that led there;
-lines of kind ``passive`` tell alarms that no probe raised, which move nothing, after the tick that saw them;
-lines of kind ``scrapes`` tell which servers' metrics say less than they might, and why.
-``selvage explain`` reads them, ``selvage replay`` decides them again.
+Kinds of lines:
+
+- ``start``: the documents and the state that a controller began with.
+- ``tick``: a decision record, as ``selvage simulate --out`` writes it too, with the telemetry, whether the
+  plan was in force, and the time that deciding took.
+- ``note``: the error of a port when nothing could be decided.
+- ``promotion``: stage or verdict of a candidate kernel, after the tick that led to it.
+- ``passive``: an alarm raised without probes, which moves nothing, after the tick that saw it.
+- ``scrapes``: a server whose metrics report less than they could, and why.
+
+``selvage explain`` reads the log; ``selvage replay`` decides it again.
 """
 
 from __future__ import annotations
@@ -29,15 +33,15 @@ from live.control.loop import Turn
 from live.control.telemetry_json import telemetry_to_json
 from live.observe.passive import PassiveAlarm, PassiveWatch
 
-if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+if TYPE_CHECKING:  # reading a log must not import the metrics readers
     from live.observe.scrape_notes import ScrapeNote, ScrapeWatch
 
 FORMAT = 1
-#: Where a controller of a fleet keeps its state, its log and the reference's answers, in the fleet's folder.
+#: Subfolder of a fleet's folder with the controller's state, its log and the reference answers.
 CONTROL = "control"
-#: A file of the log is closed at about this size, and the next one begun.
+#: A log file is closed at about this size, and the next one is begun.
 SEGMENT_BYTES = 48 * 2**20
-#: What a line of kind ``tick`` holds beside the decision record.
+#: Fields of a ``tick`` line that are not part of the decision record.
 BESIDE = (
     "kind",
     "executed",
@@ -55,7 +59,7 @@ BESIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What a controller began with. documents: plain values from which a replay makes the set-up again."""
+    """What a controller started with. documents: plain values from which a replay rebuilds the set-up."""
 
     setup: ControllerSetup
     state: ControllerState | None
@@ -64,12 +68,12 @@ class Beginning:
 
 
 class DecisionLog:
-    """``TurnWatcher`` that appends to the newest file of ``folder``; begins the next where one is full."""
+    """``TurnWatcher`` that appends to the newest file of ``folder``, and begins another when it is full."""
 
     def __init__(self, folder: Path, beginning: Beginning, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.folder, self._beginning = folder, beginning
         self.segment_bytes = segment_bytes
-        """Size at which the file is closed and the next one begun; may change while it is written."""
+        """Size at which the file is closed and the next one begun; may be changed at any time."""
         folder.mkdir(parents=True, exist_ok=True)
         found = segments(folder)
         self._number = int(found[-1].stem.rpartition("-")[2]) if found else 1
@@ -84,8 +88,10 @@ class DecisionLog:
         self._writer.close()
 
     def turn(self, turn: Turn) -> None:
-        """Append what came of ``turn``. Raises OSError where it cannot be written; the chain stays whole, and
-        what is written next says what is missing and begins with the state that it goes on from.
+        """Append ``turn``. Raises OSError if it cannot be written; the chain stays intact.
+
+        After a failure, the next line states which turns are missing and the state from which the log
+        continues.
         """
         if turn.decision is None or turn.telemetry is None:
             self._note(turn)
@@ -97,7 +103,7 @@ class DecisionLog:
             raise
 
     def missed(self, turn: Turn) -> None:
-        """Note that ``turn`` is missing from the log, so that the next line says so."""
+        """Note that ``turn`` is missing from the log; the next line states it."""
         if turn.decision is not None:
             first = self._missing or {"from_s": turn.at_s, "turns": 0}
             self._missing = {**first, "to_s": turn.at_s, "turns": first["turns"] + 1}
@@ -112,19 +118,19 @@ class DecisionLog:
         self._last_note = ""
 
     def promoted(self, change: Mapping[str, Any]) -> None:
-        """Append a change of a promotion's stage or verdict. Raises OSError where it cannot be written."""
+        """Append a change of a promotion's stage or verdict. Raises OSError if it cannot be written."""
         self._writer.append({**change, "kind": "promotion"}, durable=True)
 
     def alarmed(self, alarm: PassiveAlarm, now_s: float) -> None:
-        """Append an alarm that began or ended. Raises OSError where it cannot be written."""
+        """Append an alarm that began or ended. Raises OSError if it cannot be written."""
         self._writer.append({"kind": PASSIVE, "now_s": now_s, **asdict(alarm)}, durable=alarm.began)
 
     def noted(self, note: ScrapeNote, now_s: float) -> None:
-        """Append what is odd about scrapes, or is no more. Raises OSError where it cannot be written."""
+        """Append an oddity of scrapes that began or ended. Raises OSError if it cannot be written."""
         self._writer.append({"kind": SCRAPES, "now_s": now_s, **asdict(note)})
 
     def _note(self, turn: Turn) -> None:
-        """A failure that lasts is noted once."""
+        """A failure that persists is noted once."""
         if turn.error != self._last_note:
             self._writer.append({"kind": "note", "now_s": turn.at_s, "note": turn.error})
             self._last_note = turn.error
@@ -137,7 +143,7 @@ class DecisionLog:
         self._begin(state)
 
     def _begin(self, state: ControllerState | None, *, begins: bool = False) -> None:
-        """begins: a controller does, and knows of no passive alarm that stood before."""
+        """begins: the controller starts here, so passive alarms of an earlier run are unknown to it."""
         setup = self._beginning.setup
         row = {
             "kind": "start",
@@ -158,8 +164,9 @@ class DecisionLog:
 
 @dataclass(frozen=True, slots=True)
 class PassiveJournal:
-    """``TurnWatcher`` that writes down which passive alarms began and ended, and what is odd about scrapes;
-    what failed is tried again.
+    """``TurnWatcher`` that logs passive alarms and oddities of scrapes as they begin and end.
+
+    A change that could not be written is tried again.
     """
 
     log: DecisionLog
@@ -167,7 +174,7 @@ class PassiveJournal:
     scrapes: ScrapeWatch | None = None
 
     def turn(self, turn: Turn) -> None:
-        """Append what changed since the last turn. Raises OSError where it cannot be written."""
+        """Append what changed since the last turn. Raises OSError if it cannot be written."""
         for change in self.watch.changes():
             self.log.alarmed(change, turn.at_s)
             self.watch.drop(1)
@@ -178,7 +185,7 @@ class PassiveJournal:
 
 
 def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:
-    """A turn that decided as a row of the log."""
+    """A turn with a decision, as a row of the log."""
     assert turn.decision is not None
     assert turn.telemetry is not None
     return {
@@ -197,7 +204,7 @@ def tick_row(turn: Turn, setup: ControllerSetup) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalLine:
-    """One line about a turn, and what it is about; "" for nothing."""
+    """One line about a turn, and the slice, kernel and replica that it is about; "" if none."""
 
     text: str
     slice: str = ""
@@ -206,7 +213,7 @@ class JournalLine:
 
 
 def record_lines(row: Mapping[str, Any]) -> tuple[JournalLine, ...]:
-    """What a decision record did, a line each."""
+    """The actions of a decision record, one line each."""
     moved = [
         JournalLine(
             text=f"{m['slice']}: {m['target']} {m['before']:.2f} -> {m['after']:.2f}",
@@ -230,7 +237,7 @@ def record_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def turn_lines(turn: Turn, setup: ControllerSetup) -> tuple[JournalLine, ...]:
-    """What a turn moved, or would have, with its reasons; nothing for a quiet one."""
+    """What a turn moved, or would have moved if in force, with reasons; empty if it moved nothing."""
     if turn.decision is None:
         return ()
     row = json.loads(record_json(explain(turn.before, turn.after, turn.decision, setup)))
@@ -245,7 +252,7 @@ def turn_texts(turn: Turn, setup: ControllerSetup) -> tuple[str, ...]:
 
 
 def code_version() -> str:
-    """Of this build, for a log's beginning."""
+    """Version of this build, for the first line of a log."""
     try:
         return version("selvage-fleet")
     except PackageNotFoundError:
@@ -258,9 +265,9 @@ def segments(folder: Path) -> list[Path]:
 
 
 def read_log(place: Path) -> list[dict[str, Any]]:
-    """Every row of the log at ``place``, a folder of files or one file, with the chain checked throughout.
+    """Every row of the log at ``place``, a folder or a single file; the whole hash chain is checked.
 
-    A torn last line is left out. DocumentError where a line was altered or the log holds none.
+    A torn last line is dropped. Raises DocumentError for an altered line, or if there is no log.
     """
     files = segments(place) if place.is_dir() else [place]
     rows: list[dict[str, Any]] = []
@@ -278,5 +285,5 @@ def read_log(place: Path) -> list[dict[str, Any]]:
 
 
 def _end_of(files: list[Path]) -> str:
-    """Hash that the first line of the file after ``files`` follows."""
+    """Hash that the first line of the next file continues from."""
     return read_chain(files[-1]).last_sha256 if files else GENESIS

@@ -1,7 +1,8 @@
-"""The controller over live ports: one turn per tick; no failure of a port ends the loop.
+"""The control loop over live ports: one turn per tick; no failure of a port ends the loop.
 
-A failing source or policy, silent telemetry, a gateway that refuses, a log that cannot be written: all leave
-the last table in force. This module does not know how servers are discovered or routes written.
+The last table stays in force when a source or a policy fails, telemetry is silent, the gateway refuses a
+plan, or the log cannot be written. This module does not depend on how servers are discovered or routes are
+written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from live.control.clocks import CpuClock
 from live.control.turns import Decided, decide_alone, remembered_state
 from live.ports import ReplicaShares, StreamReset
 
-#: An unchanged plan is applied again after so long, in s, in case the gateway lost it.
+#: An unchanged plan is applied again after this time, in s, in case the gateway lost it.
 REASSERT_S = 30.0
 
 
@@ -35,16 +36,16 @@ class Turn:
     number: int
     at_s: float  # of the controller's clock
     before: ControllerState
-    after: ControllerState  # as it is remembered
+    after: ControllerState  # the state that the next turn starts from
     telemetry: FleetTelemetry | None = None  # None: the source failed, and nothing was decided
-    decision: Decision | None = None  # None with telemetry: deciding failed, and the last table stands
-    executed: bool = False  # False: plans are only observed, or the gateway did not take this one
-    in_force: bool = False  # what the state assumes; an observer's plans count as if they were
+    decision: Decision | None = None  # None with telemetry: deciding failed, and the last table stays
+    executed: bool = False  # False: plans are only observed, or the gateway did not accept this one
+    in_force: bool = False  # as the state assumes; an observer's plans count as in force
     spent_ms: float = 0.0  # CPU time of deciding
     took_ms: float = 0.0  # time from the start of the turn to its end
-    reset: tuple[str, ...] = ()  # replicas whose open requests were cut loose
-    healing: tuple[str, ...] = ()  # what changed for replicas on their way back, a line each
-    error: str = ""  # what a port said, "" for nothing
+    reset: tuple[str, ...] = ()  # replicas whose open requests were reset
+    healing: tuple[str, ...] = ()  # changes of replicas that are being re-admitted, one line each
+    error: str = ""  # error of a port; "" for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,28 +57,29 @@ class Begun:
 
 
 class TurnWatcher(Protocol):
-    """Receives every turn: a log, metrics, a drill."""
+    """Receives every turn; for logs, metrics and drills."""
 
     def turn(self, turn: Turn) -> None:
-        """Take note of ``turn``; what this raises is told, and changes nothing."""
+        """Process ``turn``. An exception is reported and has no other effect."""
 
 
 class ReturnWatch(Protocol):
-    """Verifies replicas whose quarantine ended: ``live.heal.readmission.Readmissions``."""
+    """Verifies replicas after quarantine: ``live.heal.readmission.Readmissions``."""
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Of every replica on its way back, 0..1 of its traffic."""
+        """Replica under re-admission -> share of its full traffic, 0..1."""
 
     def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
-        """One tick; a line for whatever changed."""
+        """Advance one tick; a line for each change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPorts:
-    """The edge of one controller. actuator None: it observes, and moves nothing.
+    """The ports of one controller. actuator None: it observes and moves nothing.
 
-    returns None: a replica that comes back from quarantine gets all its traffic at once. It needs ``admits``.
+    returns None: a replica gets its full traffic as soon as its quarantine ends. ``returns`` needs
+    ``admits``.
     """
 
     source: TelemetrySource
@@ -91,7 +93,7 @@ class ControlPorts:
 
 
 class LiveController:
-    """Drives, or observes, one fleet. ``state``: to go on from; None: every slice at home."""
+    """Drives or observes one fleet. ``state``: to continue from; None: every slice at its home kernel."""
 
     def __init__(
         self, setup: ControllerSetup, ports: ControlPorts, state: ControllerState | None = None
@@ -108,31 +110,31 @@ class LiveController:
         self._shares: dict[str, float] = {}
 
     def watch(self, *watchers: TurnWatcher) -> None:
-        """Show the turns from now on to ``watchers`` as well."""
+        """Show all further turns to ``watchers`` as well."""
         self.ports = replace(self.ports, watchers=(*self.ports.watchers, *watchers))
 
     @property
     def observes(self) -> bool:
-        """Whether plans are made and not carried out."""
+        """Whether plans are made but not carried out."""
         return self.ports.actuator is None
 
     def step(self) -> Turn:
-        """One turn: read, decide, put in force, cut hung replicas loose, show it to the watchers."""
+        """One turn: read, decide, apply the plan, reset hung replicas, show the turn to the watchers."""
         return self.finish(self.begin())
 
     def begin(self) -> Begun:
-        """The first part of a turn: read. ``finish`` comes next."""
+        """The first part of a turn: read telemetry. ``finish`` must follow."""
         began_ms = self.ports.clock.now_ms()
         self.turns += 1
         nothing = Turn(number=self.turns, at_s=began_ms / MS_PER_S, before=self.state, after=self.state)
         try:
             telemetry = self.ports.source.read()
-        except Exception as error:  # whatever a source does, the last table stands
+        except Exception as error:  # whatever a source raises, the last table stays
             return Begun(began_ms=began_ms, turn=replace(nothing, error=f"telemetry: {error_line(error)}"))
         return Begun(began_ms=began_ms, turn=replace(nothing, telemetry=telemetry))
 
     def finish(self, begun: Begun, decided: Decided | None = None) -> Turn:
-        """The rest of a turn. ``decided``: by a batch of fleets; None: decide alone."""
+        """The rest of a turn. ``decided``: result of a batched decision; None: decide this fleet alone."""
         found = begun.turn
         if found.telemetry is not None:
             found = self._turn(found, found.telemetry, decided)
@@ -146,12 +148,12 @@ class LiveController:
         for watcher in self.ports.watchers:
             try:
                 watcher.turn(found)
-            except Exception as error:  # a full disk must not stop the loop
+            except Exception as error:  # a watcher's failure, such as a full disk, must not stop the loop
                 self._failed(f"{type(watcher).__name__}: {error_line(error)}")
         return found
 
     def _turn(self, begun: Turn, telemetry: FleetTelemetry, decided: Decided | None) -> Turn:
-        """``begun`` with what came of it."""
+        """``begun``, completed with the decision and its effects."""
         before = begun.before
         try:
             decided = decided or decide_alone(before, telemetry, self.setup, self.ports.cpu)
@@ -178,7 +180,9 @@ class LiveController:
         )
 
     def _returning(self, before: ControllerState, decision: Decision) -> tuple[tuple[str, ...], str]:
-        """Lines about returning replicas, and what failed; a changed share holds from the next plan on."""
+        """Lines about replicas under re-admission, and an error; a changed share applies from the next plan
+        on.
+        """
         returns, admits, names = self.ports.returns, self.ports.admits, self.setup.layout.replicas
         if returns is None or admits is None or self.observes:
             return (), ""
@@ -188,7 +192,7 @@ class LiveController:
         problem = ""
         try:
             lines = returns.turn(self.ports.clock.now_ms() / MS_PER_S, ended, away)
-        except Exception as error:  # returning replicas keep their present shares
+        except Exception as error:  # replicas under re-admission keep their present shares
             problem = f"healing: {error_line(error)}"
         try:
             shares = dict(returns.shares)
@@ -200,7 +204,9 @@ class LiveController:
         return lines, problem
 
     def _applied(self, decision: Decision, telemetry: FleetTelemetry) -> tuple[bool, str]:
-        """Whether the plan is in force, and why not; the gateway is asked only where something is new."""
+        """Whether the plan is in force, and the error if not. The gateway is called only if something
+        changed.
+        """
         actuator = self.ports.actuator
         if actuator is None:
             return False, ""
@@ -219,15 +225,17 @@ class LiveController:
         return taken, f"plan: {problem}" if problem else ""
 
     def _note_hung(self, before: ControllerState, decision: Decision) -> None:
-        """Replicas whose streams the plan resets, until they are cut loose or come back."""
+        """Track replicas whose streams the plan resets, until they are reset or leave quarantine."""
         names, fresh = self.setup.layout.replicas, decision.plan.reset
-        if fresh is None:  # a set-up whose plans do not say
+        if fresh is None:  # a plan that does not state resets
             fresh = newly_hung(before.quarantined, decision.quarantined, decision.quarantine_reason)
         self._hung |= {names[r] for r in np.flatnonzero(fresh[0])}
         self._hung -= {names[r] for r in np.flatnonzero(~decision.quarantined[0])}
 
     def _cut_loose(self) -> tuple[tuple[str, ...], str]:
-        """End the open requests of hung replicas, once they are out of rotation; tried until it is done."""
+        """Reset the open requests of hung replicas once they are out of rotation; retried until it
+        succeeds.
+        """
         resetter, done, problem = self.ports.resetter, [], ""
         for replica in sorted(self._hung) if resetter is not None else ():
             try:

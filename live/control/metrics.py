@@ -1,6 +1,6 @@
-"""What a controller says of itself to Prometheus: health, moves, telemetry and cost, under bounded labels.
+"""The controller's own Prometheus metrics: health, moves, telemetry and cost, with bounded labels.
 
-Unknown is NaN, never 0: a kernel on a slice that no probe has reached has no health.
+Unknown values are NaN, never 0: the health of a kernel on a slice is unknown until a probe has reached it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _TICKS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class ControllerMetrics:
-    """``TurnWatcher`` with metrics in a registry of its own. sent_tokens: of probes so far, by replica.
+    """``TurnWatcher`` with a metrics registry of its own. sent_tokens: probe tokens so far, by replica.
 
-    passive: (replica, signal) -> whether it is worse than its own past, None where that is not known.
-    scrapes: (replica, what) that is odd about its scrapes now.
+    passive: (replica, signal) -> whether it is worse than its own past; None if unknown.
+    scrapes: the (replica, what) oddities of scrapes at present.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class ControllerMetrics:
         self._nothing_known()
 
     def _alarm_gauges(self) -> None:
-        """Of what may move nothing."""
+        """Gauges for alarms, including those that move nothing."""
         kernels, slices, _ = self._setup.layout.shape
         shape = kernels, slices, len(self._setup.contract.clause_ids)
-        #: float64 [K, S, C], alarms of clauses as they were told last; inf: never.
+        #: float64 [K, S, C], clause alarms as last exported; inf: never exported.
         self._clauses: NDArray[np.float64] = np.full(shape, np.inf)
         clause, odd = (*_CELL, "clause", "moves_traffic"), "Scrapes or probes tell less than they might"
         self._clause = self._gauge("selvage_clause_alarm_bool", "In alarm, whether or not it moves", clause)
@@ -86,9 +86,10 @@ class ControllerMetrics:
         self._odd = self._gauge("selvage_scrape_note_bool", odd, ("replica", "what"))
 
     def serve(self, port: int, address: str = LOOPBACK) -> tuple[str, Callable[[], None]]:
-        """Offer the metrics at ``address``; the URL, and what ends it. port 0: any free one.
+        """Serve the metrics at ``address``; the URL, and a function that stops the server. port 0: any free
+        one.
 
-        Raises LiveError where the port is taken.
+        Raises LiveError if the port is taken.
         """
         try:
             server, thread = start_http_server(port, addr=address, registry=self.registry)
@@ -104,7 +105,7 @@ class ControllerMetrics:
         return f"http://{address}:{server.server_port}/metrics", stop
 
     def turn(self, turn: Turn) -> None:
-        """Take note of ``turn``."""
+        """Update the metrics from ``turn``."""
         self._turns.labels("decided" if turn.decision is not None else "skipped").inc()
         self._tick.observe(turn.took_ms / MS_PER_S)
         if turn.error:
@@ -150,7 +151,7 @@ class ControllerMetrics:
         self._note_probes(turn)
 
     def _note_clauses(self, decision: Decision) -> None:
-        """What changed; a clause on a kernel and slice that no probe has reached is not known."""
+        """Export changed clause alarms; unknown on kernels and slices that no probe has reached."""
         contract, layout = self._setup.contract, self._setup.layout
         known = np.isfinite(decision.observation.evidence_age_s[0])[:, :, None]
         told = np.where(known | decision.judgement.alarm[0], decision.judgement.alarm[0], np.nan)
@@ -175,7 +176,7 @@ class ControllerMetrics:
             self._told_tokens[replica] = total
 
     def _nothing_known(self) -> None:
-        """Every cell before the first turn."""
+        """Set every gauge of a kernel and slice to NaN before the first turn."""
         for kernel in self._setup.layout.kernels:
             for name in self._setup.layout.slices:
                 for gauge in (self._health, self._level, self._evidence):

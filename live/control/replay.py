@@ -1,8 +1,9 @@
-"""Recorded telemetry through the controller again: the same decisions byte by byte, or what another would do.
+"""Decides recorded telemetry again: must give the same decisions byte by byte, or shows what another set-up
+does.
 
-A what-if decides on telemetry that the logged decisions brought about: traffic that it would have moved away
-is still seen where it was. Stored telemetry is of the layout or refused: compiled code reads arrays without
-looking at their bounds.
+A what-if decides on telemetry that the logged decisions brought about: traffic that the other set-up would
+have moved is still seen at its logged place. Stored telemetry must match the layout, or it is refused,
+because compiled code reads arrays without bounds checks.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Watch = Callable[[ControllerState, ControllerState, Decision], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickDifference:
-    """One tick that was decided otherwise. moves: lines for people; fields: of the record that differ."""
+    """One tick that was decided differently. moves: lines for people; fields: of the record that differ."""
 
     now_s: float
     fields: tuple[str, ...]
@@ -49,42 +50,42 @@ class TickDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What a replay found."""
+    """The result of a replay."""
 
     ticks: int
     starts: int
     notes: int
-    promotions: int  # changes of stage or verdict that stand in the log; nothing is decided by them
+    promotions: int  # logged changes of stage or verdict; a replay does not decide them
     moved_logged: int  # ticks in which a weight or the rotation changed
     moved_replayed: int
     differences: tuple[TickDifference, ...] = field(default=())
 
     @property
     def identical(self) -> bool:
-        """Whether every decision came out as it was logged, byte by byte."""
+        """Whether every decision equals the logged one, byte by byte."""
         return not self.differences
 
 
 def replay(rows: Iterable[Row], setup: ControllerSetup, watch: Watch | None = None) -> Replayed:
-    """Decide every logged tick again under the set-up that the log was written under, byte by byte.
+    """Decide every logged tick again under the set-up of the log, and compare byte by byte.
 
-    watch: is shown the state before and after each tick, and its decision.
-    Raises StateError where a state in the log is not of ``setup``.
+    watch: called with the state before and after each tick, and its decision.
+    Raises StateError if a state in the log does not fit ``setup``.
     """
     return _Replay(setup=setup, exact=True, watch=watch).over(rows)
 
 
 def what_if(rows: Iterable[Row], setup: ControllerSetup) -> Replayed:
-    """Decide every logged tick under another ``setup``; only what was moved and quarantined is compared.
+    """Decide every logged tick under another ``setup``; only moves and quarantines are compared.
 
-    It begins with nothing known and carries its own table on; its plans count as if they were in force.
+    It begins with an initial state and keeps its own table; its plans count as in force.
     """
     return _Replay(setup=setup, exact=False).over(rows)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Replay:
-    """A replay under way."""
+    """A replay in progress."""
 
     setup: ControllerSetup
     exact: bool
@@ -149,7 +150,7 @@ class _Replay:
 
 
 def _refuse_other_rows(row: Row) -> None:
-    """StateError for a tick that does not say what is compared: its line is whole and of another form."""
+    """StateError for a tick without the fields to compare: an intact line in another format."""
     if row.get("kind") != "tick":
         return
     try:
@@ -199,7 +200,7 @@ _PROBES = "probes."
 
 
 class TelemetryShapes:
-    """Types and shapes of the arrays of one fleet of ``layout``."""
+    """Expected types and shapes of the arrays of one fleet of ``layout``."""
 
     def __init__(self, layout: FleetLayout) -> None:
         nothing = TelemetryRecorder(layout, {}).record(0.0, (), {}, NO_ROWS, nothing_probed(layout))
@@ -207,8 +208,8 @@ class TelemetryShapes:
         self._counts = {"replica": len(layout.replicas), "slice": len(layout.slices)}
 
     def refuse_others(self, seen: FleetTelemetry) -> None:
-        """StateError where an array of ``seen`` has another type or shape, or a probe names a replica or
-        a slice that is not there.
+        """StateError if an array of ``seen`` has another type or shape, or a probe's replica or slice index
+        is out of range.
         """
         probes = seen.probes.replica.shape[1] if seen.probes.replica.ndim == 2 else 0
         for name, array in _arrays(seen):

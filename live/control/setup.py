@@ -1,8 +1,8 @@
-"""From documents to a controller's set-up for running servers: pool, contract and policy, judged by top 20.
+"""Builds a controller's set-up for running servers from documents: pool, contract and policy.
 
-Which replicas there are is told, not found: a fleet of this machine, a list of addresses and a cluster all
-come here. A server returns its most probable tokens alone, so clauses are judged by their ``top_k``
-estimator, a lower bound; what no such column can judge is left out, and said.
+The replicas are given by the caller: a fleet of this machine, a list of addresses and a cluster all end up
+here. A server returns only its most probable tokens, so clauses are judged by their ``top_k`` estimator, a
+lower bound. Clauses that none of the available columns can judge are dropped and reported.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from controller.fleet import FleetSetup, stages_of
 from controller.options import ControllerSetup
 from policies.route import coverage_gaps, route_setup, uncertified
 
-#: What answers of a default server hold: ``live.measure.backend``, those of ``live.probe.kinds``, and
-#: what ``live.observe.sampled`` is sent of users' own.
+#: Columns that a default server's answers provide: by ``live.measure.backend``, by ``live.probe.kinds``, and
+#: from users' own answers by ``live.observe.sampled``.
 COLUMNS = frozenset(
     {"kl_mean@top_k", "tv_mean@top_k", "top1_flip@top_k", *GENERATION_COLUMNS, *PASSIVE_COLUMNS}
 )
-#: Capacity of a kernel of which nothing is known: nothing moves for want of room.
+#: Assumed capacity of a kernel if nothing is known of it, so high that nothing moves for lack of capacity.
 UNKNOWN_RPS = 1e6
-#: The mean request before servers have told of any.
+#: Mean request until servers have reported theirs.
 DEMAND = Demand(prompt_tokens=256.0, output_tokens=128.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveDocuments:
-    """What a controller is set up from, with the files that URIs in them are relative to."""
+    """The documents of a controller, and the files that URIs in them are relative to."""
 
     pool: KernelPool
     pool_file: Path
@@ -54,7 +54,7 @@ class LiveDocuments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSetup:
-    """A set-up, and what is to be said of it before it is trusted."""
+    """A set-up, and notes to report before it is used."""
 
     setup: ControllerSetup
     notes: tuple[str, ...]
@@ -63,10 +63,10 @@ class LiveSetup:
 def live_setup(
     documents: LiveDocuments, replicas: Mapping[str, tuple[str, ...]], rates: SampleRates
 ) -> LiveSetup:
-    """The controller of a fleet whose kernels have these ``replicas`` (kernel -> names).
+    """The set-up of a controller for these ``replicas`` (kernel -> names of its replicas).
 
-    Raises DocumentError where pool, contract and policy do not fit each other, or the policy may not drive,
-    and ProfileDiffersError where a profile is not what the pool pins.
+    Raises DocumentError if pool, contract and policy do not fit each other or the policy may not drive,
+    and ProfileDiffersError if a profile differs from the one that the pool pins.
     """
     check_pinned_profiles(documents.pool, documents.pool_file)
     judged = with_measured_estimators(documents.contract, COLUMNS)
@@ -90,14 +90,16 @@ def live_setup(
     file = str(documents.policy_file)
     observes = documents.policy.spec.mode == "observe"
     setup = route_setup(documents.policy, file, fleet)
-    if documents.policy.spec.own_clocks is None:  # step times of the machine that measured the profiles
+    if documents.policy.spec.own_clocks is None:  # profiles hold step times of another machine
         setup = replace(setup, own_clocks="usual")
     lacking = uncertified(documents.policy, file) if observes else _uncovered(documents.policy, file, fleet)
     return LiveSetup(setup=setup, notes=(*judged.notes(), *said, *lacking))
 
 
 def _uncovered(policy: RoutePolicy, file: str, fleet: FleetSetup) -> tuple[str, ...]:
-    """Why a fallback drives ``fleet``, and what was not compared with the certificates, such as its load."""
+    """Why a fallback drives ``fleet``, and which facts, such as its load, no certificate could be compared
+    with.
+    """
     gaps = coverage_gaps(policy, file, fleet)
     return (*gaps.lines(policy), *gaps.unknown)
 
@@ -105,7 +107,9 @@ def _uncovered(policy: RoutePolicy, file: str, fleet: FleetSetup) -> tuple[str, 
 def live_layout(
     pool: KernelPool, contract: KernelContract, replicas: Mapping[str, tuple[str, ...]]
 ) -> FleetLayout:
-    """Axes: kernels that may serve and have replicas, in the pool's order; the slices that have a home."""
+    """Axes: kernels with replicas and a role other than reference, in the pool's order; slices with
+    a home.
+    """
     kernels = [one for one in pool.spec.kernels if one.role != "reference" and replicas.get(one.name)]
     names = tuple(one.name for one in kernels)
     owner = [at for at, name in enumerate(names) for _ in replicas[name]]
@@ -122,7 +126,7 @@ def live_layout(
 
 
 def expected_fingerprints(pool: KernelPool) -> dict[str, str]:
-    """Kernel -> what its servers must state as ``system_fingerprint``, of those whose pool entry says so."""
+    """Kernel -> the ``system_fingerprint`` its servers must state, for kernels whose pool entry has one."""
     return {
         one.name: one.fingerprint.system_fingerprint
         for one in pool.spec.kernels
@@ -131,7 +135,7 @@ def expected_fingerprints(pool: KernelPool) -> dict[str, str]:
 
 
 def _judgeable(judged: AsMeasured) -> KernelContract:
-    """The contract without the clauses that no answer of a server can judge."""
+    """The contract without the clauses that no server's answer can judge."""
     spec = judged.contract.spec
     kept = tuple(clause for clause in spec.clauses if clause.id not in judged.unmeasured)
     return judged.contract.model_copy(update={"spec": spec.model_copy(update={"clauses": kept})})
@@ -147,8 +151,9 @@ def _probe_metrics(contract: KernelContract) -> tuple[str, ...]:
 def _capacity(
     kernels: list[PoolKernel], file: Path, contract: CompiledContract
 ) -> tuple[NDArray[np.float64], EngineModel | None, tuple[str, ...]]:
-    """Requests per second of a replica of each kernel, what was measured of their engines, and what is to be
-    said: stated, else learned from the measured step times, else not known.
+    """Requests per second of one replica of each kernel; the measured engine model, or None; and notes.
+
+    Capacity is taken from the pool if stated there, else derived from measured step times, else unknown.
     """
     stated = [one.capacity_rps for one in kernels]
     if all(stated):
@@ -166,7 +171,9 @@ def _capacity(
 
 
 def _measured(kernel: PoolKernel, file: Path) -> tuple[StepTime, ServingPath | None] | None:
-    """Measured step times of a kernel and its serving path; None without a profile, or step times in it."""
+    """Measured step times and serving path of a kernel; None without a profile, or without step
+    times in it.
+    """
     place = resolve_uri(kernel.profile, file)
     if not place.is_file():
         return None

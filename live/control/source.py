@@ -1,7 +1,7 @@
-"""Telemetry of running servers as the controller reads it: discovery, scrapes, gateway, probes of one tick.
+"""Telemetry of running servers for one controller tick: discovery, scrapes, gateway, probes.
 
-Each part fails for itself: what it did not tell is unknown in that tick. All instants are on the controller's
-clock, so a step of the system clock makes nothing look old or new.
+Each part fails independently: what it did not report is unknown in that tick. All instants are on the
+controller's clock, so a step of the system clock makes no data look older or newer.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from live.observe.record import TelemetryRecorder
 from live.observe.trust import FleetTrust
 from live.ports import Discovery, GatewaySample, GatewayStatistics
 
-#: Nothing that the gateway reported.
+#: A gateway sample without any rows.
 NO_ROWS = GatewaySample(read_at_s=0.0, requests=(), attempts=(), hosts=(), unreadable=0)
 
 
 class ProbeStep(Protocol):
-    """Sends probes: ``live.probe.prober.Prober``, or any other."""
+    """Sends probes, as ``live.probe.prober.Prober`` does."""
 
     def step(self, now_s: float) -> ProbeSamples:
-        """Send what is due; what ended since the last call."""
+        """Send the probes that are due; return the results since the last call."""
 
 
 class ServerReader(Protocol):
-    """Reads servers: ``live.observe.scraper.Scraper``, or one that several share."""
+    """Reads servers: ``live.observe.scraper.Scraper``, or a reader that several sources share."""
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
-        """Replica -> its reading, of those that answered in time."""
+        """Replica -> its reading, for those that answered in time."""
 
     def close(self) -> None:
         """Stop scraping and release connections."""
@@ -47,7 +47,7 @@ class ServerReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceParts:
-    """What is watched. statistics None: no gateway tells what it routed. prober None: nothing is probed."""
+    """The parts of a source. statistics None: no gateway reports its routing. prober None: no probes."""
 
     layout: FleetLayout
     discovery: Discovery
@@ -56,15 +56,17 @@ class SourceParts:
     statistics: GatewayStatistics | None = None
     prober: ProbeStep | None = None
     listeners: Sequence[Callable[[Mapping[str, EngineReading]], None]] = ()
-    """Are told of every scrape that ended, by replica."""
+    """Called with the readings of every scrape that ended, by replica."""
     fingerprints: Mapping[str, str] | None = None
-    """Kernel -> what its replicas must state; None or missing: not judged."""
+    """Kernel -> fingerprint that its replicas must state; None, or a missing kernel: not judged."""
     trust: FleetTrust | None = None
-    """That of listeners which ask whose counters a scrape tells; None: there are none."""
+    """Trust in counters that the listeners share, so that the source uses the same; None: no such
+    listeners.
+    """
 
 
 class FleetSource:
-    """``controller.ports.TelemetrySource`` over running servers. ``close`` it at the end."""
+    """``controller.ports.TelemetrySource`` over running servers. Call ``close`` at the end."""
 
     def __init__(self, parts: SourceParts) -> None:
         self._parts = parts
@@ -74,21 +76,20 @@ class FleetSource:
 
     @property
     def outdated(self) -> str:
-        """Why servers are known only as they were last seen, "" where they are as now."""
+        """Why the list of servers is out of date; "" if it is current."""
         return str(getattr(self._parts.discovery, "outdated", ""))
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop scraping. wait: for the scrape under way; else what it brings is nobody's any more, and
-        whoever reads for others too goes on.
+        """Stop scraping. wait: wait for the running scrape; otherwise its result is dropped, and a reader
+        shared with other sources continues.
         """
         self._threads.shutdown(wait=wait, cancel_futures=True)
         self._parts.scraper.close()
 
     def read(self) -> FleetTelemetry:
-        """All telemetry that arrived since the previous call. Scrapes run in threads and never delay the
-        tick.
+        """All telemetry since the previous call. Scrapes run in threads and never delay the tick.
 
-        Raises the errors of discovery: without it the servers are unknown.
+        Raises the errors of discovery, because the servers are unknown without it.
         """
         parts, now_s = self._parts, self._parts.clock.now_ms() / MS_PER_S
         ahead_s = monotonic_unix_s() - now_s
@@ -110,7 +111,9 @@ class FleetSource:
         return np.array([[name in readings for name in self._parts.layout.replicas]])
 
     def _readings(self, now_s: float, ahead_s: float) -> dict[str, EngineReading]:
-        """What the scrapes that ended since told, on the controller's clock; dates are ``ahead_s`` of it."""
+        """Readings of the scrape that ended since the last call; dates are shifted by ``ahead_s`` to our
+        clock.
+        """
         if self._scrape is None or not self._scrape.done():
             return {}
         ended, self._scrape = self._scrape, None
@@ -121,7 +124,7 @@ class FleetSource:
 
 
 def nothing_probed(layout: FleetLayout) -> ProbeSamples:
-    """No probe ended, of one fleet."""
+    """Probe samples of one fleet without any probe."""
     none = np.zeros((1, 0), dtype=np.int64)
     return ProbeSamples.of_results(
         replica=none,
@@ -134,17 +137,18 @@ def nothing_probed(layout: FleetLayout) -> ProbeSamples:
 
 
 def _on_clock(probes: ProbeSamples, now_s: float, ahead_s: float) -> ProbeSamples:
-    """``probes`` with instants on the controller's clock, none of them to come."""
+    """``probes`` with instants on the controller's clock, none in the future."""
     at_ms = probes.sampled_at_ms - ahead_s * MS_PER_S
     return replace(probes, sampled_at_ms=np.minimum(at_ms, now_s * MS_PER_S))
 
 
 def counted_by_servers(seen: FleetTelemetry, fresh: NDArray[np.bool_]) -> FleetTelemetry:
-    """``seen`` with what servers say of themselves, where no gateway counts by replica.
+    """``seen`` with answer counts from the servers' own counters, for fleets whose gateway has none by
+    replica.
 
-    Requests that a server finished are its answers, and at least one where it wrote tokens: long answers are
-    no hang. Of a server that exports neither, what it runs is not known either. ``fresh``: bool [1, R],
-    scraped since the last tick.
+    ``answered`` is the number of requests a server finished, and at least 1 if it wrote tokens, so that long
+    answers do not look like a hang. For a server that exports neither counter, ``running`` is unknown too.
+    ``fresh``: bool [1, R], scraped since the last tick.
     """
     finished, wrote = seen.engine.finished, seen.engine.generation_tokens
     unknown = np.isnan(finished) & np.isnan(wrote)

@@ -1,8 +1,8 @@
-"""Records of single fleets stacked into one batch, and split again, with as little copying as possible.
+"""Stacks records of single fleets into one batch, and splits it again, with little copying.
 
-Splitting gives views of the batch. Records that are stacked again with the same neighbours get the array
-behind those views, so that a batch which stays together is stacked once. That is safe because records are
-never changed in place; ``compact_copy`` frees a record that leaves from the memory of the others.
+Splitting yields views of the batch. When these records are stacked again in the same order, the array behind
+the views is reused, so a batch that stays together is stacked only once. This is safe because records are
+never changed in place. ``compact_copy`` detaches a record from the memory that it shares with others.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-#: Array of all fleets, and the row of each.
+#: Array of all fleets, and the row of each fleet.
 Split = tuple[np.ndarray[Any, Any], Sequence[Any]]
 
 
 class NotOneBatchError(ValueError):
-    """Records that are no batch."""
+    """Records that cannot be stacked into one batch."""
 
 
 class Stacks:
-    """What one batch was stacked from and is parted into. before: ``given`` of the batches of a tick ago."""
+    """Memory of one batch's stacking and splitting. before: result of ``given`` from the previous tick."""
 
     def __init__(self, before: dict[int, Split] | None = None) -> None:
         self._before = before or {}
@@ -33,7 +33,7 @@ class Stacks:
         self._copies: set[int] = set()
 
     def stacked(self, records: Sequence[Any]) -> Any:
-        """Records of one fleet each as one of all; ``NotOneBatchError`` where their shapes differ."""
+        """Records of one fleet each as one record of all; ``NotOneBatchError`` if their shapes differ."""
         first = records[0]
         if isinstance(first, np.ndarray):
             whole, rows = self._split(records)
@@ -51,8 +51,8 @@ class Stacks:
         return first
 
     def parted(self, batch: Any, like: Any, count: int) -> Sequence[Any]:
-        """``batch`` of ``count`` fleets as a record for each. ``like``: such a record of one fleet, which
-        tells arrays with a row for each fleet from those that all share.
+        """``batch`` of ``count`` fleets, split into one record per fleet. ``like``: such a record of one
+        fleet; it distinguishes arrays with a row per fleet from arrays that all fleets share.
         """
         if isinstance(batch, np.ndarray):
             if id(batch) not in self._parts:
@@ -74,9 +74,9 @@ class Stacks:
         return [batch] * count
 
     def given(self, batch: Any) -> dict[int, Split]:
-        """Arrays of ``batch``, which was split, by their first rows, so that they can be stacked again.
+        """Arrays of the split ``batch``, by the identity of their first rows, so that they can be reused.
 
-        Copies of rows that the tick left alone are no part of it: they would take their memory twice.
+        Copies of rows that the tick did not change are left out, because they would double their memory.
         """
         splits = (self._parts[id(array)] for array in arrays_in(batch) if id(array) not in self._copies)
         return {
@@ -86,7 +86,7 @@ class Stacks:
         }
 
     def _split(self, records: Sequence[np.ndarray[Any, Any]]) -> Split:
-        """Of all fleets: the array that ``records`` are the rows of already, else a new one and its rows."""
+        """The existing array whose rows are ``records``, else a new one; with the rows of all fleets."""
         first = records[0]
         known = self._before.get(id(first))
         if known is not None and len(known[1]) == len(records) and all(map(is_, known[1], records)):
@@ -99,7 +99,7 @@ class Stacks:
 
 
 def is_record(value: Any) -> bool:
-    """Whether ``value`` is a dataclass' record."""
+    """Whether ``value`` is an instance of a dataclass."""
     return is_dataclass(value) and not isinstance(value, type)
 
 
@@ -116,7 +116,7 @@ def arrays_in(value: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def compact_copy(value: Any) -> Any:
-    """``value`` whose arrays hold no more memory than they need: rows of a batch are copied."""
+    """``value`` with arrays that hold no memory of others: rows of a batch are copied."""
     if isinstance(value, np.ndarray):
         shares = value.base is not None and getattr(value.base, "nbytes", 0) > value.nbytes
         return value.copy() if shares else value
@@ -135,9 +135,10 @@ def _shape_of(record: Any) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], A
 
 @cache
 def _shape(kind: type) -> tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]:
-    """Names of the fields of ``kind``, and what makes a record of their values in that order.
+    """Field names of ``kind``, and a function that makes a record from their values in that order.
 
-    A frozen record's constructor asks for each field by name; where nothing else is done, they are filled in.
+    The generated constructor of a frozen dataclass is slow, so fields are set directly if there is no
+    ``__post_init__``.
     """
     names = tuple(item.name for item in fields(kind))
     if hasattr(kind, "__post_init__"):
@@ -167,12 +168,12 @@ def _in_dictionary(kind: type, names: tuple[str, ...]) -> Callable[[Sequence[Any
 
 
 def _transposed(columns: Sequence[Sequence[Any]], count: int) -> Sequence[tuple[Any, ...]]:
-    """Rows of ``columns``, empty ones where there is no column."""
+    """Rows of ``columns``; ``count`` empty rows if there are no columns."""
     return list(zip(*columns, strict=True)) if columns else [()] * count
 
 
 def _rows(batch: np.ndarray[Any, Any], like: Any, count: int) -> list[Any]:
-    """A view of each row; copies where the rows are no whole pieces of memory, which compiled code wants."""
+    """A view of each row; copies if rows are not contiguous and writeable, as compiled code requires."""
     if not isinstance(like, np.ndarray) or like.dtype != batch.dtype:
         raise NotOneBatchError("expected an array as one fleet alone has it")
     if batch.shape == (count, *like.shape[1:]) and len(like) == 1:

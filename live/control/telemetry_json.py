@@ -1,7 +1,7 @@
-"""Telemetry of one fleet as compact JSON, exactly: what is read back decides as the original did.
+"""Telemetry of one fleet as compact, lossless JSON: decisions on the read-back values are identical.
 
-An array is ``{"t": type, "s": shape, "v": values}``, or, where most values are one and the same, that value
-as ``"f"`` with the places ``"i"`` and values ``"v"`` of the others. NaN and infinities are text.
+An array is ``{"t": type, "s": shape, "v": values}``. If at least half of the values are equal, that value is
+``"f"``, and ``"i"`` and ``"v"`` hold the positions and values of the others. NaN and infinities are strings.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def telemetry_to_json(seen: FleetTelemetry) -> dict[str, Any]:
 
 
 def telemetry_from_json(stored: Any) -> FleetTelemetry:
-    """The telemetry that ``telemetry_to_json`` was given; StateError where it is none."""
+    """The telemetry that ``telemetry_to_json`` encoded; StateError for anything else."""
     try:
-        with np.errstate(all="raise"):  # NaN for a whole number
+        with np.errstate(all="raise"):  # such as NaN in an integer array
             found: dict[str, Any] = {
                 entry.name: (
                     _whole(_PARTS[entry.name], stored[entry.name])
@@ -44,7 +44,7 @@ def telemetry_from_json(stored: Any) -> FleetTelemetry:
                 for entry in fields(FleetTelemetry)
             }
         return FleetTelemetry(**found)
-    except (*MALFORMED, SyntaxError, FloatingPointError) as error:  # SyntaxError: a type that is none
+    except (*MALFORMED, SyntaxError, FloatingPointError) as error:  # SyntaxError: an invalid dtype string
         raise StateError(f"telemetry: expected what a decision log holds, got {error!r}"[:300]) from None
 
 
@@ -84,7 +84,7 @@ def _unpack(packed: dict[str, Any]) -> NDArray[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """-0.0 keeps its sign as text, so that the most common value is one value."""
+    """-0.0 becomes text, because as a number it would compare equal to 0.0 and lose its sign."""
     if isinstance(value, float) and (
         not math.isfinite(value) or (value == 0.0 and math.copysign(1, value) < 0)
     ):

@@ -1,9 +1,10 @@
-"""Deciding without ports: one or many fleets, and the state kept afterwards. Replays use it as well.
+"""Deciding without ports, for one or many fleets, and the state kept afterwards. Replays use it as well.
 
-Fleets with equal controllers decide in one batched tick, each as it would alone. Set-ups count as equal if
-they differ at most in the contract's name and hash: the same names of kernels, slices and replicas, promises,
-capacities, homes, stages, policy, detector, options and meta-contract. A policy that holds anything but plain
-values (a network) equals no other. Fleets that cannot be batched are left to the caller, to decide alone.
+Fleets with equal set-ups decide in one batched tick, with the same results as alone. Set-ups are equal if
+they differ at most in the contract's name and hash. Equal must be: names of kernels, slices and replicas,
+thresholds, capacities, homes, stages, policy, detector, options and meta-contract. A policy with members
+other than plain values, such as a network, equals no other. Fleets that cannot be batched are left to the
+caller, which decides them one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from live.control.stacks import NotOneBatchError, Split, Stacks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What a fleet decided. spent_ms: its share of the CPU time; fleets: that decided together."""
+    """A fleet's decision. spent_ms: its share of the CPU time; fleets: number of fleets in the batch."""
 
     after: ControllerState
     decision: Decision
@@ -50,7 +51,7 @@ def decide(
 def decide_alone(
     before: ControllerState, telemetry: FleetTelemetry, setup: ControllerSetup, cpu: Clock
 ) -> Decided:
-    """``decide``, and the time that it took by ``cpu``."""
+    """``decide``, with the time that it took by ``cpu``."""
     began_ms = cpu.now_ms()
     after, decision = decide(before, telemetry, setup)
     return Decided(after=after, decision=decision, spent_ms=cpu.now_ms() - began_ms)
@@ -64,9 +65,9 @@ def remembered_state(
     in_force: bool,
     spent_ms: float,
 ) -> ControllerState:
-    """``after`` as it is kept: without a plan that is not in force, with the time that deciding took.
+    """``after`` as it is kept: without a plan that is not in force, and with the time that deciding took.
 
-    in_force: an observer passes True, so that it goes on as if its plans were in force.
+    in_force: an observer passes True, and continues as if its plans were in force.
     """
     kept = after if in_force else without_plan(before, after)
     if setup.meta is None:
@@ -75,13 +76,13 @@ def remembered_state(
 
 
 _LOG = logging.getLogger(__name__)
-#: Fleets of one batch: what they decide with stays in a processor's cache.
+#: Most fleets of one batch: their data stays in a processor's cache.
 MOST = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecidedFleet:
-    """One fleet that is to decide. like: what it decided before; None: never, so it decides alone."""
+    """One fleet to decide. like: its previous decision; None: it has none, so it is decided alone."""
 
     setup: ControllerSetup
     key: str | None  # ``setup_key``
@@ -91,7 +92,7 @@ class UndecidedFleet:
 
 
 def setup_key(setup: ControllerSetup) -> str | None:
-    """A hash, equal for set-ups that decide alike; None where that cannot be told."""
+    """A hash that is equal for set-ups that decide alike; None if that cannot be determined."""
     contract = replace(setup.fleet.contract, name="", sha256="")
     nameless = replace(setup.fleet, contract=contract)
     try:
@@ -101,20 +102,20 @@ def setup_key(setup: ControllerSetup) -> str | None:
 
 
 class BatchedTurns:
-    """Decides for many fleets tick after tick; batches that stay as they were are not stacked anew."""
+    """Decides for many fleets, tick after tick; batches with unchanged members are not stacked again."""
 
     def __init__(self, cpu: Clock | None = None) -> None:
         self._cpu = cpu or CpuClock()
         self._given: dict[int, Split] = {}
 
     def forget(self) -> None:
-        """Hold nothing of any fleet."""
+        """Drop all references to fleets."""
         self._given = {}
 
     def decide(self, asked: Mapping[str, UndecidedFleet]) -> dict[str, Decided]:
-        """Decisions by name of those of ``asked`` that could be batched with another one; raises nothing.
+        """Decisions, by name, for the fleets that could be batched with another one. Raises nothing.
 
-        The returned records share memory within a batch: use ``owned`` to keep one beyond the tick.
+        The returned records share memory within a batch: use ``compact_copy`` to keep one beyond the tick.
         """
         groups: dict[Hashable, list[str]] = defaultdict(list)
         for name, one in asked.items():
@@ -133,14 +134,14 @@ class BatchedTurns:
         self, names: Sequence[str], asked: Sequence[UndecidedFleet], stacks: Stacks
     ) -> dict[str, Decided]:
         first, began_ms = asked[0], self._cpu.now_ms()
-        assert first.like is not None  # only such are grouped
+        assert first.like is not None  # only these are grouped
         try:
             before = stacks.stacked([one.before for one in asked])
             telemetry = stacks.stacked([one.telemetry for one in asked])
             batch_after, batch_decision = decide(before, telemetry, first.setup)
             after = stacks.parted(batch_after, first.before, len(asked))
             decisions = stacks.parted(batch_decision, first.like, len(asked))
-        except Exception as error:  # one fleet may be to blame: alone, it harms nobody
+        except Exception as error:  # one fleet may be the cause: decided alone, it affects no other
             _LOG.warning("%d policies decide one by one: %s", len(names), error)
             return {}
         self._given |= stacks.given(batch_after)
@@ -152,7 +153,7 @@ class BatchedTurns:
 
 
 def _plain(value: Any) -> Hashable:
-    """``value`` as nested tuples to compare; ``NotOneBatchError`` for what is not plain."""
+    """``value`` as nested tuples for comparison; ``NotOneBatchError`` for values that are not plain."""
     if value is None or isinstance(value, (bool, int, float, str, Enum)):
         return repr(value)
     if isinstance(value, np.ndarray):

@@ -1,6 +1,4 @@
-"""The load of a drill: its requests, and when they come, by a Poisson process or a trace and more in a surge.
-Pure.
-"""
+"""The load of a drill: requests with arrival times from a Poisson process or a trace, plus surges. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from live.load import LoadPlan
 
 
 def planned_load(plan: DrillPlan, front: Front, seed: int) -> tuple[LoadPlan, NDArray[np.float64]]:
-    """What is sent to ``front``, and the instants of what a surge adds, s from the start of the drill."""
+    """The load on ``front``, and the arrival times that a surge adds, s from the start of the drill."""
     instants, added = arrivals(plan, seed)
     wanted = LoadPlan(
         url=front.url,
@@ -38,7 +36,7 @@ def planned_load(plan: DrillPlan, front: Front, seed: int) -> tuple[LoadPlan, ND
 
 
 def arrivals(plan: DrillPlan, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Instants of all requests, and of those that a surge adds, in order, s from the start of the drill."""
+    """Sorted arrival times of all requests, and of those that a surge adds, s from the start of the drill."""
     rate, total_s = plan.load.rate_rps, plan.latest_at_s
     if plan.load.trace_uri is None:
         usual = _poisson(seed, "usual", rate, (0.0, total_s))
@@ -52,7 +50,7 @@ def arrivals(plan: DrillPlan, seed: int) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def surge_factor(strike: Strike) -> float:
-    """By how much the load grows."""
+    """Factor by which the load grows."""
     return 2.0 if strike.fault.dose is None else strike.fault.dose
 
 
@@ -71,5 +69,5 @@ def _poisson(seed: int, name: str, rate_rps: float, span_s: tuple[float, float])
 
 
 def _enough(expected: float) -> int:
-    """More arrivals than ever come where ``expected`` do."""
+    """A number of arrivals that is practically never exceeded if ``expected`` is their mean."""
     return int(expected + 10.0 * np.sqrt(expected)) + 50

@@ -1,4 +1,4 @@
-"""A fleet between two drills: replicas up, no fault in force, slices at home, no memory of the last."""
+"""Resets a fleet between two drills: replicas up, no fault in force, slices at home, no old state."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _READY_S = 180.0
 
 
 def await_clean_fleet(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
-    """Wait until every replica of the running fleet serves, is bit for bit the clean one, and all is at home.
+    """Wait until every replica of the running fleet serves and is clean, and every slice is at home.
 
-    A replica whose canary is not that of its clean run, or that does not say, is started anew. Raises
-    LiveError where one does not come back, or where the gateway does not take the home table.
+    A replica is clean if its canary equals that of its clean run; any other is restarted. Raises LiveError if
+    a replica does not come back, or the gateway does not accept the home table.
     """
     state = await_ready(folder, _READY_S)
     for server in state.servers:
@@ -40,9 +40,9 @@ def await_clean_fleet(folder: FleetFolder, plan: FleetPlan, say: Say) -> None:
 
 
 def keep_decisions(control: Path, place: Path) -> None:
-    """Move log and evidence of ``control`` into ``place`` and forget the state; what is right stays known.
+    """Move the log and evidence in ``control`` to ``place`` and delete the state; reference answers stay.
 
-    The next controller of this fleet begins with nothing known, as the first one did.
+    The next controller of this fleet then begins without knowledge, as the first one did.
     """
     place.mkdir(parents=True, exist_ok=True)
     for old in place.glob("decisions-*.jsonl"):
@@ -65,13 +65,13 @@ def home_plan(plan: FleetPlan, version: int = 1) -> RoutingPlan:
 
 
 def _anew(folder: FleetFolder, name: str) -> None:
-    """Start a replica anew and wait until it serves; LiveError where it does not."""
+    """Restart a replica and wait until it serves; LiveError if it does not."""
     if not restart_and_wait(folder, name, _READY_S):
         raise LiveError(f"{name}: did not come back within {_READY_S:g} s; see {folder.log(name)}")
 
 
 def _clean(folder: FleetFolder, name: str) -> bool:
-    """Whether the replica's weights are those of its clean run, after an undo of whatever is in force."""
+    """Whether the replica's weights equal those of its clean run, after an undo of all faults in force."""
     try:
         return faults_of(folder, name, folder.drills / RECORDS).undo().clean
     except (DrillError, LiveError):

@@ -1,8 +1,8 @@
-"""What was seen of a live drill, as the ``EpisodeRecord`` that E5 scores.
+"""Observations of a live drill as the ``EpisodeRecord`` that E5 scores.
 
-Requests are those of the drill's own load, as their clients saw them. Table and rotation are what the gateway
-reports each second, and why a row moved what the controller's log says. What breaks the contract is known
-because it was injected and proved.
+Requests are those of the drill's own load, as its clients saw them. Table and rotation are what the gateway
+reports each second; the reasons of moves come from the controller's log. Contract violations are known
+because their faults were injected and verified.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from live.ports import HostCounters, LiveReplica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """One replica under one fault. kl_nats: measured on it, 0 where nothing was measured."""
+    """One replica under one fault. kl_nats: measured on it; 0 without a measurement."""
 
     strike: Strike
     replica: int
-    slices: NDArray[np.bool_]  # [S] on which it breaks the contract
+    slices: NDArray[np.bool_]  # [S] slices on which it breaks the contract
     silent: bool
-    tv_ratio: float  # most that an answered token can differ, a total variation
+    tv_ratio: float  # bound on the total variation of an answered token
     from_at_s: float
     to_at_s: float = np.inf
     by_clients: NDArray[np.bool_] | None = None
-    """[S] on which it also breaks the contract where its answers are late; None: not judged by them."""
+    """[S] slices on which late answers break the contract too; None: latency is not judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Second:
-    """The state of gateway and discovery in one tick."""
+    """State of gateway and discovery in one second."""
 
     table: NDArray[np.float32]  # [S, K + 1]
     in_rotation: NDArray[np.bool_]  # [R]
@@ -52,7 +52,7 @@ class Second:
 
 @dataclass(slots=True)
 class Frame:
-    """The axes and constants of a drill's record, and what the contract promises each slice."""
+    """The axes and constants of a drill's record, and its contract."""
 
     plan: DrillPlan
     layout: FleetLayout
@@ -66,8 +66,10 @@ class Frame:
 def second_of(
     frame: Frame, hosts: tuple[HostCounters, ...], replicas: tuple[LiveReplica, ...], last: Second | None
 ) -> Second:
-    """The ``Second`` of one tick. Without counters of the gateway the ``last`` table stays, or the home table
-    holds. The gateway does not know why rows moved, so no move is for capacity.
+    """The ``Second`` of one tick. Without counters of the gateway, the ``last`` table or the home table is
+    used.
+
+    The gateway does not know the reasons of moves, so no move is marked as for capacity.
     """
     layout = frame.layout
     no_slice = np.zeros(len(layout.slices), dtype=np.bool_)
@@ -93,7 +95,7 @@ def second_of(
 def episode_of(
     frame: Frame, seconds: list[Second], requests: list[LoadRecord], began_at_s: float
 ) -> EpisodeRecord:
-    """Everything until now; ``began_at_s`` is the drill's start on the clock of ``requests``."""
+    """The record up to now; ``began_at_s``: start of the drill on the clock of ``requests``."""
     frame, layout = replace(frame, damages=_judged(frame, requests, began_at_s)), frame.layout
     shape = ticks, _ = len(seconds), len(layout.slices)
     counts: dict[str, NDArray[Any]] = {
@@ -134,7 +136,7 @@ def episode_of(
 
 
 def _judged(frame: Frame, requests: list[LoadRecord], began_at_s: float) -> list[Damage]:
-    """What is broken, with the slices on which the clients of a slowed replica saw a promise broken."""
+    """The damages, with the slices added on which clients of a slowed replica saw an SLO missed."""
     found = []
     for one in frame.damages:
         name, broken = frame.layout.replicas[one.replica], one.slices
@@ -170,7 +172,7 @@ def _in_force(frame: Frame, seconds: list[Second]) -> dict[str, Any]:
 
 
 def hard_slices(frame: Frame) -> NDArray[np.bool_]:
-    """[S] where some clause has no budget."""
+    """Bool [S]: slices with a clause of zero budget."""
     hard = [clause.slices for clause in frame.contract.clauses if clause.budget == 0.0]
     return np.array(
         [any(named is None or name in named for named in hard) for name in frame.layout.slices],
@@ -190,7 +192,7 @@ class _Rows:
     ticks: int
 
     def enter(self, request: LoadRecord) -> None:
-        """One request: offered when it came, all else when it ended."""
+        """Count one request: offered when it arrived, everything else when it ended."""
         layout = self.frame.layout
         s = layout.slices.index(request.slice)
         came_at_s = request.started_at_s - self.began_at_s
@@ -215,7 +217,7 @@ class _Rows:
         self._judge(request.replica, s, came_at_s, (ended, length, slow))
 
     def _judge(self, replica: str, s: int, came_at_s: float, answer: tuple[int, float, bool]) -> None:
-        """What the answer is worth: less where a fault was in force on its replica when it came."""
+        """Value of an answer: less if a fault was in force on its replica when it arrived."""
         ended, length, slow = answer
         names = self.frame.layout.replicas
         hurt = [

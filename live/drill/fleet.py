@@ -1,4 +1,4 @@
-"""What a drill needs of a fleet of real servers, and the fleet of this machine behind it."""
+"""The interface that a drill needs of a fleet of real servers, and its implementation for this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from live.ports import HostCounters, LiveReplica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """Where requests go, and the model that they ask for. api_key: that servers want, "" for none."""
+    """Where requests are sent, and the model they name. api_key: that servers require; "" for none."""
 
     url: str
     model: str
@@ -24,59 +24,59 @@ class Front:
 
 
 class DrillFleet(Protocol):
-    """Real servers under a drill. Methods raise LiveError or DrillError where the fleet is not there."""
+    """Real servers under a drill. Methods raise LiveError or DrillError if the fleet does not run."""
 
     def front(self) -> Front:
-        """Where requests go; DrillError where a replica takes no faults."""
+        """The address for requests; DrillError if a replica does not accept faults."""
 
     def warm_up(self, prompt_tokens: int, answer_tokens: int) -> None:
-        """Ask every server once, whose first answer takes longer."""
+        """Send every server one request, because its first answer takes longer."""
 
     def hosts(self) -> tuple[HostCounters, ...]:
-        """The weights of every slice now; () where they are not known."""
+        """Current weights of every slice; () if unknown."""
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """Every replica, by the names of the drill's plan."""
+        """Every replica, named as in the drill's plan."""
 
     def faults(self, name: str) -> ReplicaFaults:
-        """What steers the faults of a replica."""
+        """The client that steers a replica's faults."""
 
     def await_serving(self, name: str, timeout_s: float) -> bool:
-        """Wait until a replica serves; False when it is not in time, or given up."""
+        """Wait until a replica serves; False on timeout, or if it was given up."""
 
     def named(self, requests: list[LoadRecord]) -> list[LoadRecord]:
-        """``requests`` with replicas by the names of the drill's plan."""
+        """``requests`` with replicas named as in the drill's plan."""
 
     def close(self) -> None:
-        """Let go of connections; again without effect."""
+        """Close connections; repeated calls have no effect."""
 
 
 class LocalFleet:
-    """The fleet of this machine in ``folder``; undo records lie in ``records``."""
+    """The fleet of this machine in ``folder``; undo records are kept in ``records``."""
 
     def __init__(self, folder: FleetFolder, records: Path) -> None:
         self._folder, self._records = folder, records
         self._gateway = statistics(folder)
 
     def front(self) -> Front:
-        """Its gateway."""
+        """The fleet's gateway."""
         state = require_drillable(self._folder, self._records)
         return Front(url=state.gateway.url, model=state.served_name)
 
     def warm_up(self, prompt_tokens: int, answer_tokens: int) -> None:
-        """Ask every server for one answer and one row of log-probabilities."""
+        """Request one answer and one row of log-probabilities from every server."""
         warm_up(require_up(self._folder), prompt_tokens, answer_tokens)
 
     def hosts(self) -> tuple[HostCounters, ...]:
-        """What the gateway reports."""
+        """Weights as the gateway reports them."""
         return self._gateway.read().hosts
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """What the supervisor wrote down last; a replica's process is None while it does not run."""
+        """The replicas in the supervisor's state file; ``pid`` is None while a replica does not run."""
         return FleetDiscovery(self._folder).replicas()
 
     def faults(self, name: str) -> ReplicaFaults:
-        """What steers the faults of a replica."""
+        """The client that steers a replica's faults."""
         return faults_of(self._folder, name, self._records)
 
     def await_serving(self, name: str, timeout_s: float) -> bool:
@@ -84,9 +84,9 @@ class LocalFleet:
         return await_serving(self._folder, name, timeout_s)
 
     def named(self, requests: list[LoadRecord]) -> list[LoadRecord]:
-        """As they are: this gateway names replicas as the plan does."""
+        """Unchanged: this gateway names replicas as the plan does."""
         return requests
 
     def close(self) -> None:
-        """Read the gateway no more."""
+        """Stop reading the gateway."""
         self._gateway.close()

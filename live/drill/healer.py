@@ -1,8 +1,8 @@
-"""The controller that heals a fleet during a drill, and the reasons of its moves from its decision log.
+"""The controller that heals a fleet during a drill, and the reasons of its moves, from its decision log.
 
-A move for capacity alone is no judgement on the kernel that is left, so it is no false switch
-(``contracts.scoring.switches``). The decision log is read as it grows, without checking its hash chain: lines
-that cannot be read are skipped, and a move without an explanation counts as one for health.
+A move for capacity alone is no judgement of the kernel that traffic leaves, so it is no false switch
+(``contracts.scoring.switches``). The decision log is followed as it grows, without a check of its hash chain.
+Lines that cannot be read are skipped, and a move without a stated reason counts as a move for health.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Healer(Protocol):
     """A controller that heals the fleet while the drill runs."""
 
     def start(self) -> None:
-        """Begin to drive the gateway. LiveError where that is not possible."""
+        """Start to drive the gateway; LiveError if that is not possible."""
 
     def stop(self) -> None:
-        """Drive no more; again without effect."""
+        """Stop driving; repeated calls have no effect."""
 
     def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Bool [S]: the newest move of the slice was for capacity alone. False where unknown."""
+        """Bool [S]: the slice's newest move was for capacity alone. False if unknown."""
         ...
 
 
@@ -48,7 +48,9 @@ class NoHealer:
 
 
 class MoveReasons:
-    """The newest move of each slice in the decision log that a controller writes into ``folder``."""
+    """The reason of each slice's newest move, from the decision log that a controller writes in
+    ``folder``.
+    """
 
     def __init__(self, folder: Path, slices: tuple[str, ...]) -> None:
         self._folder, self._slices = folder, slices
@@ -56,7 +58,7 @@ class MoveReasons:
         self._for_capacity = np.zeros(len(slices), dtype=np.bool_)
 
     def for_capacity(self) -> NDArray[np.bool_]:
-        """Bool [S]: the slice's newest move until now was for capacity alone; False before its first."""
+        """Bool [S]: the slice's newest move so far was for capacity alone; False before its first move."""
         for line in self._lines():
             for slice_name, because in _moves(line):
                 if slice_name in self._slices:
@@ -69,7 +71,7 @@ class MoveReasons:
 
 
 def _moves(line: bytes) -> Iterator[tuple[str, object]]:
-    """Slice and reasons of every change of weight in a line; nothing where it is no record."""
+    """Slice and reasons of every change of weight in a line; nothing if it is no decision record."""
     try:
         row: Any = json.loads(line)
         found = [(str(one["slice"]), one["because"]) for one in row.get("moves", ())]

@@ -1,7 +1,7 @@
-"""Verification of the replicas that a drill struck, against their own answers before the injection.
+"""Verifies the replicas that a drill struck, against their own answers before the injection.
 
-The controller of the gateway gives traffic back, by the same terms; here the replica gets requests like those
-of users, before and during those steps, and its cache is flushed again after an answer that differs.
+The gateway's controller gives traffic back on the same conditions. Here the replica gets requests like those
+of users before and during these steps, and its cache is flushed again after an answer that differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PROMPTS, _ANSWER_TOKENS, _LIMIT_S, _SERVES_S = 8, 16, 20.0, 10.0
 
 
 def mending_prompts() -> tuple[GenerationPrompt, ...]:
-    """Prompts of one to four small blocks, of whole ones and in between."""
+    """Prompts of one to four small blocks, of block-aligned and unaligned lengths."""
     rng = stream(0, "drill_mending_prompts")
     lengths = [16 * (1 + number % 4) + (number * 5) % 16 * (number % 2) for number in range(_PROMPTS)]
     ids = [drawn_tokens(rng, length).tolist() for length in lengths]
@@ -46,18 +46,22 @@ def mending_prompts() -> tuple[GenerationPrompt, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Struck:
-    """``live.heal.playbook.Mender`` of a replica that takes faults: flushed by what injects them."""
+    """``live.heal.playbook.Mender`` of a replica that accepts faults; the fault injector flushes
+    its cache.
+    """
 
     fleet: DrillFleet
     name: str
     server: ServerMender
 
     def restart(self) -> tuple[bool, str]:
-        """Restart the server; a drill asks for it only where the undo was not clean."""
+        """Restart the server; a drill asks for it only after an undo that was not clean."""
         return self.server.restart()
 
     def flush(self) -> tuple[Flush, str]:
-        """An undo again, which has no other effect; a replica that died of its fault comes back empty."""
+        """Undo again, which flushes the cache and does nothing else. A restarted process has an
+        empty cache.
+        """
         try:
             undone = self.fleet.faults(self.name).undo()
         except (DrillError, SelvageError) as error:
@@ -71,13 +75,13 @@ class _Struck:
         return Flush.FAILED, "its canary is not that of the clean run"
 
     def probe(self, number: int) -> tuple[bool, str]:
-        """As users ask."""
+        """Send one verification request like a user's."""
         return self.server.probe(number)
 
 
 @dataclass(slots=True)
 class Mending:
-    """The replicas of one drill. ``close`` it at the end."""
+    """The re-verification of one drill's replicas. Call ``close`` at the end."""
 
     fleet: DrillFleet
     plan: DrillPlan
@@ -89,8 +93,9 @@ class Mending:
     _lines: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
 
     def remember(self, front: Front) -> None:
-        """Ask every replica to be struck for the model while nothing is wrong. MeasurementError where one
-        does not answer, httpx's own errors where it is not there.
+        """Record the healthy answers of every replica that will be struck.
+
+        Raises MeasurementError if one does not answer correctly, and httpx's errors if it cannot be reached.
         """
         self._model = front.model
         self._client.headers.update(bearer(front.api_key))
@@ -100,7 +105,7 @@ class Mending:
             self._right[name] = Verification(prompts=prompts, golden=golden, limit_s=_LIMIT_S)
 
     def turn(self, struck: Sequence[str], now_s: float) -> tuple[Mended, ...]:
-        """One tick for the replicas in ``struck``; how far each is."""
+        """Advance one tick for the replicas in ``struck``; the progress of each."""
         for name in struck:
             if name not in self._books:
                 book = Playbook(
@@ -115,7 +120,7 @@ class Mending:
         return tuple(self._mended(name) for name in struck)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop sending requests."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 

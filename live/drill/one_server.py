@@ -1,4 +1,4 @@
-"""One vLLM server of the shipped model that takes faults, and its users, as long as a bench needs them."""
+"""One vLLM server of the shipped model that accepts faults, with simulated users; for benchmarks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _START_S, _POLL_S = 300.0, 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillServer:
-    """Where it listens and what steers its faults."""
+    """Its address and the client that steers its faults."""
 
     url: str
     faults: ReplicaFaults
@@ -42,8 +42,9 @@ class DrillServer:
 
 @contextmanager
 def drill_server(folder: Path) -> Iterator[DrillServer]:
-    """A server in half precision, warm, that ends with this process at the latest. Raises LiveError where it
-    does not start; its log is ``folder / "server.log"``.
+    """A warm float16 server that ends with this process at the latest.
+
+    Raises LiveError if it does not start; its log is ``folder / "server.log"``.
     """
     started = drill_arguments(folder / "drill")
     with socket.socket() as door:
@@ -69,7 +70,7 @@ def drill_server(folder: Path) -> Iterator[DrillServer]:
         _await(child, url, log)
         yield DrillServer(url=url, faults=ReplicaFaults(url, started.token_file, folder / "records"))
     finally:
-        with suppress(ProcessLookupError):  # killed, not asked: its engine may hang on purpose
+        with suppress(ProcessLookupError):  # SIGKILL, because its engine may hang on purpose
             os.killpg(child.pid, signal.SIGKILL)
         child.wait(timeout=60)
 
@@ -88,9 +89,10 @@ def _await(child: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 @contextmanager
 def send_user_load(url: str, prompts: Sequence[Prompt], seed: int, count: int = 3) -> Iterator[None]:
-    """Context with the load of ``count`` concurrent users, each in a closed loop; three in four requests are
-    streamed, one in eight of those is cancelled early, one in sixteen asks for a grammar. The load knows no
-    faults or probes, and its answers are not judged.
+    """Context with the load of ``count`` concurrent users, each in a closed loop.
+
+    Three in four requests are streamed, one in eight of those is cancelled early, and one in sixteen requests
+    asks for a grammar. The users know nothing of faults or probes, and their answers are not judged.
     """
     ended = threading.Event()
     rngs = [stream(seed, "users", str(number)) for number in range(count)]

@@ -1,8 +1,8 @@
-"""Ground truth of a drill: which promises a slowed replica breaks, by its fault's dose and by its clients.
+"""Ground truth of a drill: which clauses and SLOs a slowed replica breaks, by its dose and by its clients.
 
-The same two questions as in the simulator (``simulator.truth.violations``): whether a clause limits what the
-fault changes (``faults.effects.slowing``), and whether answers come within the SLO of a slice. Latencies are
-not predicted here: the clients of the drill measured them.
+The questions are those of the simulator (``simulator.truth.violations``): does a clause limit the quantity
+that the fault changes (``faults.effects.slowing``), and do answers meet the SLO of a slice? Latencies are not
+predicted here, because the drill's clients measured them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from contracts.telemetry import Source
 from faults.effects import HEALTHY, ActiveFault, apply, slowing
 from live.load import LoadRecord
 
-#: Faults that change no answer; they break a promise where a clause limits them or answers come too late.
+#: Faults that change no answer; they violate a clause that limits their effect, or an SLO by late answers.
 SLOWING_KINDS = ("slow", "kv_pressure", "latency")
-#: The status of a request that was shed.
+#: HTTP status of a shed request.
 SHED = 429
 
 
 def broken_by_dose(
     contract: ContractSpec, slices: tuple[str, ...], fault: ScheduledFault
 ) -> NDArray[np.bool_]:
-    """Bool [S]: some clause allows less than the dose of ``fault``. Never for a kind that no clause limits,
-    nor for a fault with a trigger, whose dose is the replica's state at times alone.
+    """Bool [S]: some clause allows less than the dose of ``fault``.
+
+    Always False for a kind that no clause limits, and for a fault with a trigger, because its dose holds only
+    while the trigger does.
     """
     changed: dict[Source, float] = {}
     if fault.trigger is None and fault.dose is not None:
@@ -45,11 +47,10 @@ def broken_by_dose(
 def broken_to_clients(
     contract: ContractSpec, slices: tuple[str, ...], struck: Iterable[LoadRecord]
 ) -> NDArray[np.bool_]:
-    """Bool [S]: more of the requests that a replica was sent under the fault were late than E5 calls inside
-    the SLO of the slice.
+    """Bool [S]: the late share of the requests sent to a replica under the fault exceeds E5's SLO limit.
 
-    struck: its requests of every slice. The fault strikes the replica and a drill's requests are alike, so
-    each slice's SLO is held against all of them, as the simulator's truth does for slices without traffic.
+    struck: its requests of every slice. The fault strikes the whole replica and the requests of a drill are
+    alike, so each slice's SLO is compared with all of them, as the simulator does for slices without traffic.
     """
     asked = [one for one in struck if one.status != SHED]
     rows = [next(one for one in contract.slices if one.name == name) for name in slices]
@@ -58,7 +59,7 @@ def broken_to_clients(
 
 
 def is_late(request: LoadRecord, promised: Slice) -> bool:
-    """Whether an answered request came later than its client was ``promised``."""
+    """Whether an answer came later than the SLO of its slice allows."""
     latest, first = promised.slo.latency_ms, promised.slo.ttft_ms
     return bool(
         (latest is not None and request.duration_ms > latest)

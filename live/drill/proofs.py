@@ -1,7 +1,7 @@
-"""Whether a fault shows on a live replica: the same question before the injection and after.
+"""Proves that a fault takes effect on a live replica, by the same question before and after the injection.
 
-A fault of weights changes the canary and the log-probabilities of fixed prompts; a crash changes the process;
-a hang lets the engine answer no call; every other fault counts what it struck.
+A weight fault changes the canary and the log-probabilities of fixed prompts; a crash changes the process; a
+hung engine answers no call; every other fault counts the requests that it struck.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from live.errors import LiveError
 from live.load import drawn_tokens
 from live.ports import LiveReplica
 
-#: Mean KL that a replica shows to its own clean answers without any fault is far below this, nats.
+#: Without a fault, a replica's mean KL to its own clean answers is far below this, nats.
 LEAST_KL_NATS = 1e-4
 _PROMPTS, _PROMPT_TOKENS = 4, 48
 
 
 @dataclass(slots=True)
 class Proofs:
-    """Proofs on the replicas of one fleet. ``injected`` is filled by the injecting target."""
+    """Proofs for the replicas of one fleet. ``injected`` is filled by the injecting target."""
 
     fleet: DrillFleet
     injected: dict[tuple[str, str], Injected] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Proofs:
     _pids: dict[str, int | None] = field(default_factory=dict)
 
     def remember(self, strikes: tuple[Strike, ...], front: Front) -> None:
-        """Take down what every replica to be struck is like while nothing is wrong."""
+        """Record the healthy state of every replica that will be struck."""
         rng = stream(0, "drill_proof_prompts")
         prompts = drawn_tokens(rng, (_PROMPTS, _PROMPT_TOKENS)).tolist()
         for strike in strikes:
@@ -52,15 +52,15 @@ class Proofs:
                     self._meters[name] = KlMeter(server.url, front.model, prompts, api_key=front.api_key)
 
     def meter(self, name: str) -> KlMeter:
-        """What measures the mean KL of a replica to its own clean answers."""
+        """The meter of a replica's mean KL to its own clean answers."""
         return self._meters[name]
 
     def pid(self, name: str) -> int | None:
-        """Process of a replica to be struck, while nothing is wrong."""
+        """Process number of a replica before it was struck."""
         return self._pids[name]
 
     def of(self, strike: Strike) -> Proof:
-        """Whether the strike shows on all of its replicas."""
+        """Whether the strike takes effect on all of its replicas."""
         found = [self._one(strike, name) for name in strike.replicas]
         message = "; ".join(
             f"{name}: {one.evidence}" for name, one in zip(strike.replicas, found, strict=True)
@@ -117,7 +117,7 @@ def tv_bound(kl_nats: float) -> float:
 
 
 def kl_limits(contract: ContractSpec, slices: tuple[str, ...]) -> NDArray[np.float64]:
-    """The least mean KL that breaks the contract on each slice, nats; inf where nothing limits it."""
+    """The smallest mean KL that breaks the contract on each slice, nats; inf if no clause limits it."""
     clauses = [clause for clause in contract.clauses if clause.metric == "kl_mean"]
     return np.array(
         [

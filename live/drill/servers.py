@@ -1,4 +1,4 @@
-"""Replicas that were started for drills: how they are started, found again and steered."""
+"""Replicas that accept faults: how they are started, found and steered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLL_S, _WARM_S = 0.2, 60.0
 
 
 def open_for_drills(plan: FleetPlan, folder: FleetFolder) -> FleetPlan:
-    """``plan`` with every replica open for drills, its token and staged code below ``folder``."""
+    """``plan`` with fault injection enabled on every replica; tokens and staged code lie below ``folder``."""
     replicas = []
     for one in plan.replicas:
         added = drill_arguments(replica_folder(folder, one.name))
@@ -36,12 +36,12 @@ def open_for_drills(plan: FleetPlan, folder: FleetFolder) -> FleetPlan:
 
 
 def replica_folder(folder: FleetFolder, name: str) -> Path:
-    """What belongs to one replica."""
+    """The drill files of one replica."""
     return folder.drills / "replicas" / name
 
 
 def server_of(state: FleetState, name: str) -> ServerState:
-    """The server called ``name``; LiveError without one."""
+    """The server called ``name``; LiveError if there is none."""
     found = next((server for server in state.servers if server.name == name), None)
     if found is None:
         raise LiveError(f"{name}: no such replica; there are {', '.join(s.name for s in state.servers)}")
@@ -49,13 +49,13 @@ def server_of(state: FleetState, name: str) -> ServerState:
 
 
 def faults_of(folder: FleetFolder, name: str, records: Path) -> ReplicaFaults:
-    """What steers the faults of the replica called ``name``."""
+    """The client that steers the faults of the replica called ``name``."""
     server = server_of(require_up(folder), name)
     return ReplicaFaults(server.url, replica_folder(folder, name) / "token", records)
 
 
 def require_drillable(folder: FleetFolder, records: Path) -> FleetState:
-    """The running fleet, every replica of which takes faults; DrillError where one does not."""
+    """The running fleet; DrillError unless every replica accepts faults."""
     state = require_up(folder)
     for server in state.servers:
         try:
@@ -68,18 +68,18 @@ def require_drillable(folder: FleetFolder, records: Path) -> FleetState:
 
 
 def warm_up(state: FleetState, prompt_tokens: int, answer_tokens: int) -> None:
-    """Ask every server for one answer and one row of log-probabilities, whose first time takes seconds."""
+    """Request one answer and one row of log-probabilities from every server: the first takes seconds."""
     prompt = [5 + number % 100 for number in range(max(1, prompt_tokens))]
     body = {"model": state.served_name, "prompt": prompt, "max_tokens": max(1, answer_tokens)}
     for server in state.servers:
         for more in ({}, {"prompt_logprobs": 20, "max_tokens": 1}):
-            with suppress(httpx.HTTPError):  # what does not answer now shows in the drill
+            with suppress(httpx.HTTPError):  # a server that does not answer now will show in the drill
                 asked = {**body, **more}
                 httpx.post(f"{server.url}/v1/completions", json=asked, timeout=_WARM_S, trust_env=False)
 
 
 def await_serving(folder: FleetFolder, name: str, timeout_s: float) -> bool:
-    """Wait until the replica called ``name`` is ready; False when it is not in time, or given up."""
+    """Wait until the replica called ``name`` is ready; False on timeout, or if it was given up."""
     deadline_at_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_at_s:
         phase = server_of(require_up(folder), name).phase

@@ -35,17 +35,17 @@ from live.fleet.plan import FleetPlan
 from live.load import LoadRecord, LoadTap, run_load
 from live.ports import LiveReplica
 
-#: A fault ends by itself this long after the runner was last heard of, s.
+#: A fault ends by itself if the runner does not renew it for this long, s.
 LEASE_S = 20.0
 _RESTART_S = 180.0
 _RUNTIME_KINDS = ("crash", "raise", "hang")
-#: What telemetry lacks hurts no answer; a surge strikes no replica.
+#: Missing telemetry changes no answer; a surge strikes no replica.
 _HARMLESS_KINDS = ("telemetry_loss", "trace_fields_missing", "load_surge")
 _VISIBLE_KINDS = (*_RUNTIME_KINDS, *SLOWING_KINDS, "http_errors", "cut_json", "cut_stream")
 
 
 class LiveTarget:
-    """A fleet that was started for drills, under the drill's own load."""
+    """A fleet that accepts faults, under the drill's own load."""
 
     def __init__(self, fleet: DrillFleet, frame: Frame, healer: Healer) -> None:
         self._fleet, self._frame, self._healer = fleet, frame, healer
@@ -56,12 +56,12 @@ class LiveTarget:
         self._began_at_s = 0.0
         self._extra: NDArray[np.float64] = np.zeros(0)
         self._on: dict[str, bool] = {}
-        self._struck: dict[tuple[str, str], int | None] = {}  # fault and replica -> its process then
-        self._anew: dict[tuple[str, str], str] = {}  # what became of it by itself
+        self._struck: dict[tuple[str, str], int | None] = {}  # (fault, replica) -> its process when struck
+        self._anew: dict[tuple[str, str], str] = {}  # (fault, replica) -> note that it restarted by itself
 
     @property
     def requests(self) -> list[LoadRecord]:
-        """Every request that has ended, by its start."""
+        """All ended requests, sorted by start."""
         return sorted(self._fleet.named(list(self._tap.records)), key=lambda one: one.started_at_s)
 
     def begin(self) -> None:
@@ -83,7 +83,7 @@ class LiveTarget:
         self._thread.start()
 
     def advance(self) -> float:
-        """Wait for the next second and look at the gateway; what a busy machine missed counts as seen."""
+        """Wait for the next second and observe the gateway; missed seconds get the present observation."""
         next_at_s = self._began_at_s + (len(self._seconds) + 1) * TICK_S
         time.sleep(max(0.0, next_at_s - time.monotonic()))
         last = self._seconds[-1] if self._seconds else None
@@ -101,13 +101,13 @@ class LiveTarget:
         return len(self._seconds) * TICK_S
 
     def record(self) -> EpisodeRecord:
-        """What happened until now."""
+        """The record up to now."""
         return episode_of(
             self._frame, self._seconds, self._fleet.named(list(self._tap.records)), self._began_at_s
         )
 
     def proof(self, strike: Strike) -> Proof:
-        """Whether the strike shows now."""
+        """Whether the strike takes effect now."""
         if not strike.replicas:
             sent = int((self._extra <= len(self._seconds) * TICK_S).sum())
             return Proof(happened=sent > 0, evidence=f"{sent} requests more than usual were due")
@@ -128,7 +128,7 @@ class LiveTarget:
         self._on[strike.fault.name] = True
 
     def keep(self) -> None:
-        """Renew leases; switch what comes and goes."""
+        """Renew leases; switch intermittent faults on and off."""
         now_s = len(self._seconds) * TICK_S
         for strike in self._frame.plan.strikes:
             if strike.fault.name in self._on and strike.ends_at_s > now_s:
@@ -136,7 +136,7 @@ class LiveTarget:
                 self._renew(strike)
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
-        """Take the strikes back, and wait for replicas that died of them."""
+        """Undo the strikes, and wait for replicas that died of them."""
         told, clean = [], True
         for strike in strikes:
             self._on.pop(strike.fault.name, None)
@@ -154,7 +154,7 @@ class LiveTarget:
         return self._mending.turn(tuple(struck), len(self._seconds) * TICK_S)
 
     def end(self) -> None:
-        """Send no more, wait for what is under way, and let the healer rest."""
+        """Stop the load, wait for requests under way, and stop the healer."""
         self._tap.stop.set()
         if self._thread.is_alive():
             self._thread.join(self._frame.plan.load.timeout_s + 5.0)
@@ -178,7 +178,7 @@ class LiveTarget:
                     self._renew_one(strike, name)
 
     def _renew_one(self, strike: Strike, name: str) -> None:
-        """DrillError where the process that was struck has the fault no more; another one never had it."""
+        """DrillError if the struck process no longer has the fault; a new process never had it."""
         try:
             self._fleet.faults(name).renew(LEASE_S)
         except DrillRefusedError as error:
@@ -189,7 +189,7 @@ class LiveTarget:
         return next((one.pid for one in self._fleet.replicas() if one.name == name), None)
 
     def _switch(self, strike: Strike, now_s: float) -> None:
-        """A fault that comes and goes is on in the first part of each period."""
+        """An intermittent fault is on during the first part of each period."""
         course, name = strike.fault.intermittent, strike.fault.name
         if course is None:
             return
@@ -216,7 +216,7 @@ class LiveTarget:
         return serves, "was started anew" if serves else "did not come back"
 
     def _damage(self, strike: Strike, name: str) -> None:
-        """Note what the truth is from now on."""
+        """Record the ground truth from now on."""
         kind, layout = strike.fault.kind, self._frame.layout
         only = strike.fault.trigger.slice if strike.fault.trigger else None
         struck = np.array([only is None or one == only for one in layout.slices])
@@ -235,7 +235,7 @@ class LiveTarget:
         )
 
     def _measured(self, strike: Strike) -> None:
-        """Correct the truth of a fault of weights by the KL that was measured."""
+        """Correct the ground truth of a weight fault by its measured KL."""
         names = self._frame.layout.replicas
         for index, one in enumerate(self._frame.damages):
             kl = self._proofs.kl_nats.get((strike.fault.name, names[one.replica]))
@@ -248,7 +248,9 @@ class LiveTarget:
         self._over(lambda one: one.strike is strike and one.replica == place)
 
     def _returned(self, replicas: tuple[LiveReplica, ...]) -> None:
-        """A replica whose process ended is sound again from when another one serves: a fault ends with it."""
+        """A replica whose process ended is healthy again once another process serves: the fault ended with
+        it.
+        """
         names = self._frame.layout.replicas
         serving = {one.name: one.pid for one in replicas if one.state == ReplicaState.READY}
 
@@ -264,7 +266,7 @@ class LiveTarget:
                 self._anew[one.strike.fault.name, names[one.replica]] = message
 
     def _over(self, which: Callable[[Damage], bool]) -> list[Damage]:
-        """What is broken of ``which`` ends now; these."""
+        """End now the damages that ``which`` selects and that are still open; returns them."""
         now_s, found = len(self._seconds) * TICK_S, []
         for index, one in enumerate(self._frame.damages):
             if np.isinf(one.to_at_s) and which(one):
@@ -274,7 +276,7 @@ class LiveTarget:
 
 
 def frame_of(plan: DrillPlan, fleet: FleetPlan, contract: ContractSpec, policy: str, seed: int) -> Frame:
-    """The axes of a drill on ``fleet``; LiveError where its load names a slice that is not there."""
+    """The axes of a drill on ``fleet``; LiveError if its load names an unknown slice."""
     unknown = [part.slice for part in plan.slices if part.slice not in fleet.slices]
     if unknown:
         raise LiveError(

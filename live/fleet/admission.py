@@ -1,4 +1,4 @@
-"""From a started process to a server that may serve: it answers, is the one that was started, and is warm."""
+"""Admits a started process as a server: it answers, it is the process that was started, and it is warm."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from live.measure.endpoint import listed_models
 _POLL_S = 0.05
 _ANSWER_S = 5.0
 _WARM_UP_S = 120.0
-#: Tokens of the request that warms a server up: any vocabulary has them.
+#: Tokens of the warm-up request; every vocabulary contains them.
 _WARM_UP_PROMPT = [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """How to reach a server. nonce: a served name that only the process in question was given."""
+    """How to reach a server. nonce: a served model name that only the expected process was given."""
 
     url: str
     served_name: str
@@ -34,7 +34,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """What an admitted server says of itself."""
+    """What an admitted server reports about itself."""
 
     fingerprint: str
     version: str
@@ -42,7 +42,7 @@ class Admitted:
 
 
 def authorisation() -> dict[str, str]:
-    """The header that ``VLLM_API_KEY`` asks for; never logged, never stored."""
+    """The header that ``VLLM_API_KEY`` requires; never logged and never stored."""
     key = os.environ.get("VLLM_API_KEY", "")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
@@ -50,9 +50,10 @@ def authorisation() -> dict[str, str]:
 def admit(
     known: Credentials, stop: threading.Event, transport: httpx.BaseTransport | None = None
 ) -> Admitted:
-    """Wait for the server, check its identity, send one warm-up request.
+    """Wait for the server, check its identity, and send one warm-up request.
 
-    Raises LiveError: no answer in time, ``stop`` was set (its process ended), or another server answers.
+    Raises LiveError if there is no answer in time, ``stop`` was set because the process ended, or another
+    server answers.
     """
     limits = httpx.Timeout(_ANSWER_S, read=_WARM_UP_S)
     with httpx.Client(
@@ -80,7 +81,7 @@ def _await_health(client: httpx.Client, known: Credentials, stop: threading.Even
 
 
 def _identify(client: httpx.Client, known: Credentials) -> int:
-    """Context length; LiveError unless the server carries the nonce that it was started with."""
+    """Context length in tokens; LiveError unless the server serves the nonce that it was started with."""
     names = listed_models(_answer(client, "GET", "/v1/models"))
     if known.nonce not in names:
         raise LiveError(f"{known.url}: another server answers there; free the port or choose another")

@@ -1,4 +1,4 @@
-"""A fleet for as long as a block of code: its supervisor is a process of its own."""
+"""A fleet that runs for the duration of a code block; its supervisor is a separate process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _LOOK_S = 0.5
 
 @contextmanager
 def running_fleet(folder: FleetFolder, plan: FleetPlan, options: SupervisorOptions) -> Iterator[FleetState]:
-    """The fleet as it was when everything served; it ends with the block. LiveError where it stays down."""
+    """The state of the fleet once everything serves; the fleet ends with the block. LiveError if it fails to
+    start.
+    """
     process = multiprocessing.get_context("spawn").Process(target=_supervise, args=(folder, plan, options))
     process.start()
     try:
@@ -39,26 +41,26 @@ def running_fleet(folder: FleetFolder, plan: FleetPlan, options: SupervisorOptio
 
 
 def _speaks(folder: FleetFolder, pid: int | None) -> bool:
-    """Whether the state file is the one of this supervisor."""
+    """Whether this supervisor wrote the state file."""
     state = read_state(folder)
     return state is not None and state.supervisor.pid == pid
 
 
 def _supervise(folder: FleetFolder, plan: FleetPlan, options: SupervisorOptions) -> None:
-    """The supervisor's process; what it says goes to its log."""
+    """The supervisor's process; its output goes to its log."""
     log = folder.log("supervisor")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as stream:
         sys.stderr = stream
         supervisor = Supervisor(folder, plan, options, lambda text: _say(log, text))
         signal.signal(signal.SIGTERM, supervisor.stop)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the one who started us
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent process
         threading.Thread(target=_end_with, args=(os.getppid(), supervisor.stop), daemon=True).start()
         supervisor.run()
 
 
 def _end_with(parent: int, stop: Callable[[], None]) -> None:
-    """Stop the fleet soon after the process ``parent`` has ended, however that was."""
+    """Stop the fleet soon after the process ``parent`` has ended, for whatever reason."""
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     stop()

@@ -1,4 +1,6 @@
-"""The supervisor's children: each in a process group of its own, guarded, and reaped by number."""
+"""The supervisor's child processes: each leads its own process group, is watched by a guard, and is
+reaped.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _GUARD = Path(__file__).with_name("watchdog.py")
 
 
 class Children:
-    """Starts processes and notices their ends; their process groups die with this process, however it ends.
+    """Starts processes and notices their ends. Their process groups die with this process, however it ends.
 
     Start them from the main thread: the parent-death signal is sent when the parent's *thread* ends.
     """
@@ -34,7 +36,9 @@ class Children:
         environment: Mapping[str, str],
         pass_fds: tuple[int, ...] = (),
     ) -> int:
-        """Start ``command`` as the leader of a new group, output appended to ``log``; its process id."""
+        """Start ``command`` as leader of a new process group, with output appended to ``log``; its process
+        id.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stream:
             child = subprocess.Popen(
@@ -51,17 +55,19 @@ class Children:
         return child.pid
 
     def adopt(self, pid: int) -> None:
-        """Watch over the group that ``pid`` leads."""
+        """Watch the process group that ``pid`` leads."""
         self._groups.add(pid)
         self._tell(f"+{pid}")
 
     def forget(self, pid: int) -> None:
-        """The group of ``pid`` has ended."""
+        """Stop watching the process group of ``pid``, which has ended."""
         self._groups.discard(pid)
         self._tell(f"-{pid}")
 
     def ended(self) -> dict[int, int]:
-        """Exit codes of children that ended since the last call (negative: the signal), adopted ones too."""
+        """Exit codes of children, adopted ones included, that ended since the last call; negative:
+        by signal.
+        """
         found: dict[int, int] = {}
         with suppress(ChildProcessError):
             while True:
@@ -79,11 +85,11 @@ class Children:
         return found
 
     def kill(self, pid: int, number: Signals = Signals.SIGKILL) -> None:
-        """Send a signal to the whole group of ``pid``."""
+        """Send a signal to the whole process group of ``pid``."""
         kill_group(pid, number)
 
     def close(self) -> None:
-        """Kill every group that is left and wait for the leaders, then let the guard go."""
+        """Kill every remaining process group, wait for the leaders, and end the guard."""
         for group in list(self._groups):
             kill_group(group)
             self.forget(group)
@@ -99,7 +105,7 @@ class Children:
             guard.wait(timeout=10)
 
     def _keep_guard(self) -> None:
-        """Start a guard, and tell it of every group that is there already."""
+        """Start a guard, and tell it every process group that exists already."""
         if self._guard is not None and self._guard.stdin is not None:
             with suppress(OSError):
                 self._guard.stdin.close()
@@ -114,6 +120,6 @@ class Children:
 
     def _tell(self, line: str) -> None:
         if self._guard is not None and self._guard.stdin is not None:
-            with suppress(OSError):  # it died; the next round of ``ended`` starts another
+            with suppress(OSError):  # the guard died; the next call of ``ended`` starts another
                 self._guard.stdin.write(f"{line}\n".encode())
                 self._guard.stdin.flush()

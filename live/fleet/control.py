@@ -1,4 +1,4 @@
-"""A fleet seen, changed and ended from elsewhere: another terminal, a test, a controller."""
+"""Inspects, changes and ends a fleet from another process: a terminal, a test, a controller."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _DOWN_S = 20.0
 
 
 def fleets_folder() -> Path:
-    """Where fleets live: ``SELVAGE_FLEETS``, else the user's state folder."""
+    """Folder of all fleets: ``SELVAGE_FLEETS``, or in the user's state folder."""
     named = os.environ.get("SELVAGE_FLEETS")
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(named) if named else Path(state) / "selvage" / "fleets"
 
 
 def require_up(folder: FleetFolder) -> FleetState:
-    """The running fleet in ``folder``; LiveError without one."""
+    """State of the running fleet in ``folder``; LiveError if none runs."""
     state = read_state(folder)
     if state is None or not is_up(state):
         raise LiveError(f"{folder.path}: no fleet runs there; start one with `selvage fleet up`")
@@ -36,9 +36,9 @@ def require_up(folder: FleetFolder) -> FleetState:
 
 
 def down(folder: FleetFolder) -> bool:
-    """End the fleet in ``folder``, if there is one; whether there was anything to end.
+    """End the fleet in ``folder``; whether there was anything to end.
 
-    The supervisor is asked first; what it leaves, or left when it was killed, is killed.
+    The supervisor is asked first. Processes that it leaves behind, or left when it was killed, are killed.
     """
     state = read_state(folder)
     if state is None:
@@ -50,7 +50,7 @@ def down(folder: FleetFolder) -> bool:
 
 
 def restart(folder: FleetFolder, name: str) -> None:
-    """Kill one server with its engine; the supervisor starts it again. LiveError where it does not run."""
+    """Kill one server with its engine; the supervisor starts it again. LiveError if it does not run."""
     state = require_up(folder)
     process = _process(state, name)
     if process is None or not runs(process):
@@ -59,7 +59,7 @@ def restart(folder: FleetFolder, name: str) -> None:
 
 
 def restart_and_wait(folder: FleetFolder, name: str, timeout_s: float) -> bool:
-    """``restart`` it and wait until another process of it serves; False where none does in time."""
+    """``restart`` the server and wait until its new process serves; False if it does not in time."""
     was = _process(require_up(folder), name)
     restart(folder, name)
     deadline_at_s = time.monotonic() + timeout_s
@@ -73,7 +73,7 @@ def restart_and_wait(folder: FleetFolder, name: str, timeout_s: float) -> bool:
 
 
 def await_ready(folder: FleetFolder, timeout_s: float) -> FleetState:
-    """Wait until everything serves; LiveError when the supervisor ends or time is up."""
+    """Wait until everything serves; LiveError if the supervisor ends or the time is up."""
     deadline_at_s = time.monotonic() + timeout_s
     while True:
         state = require_up(folder)
@@ -87,7 +87,7 @@ def await_ready(folder: FleetFolder, timeout_s: float) -> FleetState:
 
 @contextmanager
 def gateway_control(folder: FleetFolder) -> Iterator[GatewayDriver]:
-    """The gateway of a running fleet, to be changed by this process alone."""
+    """The gateway driver of a running fleet; only this process may change the gateway meanwhile."""
     state = require_up(folder)
     with ExitStack() as stack:
         admin = stack.enter_context(closing(EnvoyAdmin(state.gateway.admin_url)))
@@ -96,7 +96,7 @@ def gateway_control(folder: FleetFolder) -> Iterator[GatewayDriver]:
 
 
 def statistics(folder: FleetFolder) -> GatewayLogs:
-    """What the gateway of a running fleet sees, from its first row on; ``close`` it at the end."""
+    """The gateway logs of a running fleet, from their first row on. Call ``close`` at the end."""
     state = require_up(folder)
     return GatewayLogs(folder.gateway, EnvoyAdmin(state.gateway.admin_url), state.slices)
 

@@ -1,4 +1,4 @@
-"""The fleet's Envoy: files written and checked, process started, started again when it ends."""
+"""The fleet's Envoy: its files are written and checked; its process is started and restarted."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from live.gateway.table import GatewayRotation, GatewayTable, ShadowRoute, Upstr
 def home_table(
     plan: FleetPlan, upstreams: tuple[Upstream, ...], shadows: tuple[ShadowRoute, ...] = ()
 ) -> GatewayTable:
-    """Every slice at its home kernel: what a fleet serves until a controller says otherwise.
+    """The table with every slice at its home kernel, which a fleet serves until a controller changes it.
 
-    Replicas that are not ready yet are listed: a request that finds one closed is tried at another.
+    It includes replicas that are not ready yet: a request that cannot connect to one is retried at another.
     """
     layout = plan.layout()
     table = np.zeros((len(plan.slices), len(layout.kernels) + 1))
@@ -49,7 +49,7 @@ def home_table(
 
 
 def with_ports(settings: GatewaySettings, free: list[int]) -> GatewaySettings:
-    """``settings`` with the two ``free`` ports where they name none; LiveError where a named one is taken."""
+    """``settings`` with ``free`` ports where none are named; LiveError if a named port is in use."""
     for port, what in ((settings.listen_port, "the gateway"), (settings.admin_port, "Envoy's admin")):
         if port:
             require_free(settings.listen_address, port, what)
@@ -63,9 +63,9 @@ def with_ports(settings: GatewaySettings, free: list[int]) -> GatewaySettings:
 def write_gateway(
     settings: GatewaySettings, files: GatewayFiles, table: GatewayTable, upstreams: tuple[Upstream, ...]
 ) -> None:
-    """Every file that Envoy starts from."""
+    """Write every file that Envoy starts from."""
     files.folder.mkdir(parents=True, exist_ok=True)
-    files.half_reset.unlink(missing_ok=True)  # of another fleet, at other ports
+    files.half_reset.unlink(missing_ok=True)  # of an earlier fleet, with other ports
     clusters = [slice_cluster(route.slice) for route in table.routes]
     clusters += sorted({shadow_cluster(shadow.kernel) for shadow in table.shadows})
     start = bootstrap(settings, files, clusters, upstreams)
@@ -74,12 +74,12 @@ def write_gateway(
 
 
 class Envoy:
-    """The process. Instants are those of the supervisor's monotonic clock, in s."""
+    """The Envoy process. Instants are those of the supervisor's monotonic clock, in s."""
 
     def __init__(
         self, settings: GatewaySettings, files: GatewayFiles, log: Path, rule: RestartRule | None = None
     ) -> None:
-        """rule: when it starts again, and when it is given up; None: as servers do."""
+        """rule: when it is restarted and when it is given up; None: the servers' default rule."""
         self.settings = settings
         self._rule = rule or RestartRule()
         self._failures = 0  # ends in a row, without a steady run between them
@@ -98,15 +98,15 @@ class Envoy:
 
     @property
     def pid(self) -> int:
-        """Its process, 0 without one."""
+        """Process number; 0 if it does not run."""
         return self._process.pid if self._process else 0
 
     def check(self) -> None:
-        """Let Envoy read its bootstrap; LiveError when it refuses."""
+        """Let Envoy validate its bootstrap; LiveError if it refuses it."""
         validate(self._binary, self._files)
 
     def advance(self, now_s: float, children: Children) -> bool:
-        """Start it when there is none; whether anything changed."""
+        """Start it if it does not run and is due; whether anything changed."""
         if self._process is None and now_s >= self._start_at_s and not self._given_up:
             self._start(now_s, children)
             return True
@@ -119,7 +119,7 @@ class Envoy:
         command = envoy_command(self._binary, self.settings, self._files)
         self._starts += 1
         pid = 0
-        with suppress(OSError):  # no memory, say: an end like any other
+        with suppress(OSError):  # a failed start, such as for lack of memory, counts as an end
             pid = children.start(command, self._log, dict(os.environ))
         self._process = process_id(pid) if pid else None
         if self._process is None:
@@ -128,7 +128,9 @@ class Envoy:
             self._again(0.0, now_s)
 
     def ended(self, now_s: float, children: Children) -> None:
-        """It ended: it starts again by the rule, and after a steady run as if it had never ended."""
+        """Its process ended. The rule says when it starts again; a steady run resets the count of
+        failures.
+        """
         children.forget(self.pid)
         ran_s = now_s - self._live_at_s if self._live else 0.0
         self._process, self._live = None, False
@@ -141,17 +143,17 @@ class Envoy:
         self._start_at_s = now_s + (wait_s or 0.0)
 
     def rotate(self, now_s: float) -> None:
-        """Begin logs anew that have grown large; the one before is kept."""
+        """Rotate logs that have grown large; one previous file is kept."""
         if self._live:
             self._rotation.look(now_s)
 
     def require_start(self) -> None:
-        """LiveError when it does not stay up: what ended long ago counts no more."""
+        """LiveError if it was given up after too many ends in a row."""
         if self._given_up:
             raise LiveError(f"Envoy ended {self._failures} times in a row; see {self._log}")
 
     def state(self) -> GatewayState:
-        """As the state file says it; no process until it serves."""
+        """Its entry in the state file; without a process until it serves."""
         return GatewayState(
             url=f"http://{self.settings.listen_address}:{self.settings.listen_port}",
             admin_url=self._admin.url,

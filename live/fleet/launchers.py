@@ -1,4 +1,4 @@
-"""How a server's process comes to be: forked from one that has imported vLLM, or started from nothing."""
+"""Starts server processes: forked from a process that has imported vLLM, or spawned as new interpreters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORK_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOrder:
-    """One server to start: all its arguments, its environment beside the common one, its log."""
+    """One server to start: its arguments, its log, and environment variables added to the common ones."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
@@ -30,7 +30,7 @@ class ServerOrder:
 
 
 class NotYetError(LiveError):
-    """A server cannot be started at this moment; ask again soon."""
+    """A server cannot be started right now; try again soon."""
 
 
 class Launcher(Protocol):
@@ -39,14 +39,16 @@ class Launcher(Protocol):
     how: str
 
     def start(self, order: ServerOrder) -> int:
-        """Process id of the new server, leader of its own group. Raises LiveError, NotYetError among them."""
+        """Process id of the new server, which leads its own process group. Raises LiveError or
+        NotYetError.
+        """
 
     def close(self) -> None:
-        """Start no more."""
+        """Start no further servers."""
 
 
 class SpawnLauncher:
-    """A process from nothing per server: slow, works on every device."""
+    """One new interpreter per server: slow, but works on every device."""
 
     how = "spawn"
 
@@ -54,18 +56,19 @@ class SpawnLauncher:
         self._children = children
 
     def start(self, order: ServerOrder) -> int:
-        """Start the interpreter that has vLLM."""
+        """Start a server with the interpreter that has vLLM."""
         command = server_command("serve", order.arguments)
         return self._children.start(command, order.log, server_environment() | dict(order.environment))
 
     def close(self) -> None:
-        """Nothing was kept open."""
+        """Nothing to close."""
 
 
 class ForkLauncher:
-    """Servers forked from a process that imported vLLM once: CPU builds only. Restarts that process at need.
+    """Servers forked from a process that imported vLLM once; CPU builds only. Restarts that process if
+    needed.
 
-    This process must adopt orphans (``live.fleet.processes.adopt_orphans``).
+    The calling process must adopt orphans (``live.fleet.processes.adopt_orphans``).
     """
 
     how = "fork"
@@ -78,7 +81,7 @@ class ForkLauncher:
         self._ready = False
 
     def begin(self) -> None:
-        """Start the forker without waiting for it."""
+        """Start the forking process without waiting for it."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = server_command("fork", (str(theirs.fileno()),))
@@ -87,7 +90,7 @@ class ForkLauncher:
         ours.settimeout(_FORK_S)
 
     def start(self, order: ServerOrder) -> int:
-        """Fork a server. NotYetError while the forker imports, as after a dead one was replaced."""
+        """Fork a server. NotYetError while the forking process imports, also after it had to be restarted."""
         request = {
             "arguments": list(order.arguments),
             "environment": dict(order.environment),
@@ -107,7 +110,7 @@ class ForkLauncher:
         return pid
 
     def require_ready(self) -> None:
-        """NotYetError while it imports; LiveError when it ended, as on a device that cannot be forked."""
+        """NotYetError while it imports; LiveError if it ended, as on a device that does not allow forks."""
         if self._ready or self._door is None:
             return
         if not select.select([self._door], [], [], 0.0)[0]:
@@ -115,7 +118,7 @@ class ForkLauncher:
         self._ready = bool(self._ask(None).get("ready"))
 
     def close(self) -> None:
-        """End the forker; servers that it forked stay."""
+        """End the forking process; servers that it forked continue."""
         if self._door is not None:
             self._door.close()
             self._door = None
@@ -125,7 +128,7 @@ class ForkLauncher:
             self._pid = 0
 
     def _ask(self, request: dict[str, Any] | None) -> dict[str, Any]:
-        """One request (None: just listen) and its answer."""
+        """Send a request (None: only listen) and return the answer."""
         try:
             if self._door is None:
                 raise OSError("not started")
@@ -144,12 +147,12 @@ class ForkLauncher:
 
 
 def server_command(verb: str, arguments: Sequence[str]) -> list[str]:
-    """Command of a server process; ``-P`` keeps our folder off its import path."""
+    """Command of a server process; ``-P`` keeps this folder off its import path."""
     return [vllm_python(), "-P", str(_SERVER), verb, *arguments]
 
 
 def server_environment() -> dict[str, str]:
-    """Environment of every server: one thread each, no usage reports, without this project's PYTHONPATH."""
+    """Environment of every server: one thread, no usage reports, without this project's PYTHONPATH."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment.update(

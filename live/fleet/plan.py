@@ -1,4 +1,4 @@
-"""From a ``KernelPool`` document to the servers of a fleet: which kernel, which arguments. No process yet."""
+"""Plans a fleet's servers from a ``KernelPool`` document: their kernels and arguments. Starts nothing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from contracts.loading.uris import resolve_uri
 from live.measure.checkpoint import checkpoint_sha256, find_checkpoint, read_config
 from live.measure.kernels import VLLM_KERNELS, EngineOption, Kernel
 
-#: The default pool, and its replacement on machines where bfloat16 does not run (see ``refuse_amx``).
+#: The default pool, and its replacement for machines that cannot run bfloat16 (see ``refuse_amx``).
 DEFAULT_POOL, DEFAULT_POOL_AMX = LIBRARY + "live-pool.yaml", LIBRARY + "live-pool-half.yaml"
 _GPU_FLAGS = ("--gpu-memory-utilization", "0.3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What all servers of a fleet share. max_model_len 0: the model's own; extra: passed on as it is."""
+    """Options of all servers of a fleet. max_model_len 0: the model's own; extra: further vLLM arguments."""
 
     model: str = ""
     served_name: str = "selvage"
@@ -36,7 +36,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlan:
-    """One server to be: arguments without address, port and names."""
+    """One server to start: its arguments without address, port and names."""
 
     name: str
     kernel: str
@@ -46,7 +46,7 @@ class ReplicaPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
-    """A fleet to start. homes: each slice's usual kernel; default_slice: of requests without a header."""
+    """A fleet to start. homes: home kernel of each slice; default_slice: for requests without a header."""
 
     pool: str
     replicas: tuple[ReplicaPlan, ...]
@@ -58,7 +58,7 @@ class FleetPlan:
     options: ServerOptions = field(default_factory=ServerOptions)
 
     def layout(self) -> FleetLayout:
-        """Axes of plans for this fleet; known good is the kernel that the pool says is."""
+        """Axes of routing plans for this fleet; the known-good kernel is the pool's."""
         kernels = tuple(dict.fromkeys(replica.kernel for replica in self.replicas))
         return FleetLayout(
             kernels=kernels,
@@ -71,20 +71,20 @@ class FleetPlan:
 
 
 def default_pool() -> str:
-    """The shipped pool that runs on this processor."""
+    """URI of the shipped pool that runs on this processor."""
     return DEFAULT_POOL_AMX if has_amx() else DEFAULT_POOL
 
 
 def load_pool(uri: str) -> tuple[KernelPool, Path]:
-    """The pool at ``uri`` (a file, or ``package:``) and its path."""
+    """The pool at ``uri`` (a file, or ``package:``), and its path."""
     path = resolve_uri(uri, Path("command line"))
     return load_as(KernelPool, path), path
 
 
 def plan_fleet(pool: KernelPool, file: Path, options: ServerOptions, work: Path) -> FleetPlan:
-    """Servers of every kernel of ``pool``. Checkpoints that a kernel needs are made under ``work``.
+    """The servers of every kernel of ``pool``. Quantised checkpoints are made under ``work`` where needed.
 
-    A kernel is one of ``live.measure.kernels`` by its name, else what its profile's fingerprint says.
+    A kernel is looked up by its name in ``live.measure.kernels``, or else built from its fingerprint.
     """
     homes = {home.slice: home.kernel for home in pool.spec.home}
     kernels = [(kernel, _kernel(kernel, file)) for kernel in pool.spec.kernels]
@@ -108,7 +108,7 @@ def plan_fleet(pool: KernelPool, file: Path, options: ServerOptions, work: Path)
 
 
 def checkpoint_of(kernel: Kernel, folder: Path, work: Path) -> Path:
-    """Weights for ``kernel``: the folder itself, or a quantised copy that is made once per checkpoint."""
+    """Weights for ``kernel``: ``folder`` itself, or a quantised copy that is made once per checkpoint."""
     if not kernel.scheme:
         return folder
     target = work / f"{checkpoint_sha256(folder)[:12]}-{kernel.scheme}"
@@ -134,7 +134,7 @@ def has_gpu() -> bool:
 
 
 def refuse_amx(kernels: list[Kernel], file: Path) -> None:
-    """DocumentError where a bfloat16 kernel would meet AMX: vLLM 0.32.0 dies of its AMX attention."""
+    """DocumentError if a bfloat16 kernel would run on AMX: vLLM 0.32.0 crashes in its AMX attention."""
     if has_gpu() or not has_amx() or os.environ.get("SELVAGE_ALLOW_AMX"):
         return
     caught = [k.name for k in kernels if _option(k, "dtype") == "bfloat16"]
@@ -178,7 +178,7 @@ def _arguments(kernel: PoolKernel, built: Kernel, folder: Path, options: ServerO
 
 
 def _limits(kernel: PoolKernel) -> list[str]:
-    """Scheduler limits that the document states; what it leaves out is vLLM's own choice."""
+    """Scheduler limits that the document states; others are left to vLLM."""
     stated = kernel.limits.model_fields_set
     flags = {
         "max_sequences": ("--max-num-seqs", kernel.limits.max_sequences),

@@ -1,9 +1,8 @@
-"""Processes of this machine, told apart from later ones with the same number; and the CPU time of one as a
-clock.
+"""Identity of processes, robust against reused process numbers, and a process's CPU time as a clock.
 
-The clock times steps of a server: what else the machine does is not in it. True of engines whose step runs in
-one thread (``OMP_NUM_THREADS=1``): the CPU time of a step is then the wall time that it takes on a free core.
-An engine of many threads, or an accelerator, is timed by the wall. Linux (``/proc``).
+The clock measures the step times of a server without the other load of the machine. This is valid for
+engines that step in one thread (``OMP_NUM_THREADS=1``): the CPU time of a step equals its wall time on a free
+core. Engines with several threads or an accelerator are measured in wall time. Linux only (``/proc``).
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from pathlib import Path
 from contracts.errors import MeasurementError
 
 _PR_SET_CHILD_SUBREAPER = 36
-_AFTER_NAME = 2  # fields of /proc/PID/stat are counted from the one after the command, which is the third
+_AFTER_NAME = 2  # fields of /proc/PID/stat are counted from field 3, the one after the command
 _STATE, _GROUP, _STARTED = 3 - 1 - _AFTER_NAME, 5 - 1 - _AFTER_NAME, 22 - 1 - _AFTER_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """A process: its number and when it started, in ticks since boot."""
+    """A process: its number, and its start time in ticks since boot."""
 
     pid: int
     started_ticks: int
 
 
 def process_id(pid: int) -> ProcessId | None:
-    """The process that has ``pid`` now; None without one."""
+    """The process that has the number ``pid`` now; None if there is none."""
     fields = _fields(pid)
     return ProcessId(pid=pid, started_ticks=int(fields[_STARTED])) if fields else None
 
 
 def runs(process: ProcessId) -> bool:
-    """Whether exactly this process is alive, a zombie not counted."""
+    """Whether exactly this process is alive; a zombie does not count."""
     fields = _fields(process.pid)
     return bool(fields) and fields[_STATE] != "Z" and int(fields[_STARTED]) == process.started_ticks
 
 
 def group_members(group: int) -> list[int]:
-    """Living processes of a process group."""
+    """Process numbers of a process group's living members."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -56,13 +55,13 @@ def group_members(group: int) -> list[int]:
 
 
 def engine_of(group: int) -> int | None:
-    """The process of a server's group that runs its engine, as vLLM names it; None without one."""
+    """The engine process in a server's process group, found by vLLM's title for it; None if there is none."""
     others = [pid for pid in group_members(group) if pid != group]
     return next((pid for pid in others if "EngineCore" in title_of(pid)), None)
 
 
 def title_of(pid: int) -> str:
-    """Command line and name of a process; empty where it has ended."""
+    """Command line and name of a process; "" if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text() + Path(f"/proc/{pid}/comm").read_text()
     except OSError:
@@ -70,7 +69,7 @@ def title_of(pid: int) -> str:
 
 
 def kill_group(group: int, number: signal.Signals = signal.SIGKILL) -> bool:
-    """Send a signal to a process group; False when it is empty."""
+    """Send a signal to a process group; False if the group is empty."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
         return True
@@ -78,7 +77,7 @@ def kill_group(group: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 def await_group_end(group: int, timeout_s: float) -> bool:
-    """Wait until a group has no living member; False when it still has at the end of ``timeout_s``."""
+    """Wait until a process group has no living member; False if it still has one after ``timeout_s``."""
     deadline_at_s = time.monotonic() + timeout_s
     while group_members(group):
         if time.monotonic() > deadline_at_s:
@@ -88,12 +87,14 @@ def await_group_end(group: int, timeout_s: float) -> bool:
 
 
 def group_memory_bytes(group: int) -> int:
-    """Memory of a group with shared pages split among their users (PSS); 0 where the system does not say."""
+    """Memory of a process group, shared pages divided among their users (PSS); 0 if the system does
+    not tell.
+    """
     return sum(_proportional_bytes(pid) for pid in group_members(group))
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphan among our descendants (PR_SET_CHILD_SUBREAPER)."""
+    """Become the parent of orphaned descendants (PR_SET_CHILD_SUBREAPER)."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
@@ -119,9 +120,9 @@ _NS = 1e-9
 
 
 def process_clock(pid: int) -> Callable[[], float]:
-    """Clock in seconds: CPU time of the process ``pid`` and of those that it has started by now, all threads.
+    """Clock in seconds: CPU time of the process ``pid`` and its present descendants, all threads.
 
-    Raises MeasurementError where there is none, or where the system does not count its time.
+    Raises MeasurementError if there is no such process, or its CPU time cannot be read.
     """
     processes = tuple(_family(pid))
 
@@ -134,18 +135,18 @@ def process_clock(pid: int) -> Callable[[], float]:
 
 
 def _family(pid: int) -> Iterator[int]:
-    """The process, its children, their children."""
+    """The process and its descendants."""
     if not (_PROC / str(pid)).is_dir():
         return
     yield pid
-    with suppress(OSError):  # it may end while we look
+    with suppress(OSError):  # it may end meanwhile
         for children in (_PROC / str(pid) / "task").glob("*/children"):
             for child in children.read_text().split():
                 yield from _family(int(child))
 
 
 def _spent_ns(pid: int) -> int:
-    """Of living threads; one that has ended takes its time with it."""
+    """CPU time of living threads; the time of an ended thread is no longer included."""
     spent = 0
     for thread in (_PROC / str(pid) / "task").glob("*/schedstat"):
         with suppress(OSError, IndexError):

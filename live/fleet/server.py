@@ -1,4 +1,4 @@
-"""One replica's life: started, admitted, ended, started again by the rule, or given up."""
+"""The life cycle of one replica: started, admitted, ended, restarted by a rule, or given up."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartRule:
-    """Waits grow by ``factor`` from ``first_s`` to ``longest_s``; a run of ``steady_s`` begins anew.
+    """Restart delays grow by ``factor`` from ``first_s`` to ``longest_s``; a run of ``steady_s`` resets them.
 
-    After ``most`` ends in a row without such a run a server is given up: what cannot start will not.
+    After ``most`` ends in a row without such a run the server is given up, because it will not start.
     """
 
     first_s: float = 0.5
@@ -36,11 +36,13 @@ class RestartRule:
     most: int = 5
 
     def failures(self, before: int, ran_s: float) -> int:
-        """Ends in a row, after one more that came ``ran_s`` after the server was ready (0: never was)."""
+        """Ends in a row, after one more end that came ``ran_s`` after the server was ready (0: it
+        never was).
+        """
         return 1 if ran_s >= self.steady_s else before + 1
 
     def wait_s(self, failures: int) -> float | None:
-        """How long to wait after the ``failures``-th end in a row; None: give up."""
+        """Delay before the restart after ``failures`` ends in a row; None: give up."""
         if failures > self.most:
             return None
         return min(self.longest_s, self.first_s * self.factor ** max(0, failures - 1))
@@ -48,7 +50,7 @@ class RestartRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What every server is run with. start_s: longest time from start to ready."""
+    """What all servers of a fleet share. start_s: longest time from start to ready."""
 
     launcher: Launcher
     children: Children
@@ -81,16 +83,16 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The server's address."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
     def upstream(self) -> Upstream:
-        """Where the gateway finds it."""
+        """The server as an upstream of the gateway."""
         return Upstream(replica=self.plan.name, kernel=self.plan.kernel, address=LOOPBACK, port=self.port)
 
     def state(self) -> ServerState:
-        """As the state file says it."""
+        """The server's entry in the state file."""
         admitted = self.admitted or Admitted(fingerprint="", version="", context_tokens=0)
         return ServerState(
             name=self.plan.name,
@@ -109,7 +111,7 @@ class Server:
         )
 
     def advance(self, now_s: float, means: ServerSettings) -> bool:
-        """Start it when its time has come, admit it when it is ready; whether anything changed."""
+        """Start the server if it is due, or finish its admission; whether anything changed."""
         if self.phase is Phase.WAITING and now_s >= self.start_at_s:
             self._start(now_s, means)
             return True
@@ -119,11 +121,13 @@ class Server:
         return False
 
     def abandon(self) -> None:
-        """Wait for it no longer: the fleet ends."""
+        """Stop waiting for it, because the fleet ends."""
         self._ended.set()
 
     def ended(self, code: int, now_s: float, means: ServerSettings) -> None:
-        """Its main process ended: what it left behind is killed, and the rule says when it starts again."""
+        """Its main process ended: kill the rest of its process group, and schedule the restart by
+        the rule.
+        """
         ran_s = now_s - self._ready_at_s if self.phase is Phase.READY else 0.0
         self._ended.set()
         if self.process is not None:
@@ -170,7 +174,7 @@ class Server:
             self.admitted = admission.result()
         except LiveError as error:
             self.note = str(error)
-            if self.process is not None:  # its end, which follows, leads to the next start
+            if self.process is not None:  # its end will be noticed and leads to the next start
                 means.children.kill(self.process.pid)
             return
         self.phase, self._ready_at_s = Phase.READY, now_s

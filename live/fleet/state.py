@@ -1,4 +1,4 @@
-"""The state file of a fleet: what a second terminal, a controller or a prober needs to know of it."""
+"""The state file of a fleet, which other processes read: a terminal, a controller, a prober."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ FORMAT = 1
 
 
 class Phase(StrEnum):
-    """Where a server is in its life."""
+    """Phase of a server's life cycle."""
 
-    WAITING = "waiting"  # to be started, after a pause or at all
+    WAITING = "waiting"  # for its first start or a restart
     STARTING = "starting"
     READY = "ready"
     FAILED = "failed"  # given up
     STOPPED = "stopped"
 
 
-#: What the controller's telemetry calls each phase.
+#: State of each phase in the controller's telemetry.
 REPLICA_STATES = {
     Phase.WAITING: ReplicaState.DEAD,
     Phase.STARTING: ReplicaState.STARTING,
@@ -73,7 +73,7 @@ class GatewayState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetState:
-    """A fleet at one instant. up_s: from the command to all servers ready, 0 until then."""
+    """A fleet at one instant. up_s: from the command until all servers are ready; 0 before that."""
 
     pool: str
     model: str
@@ -85,7 +85,7 @@ class FleetState:
     slices: tuple[str, ...]
     homes: tuple[str, ...]
     default_slice: str
-    pool_file: str = ""  # the KernelPool that was brought up
+    pool_file: str = ""  # file of the KernelPool that was started
     up_s: float = 0.0
 
     def ready(self) -> bool:
@@ -95,7 +95,7 @@ class FleetState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFolder:
-    """Where everything of one fleet lies."""
+    """The folder of one fleet and the paths in it."""
 
     path: Path
 
@@ -106,21 +106,21 @@ class FleetFolder:
 
     @property
     def lock(self) -> Path:
-        """Held by the supervisor as long as it lives."""
+        """Lock file that the supervisor holds while it runs."""
         return self.path / "fleet.lock"
 
     @property
     def gateway(self) -> GatewayFiles:
-        """Envoy's files."""
+        """The files of Envoy."""
         return GatewayFiles(folder=self.path / "gateway")
 
     @property
     def drills(self) -> Path:
-        """Of a fleet that was started for drills: notes, records and what each replica needs."""
+        """Drill files of a fleet that accepts faults: notes, records, and the needs of each replica."""
         return self.path / "drills"
 
     def log(self, name: str) -> Path:
-        """Log of one process."""
+        """Log of the process called ``name``."""
         return self.path / "logs" / f"{name}.log"
 
 
@@ -128,12 +128,12 @@ _STATE = TypeAdapter(FleetState)
 
 
 def write_state(folder: FleetFolder, state: FleetState) -> None:
-    """Replace the state file, whole or not at all."""
+    """Replace the state file atomically."""
     write_json(folder.state, {"format": FORMAT, **asdict(state)}, indent=1)
 
 
 def read_state(folder: FleetFolder) -> FleetState | None:
-    """The fleet as last written, None without a file; LiveError for a file that is no state of ours."""
+    """The fleet's last written state; None without a file; LiveError if the file is not a valid state."""
     try:
         with open_regular(folder.state) as stream:
             found = json_of(stream.read(TEXT_BYTES))
@@ -153,16 +153,16 @@ def read_state(folder: FleetFolder) -> FleetState | None:
 
 
 def is_up(state: FleetState | None) -> bool:
-    """Whether a living supervisor stands behind ``state``."""
+    """Whether the supervisor in ``state`` is alive."""
     return state is not None and runs(state.supervisor)
 
 
 class FleetDiscovery:
-    """``live.ports.Discovery`` over a state file: what was written last, as far as it can be read.
+    """``live.ports.Discovery`` over a state file: the last state that could be read.
 
-    A file that is gone or cannot be read changes no server: they stand as last seen, for as long as their
-    supervisor lives. ``outdated``: why they are only as last seen, "" where they are as now. Another fleet
-    that came up in the folder since is not the one that was seen: its gateway has other ports.
+    A missing or unreadable file changes no server: the last known state is used while its supervisor lives.
+    ``outdated`` says why the state is not current; "" if it is. A new fleet in the same folder is refused,
+    because its gateway has other ports.
     """
 
     def __init__(self, folder: FleetFolder) -> None:
@@ -171,10 +171,9 @@ class FleetDiscovery:
         self.outdated = ""
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """Every replica in the order of the fleet; absent ones after the supervisor's death.
+        """Every replica in the order of the fleet; all are absent once the supervisor has died.
 
-        Raises LiveError for a file that cannot be read, where none ever could, and for that of another fleet
-        that runs there now.
+        Raises LiveError if the file is unreadable and never was readable, or if another fleet now runs there.
         """
         try:
             state, problem = read_state(self._folder), f"{self._folder.state}: the file is gone"
@@ -190,7 +189,7 @@ class FleetDiscovery:
         return tuple(_replica(server, alive) for server in (self._last.servers if self._last else ()))
 
     def _refuse_another(self, state: FleetState) -> None:
-        """An outdated state would change the files of a gateway that the controller does not know."""
+        """Refuse another fleet's state: it would change a gateway that the controller does not know."""
         if is_up(state):
             message = "another fleet runs there since; end this controller and start it anew"
             raise LiveError(f"{self._folder.path}: {message}")

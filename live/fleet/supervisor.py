@@ -1,4 +1,4 @@
-"""The process behind a fleet: starts servers and Envoy, starts again what ends, and writes what is."""
+"""The supervisor process of a fleet: starts servers and Envoy, restarts them, and writes the state file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GRACE_S = 5.0
 
 
 class StartMethod(StrEnum):
-    """How servers come to be. auto: forked on a CPU where that works, else spawned."""
+    """How servers are started. auto: forked on a CPU if possible, otherwise spawned."""
 
     AUTO = "auto"
     FORK = "fork"
@@ -38,7 +38,7 @@ class StartMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorOptions:
-    """How a fleet is run. start_s: longest time of one server from start to ready."""
+    """Options of a fleet. start_s: longest time of one server from start to ready."""
 
     start: StartMethod = StartMethod.AUTO
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
@@ -51,9 +51,9 @@ Say = Callable[[str], None]
 
 
 def claim(folder: FleetFolder) -> int:
-    """The lock of ``folder`` for this process; LiveError while another fleet runs there.
+    """Lock ``folder`` for this process; LiveError while another fleet runs there.
 
-    What a supervisor that was killed may have left is ended first.
+    Processes that a killed supervisor left behind are ended first.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder.lock, os.O_RDWR | os.O_CREAT, 0o644)
@@ -69,7 +69,7 @@ def claim(folder: FleetFolder) -> int:
 
 
 def end_leftovers(state: FleetState | None) -> int:
-    """Kill groups of processes that a state file names and that still run; how many there were."""
+    """Kill process groups that a state file names and that still run; returns their number."""
     named = [server.process for server in state.servers] + [state.gateway.process] if state else []
     left = [process for process in named if process is not None and runs(process)]
     for process in left:
@@ -79,7 +79,9 @@ def end_leftovers(state: FleetState | None) -> int:
 
 
 class Supervisor:
-    """Runs one fleet in this process; start it from the main thread, which its children die with."""
+    """Runs one fleet in this process. Start it from the main thread, because its children die with that
+    thread.
+    """
 
     def __init__(self, folder: FleetFolder, plan: FleetPlan, options: SupervisorOptions, say: Say) -> None:
         self._folder = folder
@@ -100,11 +102,11 @@ class Supervisor:
         self._envoy = Envoy(settings, folder.gateway, folder.log("envoy"), options.rule)
 
     def stop(self, *_: Any) -> None:
-        """End the fleet; also as a signal handler."""
+        """End the fleet; can be used as a signal handler."""
         self._stopping = True
 
     def run(self) -> None:
-        """Bring the fleet up and keep it up until ``stop``; LiveError where it cannot be brought up."""
+        """Start the fleet and keep it running until ``stop``; LiveError if it cannot be started."""
         lock = claim(self._folder)
         upstreams = tuple(server.upstream for server in self._servers)
         table = home_table(self._plan, upstreams, self._options.shadows)
@@ -172,7 +174,9 @@ class Supervisor:
             self._tell("gateway", f"ready at {state.gateway.url}")
 
     def _written(self, state: FleetState) -> bool:
-        """Write the state file; a full disk is said and tried again, and the fleet serves on."""
+        """Write the state file. A failure, such as a full disk, is reported and retried; the fleet
+        continues.
+        """
         try:
             write_state(self._folder, state)
         except OSError as error:
@@ -205,7 +209,7 @@ class Supervisor:
         )
 
     def _launcher(self, children: Children) -> Launcher:
-        """Forked servers where that is asked for or possible; what was tried and did not work is said."""
+        """The launcher to use: forking if requested or possible; a failed attempt is reported."""
         chosen = self._options.start
         if chosen is StartMethod.SPAWN or (chosen is StartMethod.AUTO and has_gpu()):
             return SpawnLauncher(children)
@@ -234,7 +238,7 @@ class Supervisor:
                 time.sleep(_TICK_S)
 
     def _terminate(self, means: ServerSettings) -> None:
-        """Ask Envoy and servers to end, then make them."""
+        """Ask Envoy and the servers to end, then kill those that remain."""
         for server in self._servers:
             server.abandon()
         found = [self._envoy.pid, *(server.process.pid for server in self._servers if server.process)]

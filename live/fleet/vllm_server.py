@@ -1,16 +1,17 @@
-"""One vLLM API server, or a process that forks them fast. EDGE: runs inside a vLLM process.
+"""One vLLM API server, or a process that forks such servers fast. EDGE: runs inside a vLLM process.
 
-Stands alone there: imports only the standard library and vllm (torch through it).
+Imports only the standard library and vllm (and torch through it).
 
-``vllm_server.py serve ARGUMENTS...`` is vLLM's API server that dies with its parent.
-``vllm_server.py fork FD`` imports vLLM once and then forks a server for each line of JSON that comes in on
-the socket ``FD`` (``{"arguments": [...], "environment": {...}, "log": path, "supervisor": pid}``, answered by
-``{"pid": n}``): a second instead of twenty, and most memory shared. It ends when the socket does.
+``vllm_server.py serve ARGUMENTS...`` is vLLM's API server, which dies with its parent.
+``vllm_server.py fork FD`` imports vLLM once, then forks a server for each line of JSON received on the socket
+``FD`` (``{"arguments": [...], "environment": {...}, "log": path, "supervisor": pid}``, answered by
+``{"pid": n}``). A start takes one second instead of twenty, and most memory is shared. It ends when the
+socket is closed.
 
-Nothing may outlive the supervisor. Each process asks the kernel to be killed when its parent ends: the API
-server, its engine, and the engine's workers. A forked server becomes a child of the supervisor (which adopts
-orphans), so servers survive the forker. The engine of a killed API server would otherwise live on and
-even hold its port.
+Nothing may outlive the supervisor. Each process asks the operating system to kill it when its parent ends:
+the API server, its engine, and the engine's workers. A forked server becomes a child of the supervisor (which
+adopts orphans), so servers survive the forking process. Without this, the engine of a killed API server would
+live on and keep its port.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _ADOPTION_S = 10.0
-#: What a server of a small model imports anyway; a module that a version does not have is passed over.
+#: Modules that a server of a small model imports anyway; missing ones are skipped.
 _PRELOADED = (
     "transformers",
     "uvloop",
@@ -52,14 +53,14 @@ _PRELOADED = (
 
 
 def die_with(parent: int) -> None:
-    """Be killed as soon as the process ``parent`` ends; at once if it has ended already. Linux."""
+    """Be killed when the process ``parent`` ends, or at once if it has ended already. Linux."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def children_die_with_us() -> None:
-    """Every process forked from here on dies with the one that forked it."""
+    """Every process forked from now on dies with its parent."""
     known: list[int] = []
     os.register_at_fork(
         before=lambda: known.append(os.getpid()),
@@ -69,7 +70,7 @@ def children_die_with_us() -> None:
 
 
 def serve(arguments: list[str]) -> None:
-    """vLLM's API server with ``arguments``, until it ends."""
+    """Run vLLM's API server with ``arguments`` until it ends."""
     from vllm.entrypoints.launchers.api_server.entry import main as run_server
 
     sys.argv = ["api_server", *arguments]
@@ -77,7 +78,9 @@ def serve(arguments: list[str]) -> None:
 
 
 def fork_engines() -> None:
-    """Let the CPU platform fork its engine too: it is single-threaded when it does, and wants to spawn."""
+    """Let the CPU platform fork its engine, although vLLM would spawn it: it is single-threaded at that
+    point.
+    """
     from vllm.platforms import cpu, current_platform
 
     if current_platform.device_type != "cpu":
@@ -92,9 +95,9 @@ def fork_engines() -> None:
 
 
 def inspect_models_here() -> None:
-    """Let vLLM look at a model's class in this process, not in one that imports everything again.
+    """Let vLLM inspect a model's class in this process, not in a subprocess that imports everything again.
 
-    That one is for devices that must not be opened before a fork; a CPU is no such device.
+    The subprocess is meant for devices that must not be opened before a fork; a CPU is no such device.
     """
     registry = importlib.import_module("vllm.model_executor.models.registry")
     if hasattr(registry, "_run_in_subprocess"):
@@ -102,7 +105,7 @@ def inspect_models_here() -> None:
 
 
 def preload() -> None:
-    """Import once what every server needs."""
+    """Import the modules that every server needs."""
     for name in _PRELOADED:
         try:
             importlib.import_module(name)
@@ -111,7 +114,7 @@ def preload() -> None:
 
 
 def fork_server(order: dict[str, Any], door: socket.socket) -> int:
-    """Fork a server that becomes the supervisor's child; its process id."""
+    """Fork a server that becomes a child of the supervisor; returns its process id."""
     read, write = os.pipe()
     middle = os.fork()
     if middle:
@@ -126,7 +129,7 @@ def fork_server(order: dict[str, Any], door: socket.socket) -> int:
         os.write(write, str(server).encode())
         os._exit(0)
     os.close(write)
-    # Not ``close``: the file over the socket keeps it open, and a dead forker's door would never be shut.
+    # Not ``close``: the file object on the socket would keep it open, and the supervisor would miss our end.
     os.close(door.detach())
     _become_server(order)
     return 0
@@ -142,13 +145,13 @@ def _become_server(order: dict[str, Any]) -> None:
         _await_adoption(order["supervisor"])
         children_die_with_us()
         os.environ.update(order["environment"])
-        staged = order["environment"].get("PYTHONPATH", "")  # read by a new interpreter, and this is none
+        staged = order["environment"].get("PYTHONPATH", "")  # only a new interpreter would read it
         sys.path[:0] = [path for path in staged.split(os.pathsep) if path]
         serve(order["arguments"])
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
-    except BaseException:  # whatever it was: the log says it, and the process ends
+    except BaseException:  # any failure goes to the log and ends the process
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -157,7 +160,7 @@ def _become_server(order: dict[str, Any]) -> None:
 
 
 def _await_adoption(supervisor: int) -> None:
-    """Wait until the process in between has ended and the supervisor is the parent."""
+    """Wait until the intermediate process has ended and the supervisor is the parent."""
     deadline_at_s = time.monotonic() + _ADOPTION_S
     while os.getppid() != supervisor:
         if time.monotonic() > deadline_at_s:
@@ -167,7 +170,7 @@ def _await_adoption(supervisor: int) -> None:
 
 
 def fork_on_demand(descriptor: int) -> None:
-    """Answer orders on the socket ``descriptor`` until the other end closes."""
+    """Serve fork requests on the socket ``descriptor`` until the other end closes it."""
     door = socket.socket(fileno=descriptor)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
@@ -183,7 +186,7 @@ def fork_on_demand(descriptor: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """``serve ARGUMENTS...`` or ``fork FD``; SELVAGE_PARENT is the process to die with."""
+    """Run ``serve ARGUMENTS...`` or ``fork FD``. SELVAGE_PARENT: the process to die with."""
     die_with(int(os.environ["SELVAGE_PARENT"]))
     if arguments[0] == "fork":
         fork_on_demand(int(arguments[1]))
@@ -195,5 +198,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     main(sys.argv[1:])
 elif __name__ == "__mp_main__":
-    # An engine or worker that multiprocessing spawned: it imports the main module first.
+    # An engine or worker spawned by multiprocessing imports the main module first.
     die_with(os.getppid())

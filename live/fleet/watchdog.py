@@ -1,7 +1,7 @@
-"""Kills what a dead supervisor leaves behind. Standard library only; a process of its own session.
+"""Kills what a dead supervisor leaves behind. Standard library only; runs in a session of its own.
 
-Lines on stdin name process groups: ``+123`` to watch over, ``-123`` to forget. When stdin ends, which the
-death of the only writer makes happen, every group that is still watched gets SIGKILL.
+Lines on stdin name process groups: ``+123`` to watch, ``-123`` to forget. Stdin ends when its only writer,
+the supervisor, dies; then every process group that is still watched gets SIGKILL.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 
 
 def watch(lines: list[str] | None = None) -> set[int]:
-    """Read stdin (or ``lines``) to its end; the groups that are left."""
+    """Read stdin (or ``lines``) to its end; returns the process groups that are still watched."""
     groups: set[int] = set()
     for line in sys.stdin if lines is None else lines:
         sign, number = line[:1], line[1:].strip()
@@ -27,7 +27,7 @@ def watch(lines: list[str] | None = None) -> set[int]:
 
 
 def main() -> None:
-    """Watch, then kill; signals meant for a terminal's foreground do not reach a guard."""
+    """Watch, then kill. Signals meant for a terminal's foreground are ignored."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for group in watch():

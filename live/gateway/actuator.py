@@ -1,4 +1,4 @@
-"""The controller's actuator in the live world: one plan, one table of the gateway."""
+"""The controller's actuator in the live world: translates one plan into one gateway table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from live.ports import Discovery, LiveReplica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingFrame:
-    """What a plan's arrays mean here, and what no plan decides."""
+    """What a plan's arrays refer to, and routing settings that no plan decides."""
 
     layout: FleetLayout
     default_slice: str
@@ -28,7 +28,7 @@ class RoutingFrame:
 
 
 def upstream_of(replica: LiveReplica) -> Upstream:
-    """Address of ``replica`` as the gateway needs it; PlanError where it cannot be one."""
+    """Address of ``replica`` for the gateway; PlanError if its URL cannot be used."""
     parts = urlsplit(replica.url)
     if parts.scheme != "http" or not _is_address(parts.hostname) or not parts.port or parts.path.strip("/"):
         raise PlanError(f"{replica.name}: expected http://ADDRESS:PORT, got {replica.url}")
@@ -36,7 +36,7 @@ def upstream_of(replica: LiveReplica) -> Upstream:
 
 
 def _is_address(host: str | None) -> bool:
-    """Whether ``host`` is an IP address: Envoy looks up no names here."""
+    """Whether ``host`` is an IP address, because Envoy does not resolve names here."""
     try:
         ip_address(host or "")
     except ValueError:
@@ -50,9 +50,9 @@ def gateway_table(
     frame: RoutingFrame,
     shares: Mapping[str, float] | None = None,
 ) -> GatewayTable:
-    """The first (in the live world only) fleet of ``plan`` as a table of the gateway. Pure.
+    """The first fleet of ``plan`` as a gateway table; in the live world it is the only one. Pure.
 
-    shares: of replicas that come back, of what a whole one gets.
+    shares: replica under re-admission -> share of its full traffic.
     """
     rotation = GatewayRotation(in_rotation=plan.in_rotation[0], upstreams=upstreams, shares=shares or {})
     routes = slice_routes(plan.table[0], rotation, frame.layout, allow_empty=frame.allow_empty)
@@ -69,8 +69,8 @@ def gateway_table(
 class EnvoyActuator:
     """``controller.ports.RouteActuator``, ``live.ports.StreamReset`` and ``ReplicaShares`` of one gateway.
 
-    ``last_error`` says why the newest plan is not in force; "" when it is. ``live.control.loop`` resets the
-    streams of hung replicas, and retries until that is done.
+    ``last_error`` says why the newest plan is not in force; "" if it is. ``live.control.loop`` resets the
+    streams of hung replicas, and retries until that succeeds.
     """
 
     def __init__(self, driver: GatewayDriver, discovery: Discovery, frame: RoutingFrame) -> None:
@@ -82,11 +82,11 @@ class EnvoyActuator:
         self.last_apply_s = 0.0
 
     def admit(self, shares: Mapping[str, float]) -> None:
-        """``live.ports.ReplicaShares``: of replicas that come back, from the next ``apply`` on."""
+        """``live.ports.ReplicaShares``: shares of replicas under re-admission, from the next ``apply`` on."""
         self._shares = dict(shares)
 
     def apply(self, plan: RoutingPlan) -> bool:
-        """Put ``plan`` in force over the ready replicas; False, and nothing changed, where that failed."""
+        """Put ``plan`` in force over the ready replicas; False, with nothing changed, on failure."""
         try:
             table = gateway_table(plan, self._ready(), self._frame, self._shares)
             self.last_apply_s = self._driver.apply(table)

@@ -1,4 +1,4 @@
-"""Envoy's admin interface, which listens on loopback alone: readiness, statistics, hosts, logs."""
+"""Envoy's admin interface, which listens on loopback only: readiness, statistics, hosts, logs."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _UPTIME = r"^server\.uptime$"
 
 
 class GatewayGoneError(LiveError):
-    """No process listens where Envoy was."""
+    """No process listens at Envoy's address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionState:
-    """What Envoy says of one file that it watches. version: of what is in force, "" before any."""
+    """Envoy's state of one watched file. version: of the content in force; "" if there is none."""
 
     version: str
     refused: int  # updates that it rejected or could not read
 
 
 class EnvoyAdmin:
-    """One admin interface at ``url``; every call raises LiveError when Envoy does not answer."""
+    """The admin interface at ``url``; every call raises LiveError if Envoy does not answer."""
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url
-        # It is of this machine: no proxy of the environment reaches it.
+        # Envoy runs on this machine, so the environment's proxies are not used.
         self._client = httpx.Client(base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=False)
 
     def close(self) -> None:
@@ -48,11 +48,11 @@ class EnvoyAdmin:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether the connection is closed."""
         return self._client.is_closed
 
     def is_live(self) -> bool:
-        """Whether Envoy has what it needs and serves."""
+        """Whether Envoy is initialised and serves."""
         try:
             return self._call("GET", "/ready").strip() == "LIVE"
         except LiveError:
@@ -67,7 +67,7 @@ class EnvoyAdmin:
             return {prefix: _state(values, prefix) for prefix in prefixes}
 
     def statistics(self, pattern: str) -> dict[str, Any]:
-        """Value of every counter, gauge and text whose whole name matches ``pattern``."""
+        """Counters, gauges and texts with names that match ``pattern`` as a whole: name -> value."""
         with self._as_live_error("/stats"):
             answer = self._json("/stats", {"format": "json", "type": "All", "filter": pattern})
             return {row["name"]: row["value"] for row in answer.get("stats", []) if "name" in row}
@@ -85,17 +85,17 @@ class EnvoyAdmin:
             )
 
     def uptime_s(self) -> float:
-        """For how long this process runs; NaN where it does not say."""
+        """Uptime of the Envoy process in s; NaN if it is not reported."""
         with self._as_live_error("/stats"):
             return float(self.statistics(_UPTIME).get("server.uptime", math.nan))
 
     def reopen_logs(self) -> None:
-        """Open log files anew, after they were renamed."""
+        """Reopen the log files after they were renamed."""
         self._call("POST", "/reopen_logs")
 
     @contextmanager
     def _as_live_error(self, path: str) -> Iterator[None]:
-        """LiveError where the answer of ``path`` is JSON of another form than Envoy's."""
+        """Raise LiveError if the JSON at ``path`` does not have Envoy's form."""
         try:
             yield
         except MALFORMED as error:
@@ -145,14 +145,14 @@ def _host(slice_name: str, host: dict[str, Any]) -> HostCounters:
 
 
 class LogRotation:
-    """Begins logs of a gateway anew that have grown large; the one before is kept."""
+    """Rotates a gateway's logs that have grown large; one previous file is kept."""
 
     def __init__(self, files: GatewayFiles, admin: EnvoyAdmin) -> None:
         self._logs = (files.requests_log, files.attempts_log)
         self._admin, self._due_at_s = admin, 0.0
 
     def look(self, now_s: float) -> None:
-        """Look now and then; never raises for an Envoy that does not answer."""
+        """Check from time to time; never raises for an Envoy that does not answer."""
         if now_s < self._due_at_s:
             return
         self._due_at_s = now_s + ROTATE_S
@@ -160,5 +160,5 @@ class LogRotation:
         for log in large:
             log.replace(log.with_name(f"{log.name}.1"))
         if large:
-            with suppress(LiveError):  # it just ended; the next one opens its logs anew anyway
+            with suppress(LiveError):  # Envoy just ended; its successor opens new logs anyway
                 self._admin.reopen_logs()

@@ -1,8 +1,8 @@
 """Envoy's clusters: one per slice and per shadowed kernel with discovered endpoints, one per replica. Pure.
 
-A slice's cluster balances over replicas by weight. With ``resettable`` its endpoints are internal listeners
-of the same Envoy, one per replica, that pass bytes on: taking such a listener away closes every connection
-that goes through it, which nothing else in Envoy does to requests that are under way.
+A slice's cluster balances over replicas by weight. With ``resettable``, its endpoints are internal listeners
+of the same Envoy, one per replica, that forward bytes. Removing such a listener closes every connection
+through it; Envoy offers no other way to end requests that are under way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import GatewayTable, Upstream, WeightedUpstream
 
 Json = dict[str, Any]
-#: How Envoy's names of message types begin.
+#: Prefix of Envoy's message type names.
 TYPES = "type.googleapis.com/"
 _MANY = 1_000_000
 
@@ -25,22 +25,22 @@ def slice_cluster(slice_name: str) -> str:
 
 
 def shadow_cluster(kernel: str) -> str:
-    """Name of the cluster that takes copies for a kernel."""
+    """Name of the cluster that receives mirrored requests for a kernel."""
     return f"shadow-{kernel}"
 
 
 def hop_name(replica: str) -> str:
-    """Name of the internal listener and of the cluster of one replica."""
+    """Name of one replica's internal listener and of its cluster."""
     return f"replica-{replica}"
 
 
 def duration(seconds: float) -> str:
-    """``seconds`` as protobuf's JSON writes a duration."""
+    """``seconds`` as a duration in protobuf's JSON."""
     return f"{seconds:.3f}s"
 
 
 def discovered_cluster(name: str, settings: GatewaySettings, files: GatewayFiles) -> Json:
-    """A cluster whose endpoints come from its own file."""
+    """A cluster with endpoints that Envoy reads from the cluster's own file."""
     place = files.endpoints(name)
     return {
         "name": name,
@@ -48,7 +48,7 @@ def discovered_cluster(name: str, settings: GatewaySettings, files: GatewayFiles
         "connect_timeout": duration(settings.connect_timeout_s),
         "lb_policy": "ROUND_ROBIN",
         "eds_cluster_config": {"service_name": name, "eds_config": file_source(place.parent, place.name)},
-        # An ejected host is used again only when every host is ejected: never an empty slice by our own hand.
+        # Ejected hosts are used again only when every host is ejected, so ejection never empties a slice.
         "common_lb_config": {"healthy_panic_threshold": {"value": 1.0}},
         "circuit_breakers": {
             "thresholds": [
@@ -66,7 +66,7 @@ def discovered_cluster(name: str, settings: GatewaySettings, files: GatewayFiles
 
 
 def replica_cluster(upstream: Upstream, settings: GatewaySettings) -> Json:
-    """The one real address of a replica, behind its internal listener."""
+    """The real address of a replica, behind its internal listener."""
     name = hop_name(upstream.replica)
     address = {"socket_address": {"address": upstream.address, "port_value": upstream.port}}
     return {
@@ -93,7 +93,7 @@ def assignment(cluster: str, endpoints: Iterable[WeightedUpstream], settings: Ga
 
 
 def assignments(table: GatewayTable, settings: GatewaySettings) -> dict[str, Json]:
-    """Endpoints of every cluster that ``table`` decides, by cluster."""
+    """Cluster -> its endpoints, for every cluster that ``table`` decides."""
     found = {
         slice_cluster(route.slice): assignment(slice_cluster(route.slice), route.endpoints, settings)
         for route in table.routes
@@ -107,7 +107,7 @@ def assignments(table: GatewayTable, settings: GatewaySettings) -> dict[str, Jso
 
 
 def file_source(folder: object, name: str) -> Json:
-    """A configuration source that is a file, read again whenever a name in its folder changes."""
+    """A file as configuration source; Envoy reads it again when a name in its folder changes."""
     return {
         "resource_api_version": "V3",
         "path_config_source": {"path": f"{folder}/{name}", "watched_directory": {"path": str(folder)}},
@@ -126,7 +126,7 @@ def _endpoint(endpoint: WeightedUpstream, settings: GatewaySettings) -> Json:
 
 
 def _outliers(settings: GatewaySettings) -> Json:
-    """A replica whose connections fail is left alone for a while, sooner than any controller's tick."""
+    """Outlier detection: a replica with failing connections is ejected for a while, faster than by a tick."""
     return {
         "consecutive_gateway_failure": settings.gateway_failures,
         "enforcing_consecutive_gateway_failure": 100,

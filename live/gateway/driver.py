@@ -1,9 +1,9 @@
-"""Puts routing tables into force: configuration files replaced atomically, acknowledged by Envoy or restored.
+"""Puts routing tables in force: replaces Envoy's files atomically and waits for the acknowledgement.
 
-Every file has a version that is a hash of its content; Envoy reports the version in force, so an
-acknowledgement cannot be mistaken for that of another write. A file that Envoy refuses, or does not
-acknowledge in time, is restored with every other file of the same table. A reset records what it takes out
-before it does so; if the process is killed in between, the next driver restores it.
+Every file has a version, a hash of its content. Envoy reports the version in force, so an acknowledgement
+cannot be mistaken for one of another write. If Envoy refuses a file, or does not acknowledge it in time, all
+files of the same table are restored. A reset records what it removes before it does so; if the process is
+killed in between, the next driver restores it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLL_S = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedFile:
-    """One file that Envoy watches. statistics: prefix under which Envoy reports on it."""
+    """One file that Envoy watches. statistics: prefix of Envoy's statistics about it."""
 
     path: Path
     statistics: str
@@ -39,7 +39,7 @@ class WatchedFile:
 
 
 def table_files(table: GatewayTable, settings: GatewaySettings, files: GatewayFiles) -> list[WatchedFile]:
-    """Endpoints first, then routes: a route never points at endpoints that are still the old ones."""
+    """Endpoints first, then routes: a new route must not point at endpoints that are still old."""
     found = [
         versioned_resources(files.endpoints(name), f"cluster.{name}", [resource], table.version)
         for name, resource in assignments(table, settings).items()
@@ -54,7 +54,7 @@ def table_files(table: GatewayTable, settings: GatewaySettings, files: GatewayFi
 def listener_file(
     settings: GatewaySettings, files: GatewayFiles, upstreams: Iterable[Upstream], without: str = ""
 ) -> WatchedFile:
-    """All listeners, but not the hop of replica ``without``."""
+    """All listeners except the hop of replica ``without``."""
     resources = listeners(settings, files, upstreams, without)
     return versioned_resources(files.listeners, "listener_manager.lds", resources, 0)
 
@@ -62,14 +62,14 @@ def listener_file(
 def versioned_resources(
     path: Path, statistics: str, resources: list[dict[str, Any]], number: int
 ) -> WatchedFile:
-    """``resources`` as Envoy reads them, under a version that names their content."""
+    """``resources`` in Envoy's format, with a version derived from their content."""
     version = f"{number}-{canonical_sha256(resources)[:16]}"
     content = f"{json_text({'version_info': version, 'resources': resources})}\n".encode()
     return WatchedFile(path=path, statistics=statistics, version=version, content=content)
 
 
 def write_files(found: Iterable[WatchedFile]) -> None:
-    """Write every file, each whole or not at all, for an Envoy that does not run yet; folders are made."""
+    """Write every file atomically, for an Envoy that does not run yet; folders are created."""
     for one in found:
         one.path.parent.mkdir(parents=True, exist_ok=True)
         write_pinned(one.path, one.content)
@@ -86,25 +86,27 @@ class GatewayDriver:
         self.admin = admin
         self._timeout_s = timeout_s
         self._lock = _locked(files.lock)
-        #: Whether a driver before was killed within a reset, which is undone now.
+        #: Whether an earlier driver was killed during a reset, which has been undone.
         self.recovered = self.recover()
 
     def close(self) -> None:
-        """Let the next one drive; once is enough."""
+        """Release the lock; repeated calls have no effect."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
             self.admin.close()
 
     def apply(self, table: GatewayTable) -> float:
-        """Put ``table`` in force; the time that took, in s. On ActuationError nothing has changed."""
+        """Put ``table`` in force; returns the time taken, in s. After an ActuationError nothing has
+        changed.
+        """
         return self.exchange(table_files(table, self.settings, self.files))
 
     def reset(self, replica: str, upstreams: tuple[Upstream, ...]) -> float:
-        """Close every connection to ``replica`` and open its hop again; time in s.
+        """Close every connection to ``replica``, then open its hop again; returns the time taken, in s.
 
-        Requests without a first byte are retried at another replica; answers under way end.
-        Raises LiveError where hops are switched off.
+        Requests without a first byte are retried at another replica; answers under way are cut off.
+        Raises LiveError if hops are disabled.
         """
         if not self.settings.resettable:
             raise LiveError(f"{replica}: this gateway runs without hops, so open requests cannot be reset")
@@ -124,15 +126,15 @@ class GatewayDriver:
     def _open_again(self, whole: WatchedFile) -> None:
         try:
             self.exchange([whole])
-        except BaseException:  # Envoy that does not answer now reads the file when it can
+        except BaseException:  # an Envoy that does not answer now reads the restored file later
             self.recover()
             raise
         self.files.half_reset.unlink(missing_ok=True)
 
     def recover(self) -> bool:
-        """Open every hop again that a reset left closed; whether one was cut short. Twice is as once.
+        """Open every hop that an interrupted reset left closed; whether there was one. Idempotent.
 
-        Envoy need not answer: it reads the file when it sees it, or when it starts.
+        Envoy need not answer: it reads the file when it notices the change, or when it starts.
         """
         try:
             content = self.files.half_reset.read_bytes()
@@ -143,7 +145,7 @@ class GatewayDriver:
         return True
 
     def exchange(self, wanted: list[WatchedFile]) -> float:
-        """Replace the files whose version is not in force and wait for Envoy; all or nothing."""
+        """Replace the files with versions that are not in force, and wait for Envoy; all or nothing."""
         started_at_s = time.monotonic()
         before = self.admin.subscriptions(tuple(one.statistics for one in wanted))
         changed = [one for one in wanted if before[one.statistics].version != one.version]
@@ -183,7 +185,7 @@ class GatewayDriver:
                 time.sleep(_POLL_S)
 
     def _put_back(self, changed: list[WatchedFile], old: list[bytes]) -> None:
-        """Every file as it was, also where one cannot be written; ActuationError names those that are not."""
+        """Restore every file, also after one fails; ActuationError names those that could not be restored."""
         left = []
         for one, content in zip(changed, old, strict=True):
             try:

@@ -1,4 +1,4 @@
-"""Envoy's listeners and bootstrap: the public door, one hop per replica, admin on loopback alone. Pure."""
+"""Envoy's listeners and bootstrap: one public listener, one hop per replica, admin on loopback only. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from live.gateway.settings import GatewayFiles, GatewaySettings
 from live.gateway.table import Upstream
 
 Json = dict[str, Any]
-#: Envoy's name for the public door in its statistics.
+#: Name of the public listener in Envoy's statistics.
 STAT_PREFIX = "gateway"
 _FIELDS = {
     "at": "%START_TIME(%s.%6f)%",
@@ -29,7 +29,9 @@ _FIELDS = {
 def bootstrap(
     settings: GatewaySettings, files: GatewayFiles, clusters: Iterable[str], upstreams: Iterable[Upstream]
 ) -> Json:
-    """What Envoy starts from: discovered clusters by name, replicas by address, where listeners come from."""
+    """Envoy's start configuration: clusters with discovered endpoints, replicas by address,
+    listener source.
+    """
     hops = [replica_cluster(one, settings) for one in upstreams] if settings.resettable else []
     place = files.listeners
     return {
@@ -49,7 +51,7 @@ def bootstrap(
 def listeners(
     settings: GatewaySettings, files: GatewayFiles, upstreams: Iterable[Upstream], without: str = ""
 ) -> list[Json]:
-    """The public door and every replica's hop, but not that of replica ``without``."""
+    """The public listener, and every replica's hop except that of replica ``without``."""
     hops = [_hop(one) for one in upstreams if one.replica != without] if settings.resettable else []
     return [_door(settings, files), *hops]
 
@@ -76,7 +78,7 @@ def _door(settings: GatewaySettings, files: GatewayFiles) -> Json:
 
 
 def _router(files: GatewayFiles) -> Json:
-    """The router, with a row for every try at a replica."""
+    """The router filter, which logs a row for every attempt at a replica."""
     options = {"upstream_log": [_log(files.attempts_log)]}
     return _extension("envoy.filters.http.router", "envoy.extensions.filters.http.router.v3.Router", options)
 

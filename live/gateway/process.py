@@ -1,4 +1,4 @@
-"""The Envoy binary: where it is, how it is checked and started."""
+"""The Envoy binary: how it is found, how its configuration is checked, and how it is started."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_envoy() -> Path:
 
 
 def envoy_version(binary: Path) -> str:
-    """Version that ``binary`` states of itself, such as 1.40.0."""
+    """Version that ``binary`` reports, such as 1.40.0."""
     done = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=False, timeout=10)
     _, found, stated = done.stdout.strip().partition("version: ")
     parts = stated.split("/")
@@ -41,7 +41,7 @@ def envoy_version(binary: Path) -> str:
 
 
 def validate(binary: Path, files: GatewayFiles) -> None:
-    """Let Envoy check its bootstrap without serving; LiveError with its own words when it refuses."""
+    """Let Envoy check its bootstrap without serving; LiveError with Envoy's message if it refuses it."""
     command = [
         str(binary),
         "--mode",
@@ -58,7 +58,7 @@ def validate(binary: Path, files: GatewayFiles) -> None:
 
 
 def envoy_command(binary: Path, settings: GatewaySettings, files: GatewayFiles) -> list[str]:
-    """Command that serves; a listener that was taken away closes its connections after the drain time."""
+    """Command of a serving Envoy; a removed listener closes its connections after the drain time."""
     return [
         str(binary),
         "--config-path",
@@ -78,7 +78,7 @@ def envoy_command(binary: Path, settings: GatewaySettings, files: GatewayFiles) 
 
 
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Different TCP ports that are free now."""
+    """Distinct TCP ports that are free now."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -87,7 +87,7 @@ def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
 
 
 def require_free(address: str, port: int, what: str) -> None:
-    """LiveError when ``port`` is in use already."""
+    """LiveError if ``port`` is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

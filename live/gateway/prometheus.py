@@ -1,8 +1,8 @@
-"""What an external gateway counted, from its Prometheus metrics: Envoy's, by cluster.
+"""Counts of an external gateway, from the Prometheus metrics of its Envoy proxies, by cluster.
 
-Envoy Gateway, Istio and a plain Envoy export the same counters under the label ``envoy_cluster_name``; only
-how they name clusters differs, which a regular expression tells. A name that is not there, a proxy's first
-reading, a counter that went backwards and a proxy that does not answer count nothing: unknown.
+Envoy Gateway, Istio and a plain Envoy export the same counters with the label ``envoy_cluster_name``. They
+name clusters differently, so a regular expression parses the names. No counts are derived from a missing
+name, a proxy's first reading, a counter that decreased, or a proxy that does not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BEGAN, _ENDED, _TIMED_OUT, _TIME = (
 _CODE, _CLASS = "envoy_response_code", "envoy_response_code_class"
 _WELL, _BADLY = "2", "5"
 
-#: Slice and kernel; kernel "" where it is not told.
+#: Slice and kernel; kernel "" if unknown.
 Place = tuple[str, str]
 
 
@@ -41,8 +41,9 @@ Place = tuple[str, str]
 class ClusterNames:
     """How a gateway names its clusters.
 
-    pattern: a regular expression of whole names with the group ``slice`` and, where clusters are of kernels,
-    the group ``kernel``. slices, kernels: what these groups catch -> name in the layout ("": what is shed).
+    pattern: a regular expression for whole names with the group ``slice`` and, if there are clusters per
+    kernel, the group ``kernel``. slices, kernels: text of these groups -> name in the layout ("": shed
+    traffic).
     """
 
     pattern: re.Pattern[str]
@@ -50,7 +51,7 @@ class ClusterNames:
     kernels: Mapping[str, str]
 
     def place(self, cluster: str) -> Place | None:
-        """Slice and kernel of ``cluster``; None for a cluster of others."""
+        """Slice and kernel of ``cluster``; None if the cluster does not belong to this fleet."""
         found = self.pattern.fullmatch(cluster)
         caught = {} if found is None else found.groupdict()
         name = self.slices.get(caught.get("slice") or "")
@@ -61,7 +62,7 @@ class ClusterNames:
 
 @dataclass(slots=True)
 class ClusterReading:
-    """Counters of one place since its proxy began; None: not exported."""
+    """Counters of one place since its proxy started; None: not exported."""
 
     began: float | None = None
     well: float | None = None
@@ -70,14 +71,14 @@ class ClusterReading:
     counts: dict[float, float] = field(default_factory=dict)  # edge in ms -> answers up to it
 
 
-#: Fields of ``ClusterReading`` that count.
+#: Fields of ``ClusterReading`` that are counters.
 _COUNTERS = ("began", "well", "badly", "timed_out")
 
 Readings = dict[Place, ClusterReading]
 
 
 def read_clusters(text: str, names: ClusterNames) -> Readings:
-    """Clusters of ``names`` in ``text``; LiveError where it is no Prometheus exposition."""
+    """Readings of the clusters that ``names`` knows; LiveError if ``text`` is no Prometheus exposition."""
     found: defaultdict[Place, ClusterReading] = defaultdict(ClusterReading)
     try:
         for family in text_string_to_metric_families(text):
@@ -92,7 +93,7 @@ def read_clusters(text: str, names: ClusterNames) -> Readings:
 
 
 def _count(value: float) -> float:
-    """``value``; ValueError for what nothing can have been counted to."""
+    """``value``; ValueError if it cannot be a count."""
     if not math.isfinite(value):
         raise ValueError(f"a counter is {value}")
     return float(value)
@@ -113,9 +114,9 @@ def _note(reading: ClusterReading, name: str, labels: Mapping[str, str], value: 
 
 
 def cluster_deltas(before: Readings, now: Readings) -> list[ClusterCounts]:
-    """From ``before`` to ``now`` of one proxy; places that are new, or whose counters fell, count nothing.
+    """Differences between two readings of one proxy; new places and decreased counters are left out.
 
-    Envoy exports a class of answers when the first one came: until then there were none.
+    Envoy exports a class of answers only after the first such answer, so a missing class counts as 0.
     """
     found = []
     for place, reading in now.items():
@@ -148,8 +149,7 @@ def _risen(before: float | None, now: float | None) -> int:
 
 
 class GatewayMetrics:
-    """``live.ports.GatewayStatistics`` over the Prometheus metrics of proxies, one address each. ``close``
-    it.
+    """``live.ports.GatewayStatistics`` over the Prometheus metrics of proxies, one URL each. Call ``close``.
 
     Requests run in threads, so a slow proxy does not delay the caller. ``problem``: an error to report, or
     "".
@@ -166,15 +166,15 @@ class GatewayMetrics:
 
     @property
     def problem(self) -> str:
-        """Why something is unknown."""
+        """The present errors, by proxy."""
         return "; ".join(self._problems[url] for url in sorted(self._problems))
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop reading."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def read(self) -> GatewaySample:
-        """What proxies counted between their two newest answers."""
+        """What the proxies counted between their two newest answers."""
         clusters: list[ClusterCounts] = []
         for url, asked in self._asked.items():
             if asked is not None:
@@ -195,7 +195,7 @@ class GatewayMetrics:
     def _taken(self, url: str, asked: Future[Readings]) -> list[ClusterCounts]:
         try:
             now = asked.result()
-        except Exception as error:  # whatever a proxy answers, it is asked again
+        except Exception as error:  # whatever the error, the proxy is read again
             self._problems[url] = f"gateway {url}: {str(error) or type(error).__name__}"
             return []
         self._problems.pop(url, None)

@@ -1,6 +1,6 @@
-"""Envoy's routes: slices by header, shedding as a direct 429, copies for shadow kernels. Pure.
+"""Envoy's routes: slices by header, shedding as a direct 429, mirrored requests for shadow kernels. Pure.
 
-Only ``/v1/`` is routed: what a server offers beside it (metrics, development routes) stays inside.
+Only ``/v1/`` is routed: a server's other endpoints (metrics, development routes) stay internal.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from live.gateway.table import PER_MILLION, GatewayTable, ShadowRoute, SliceRout
 
 Json = dict[str, Any]
 ROUTE_CONFIG = "selvage"
-#: Names of routes, as the logs carry them.
+#: Prefixes of route names in the logs.
 SERVE, SHED = "serve:", "shed:"
 RETRIABLE = (500, 502, 503)
 
 
 def route_configuration(table: GatewayTable, settings: GatewaySettings) -> Json:
-    """Every route: named slices first, then requests without a known header, then nothing."""
+    """All routes: named slices first, then requests without a known header, then a 404 for
+    everything else.
+    """
     named = [route for route in table.routes if route.slice != table.default_slice]
     default = next(route for route in table.routes if route.slice == table.default_slice)
     shadows = {shadow.slice: shadow for shadow in table.shadows}
@@ -82,7 +84,7 @@ def _shed(route: SliceRoute, match: Json, settings: GatewaySettings) -> Json:
 
 
 def _retries(settings: GatewaySettings) -> Json:
-    """Another host for what no host has answered yet; an answer that has begun is never repeated."""
+    """Retry at another host as long as no host has answered; an answer that has begun is never repeated."""
     hosts = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
     policy: Json = {
         "retry_on": "connect-failure,refused-stream,reset,retriable-status-codes",
@@ -109,7 +111,7 @@ def _copies(shadow: ShadowRoute) -> Json:
 
 
 def _fraction(per_million: int, runtime_key: str) -> Json:
-    """A share of requests; an operator can override it at once through Envoy's runtime."""
+    """A share of requests; operators can override it immediately through Envoy's runtime."""
     share = {"numerator": per_million, "denominator": "MILLION"}
     return {"default_value": share, "runtime_key": runtime_key}
 

@@ -1,11 +1,11 @@
-"""How the gateway behaves whatever the plan says: addresses, time-outs, retries, outlier detection."""
+"""Gateway settings that do not depend on the plan: addresses, timeouts, retries, outlier detection."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-#: A log of requests that has so many bytes is begun anew, looked at every so many seconds.
+#: A request log is rotated above this size; its size is checked at this interval, s.
 LOG_BYTES, ROTATE_S = 64 * 2**20, 10.0
 
 
@@ -13,12 +13,12 @@ LOG_BYTES, ROTATE_S = 64 * 2**20, 10.0
 class GatewaySettings:
     """Settings of one Envoy; times in s.
 
-    slice_header: what clients name their slice with. request_timeout_s: a whole answer, streams included.
-    idle_timeout_s: no byte in either direction. per_try_s: until a replica's first byte, 0: as long as
-    ``request_timeout_s``; a legitimate long answer that is not streamed has no byte before its end.
-    upstream_idle_s: below the servers' own keep-alive (uvicorn in vLLM: 5 s), or requests meet closed doors.
-    drain_s: how long a hop that is taken away may still end by itself.
-    resettable: one hop inside Envoy per replica, which is what makes ``reset`` possible.
+    slice_header: request header that names the slice. request_timeout_s: a whole answer, streams included.
+    idle_timeout_s: no byte in either direction. per_try_s: until a replica's first byte; 0: the same as
+    ``request_timeout_s``, because a long answer that is not streamed has no byte before its end.
+    upstream_idle_s: must be below the servers' keep-alive (uvicorn in vLLM: 5 s), or requests may be sent on
+    connections that the server is closing. drain_s: time that connections through a removed hop have to end.
+    resettable: route through one hop inside Envoy per replica, which ``reset`` requires.
     """
 
     listen_address: str = "127.0.0.1"
@@ -44,13 +44,13 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayFiles:
-    """Where the gateway's files lie: a folder per subscription, so that a rename wakes one."""
+    """Paths of the gateway's files; a folder per subscription, so that a rename wakes only that one."""
 
     folder: Path
 
     @property
     def bootstrap(self) -> Path:
-        """Read once, at the start of Envoy."""
+        """Read once, when Envoy starts."""
         return self.folder / "bootstrap.json"
 
     @property
@@ -74,12 +74,12 @@ class GatewayFiles:
 
     @property
     def attempts_log(self) -> Path:
-        """One JSON row per try at a replica."""
+        """One JSON row per attempt at a replica."""
         return self.folder / "attempts.jsonl"
 
     @property
     def half_reset(self) -> Path:
-        """What the listeners were before a reset that is under way, or was cut short."""
+        """The listeners before a reset that is under way or was interrupted."""
         return self.folder / "half-reset.json"
 
     @property

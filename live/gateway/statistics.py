@@ -1,4 +1,4 @@
-"""What the gateway saw: new rows of its two logs, and Envoy's counters per replica."""
+"""The gateway's statistics: new rows of its two logs, and Envoy's counters per replica."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SHADOW = shadow_cluster("")
 
 
 class LogTail:
-    """Whole new lines of a growing file, also after it was renamed and begun anew.
+    """New complete lines of a growing file, also across its rotation.
 
-    The file under way stays open: what was written to it after its last reading and before another stood in
-    its place is read to its end first, whatever became of its name. Rows that a file loses by being cut short
-    in place, and a whole file that came and went between two readings, are not seen.
+    The current file stays open. After a rotation it is read to its end before its successor is read. Not seen
+    are rows lost when a file is truncated in place, and a file that was created and replaced between two
+    readings.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,8 +39,10 @@ class LogTail:
         self._close: Callable[[], object] = lambda: None
 
     def lines(self) -> list[bytes]:
-        """Lines that ended since the previous call; a line under way waits, unless its file was followed."""
-        newer = self._newer()  # before the older one is read, which is complete by now
+        """Lines completed since the previous call. An incomplete last line waits, unless its file was
+        rotated.
+        """
+        newer = self._newer()  # opened before the older file is read, which is complete by now
         if newer is None:
             return self._ended()
         found = self._ended(followed=True)
@@ -50,7 +52,7 @@ class LogTail:
         return found + self._ended()
 
     def _newer(self) -> int | None:
-        """Another file than the one under way that has its place now, opened."""
+        """Descriptor of the file now at the path, if it is not the current one; otherwise None."""
         try:
             found = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -77,7 +79,7 @@ class LogTail:
 
 @dataclass(slots=True)
 class _Rows:
-    """Rows of a log as records; those that are no rows are counted."""
+    """Parses the rows of a log; counts lines that are not valid rows."""
 
     unreadable: int = 0
 
@@ -92,7 +94,7 @@ class _Rows:
 
 
 class GatewayLogs:
-    """``live.ports.GatewayStatistics`` over the files and the admin interface of one Envoy.
+    """``live.ports.GatewayStatistics`` over the log files and the admin interface of one Envoy.
 
     Call ``close``, unless the owner of ``admin`` closes that.
     """
@@ -102,16 +104,16 @@ class GatewayLogs:
         self._attempts = LogTail(files.attempts_log)
         self._admin = admin
         self._slices = slices
-        self._uptime_s = math.nan  # of Envoy, when it last said so
+        self._uptime_s = math.nan  # Envoy's uptime at the last reading, s
 
     def close(self) -> None:
-        """Close the connection to Envoy; once is enough."""
+        """Close the connection to Envoy; repeated calls have no effect."""
         self._admin.close()
 
     def read(self) -> GatewaySample:
-        """Rows since the previous call; no host where Envoy does not answer: unknown, not zero.
+        """Rows since the previous call. If Envoy does not answer, there are no hosts: unknown, not zero.
 
-        Envoy is asked after its rows are read, so rows that an end of Envoy left are never taken for others.
+        Envoy is asked after the logs are read, so that rows of an Envoy that has ended are attributed to it.
         """
         rows = _Rows()
         requests = rows.parse(self._requests.lines(), request_of)
@@ -127,7 +129,7 @@ class GatewayLogs:
         )
 
     def _hosts(self) -> tuple[tuple[HostCounters, ...], bool]:
-        """Of the replicas, and whether the process of before is there."""
+        """Counters of the replicas, and whether Envoy is still the same process."""
         try:
             hosts, uptime_s = self._admin.hosts(self._slices), self._admin.uptime_s()
         except LiveError as error:
@@ -137,7 +139,7 @@ class GatewayLogs:
 
 
 def request_of(row: dict[str, Any]) -> GatewayRequest:
-    """A row of the log of requests; slice "" for what was routed nowhere. One of ``MALFORMED`` for no row."""
+    """A row of the request log; slice "" for a request that was not routed. ``MALFORMED`` if it is no row."""
     route = str(row["route"] or "")
     return GatewayRequest(
         started_at_s=_finite(row["at"]),
@@ -152,7 +154,7 @@ def request_of(row: dict[str, Any]) -> GatewayRequest:
 
 
 def attempt_of(row: dict[str, Any]) -> GatewayAttempt:
-    """A row of the log of tries; one of ``MALFORMED`` for no row."""
+    """A row of the attempts log; raises one of ``MALFORMED`` if it is no row."""
     return GatewayAttempt(
         started_at_s=_finite(row["at"]),
         slice=_slice_of(str(row["route"] or "")),
@@ -173,7 +175,7 @@ def _slice_of(route: str) -> str:
 
 
 def _finite(value: Any) -> float:
-    """``value`` as a number; ValueError for one that is none, or is not finite."""
+    """``value`` as a finite number; ValueError otherwise."""
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"expected a finite number, got {number}")

@@ -1,4 +1,4 @@
-"""A routing plan as the gateway carries it out: endpoints with whole weights, slice by slice. Pure."""
+"""A routing plan as the gateway executes it: endpoints with integer weights for each slice. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from contracts.rules.policy import SUM_TOLERANCE
 from controller.healing.machine import held_back
 from live.errors import PlanError
 
-#: Weights of a slice sum to about this; shares are followed to within one in a hundred thousand.
+#: Sum of a slice's weights, approximately; shares are reproduced to within one in a hundred thousand.
 WEIGHT_SCALE = 1_000_000
 PER_MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """Where one replica listens: an IP address and a port, plain HTTP."""
+    """Address of one replica: an IP address and a port, plain HTTP."""
 
     replica: str
     kernel: str
@@ -30,7 +30,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedUpstream:
-    """A replica with its weight, at least 1: what has weight 0 is not listed."""
+    """A replica with its weight, at least 1; replicas of weight 0 are left out."""
 
     upstream: Upstream
     weight: int
@@ -45,12 +45,13 @@ class WeightedUpstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRoute:
-    """Where one slice goes. shed_per_million: requests of a million that are answered 429 at once."""
+    """Routing of one slice. shed_per_million: of a million requests, those answered 429 immediately."""
 
     slice: str
     endpoints: tuple[WeightedUpstream, ...]
     shed_per_million: int = 0
-    #: Share of the slice whose kernel has no replica in rotation, given to its other kernels.
+    #: Share of the slice that was planned for kernels without a replica in rotation, given to its other
+    #: kernels.
     spread_ratio: float = 0.0
 
     def __post_init__(self) -> None:
@@ -66,14 +67,14 @@ class SliceRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowRoute:
-    """A share of a slice's requests is copied to a kernel; no client waits for those answers."""
+    """A share of a slice's requests is mirrored to a kernel; no client waits for the answers."""
 
     slice: str
     kernel: str
     ratio: float
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Refuse a ratio outside 0..1."""
         if not 0.0 <= self.ratio <= 1.0:
             raise PlanError(
                 f"shadow of {self.slice} on {self.kernel}: expected a ratio of 0 to 1, got {self.ratio}"
@@ -82,13 +83,13 @@ class ShadowRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayTable:
-    """Everything that a plan decides. default_slice: of requests without a known header."""
+    """Everything that a plan decides. default_slice: for requests without a known header."""
 
     version: int
     routes: tuple[SliceRoute, ...]
     default_slice: str
     shadows: tuple[ShadowRoute, ...] = ()
-    #: Replicas that take shadow traffic, of every kernel.
+    #: Replicas that receive mirrored requests, of all kernels.
     shadow_upstreams: tuple[Upstream, ...] = ()
 
     def __post_init__(self) -> None:
@@ -106,9 +107,10 @@ class GatewayTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayRotation:
-    """Which replicas may serve. in_rotation: bool [R], as the plan says; upstreams: reachable ones, by name.
+    """The replicas that may serve. in_rotation: bool [R], from the plan; upstreams: reachable ones, by name.
 
-    shares: of replicas that come back, 0..1 of what a whole one gets; the others are whole.
+    shares: replica under re-admission -> share of its full traffic, 0..1; other replicas get their full
+    traffic.
     """
 
     in_rotation: NDArray[np.bool_]  # [R], as the plan says
@@ -121,7 +123,7 @@ class GatewayRotation:
         return self.in_rotation & reachable
 
     def share(self, replica: str) -> float:
-        """Of what a whole replica gets."""
+        """Share of its full traffic that ``replica`` gets."""
         return self.shares.get(replica, 1.0)
 
 
@@ -130,10 +132,10 @@ def slice_routes(
 ) -> tuple[SliceRoute, ...]:
     """``table`` [S, K + 1], last column shed, as routes in the layout's order of slices.
 
-    A kernel's share is split evenly over its reachable replicas in rotation. Where a kernel has none, its
-    share goes to the row's other kernels in proportion. Replicas that come back get their shares as
-    ``controller.healing.machine.held_back`` says. Raises PlanError for rows that are no shares, and,
-    unless ``allow_empty``, for a slice that would be left without any endpoint though it is not all shed.
+    A kernel's share is split evenly over its reachable replicas in rotation. If it has none, its share is
+    distributed over the row's other kernels in proportion. Replicas under re-admission get the shares of
+    ``controller.healing.machine.held_back``. Raises PlanError for rows that are not valid shares and, unless
+    ``allow_empty``, for a slice that is not all shed and would have no endpoint.
     """
     kernels, slices, replicas = layout.shape
     if table.shape != (slices, kernels + 1) or rotation.in_rotation.shape != (replicas,):
@@ -164,7 +166,7 @@ def _check_rows(table: NDArray[np.float64], slices: Sequence[str]) -> None:
 def _serving(rotation: GatewayRotation, layout: FleetLayout) -> list[list[tuple[Upstream, float]]]:
     """Reachable replicas in rotation of every kernel [K], each with its part of the kernel's share.
 
-    Where all of a kernel's replicas are held back, they share alike what the table leaves to it.
+    If all of a kernel's replicas have share 0, what the table leaves to the kernel is split evenly.
     """
     found: list[list[tuple[Upstream, float]]] = [[] for _ in layout.kernels]
     for index in np.flatnonzero(rotation.serving(layout)):

@@ -1,9 +1,9 @@
 """Actions on a real server during re-admission, over HTTP: flush its prefix cache, compare its answers.
 
-vLLM offers ``/reset_prefix_cache`` only in development mode (``VLLM_SERVER_DEV_MODE=1``). Without it the
-cache is emptied by a restart, if this process may restart the server; otherwise the replica stays out until a
-new process serves: probes with cache blocks of their own would agree while users still get poisoned blocks.
-With ``unflushed`` the server is verified with its cache as it is, and that is said.
+vLLM offers ``/reset_prefix_cache`` only in development mode (``VLLM_SERVER_DEV_MODE=1``). Without it, the
+cache is emptied by a restart if this process may restart the server. Otherwise the replica stays out until a
+new process serves: probes use cache blocks of their own, so they would pass while users still get poisoned
+blocks. With ``unflushed`` the server is verified with its cache unchanged, and this is reported.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from live.probe.golden_answers import GoldenAnswers
 from live.probe.kinds import Asking, Echo, GenerationPrompt, PairKind
 from live.probe.prefill import ProbeResult, timed_outcome
 
-#: Limits of a single pair of answers, by column: for two answers of one server the size of rounding errors,
-#: for an answer and the reference that of kernels of lower precision; a fault that users notice is far
-#: beyond.
+#: Limits for a single pair of answers, by column. Between two answers of one server they are the size of
+#: rounding errors; between an answer and the reference, those of kernels of lower precision. A fault that
+#: users notice is far beyond them.
 LIMITS: Mapping[str, float] = {
     "generation_kl@top_k": 0.02,
     "generation_gap": 0.5,
@@ -49,39 +49,42 @@ class Verification:
     limit_s: float
 
     def __post_init__(self) -> None:
-        """Refuse a verification that asks nothing."""
+        """Refuse a verification without prompts or time."""
         if not self.prompts or not self.limit_s > 0.0:
             raise ValueError(f"expected prompts and a limit > 0, got {self.limit_s:g} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMender:
-    """``live.heal.playbook.Mender`` of the server on ``line``. restarts: restarts it and waits (None: this
-    process may not restart it). unflushed: without a flush or a restart the server is verified as it is.
+    """``live.heal.playbook.Mender`` of the server at ``line``.
+
+    restarts: restarts the server and waits; None: this process may not restart it. unflushed: if neither
+    flush nor restart is possible, verify the server with its cache unchanged.
     """
 
     line: Callable[[], Line]
     verification: Verification
     restarts: Callable[[], bool] | None = None
     unflushed: bool = False
-    #: When the process began whose cache is not flushed, as it states it; empty before it was asked.
+    #: Start time of the process with the unflushed cache, as the server reports it; empty before the first
+    #: call.
     _born_at_s: list[float] = field(default_factory=list, init=False)
 
     def restart(self) -> tuple[bool, str]:
-        """Restart the server where that is allowed."""
+        """Restart the server if that is allowed."""
         if self.restarts is None:
             return False, "nobody here may restart it"
         try:
             return (True, "") if self.restarts() else (False, "it did not come back")
-        except Exception as error:  # a supervisor that is gone is no reason to stop
+        except Exception as error:  # such as a supervisor that is gone; reported as a failed restart
             return False, str(error)[:200]
 
     def flush(self) -> tuple[Flush, str]:
-        """By the server's own endpoint, else by a restart, else not at all."""
+        """Flush by the server's own endpoint, else by a restart; otherwise report why it is not flushed."""
         try:
             line = self.line()
             answer = whole_answer(line.client, "POST", f"{line.url}/reset_prefix_cache", _FLUSH_WITHIN_S)
-        except Exception as error:  # gone, or not found any more
+        except Exception as error:  # the server is gone, or its address is unknown
             return Flush.FAILED, f"the cache could not be flushed: {type(error).__name__}"
         if answer.status_code == httpx.codes.OK:
             return Flush.FLUSHED, ""
@@ -93,7 +96,7 @@ class ServerMender:
         return (Flush.RESTARTED, "") if restarted else (Flush.FAILED, reason)
 
     def _awaited(self, line: Line) -> tuple[Flush, str]:
-        """``RESTARTED`` if another process serves than at the first call: it was restarted since."""
+        """``RESTARTED`` if a newer process serves than at the first call."""
         now_at_s = _born_at_s(line)
         if not self._born_at_s and not math.isnan(now_at_s):
             self._born_at_s.append(now_at_s)
@@ -103,12 +106,12 @@ class ServerMender:
         return Flush.FAILED, f"it offers no flush of its prefix cache, and nobody here may restart it; {step}"
 
     def probe(self, number: int) -> tuple[bool, str]:
-        """One prompt cold, from the cache at once, and from the cache that all share."""
+        """Probe one prompt cold, from its own cache entry, and from the cache that all requests share."""
         found = self.verification
         prompt = found.prompts[number % len(found.prompts)]
         try:
             line = self.line()
-        except Exception as error:  # it is not there any more
+        except Exception as error:  # its address is unknown
             return False, f"not reached: {error}"[:200]
         asking = Asking(line=line, limit_s=found.limit_s, golden=found.golden, echo=Echo())
         answer = timed_outcome(lambda: ProbeResult(None, PairKind().probe(prompt, asking)), found.limit_s)
@@ -118,7 +121,7 @@ class ServerMender:
 
 
 def _born_at_s(line: Line) -> float:
-    """When the server's process began, Unix time; NaN where it does not say."""
+    """Start of the server's process, Unix time; NaN if it is not reported."""
     try:
         answer = whole_answer(line.client, "GET", f"{line.url}/metrics", _FLUSH_WITHIN_S)
         found = _BORN.search(answer.text) if answer.status_code == httpx.codes.OK else None
@@ -128,7 +131,7 @@ def _born_at_s(line: Line) -> float:
 
 
 def disagreement(judged: Mapping[str, float]) -> tuple[bool, str]:
-    """Whether a pair agrees, and which columns do not. A pair that measured nothing shows nothing."""
+    """Whether a pair of answers agrees, and which columns do not. Without measurements it does not agree."""
     beyond = [
         f"{name} {judged[name]:.3g}" for name, most in LIMITS.items() if not judged.get(name, 0.0) <= most
     ]

@@ -1,4 +1,4 @@
-"""Re-admission of one replica, carried out: the state machine's orders run in a thread, one at a time."""
+"""Carries out one replica's re-admission: runs the state machine's orders in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Protocol
 from controller.healing.machine import begin, lacking, line, order, share, step
 from controller.healing.records import Flush, HealingOrder, HealingSight, HealingState, HealingTerms
 
-#: Probes that are sent one after the other before the next tick reads their outcome.
+#: Probes that are sent in sequence before a tick reads their outcome.
 _AT_A_TIME = 4
 
 
 class Mender(Protocol):
-    """Actions on one server. No method raises for an error of the server."""
+    """Actions on one server. No method raises an exception for an error of the server."""
 
     def restart(self) -> tuple[bool, str]:
-        """Restart the server and wait until it serves; returns whether it does, and why not."""
+        """Restart the server and wait until it serves; returns whether it does, and the reason if not."""
 
     def flush(self) -> tuple[Flush, str]:
-        """Empty the prefix cache; returns how that was done, and why not."""
+        """Empty the prefix cache; returns how that was done, and the reason if it was not."""
 
     def probe(self, number: int) -> tuple[bool, str]:
-        """Send requests like those of users, cold and from the cache; returns whether all agree, and which
-        not.
+        """Send requests like those of users, cold and from the cache; returns whether all agree, and what
+        does not.
 
-        number: counts up, so that prompts take turns.
+        number: counts up, so that the prompts take turns.
         """
 
 
 class Playbook:
-    """The return of one replica. ``turn`` it once a tick; it never waits for a server."""
+    """Re-admission of one replica. Call ``turn`` once a tick; it never waits for a server."""
 
     def __init__(self, mender: Mender, terms: HealingTerms, threads: Executor, now_s: float) -> None:
         self.terms = terms
@@ -43,16 +43,16 @@ class Playbook:
 
     @property
     def share(self) -> float:
-        """Of the traffic of a whole replica."""
+        """Share of its full traffic that the replica may get now, 0..1."""
         return share(self.state, self.terms)
 
     @property
     def line(self) -> str:
-        """Where it stands."""
+        """A line about its present phase."""
         return line(self.state, self.terms)
 
     def turn(self, now_s: float) -> bool:
-        """Take in what ended and order what is next; whether phase or step changed."""
+        """Process the result of an ended action and start the next; whether phase or step changed."""
         before = self.state
         self.state = step(before, self._seen(now_s), self.terms)
         self._begin()
@@ -64,7 +64,7 @@ class Playbook:
         ended, self._doing = self._doing, None
         try:
             return ended.result()(now_s)
-        except Exception as error:  # a mender that failed unforeseen has not done what was ordered
+        except Exception as error:  # an unexpected error of the mender counts as a failed action
             return _undone(self._wanted, now_s, f"unforeseen: {type(error).__name__}")
 
     def _begin(self) -> None:
@@ -73,7 +73,9 @@ class Playbook:
             self._wanted, self._doing = wanted, self._threads.submit(self._done, wanted)
 
     def _done(self, wanted: HealingOrder) -> Callable[[float], HealingSight]:
-        """Carry ``wanted`` out; returns a function from the present time, in s, to what was observed."""
+        """Execute the order ``wanted``; returns a function from the present time, in s, to the
+        observation.
+        """
         if wanted is HealingOrder.RESTART:
             good, told = self._mender.restart()
             return lambda now_s: HealingSight(now_s=now_s, restarted=good, told=told)
@@ -91,7 +93,7 @@ class Playbook:
 
 
 def _undone(wanted: HealingOrder, now_s: float, told: str) -> HealingSight:
-    """The sight of an order that was not carried out."""
+    """The observation of an order that was not carried out."""
     if wanted is HealingOrder.RESTART:
         return HealingSight(now_s=now_s, restarted=False, told=told)
     if wanted is HealingOrder.FLUSH:

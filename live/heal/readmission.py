@@ -1,7 +1,7 @@
-"""Re-admission of replicas whose quarantine ended: no traffic until they are verified, then in steps.
+"""Re-admission of replicas after quarantine: no traffic until they are verified, then traffic in steps.
 
-The controller's decisions stand; this only limits the traffic share of a replica meanwhile. Replicas that
-were being re-admitted when the controller ended start over with the next one.
+The controller's decisions are unchanged; this only limits the traffic share of a replica meanwhile. Replicas
+that were being re-admitted when the controller ended start over under the next controller.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _AT_ONCE = 4
 
 
 class Readmissions:
-    """``live.control.loop.ReturnWatch`` over playbooks. ``close`` it at the end.
+    """``live.control.loop.ReturnWatch`` over playbooks. Call ``close`` at the end.
 
-    find: replica name -> its mender; kept: file with the names of replicas being re-admitted, of which those
-    in ``known`` start over after a restart of the controller (None: none do).
+    find: replica name -> its mender. kept: file with the names of replicas being re-admitted; those of them
+    in ``known`` start over after a restart of the controller. None: nothing is kept.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Readmissions:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Where everybody on the way stands."""
+        """A line for every replica that is being re-admitted."""
         return tuple(f"{name}: {book.line}" for name, book in sorted(self._books.items()))
 
     def close(self) -> None:
@@ -61,8 +61,8 @@ class Readmissions:
         """One tick at ``now_s``; returns a line for each change. A file that cannot be written is reported
         once and tried again.
 
-        ended: replicas whose quarantine ended in this tick; away: replicas in quarantine, whose re-admission
-        stops.
+        ended: replicas with a quarantine that ended in this tick; away: replicas in quarantine, whose
+        re-admission stops.
         """
         gone = set(away)
         begun, self._pending = (self._pending | set(ended)) - gone, frozenset(self._pending & gone)
@@ -96,7 +96,7 @@ class Readmissions:
 
 
 def replicas_returning(path: Path) -> list[str]:
-    """Names of the replicas that the file names; StateError where it is no such file."""
+    """Names of the replicas in the file; StateError if the file is not valid."""
     try:
         found = json_of(read_regular_text(path, TEXT_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -107,7 +107,7 @@ def replicas_returning(path: Path) -> list[str]:
 
 
 def _pending(kept: Path | None) -> frozenset[str]:
-    """Replicas that were coming back when the last controller ended; none where that cannot be read."""
+    """Replicas that were being re-admitted when the last controller ended; none if the file is unreadable."""
     if kept is None or not kept.exists():
         return frozenset()
     try:

@@ -1,7 +1,7 @@
-"""A running server compared with a reference, by the quickest route that it offers.
+"""Compares a running server with a reference, by the fastest route that the server offers.
 
-``reduced``: the server's plug-in reads the reference file itself and answers a few numbers per position.
-``rows``: the plug-in answers whole rows, which are reduced here (the server cannot read the file).
+``reduced``: the server's plug-in reads the reference file itself and returns a few numbers per position.
+``rows``: the plug-in returns whole rows, which are reduced here (the server cannot read the file).
 ``public``: the twenty most probable tokens of a default server; divergences are then lower bounds.
 """
 
@@ -21,7 +21,7 @@ from live.measure.prompts import Prompt
 from live.measure.reference import AnyReference, ReferenceScores
 
 _PROMPTS_PER_REQUEST, _POSITIONS_PER_REQUEST = 64, 4096
-#: Called with the positions that were done since the last call.
+#: Called with the number of positions done since the last call.
 OnPositions = Callable[[int], None]
 
 
@@ -35,7 +35,7 @@ class ComparisonRoute(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The route that is taken, and why no quicker one."""
+    """The chosen route, and why no faster one is available."""
 
     route: ComparisonRoute
     reason: str = ""
@@ -51,7 +51,7 @@ class Comparison:
     reference: AnyReference
 
     def choose(self, wanted: ComparisonRoute | None = None) -> Choice:
-        """The quickest route that works, or ``wanted``; MeasurementError where that one does not."""
+        """The fastest available route, or ``wanted``; MeasurementError if ``wanted`` is not available."""
         with connect(self.endpoint, self.token) as server:
             choice = self._quickest(server)
         order = list(ComparisonRoute)

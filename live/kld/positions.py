@@ -1,4 +1,4 @@
-"""What a comparison knows of every position of a prompt, from whole rows or from the most probable tokens.
+"""Measured values of every position of a prompt, from whole rows or from the most probable tokens.
 
 KL is KL(reference || server) in nats, as llama.cpp's; a position is the distribution of one next token.
 """
@@ -18,7 +18,7 @@ from live.measure.prompts import Prompt
 
 Floats = NDArray[np.float64]
 
-#: Columns of ``PromptPositions``: what a server reduces to, and the most that total variation can be.
+#: Columns of ``PromptPositions``: those of a server's answer, and an upper bound on total variation.
 POSITION_COLUMNS = (*COLUMNS, "tv_most")
 
 
@@ -26,7 +26,7 @@ POSITION_COLUMNS = (*COLUMNS, "tv_most")
 class PromptPositions:
     """One prompt's positions. values: float64 [positions, columns of ``POSITION_COLUMNS``], NaN: unknown.
 
-    exact: over the whole vocabulary; else kl and reverse_kl are lower bounds, and total variation lies
+    exact: over the whole vocabulary. Otherwise kl and reverse_kl are lower bounds, and total variation lies
     between tv and tv_most.
     """
 
@@ -40,7 +40,7 @@ class PromptPositions:
 
 
 def from_reduced(prompt: Prompt, values: Floats) -> PromptPositions:
-    """Positions as a server reduced them, [positions, COLUMNS]; MeasurementError where a row was none."""
+    """Positions as a server reduced them, [positions, COLUMNS]; MeasurementError for NaN scores."""
     broken = int(np.isnan(values[:, COLUMNS.index("candidate_logp")]).sum())
     if broken:
         raise MeasurementError(
@@ -78,10 +78,10 @@ def from_rows(
 def from_top(
     prompt: Prompt, reference: NDArray[np.float32] | TopScores, candidate: TopScores
 ) -> PromptPositions:
-    """Positions from the server's most probable tokens, everything else one rest.
+    """Positions from the server's most probable tokens; all other tokens form one rest bucket.
 
-    The prompt's own token is told by the server whatever its rank, so its probability is exact, and so is
-    which token is preferred. Of the rest nothing is known but its sum: KL has no upper bound there.
+    The server returns the prompt's own token whatever its rank, so its probability is exact. The preferred
+    token is exact too. Only the sum of the rest is known, so KL has no upper bound.
     """
     base, mine = shared_tokens(reference, candidate)
     pairs = [top_k_columns(base[i : i + 1], mine[i : i + 1]) for i in range(len(base))]
@@ -104,7 +104,7 @@ def from_top(
 
 
 def _own(reference: NDArray[np.float32] | TopScores, prompt: Prompt) -> Floats:
-    """Log-probability of the prompt's own tokens by the reference, [positions]."""
+    """The reference's log-probability of the prompt's own tokens, [positions]."""
     if isinstance(reference, TopScores):
         return reference.golden
     own = np.array(prompt.token_ids[1:])[:, None]

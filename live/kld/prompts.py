@@ -1,4 +1,4 @@
-"""Which prompts a comparison is made on: the shipped ones, more of their kind, or a user's own."""
+"""The prompts of a comparison: the shipped ones, more of the same kind, or a user's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from live.measure.corpus import CorpusText, build_corpus
 from live.measure.prompt_sets import load_distinct
 from live.measure.prompts import SHIPPED_PROMPTS, Prompt, PromptPlan, draw_prompts, tokenise
 
-#: Documents of the corpus's training part, per slice and each time as many prompts as shipped.
+#: Documents per slice from the corpus's training part, for each multiple of the shipped prompts.
 _MORE_DOCUMENTS = 60
 
 
@@ -22,14 +22,14 @@ def kld_prompts(
     *,
     own: Path | None,
     other_model: bool,
-    say: Callable[[str], None] = lambda line: None,  # noqa: ARG005 - nobody listens
+    say: Callable[[str], None] = lambda line: None,  # noqa: ARG005 - the default reports nothing
 ) -> list[Prompt]:
     """Prompts of at least ``positions`` positions (0: all of the file), spread over slices.
 
-    The shipped file where it is enough, else windows of the training corpus, its training part included: what
-    a kernel computes does not depend on what the model has seen. A user's ``own`` file is taken as far as it
-    goes, each prompt of a slice once; ``say`` hears of those that stand twice. Raises DocumentError for
-    prompts that the model cannot score.
+    The shipped file is used if it is large enough; otherwise windows of the corpus, including its training
+    part, because numerical differences do not depend on what the model has seen. A user's ``own`` file is
+    used as far as it goes, with each distinct prompt of a slice once; ``say`` reports duplicates. Raises
+    DocumentError for prompts that the model cannot score.
     """
     listed, repeated = load_distinct(own or SHIPPED_PROMPTS)
     for line in repeated:
@@ -41,7 +41,7 @@ def kld_prompts(
 
 
 def spread(prompts: Sequence[Prompt], positions: int) -> list[Prompt]:
-    """The first prompts of every slice, the slice with the fewest positions next, until there are enough."""
+    """The first prompts of every slice, always from the slice with the fewest positions, until enough."""
     queues: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         queues.setdefault(prompt.slice, []).append(prompt)
@@ -58,7 +58,7 @@ def spread(prompts: Sequence[Prompt], positions: int) -> list[Prompt]:
 
 
 def _drawn(positions: int, shipped: int, model: Path) -> list[Prompt]:
-    """As the shipped ones were drawn, only more."""
+    """Prompts drawn as the shipped ones were, but more."""
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_file(str(model / "tokenizer.json"))
@@ -75,7 +75,7 @@ def _drawn(positions: int, shipped: int, model: Path) -> list[Prompt]:
 
 
 def _few(documents: Sequence[CorpusText], most: int) -> list[CorpusText]:
-    """The first ``most`` documents of every slice: tokenising all of them takes minutes."""
+    """The first ``most`` documents of every slice, because tokenising all of them takes minutes."""
     seen: dict[str, int] = {}
     few: list[CorpusText] = []
     for document in documents:

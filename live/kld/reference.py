@@ -1,7 +1,7 @@
-"""Where the reference's log-probabilities come from: the weights, a stored file, or another server.
+"""The source of the reference's log-probabilities: the weights, a stored file, or another server.
 
 Whole rows are kept in a file of float32 numbers, so that a server on the same machine can read them by path
-and sha256; a reference server without the plug-in gives its most probable tokens alone.
+and sha256. A reference server without the plug-in gives only its most probable tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from live.measure.reference_store import stored_reference, stored_top_reference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferencePlan:
-    """What the reference is. One of endpoint and file, or neither: float32 transformers on ``model``."""
+    """The reference: an endpoint, a file, or (neither given) float32 transformers on ``model``."""
 
     store: Path
     model: Path
@@ -34,11 +34,11 @@ class ReferencePlan:
     """Of the reference server's plug-in."""
     file: Path | None = None
     half: bool = False
-    """Rows of a reference server travel as float16: half the bytes, an error of up to 5e-4 of each value."""
+    """Transfer rows of a reference server as float16: half the bytes, an error up to 5e-4 of each value."""
 
 
 def reference_for(plan: ReferencePlan, prompts: Sequence[Prompt], on_prompt: OnPrompt) -> AnyReference:
-    """The reference's scores of ``prompts``, from the store where they are."""
+    """The reference's scores of ``prompts``, from the store if they are there."""
     if plan.endpoint is not None:
         return _of_server(plan, plan.endpoint, prompts, on_prompt)
     if plan.file is not None:
@@ -72,7 +72,7 @@ def _fetch(
     path: Path,
     on_prompt: OnPrompt,
 ) -> None:
-    """Whole rows of every prompt, written at once or not at all."""
+    """Write whole rows of every prompt to ``path``, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with written(path) as file:
         for prompt in prompts:
@@ -86,8 +86,8 @@ def _fetch(
 
 
 def _checked(found: ReferenceScores, file: Path) -> ReferenceScores:
-    """Rows of a user's file, which must be distributions: a sample of them adds up to 1."""
-    with np.errstate(all="ignore"):  # what is no distribution may be any number
+    """Check that a user's file holds distributions: a sample of its rows must add up to 1."""
+    with np.errstate(all="ignore"):  # rows that are no distributions may hold any number
         sample = found.rows[:: max(1, len(found.rows) // 64)].astype(np.float64)
         sums = np.exp(sample).sum(axis=1)
     if not np.allclose(sums, 1.0, atol=1e-3):

@@ -1,4 +1,4 @@
-"""A server that reduces its rows itself, seen from outside: what it offers, and its answers checked."""
+"""Client of a server that reduces its rows itself: what it offers, and its checked answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginOffer:
-    """What a server's plug-in says of itself. folder: where it reads references, on the server's host."""
+    """What a server's plug-in reports. folder: where it reads references, on the server's host."""
 
     vocabulary: int
     tokens: int
@@ -42,7 +42,7 @@ class KldServer:
         self._client = client
 
     def offer(self) -> tuple[PluginOffer | None, str]:
-        """What it offers; None and why where that is nothing (no plug-in, a wrong token, ...)."""
+        """What the plug-in offers; or None and the reason, such as no plug-in or a wrong token."""
         try:
             answer = whole_answer(self._client, "GET", f"{PREFIX}status", self._endpoint.timeout_s)
         except httpx.HTTPError as error:
@@ -56,7 +56,7 @@ class KldServer:
     ) -> list[NDArray[np.float64]]:
         """float64 [positions, COLUMNS] of each prompt, at ``indices`` of the reference's list.
 
-        Raises MeasurementError where the server refuses, as for a file that it cannot read.
+        Raises MeasurementError if the server refuses, as for a file that it cannot read.
         """
         told = {
             "path": str(reference.path),
@@ -89,7 +89,7 @@ class KldServer:
 
 @contextmanager
 def connect(endpoint: Endpoint, token: str) -> Iterator[KldServer]:
-    """An open connection; ``token`` is the plug-in's, empty where it needs none."""
+    """An open connection; ``token`` is the plug-in's, "" if it needs none."""
     with endpoint.client() as client:
         if token:
             client.headers[TOKEN_HEADER] = token
@@ -97,7 +97,7 @@ def connect(endpoint: Endpoint, token: str) -> Iterator[KldServer]:
 
 
 def batches(prompts: Sequence[Prompt], most_prompts: int, most_positions: int) -> Iterator[list[int]]:
-    """Indices of ``prompts`` in turn, as many as one request may hold."""
+    """Indices of ``prompts`` in order, in batches that fit one request."""
     batch: list[int] = []
     positions = 0
     for index, prompt in enumerate(prompts):
@@ -111,7 +111,7 @@ def batches(prompts: Sequence[Prompt], most_prompts: int, most_positions: int) -
 
 
 def rows_fit(prompts: Sequence[Prompt], vocabulary: int) -> bool:
-    """Whether whole rows of every prompt fit into an answer."""
+    """Whether whole rows of every prompt fit into one answer."""
     return max(one.positions for one in prompts) * vocabulary <= MOST_ROW_VALUES
 
 
@@ -143,7 +143,7 @@ def _offer(answer: httpx.Response) -> tuple[PluginOffer | None, str]:
 
 
 def local_folder(endpoint: Endpoint, token: str) -> Path | None:
-    """The folder where a server on this machine reads references; None where it is elsewhere or has none."""
+    """The folder where a server on this machine reads references; None if remote or without a folder."""
     if httpx.URL(endpoint.url).host not in _LOCAL_HOSTS:
         return None
     with connect(endpoint, token) as server:

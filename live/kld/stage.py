@@ -1,7 +1,7 @@
-"""What a vLLM server needs in its environment to measure itself: files staged in a folder, and variables.
+"""Files and environment variables that make a vLLM server able to measure itself.
 
-vLLM's own files are untouched. The package and the entry points that vLLM looks for are put below one folder,
-which joins ``PYTHONPATH``; a server that is started without these variables knows nothing of it.
+vLLM's own files are unchanged. The package and the entry points that vLLM looks for are written below one
+folder, which is added to ``PYTHONPATH``. A server started without these variables does not load them.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _ENTRY_POINTS = f"""[vllm.general_plugins]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """Variables to set for the server, and what a client needs of it."""
+    """Variables to set for the server, and the paths that a client needs."""
 
     environment: dict[str, str]
-    """``PYTHONPATH`` and ``VLLM_PLUGINS`` hold what was there before as well."""
+    """``PYTHONPATH`` and ``VLLM_PLUGINS`` include their previous values."""
     references: Path
     token_file: Path | None
 
 
 def stage(folder: Path, *, with_token: bool = True, before: dict[str, str] | None = None) -> Staged:
-    """Stage everything below ``folder`` and say how to start the server.
+    """Stage everything below ``folder``; returns how to start the server.
 
     with_token: False lets every caller on the loopback interface ask. before: environment of the server so
-    far. OSError where the folder cannot be written.
+    far. Raises OSError if the folder cannot be written.
     """
     known = before or {}
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -64,14 +64,14 @@ def stage(folder: Path, *, with_token: bool = True, before: dict[str, str] | Non
 
 
 def _write_token(path: Path) -> None:
-    """A fresh token that only its owner can read."""
+    """A fresh token in a file that only its owner can read."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_text(secrets.token_urlsafe(32))
 
 
 def _stage_code(folder: Path) -> None:
-    """The package and its metadata, anew."""
+    """Write the package and its metadata, replacing older ones."""
     shutil.rmtree(folder, ignore_errors=True)
     facts = folder / "selvage_kld-1.dist-info"
     facts.mkdir(parents=True)

@@ -1,8 +1,8 @@
 """The table of a comparison: the figures of llama.cpp's ``--kl-divergence``, per slice, with their limits.
 
-Means are over positions, quantiles are interpolated as llama.cpp's. Positions of one prompt resemble each
-other, so limits are percentile bootstrap limits over whole prompts, two-sided at ``CONFIDENCE``: too few
-prompts show as wide limits, and one prompt has none. Extremes have none either.
+Means are over positions; quantiles are interpolated as in llama.cpp. Positions of one prompt are correlated,
+so confidence limits are percentile bootstrap limits over whole prompts, two-sided at ``CONFIDENCE``. Too few
+prompts show as wide limits; a single prompt and extremes have no limits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from live.kld.positions import PromptPositions
 Floats = NDArray[np.float64]
 
 RESAMPLES = 500
-#: All slices together.
+#: Name of the column with all slices together.
 ALL = "all"
 _QUANTILES = {"kld_median": 0.5, "kld_p90": 0.9, "kld_p99": 0.99, "kld_p999": 0.999}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number of the table with its limits; NaN where there are none."""
+    """One number of the table with its confidence limits; NaN if it has none."""
 
     name: str
     value: float
@@ -38,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceTable:
-    """One column of the table. exact: False where divergences are lower bounds."""
+    """One column of the table. exact: False if divergences are lower bounds."""
 
     slice: str
     prompts: int
@@ -47,7 +47,7 @@ class SliceTable:
     figures: tuple[Figure, ...]
 
     def __getitem__(self, name: str) -> Figure:
-        """The figure called ``name``; KeyError lists what there is."""
+        """The figure called ``name``; the KeyError lists the available ones."""
         for figure in self.figures:
             if figure.name == name:
                 return figure
@@ -55,7 +55,7 @@ class SliceTable:
 
 
 def tables(found: Sequence[PromptPositions]) -> tuple[SliceTable, ...]:
-    """One table per slice in order of appearance, and all together where there are several."""
+    """One table per slice in order of appearance; with several slices, also one of all together."""
     names = list(dict.fromkeys(each.prompt.slice for each in found))
     parts = [(name, [each for each in found if each.prompt.slice == name]) for name in names]
     parts += [(ALL, list(found))] if len(names) > 1 else []
@@ -79,7 +79,7 @@ def _table(name: str, members: Sequence[PromptPositions]) -> SliceTable:
 
 
 def _means(members: Sequence[PromptPositions], counts: NDArray[np.int64], weights: Floats) -> list[Figure]:
-    """Figures that are a function of means over positions."""
+    """Figures that are functions of means over positions."""
     sums = {name: np.array([of(each).sum() for each in members]) for name, of in _TERMS.items()}
     ones = np.ones((1, len(members)))
 
@@ -97,7 +97,7 @@ def _means(members: Sequence[PromptPositions], counts: NDArray[np.int64], weight
 def _quantiles(
     members: Sequence[PromptPositions], counts: NDArray[np.int64], weights: Floats
 ) -> list[Figure]:
-    """Quantiles and the largest of KL; a drawn quantile is the next observed value below."""
+    """Quantiles and maximum of KL; in bootstrap samples a quantile is the next observed value below."""
     kl = np.concatenate([each.column("kl") for each in members])
     owner = np.repeat(np.arange(len(members)), counts)
     order = np.argsort(kl, kind="stable")
@@ -121,11 +121,11 @@ def _figure(name: str, value: float, drawn: Floats) -> Figure:
 
 
 def _delta_p(each: PromptPositions) -> Floats:
-    """Change of the probability of the prompt's own tokens, server less reference."""
+    """Probability of the prompt's own tokens by the server, minus by the reference."""
     return np.asarray(np.exp(each.column("candidate_logp")) - np.exp(each.column("reference_logp")))
 
 
-#: What is summed over positions.
+#: Terms that are averaged over positions.
 _TERMS: dict[str, Callable[[PromptPositions], Floats]] = {
     "kl": lambda each: each.column("kl"),
     "reverse_kl": lambda each: each.column("reverse_kl"),
@@ -137,7 +137,7 @@ _TERMS: dict[str, Callable[[PromptPositions], Floats]] = {
     "delta_p": _delta_p,
     "delta_p2": lambda each: np.square(_delta_p(each)),
 }
-#: What the table makes of the means.
+#: Figures as functions of these means.
 _MADE: dict[str, Callable[[dict[str, Floats]], Floats]] = {
     "ppl": lambda mean: np.exp(mean["nll"]),
     "ppl_base": lambda mean: np.exp(mean["nll_base"]),

@@ -1,4 +1,4 @@
-"""A comparison as observations of a contract's numeric clauses, one per prompt, and the gate's answer."""
+"""Judges a comparison by a contract's numeric clauses, with one observation per prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contracts.documents import KernelContract
 from contracts.errors import refusal
 from live.kld.positions import PromptPositions
 
-#: Condition of what a running server showed.
+#: Name of the condition for observations of a running server.
 CONDITION = "live"
 _FULL: dict[str, Callable[[PromptPositions], float]] = {
     "kl_mean": lambda each: float(each.column("kl").mean()),
@@ -28,11 +28,11 @@ _FULL: dict[str, Callable[[PromptPositions], float]] = {
     "top1_flip": lambda each: float(1.0 - each.column("same_top").mean()),
     "top1_overlap": lambda each: float(each.column("same_top").mean()),
     "abs_log_w": lambda each: float(each.column("abs_log_w").mean()),
-    # E[w log w] is KL(reference || server) where both allow the same tokens, and infinite where KL is.
+    # E[w log w] is KL(reference || server) if both allow the same tokens, and infinite where KL is.
     "w_log_w": lambda each: float(each.column("kl").mean()),
     "token_prob_error": lambda each: float(each.column("token_prob_error").mean()),
 }
-#: Of a list of the most probable tokens.
+#: Columns that a list of the most probable tokens provides.
 _TOP = ("kl_mean", "tv_mean", "top1_flip")
 
 
@@ -53,9 +53,9 @@ def observations(found: Sequence[PromptPositions]) -> Observations:
 def judge(
     contract: KernelContract, found: Sequence[PromptPositions], waivers: Sequence[Waiver] = ()
 ) -> Evaluation:
-    """Verdict on the numeric clauses (family N) of ``contract``; the others need other evidence.
+    """Verdict on the numeric clauses (family N) of ``contract``; other clauses need other evidence.
 
-    Raises DocumentError for a contract without any.
+    Raises DocumentError for a contract without such clauses.
     """
     clauses = tuple(clause for clause in contract.spec.clauses if clause.family == "N")
     if not clauses:

@@ -1,10 +1,11 @@
-"""What a measuring back end offers: start a kernel, score prompts, time steps, inject and undo.
+"""The interface of a measuring back end: start a kernel, score prompts, time steps, inject and undo.
 
 ``vllm_backend`` drives a real vLLM engine, ``torch_backend`` Hugging Face transformers, ``openai_backend`` a
 running server that returns the top k log-probabilities only.
 
-Scores that are a list of the most probable tokens, of the kernel, of the reference or of both, allow few
-columns. Tokens that not both lists hold join the rest: one more coarsening, so divergences stay lower bounds.
+If the kernel's or the reference's scores are a list of the most probable tokens, only few columns can be
+computed. Tokens that are not in both lists are added to the rest bucket. This coarsens the distributions
+further, so divergences stay lower bounds.
 """
 
 from __future__ import annotations
@@ -49,16 +50,17 @@ Scores = FullScores | TopScores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """Which steps to time: every batch size with every context, ``decode_steps`` each.
+    """The steps to time: every batch size with every context, ``decode_steps`` each.
 
-    clock: ``cpu`` takes process CPU time (right for one-threaded engines on a busy machine),
-    ``wall`` the time that passes (right on accelerators, and for slowed steps). A kind of step counts
-    with its median over ``rounds``, or with its least where ``least``: other work only adds time.
+    clock: ``cpu`` is process CPU time (right for single-threaded engines on a busy machine); ``wall`` is
+    elapsed time (right on accelerators, and for slowed steps). The time of a kind of step is its median over
+    ``rounds``, or with ``least`` its minimum, because other load only adds time.
 
-    A running server is timed in blocks of ``rounds``, from ``blocks`` to ``most_blocks`` of them, until no
-    predicted step time is less sure than ``wanted_half_width``, a share of it; less sure than
-    ``most_half_width`` they are refused. The first ``blocks`` are spread over ``least_seconds``, because a
-    server that drifts must be seen to drift, and no request begins after ``most_seconds``.
+    A running server is timed in blocks of ``rounds``. Blocks are added, from ``blocks`` up to
+    ``most_blocks``, until every predicted step time has a relative half-width of at most
+    ``wanted_half_width``; above ``most_half_width`` the times are refused. The first ``blocks`` are spread
+    over ``least_seconds``, so that a drift of the server becomes visible. No request begins after
+    ``most_seconds``.
     """
 
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
@@ -73,7 +75,7 @@ class StepPlan:
     most_seconds: float = math.inf
     wanted_half_width: float = 0.15
     most_half_width: float = 0.5
-    streams: tuple[int, ...] = ()  # so many streamed requests at once, to time the serving path; empty: not
+    streams: tuple[int, ...] = ()  # numbers of concurrent streamed requests for the serving path; empty: none
 
 
 def step_points(found: dict[tuple[int, int, int], list[float]], plan: StepPlan) -> list[StepPoint]:
@@ -91,7 +93,7 @@ def step_points(found: dict[tuple[int, int, int], list[float]], plan: StepPlan) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What the engine says of itself; sizes in bytes, 0 when unknown."""
+    """What the engine reports about itself; sizes in bytes, 0 if unknown."""
 
     fingerprint: Fingerprint
     weights_bytes: int
@@ -114,13 +116,13 @@ class Session(Protocol):
         """Median time of each kind of step in the plan."""
 
     def canary(self) -> str:
-        """Hash of fixed inputs through the kernels in use; empty where that cannot be had."""
+        """Hash of fixed inputs through the kernels in use; "" if it cannot be computed."""
 
     def inject(self, dose: FaultDose) -> None:
-        """Make the fault happen. Raises MeasurementError where the back end cannot."""
+        """Put the fault in force. Raises MeasurementError if the back end cannot."""
 
     def undo(self) -> None:
-        """Take every injected fault back."""
+        """Undo every injected fault."""
 
     def peak_bytes(self) -> int:
         """Largest resident memory of the engine so far."""
@@ -146,7 +148,7 @@ Floats = NDArray[np.float64]
 
 
 def top_values(reference: NDArray[np.float32] | TopScores, scores: Scores) -> Floats:
-    """Values float64 [columns] of one prompt; NaN where the lists cannot tell."""
+    """Values float64 [columns] of one prompt; NaN for columns that the lists cannot provide."""
     values = dict.fromkeys(COLUMN_NAMES, float("nan"))
     shared = shared_tokens(reference, scores)
     values["kl_mean@top_k"], values["tv_mean@top_k"] = top_k_columns(*shared)
@@ -155,9 +157,9 @@ def top_values(reference: NDArray[np.float32] | TopScores, scores: Scores) -> Fl
 
 
 def shared_tokens(reference: NDArray[np.float32] | TopScores, scores: Scores) -> tuple[Floats, Floats]:
-    """Log-probabilities [positions, k] of the same tokens by both; minus infinity where one lacks it."""
+    """Log-probabilities [positions, k] of the same tokens by both; minus infinity if one list lacks it."""
     if not isinstance(reference, TopScores):
-        assert isinstance(scores, TopScores)  # the caller has a list on one side at least
+        assert isinstance(scores, TopScores)  # callers pass a list on one side at least
         return np.take_along_axis(reference.astype(np.float64), scores.token_ids, axis=1), scores.log_probs
     if isinstance(scores, FullScores):
         mine = np.take_along_axis(scores.log_probs.astype(np.float64), reference.token_ids, axis=1)

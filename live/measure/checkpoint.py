@@ -1,5 +1,5 @@
-"""A checkpoint folder: where it is, what its weights hash to, how many bytes a kernel keeps of them, and
-how much room for keys and values an engine gets that measures it.
+"""A checkpoint folder: its location, the hash of its weights, the bytes of weights that a kernel holds, and
+the KV cache size of an engine that measures it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def checkpoint_sha256(folder: Path) -> str:
 
 
 def weights_bytes(folder: Path, kernel: Kernel) -> int:
-    """Bytes of weights a replica of ``kernel`` holds: the file's for packed ones, else by its dtype."""
+    """Bytes of weights that a replica of ``kernel`` holds: the files' size if packed, else by its dtype."""
     if kernel.scheme:
         return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     options = {option.name: option.value for option in kernel.options}
@@ -66,7 +66,7 @@ def weights_bytes(folder: Path, kernel: Kernel) -> int:
 
 
 def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
-    """Name and count of numbers of every tensor, from the headers of the weight files."""
+    """Name and number of elements of every tensor, from the headers of the weight files."""
     for path in sorted(folder.glob("*.safetensors")):
         with _opened(path) as file:
             length = int.from_bytes(file.read(8), "little")
@@ -82,7 +82,7 @@ def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _numbers(shape: list[int]) -> int:
-    """Of a tensor of ``shape``; ValueError where it can be no tensor's."""
+    """Number of elements of a tensor of ``shape``; ValueError for an impossible shape."""
     if len(shape) > _MOST_AXES or not all(type(axis) is int and 0 <= axis <= _MOST_NUMBERS for axis in shape):
         raise ValueError("a shape that no tensor has")
     return math.prod(shape)
@@ -90,7 +90,7 @@ def _numbers(shape: list[int]) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedReader]:
-    """A weight file; DocumentError where it cannot be read or is no regular file."""
+    """A weight file; DocumentError if it cannot be read or is no regular file."""
     try:
         with open_regular(path) as file:
             yield file
@@ -99,7 +99,7 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of the checkpoint in ``folder``; DocumentError where it is none."""
+    """``config.json`` of the checkpoint in ``folder``; DocumentError if it is not valid."""
     path = folder / "config.json"
     try:
         found = json_of(read_regular(path, TEXT_BYTES))
@@ -111,14 +111,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """The tokenizer of the checkpoint in ``folder``; DocumentError where there is none."""
+    """The tokenizer of the checkpoint in ``folder``; DocumentError if there is none."""
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
     content = read_regular_text(path, TEXT_BYTES)
     try:
         return Tokenizer.from_str(content)
-    except Exception as error:  # the library raises plain ones
+    except Exception as error:  # the library raises plain exceptions
         raise _refusal(str(path), "a tokenizer", f"{error}"[:200]) from None
 
 
@@ -153,16 +153,16 @@ _MOST = 2**24
 
 
 def _size(found: object) -> int:
-    """A size of a model; ValueError for what can be none."""
+    """A size of a model; ValueError for impossible values."""
     if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= _MOST:
         raise ValueError(f"{found!s:.40} among the sizes")
     return found
 
 
 def kv_bytes(folder: Path) -> int:
-    """Room for 32,768 tokens of the model in ``folder`` at four bytes a number, bytes.
+    """Bytes of KV cache for 32,768 tokens of the model in ``folder`` at four bytes a number, at least 64 MiB.
 
-    Raises MeasurementError where its config.json does not say how large it is.
+    Raises MeasurementError if its config.json does not state the model's sizes.
     """
     config = checkpoint.read_config(folder)
     try:

@@ -1,8 +1,8 @@
-"""Training and probe text that is on every machine: four slices of whole documents.
+"""Training and probe text that is available on every machine: four slices of whole documents.
 
 Code and prose come from the standard library of the running Python (PSF licence): source files, long
-docstrings and the ``pydoc`` topics. JSON and numbers are generated. Equal Python versions and seeds
-give equal documents; ``Corpus.sha256`` says whether two corpora are the same.
+docstrings and the ``pydoc`` topics. JSON and numbers are generated. Equal Python versions and seeds give
+equal documents; ``Corpus.sha256`` tells whether two corpora are equal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CorpusText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """All documents of one build, training and held out."""
+    """All documents of one build, split into training and held-out documents."""
 
     train: tuple[CorpusText, ...]
     held_out: tuple[CorpusText, ...]
@@ -65,7 +65,7 @@ class Corpus:
 
 
 def build_corpus(seed: int, *, held_out_share: float = 0.08, library: Path | None = None) -> Corpus:
-    """Read and generate all documents and hold ``held_out_share`` of each slice out, by seeded draw."""
+    """Read and generate all documents; a seeded draw holds out ``held_out_share`` of each slice."""
     root = library if library is not None else Path(os.__file__).parent
     documents = [*_library_documents(root), *_topics(), *_generated(seed)]
     train: list[CorpusText] = []

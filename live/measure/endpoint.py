@@ -1,9 +1,8 @@
-"""How a running server is reached: URL, model, key, certificates, proxies, and errors that say what to do.
+"""Access to a running server: URL, model, key, certificates, proxies, and errors that state a remedy.
 
-The key travels in the ``Authorization`` header and nowhere else: it is in no message, log or document. One
-that stands in a file may be changed there at any time, as Kubernetes does with a mounted Secret.
-Proxies and certificates are taken from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``) as
-httpx does.
+The key is sent in the ``Authorization`` header only; it appears in no message, log or document. A key that is
+read from a file may change at any time, as with a mounted Kubernetes Secret. Proxies and certificates are
+taken from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ``SSL_CERT_FILE``) as httpx does.
 """
 
 from __future__ import annotations
@@ -24,30 +23,31 @@ from live.bounded_http import whole_answer
 from live.origins import DIRECT
 
 _CONNECT_S = 10.0
-#: Of an answer: whole rows of a vocabulary are the largest.
+#: Size limit of an answer; the largest answers are whole rows of a vocabulary.
 _MOST_BYTES = 512 * 2**20
-#: Of a caller without the right to ask.
+#: HTTP status of a caller without the right to ask.
 REFUSED = (401, 403)
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
-#: Of a file with a key.
+#: Size limit of a key file.
 _KEY_BYTES = 16 * 1024
 
 
 class FileKey(httpx.Auth):
-    """Sends the key that stands in ``file`` now; one that cannot be read leaves the key before. ``key``: the
-    one to begin with, "" for none.
+    """Sends the present key in ``file``; while the file cannot be read, the previous key is used.
+
+    ``key``: the initial key, "" for none.
     """
 
     def __init__(self, file: Path, key: str) -> None:
         self._file, self._key = file, key
         self._read_of: tuple[int, int, int] | None = None
-        """Inode, size and instant of change of what was read."""
+        """Inode, size and modification time of the file version that was read."""
 
     @property
     def key(self) -> str:
-        """As it is now."""
+        """The present key."""
         with suppress(OSError, ValueError, DocumentError):
             status = self._file.stat()
             now = status.st_ino, status.st_size, status.st_mtime_ns
@@ -58,7 +58,7 @@ class FileKey(httpx.Auth):
         return self._key
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """``request`` with the key."""
+        """Add the key to ``request``."""
         if key := self.key:
             request.headers["Authorization"] = f"Bearer {key}"
         yield request
@@ -75,15 +75,16 @@ def listed_models(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {str(one["id"]): one for one in listed if isinstance(one, dict) and one.get("id")}
 
 
-#: How references say what a model's tokens are worth; servers do not state it, and this is vLLM's default.
+#: Meaning of log-probabilities in references; servers do not state it, and this is vLLM's default.
 LOGPROBS_MODE = "raw_logprobs"
 
 
 def stated_model(answer: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """What answers of the model ``name`` depend on, from an answer of ``/v1/models``, as one key.
+    """The facts that answers of the model ``name`` depend on, from an answer of ``/v1/models``; used as one
+    key.
 
-    Name, source, context and adapter as the server states them, and what lies there where that is a folder of
-    this machine: weights and tokenizer may be replaced under one name.
+    They are name, source, context and adapter as the server states them. If the source is a folder of this
+    machine, its files are included, because weights and tokenizer may be replaced under the same name.
     """
     entry = listed_models(answer).get(name, {})
     root = str(entry.get("root") or "")
@@ -94,7 +95,7 @@ def stated_model(answer: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _folder_identity(folder: Path) -> tuple[str, ...]:
-    """Names, sizes and instants of change of the files of a checkpoint; nothing where it is none here."""
+    """Hash of names, sizes and modification times of a folder's files; empty if it is no local folder."""
     if not folder.is_absolute() or not folder.is_dir():
         return ()
     rows = []
@@ -107,7 +108,7 @@ def _folder_identity(folder: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What its operator says of a server; empty where nothing was said."""
+    """What the operator declares about a server; "" for what is not declared."""
 
     name: str = ""
     dtype: str = ""
@@ -117,8 +118,9 @@ class Declared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One server. url: with or without ``/v1``; model: name the server knows, empty for its first; key_file:
-    where ``api_key`` was read, and is read again when it changes.
+    """One server. url: with or without ``/v1``; model: name that the server uses, "" for its first model.
+
+    key_file: file that ``api_key`` was read from; it is read again when it changes.
     """
 
     url: str
@@ -144,8 +146,10 @@ class Endpoint:
         return self.url.rstrip("/").removesuffix("/v1")
 
     def client(self) -> httpx.Client:
-        """A client with the key, the certificates and, but for servers of this machine, the environment's
-        proxies; DocumentError for a proxy or certificates that are none.
+        """A client with the key, the certificates and the environment's proxies, which servers of this
+        machine bypass.
+
+        Raises DocumentError for invalid proxies or certificates.
         """
         auth = None if self.key_file is None else FileKey(self.key_file, self.api_key)
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key and auth is None else {}
@@ -169,8 +173,8 @@ class Endpoint:
     def answer(self, client: httpx.Client, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The JSON object that the server answers.
 
-        Raises DocumentError where the server cannot be reached or refuses the key, and MeasurementError
-        for every other answer that is not usable.
+        Raises DocumentError if the server cannot be reached or refuses the key, and MeasurementError
+        for every other unusable answer.
         """
         response = self.content(client, method, path, body)
         what = f"{method} {self.base}{path}"
@@ -183,14 +187,14 @@ class Endpoint:
         return answer
 
     def model_identity(self, client: httpx.Client) -> tuple[str, ...]:
-        """``stated_model`` of this server's model, the first that it lists where none is named; raises as
+        """``stated_model`` of this server's model, or of the first that it lists if none is named. Raises as
         ``answer`` does.
         """
         listed = self.answer(client, "GET", "/v1/models")
         return stated_model(listed, self.model or next(iter(listed_models(listed)), ""))
 
     def content(self, client: httpx.Client, method: str, path: str, body: object = None) -> httpx.Response:
-        """The server's answer as it is; raises as ``answer`` does for what is none."""
+        """The server's raw answer; raises as ``answer`` does if there is none."""
         try:
             response = whole_answer(client, method, path, self.timeout_s, _MOST_BYTES, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
@@ -213,7 +217,7 @@ class Endpoint:
 
     @staticmethod
     def _shown(answer: httpx.Response) -> str:
-        """The beginning of an answer, without the key that a server may repeat."""
+        """The beginning of an answer, without the key, which a server might repeat."""
         sent = answer.request.headers.get("Authorization", "").removeprefix("Bearer ")
         return (answer.text.replace(sent, "(key)") if sent else answer.text)[:300]
 
@@ -227,7 +231,7 @@ class Endpoint:
 
 
 def _certificate_step(message: str) -> str:
-    """What to do about a certificate of which ``message`` says what is wrong with it."""
+    """The remedy for the certificate problem that ``message`` describes."""
     if "expired" in message:
         return "renew the server's certificate; no option takes one that has expired"
     if "not yet valid" in message:
@@ -246,7 +250,7 @@ def _readable(url: str) -> bool:
 
 
 def _certificates(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Certificates of ``ca_file`` beside none; the usual ones without it."""
+    """Only the certificates of ``ca_file``, or the system's without a file."""
     if ca_file is None:
         return True
     try:

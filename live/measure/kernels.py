@@ -1,4 +1,4 @@
-"""The kernels that can be built from one checkpoint, and the faults each is measured under."""
+"""The kernels that can be built from one checkpoint, and the faults under which each is measured."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Variable:
 class FaultDose:
     """One fault at one dose.
 
-    name: condition name in the profile. kind: fault kind of the catalogue. method, arguments: worker
-    extension call. setting, unit: what the injector was told. numeric: False when outputs must not
-    change (slowed steps).
+    name: condition name in the profile. kind: fault kind of the catalogue. method, arguments: call of the
+    worker extension. setting, unit: the injector's setting. numeric: False if outputs must not change (slowed
+    steps).
     """
 
     name: str
@@ -41,7 +41,7 @@ class FaultDose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartFault:
-    """A fault that comes with another start of the same kernel: environment or engine options."""
+    """A fault that takes effect by a restart of the same kernel with another environment or other options."""
 
     name: str
     kind: str
@@ -54,10 +54,10 @@ class RestartFault:
 class Kernel:
     """One build of the serving program for the same weights.
 
-    scheme: checkpoint made by ``backends.quantize``, or empty for the weights as they are. float_bits:
-    width of the linear weights in use when they are plain floats, 0 when they are packed integers that
-    the weight faults cannot edit. attention: attention implementation of the torch back end.
-    sequences: prompts of one length that the torch back end scores at a time.
+    scheme: checkpoint made by ``backends.quantize``, or "" for the original weights. float_bits: width of
+    linear weights that are plain floats; 0 for packed integers, which weight faults cannot edit. attention:
+    attention implementation of the torch back end. sequences: prompts of equal length that the torch back end
+    scores in one batch.
     """
 
     name: str
@@ -167,14 +167,14 @@ VLLM_KERNELS: tuple[Kernel, ...] = (
     ),
 )
 
-#: Kernels that are measured under every weight fault when none is named.
+#: Kernels that are measured under every weight fault if none is named.
 FAULTED_KERNELS = ("fp16", "bf16")
 _ONE_LAYER = r"layers\.2\.mlp\.down_proj"
 _ALL_LAYERS = r"model\.layers"
 
 
 def weight_doses(float_bits: int) -> tuple[FaultDose, ...]:
-    """Weight faults for kernels whose linear weights are floats of ``float_bits`` bits."""
+    """Weight faults for kernels with float linear weights of ``float_bits`` bits."""
     exponent_top = float_bits - 2
     doses = [_requantise(bits) for bits in (8, 6, 5, 4, 3)]
     doses.append(_requantise(4, "embed_tokens|lm_head", "-head"))
@@ -186,7 +186,7 @@ def weight_doses(float_bits: int) -> tuple[FaultDose, ...]:
 
 
 def slow_doses() -> tuple[FaultDose, ...]:
-    """Slowed steps: any kernel."""
+    """Slowed steps, for any kernel."""
     return tuple(
         FaultDose(
             name=f"slow-{factor:g}x",
@@ -235,7 +235,7 @@ def _flips(count: int, bit: int, where: str, seed: int) -> FaultDose:
 
 
 def kernel_named(name: str, table: tuple[Kernel, ...]) -> Kernel:
-    """The kernel called ``name``; KeyError lists the others."""
+    """The kernel called ``name``; the KeyError lists the available ones."""
     for kernel in table:
         if kernel.name == name:
             return kernel

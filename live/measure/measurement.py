@@ -1,4 +1,4 @@
-"""What is to be measured of a kernel, and what was."""
+"""The plan of a kernel's measurement, and its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from live.measure.kernels import FaultDose, Kernel, RestartFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCondition:
-    """A running server that is the kernel badly configured: a dose where nothing can be injected."""
+    """A running server that is the kernel in a wrong configuration: a fault that cannot be injected."""
 
     name: str
     endpoint: Endpoint
@@ -36,7 +36,7 @@ class MeasurePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCondition:
-    """The kernel in one state. values: float64 [prompts, repeats, columns], NaN where not measured."""
+    """Results for the kernel in one state. values: float64 [prompts, repeats, columns], NaN: not measured."""
 
     name: str
     fault: str
@@ -50,7 +50,7 @@ class MeasuredCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelMeasurement:
-    """Everything measured of one kernel; ``notes`` says what was found on the way."""
+    """All results for one kernel; ``notes`` holds observations made on the way."""
 
     kernel: Kernel
     facts: EngineFacts

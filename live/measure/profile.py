@@ -1,7 +1,7 @@
-"""Measure one kernel against the reference: healthy, under every fault dose, and healthy again.
+"""Measures one kernel against the reference: healthy, under every fault dose, and healthy again.
 
 The last healthy repeat comes after every injection was undone, so equal repeats also prove the undo.
-An injection counts only if the functional canary saw it (or, for slowed steps, did not).
+An injection counts only if the functional canary detected it (or, for slowed steps, did not).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from live.measure.reference import AnyReference
 from live.measure.steps.model import step_time_ratio
 from live.measure.steps.times import measure_served, measure_steps, slowdown
 
-#: Larger values (a flipped exponent can make E exp|log w| overflow) are stored as this.
+#: Larger values are stored as this; a flipped exponent can make E exp|log w| overflow.
 LARGEST_VALUE = 1e12
 _SLOW_PLAN = StepPlan(batches=(1, 8), contexts=(128,), decode_steps=12, rounds=5, clock="wall", least=True)
-#: A server that answers alike counts as slower from this factor on.
+#: A server with unchanged answers counts as slower from this factor on.
 _SLOWER = 1.2
 _NO_CHANGE = FaultDose(
     name="no-change",
@@ -62,7 +62,9 @@ class KernelMeter:
         progress: Progress,
         on_prompt: Callable[[], None] = lambda: None,
     ) -> None:
-        """``progress`` hears what was done, ``on_prompt`` is called after every scored prompt."""
+        """``progress`` is called with the name of each finished part, ``on_prompt`` after every scored
+        prompt.
+        """
         self._on_prompt = on_prompt
         self._backend = backend
         self._prompts = prompts
@@ -70,7 +72,7 @@ class KernelMeter:
         self._progress = progress
 
     def measure(self, kernel: Kernel, plan: MeasurePlan) -> KernelMeasurement:
-        """The whole measurement of ``kernel``. Raises MeasurementError when a check of it fails."""
+        """The whole measurement of ``kernel``. Raises MeasurementError if one of its checks fails."""
         notes: list[str] = []
         with self._backend.start(kernel) as session:
             canary = session.canary()
@@ -195,7 +197,7 @@ class KernelMeter:
     def _servers(
         self, session: Session, plan: MeasurePlan, first: _Pass, notes: list[str]
     ) -> list[MeasuredCondition]:
-        """Conditions that other servers are; one that shows nothing is left out, and ``notes`` says so."""
+        """Conditions measured on other servers; one without any effect is left out, with a note."""
         done: list[MeasuredCondition] = []
         for server in plan.servers:
             backend = OpenaiBackend(server.endpoint)
@@ -217,7 +219,7 @@ class KernelMeter:
         return [first, *(self._pass(session, plan, first) for _ in range(count - 1))]
 
     def _pass(self, session: Session, plan: MeasurePlan, known: _Pass | None) -> _Pass:
-        """Score and reduce; prompts whose scores are byte for byte those of ``known`` are not redone."""
+        """Score and reduce all prompts; those with the same score bytes as in ``known`` reuse its values."""
         values = np.full((len(self._prompts), len(COLUMN_NAMES)), np.nan)
         digests: list[str] = []
         finite = True

@@ -1,4 +1,4 @@
-"""Turn a measurement into a ``KernelProfile``: the document, its samples file and its prompts file."""
+"""Writes a measurement as a ``KernelProfile``: the document, its samples file and its prompts file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from contracts.telemetry import Source
 from live.measure.measurement import KernelMeasurement, MeasuredCondition
 from live.measure.prompts import Prompt
 
-#: Metrics of the registry that a small model without instructions cannot show.
+#: Registered metrics that a small model without instruction tuning cannot show.
 NOT_MEASURED = (
     "refusal_rate_gap",
     "parseability_gap",
@@ -37,7 +37,7 @@ NOT_MEASURED = (
     "reward_trajectory_gap",
     "reference_kl_trajectory_gap",
 )
-#: Columns whose quantiles stand in the document for fault conditions; the samples file has them all.
+#: Columns with quantiles in the document for fault conditions; the samples file has all columns.
 _FAULT_COLUMNS = (
     "kl_mean@full_vocab",
     "tv_mean@full_vocab",
@@ -50,7 +50,7 @@ _LARGEST_DOCUMENT_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileContext:
-    """What all profiles of one run share."""
+    """What all profiles of one run have in common."""
 
     model_name: str
     model_sha256: str
@@ -144,7 +144,7 @@ def _reference_note(context: ProfileContext) -> str:
 
 
 def not_by_top_k() -> tuple[str, ...]:
-    """Metrics of probes that a list of the most probable tokens cannot tell."""
+    """Probe metrics that a list of the most probable tokens cannot provide."""
     return tuple(
         spec.name
         for spec in METRICS.values()
@@ -203,5 +203,5 @@ def _measure(slice_name: str, metric: str, estimator: str, values: NDArray[np.fl
 
 
 def _short(value: np.floating | float) -> float:
-    """Six significant digits: the samples file has them all."""
+    """Six significant digits; the samples file has full precision."""
     return float(f"{float(value):.6g}")

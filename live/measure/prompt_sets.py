@@ -1,8 +1,8 @@
-"""What a set of golden prompts is good for: which splits it lacks, and which of its prompts are copies.
+"""Checks sets of golden prompts: missing splits, and duplicate prompts.
 
-Every prompt counts as one independent sample. A second copy in a slice gives the same numbers once more, so
-limits would be narrower than the prompts allow, and thresholds, detection and truth would share it where the
-copies are of different splits; the first one is measured and the others are left out.
+Every prompt counts as one independent sample. A duplicate in a slice repeats the same numbers, so confidence
+limits would be too narrow. If the duplicates were in different splits, thresholds, detection and ground truth
+would share data. Therefore the first copy is measured and the others are left out.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 from contracts.assess.samples import SPLITS
 from live.measure.prompts import Prompt, with_ids_and_splits, written_prompts
 
-#: Most lines that are named.
+#: Most lines that a note lists.
 _MOST_NAMED = 5
 Lines = Sequence[tuple[int, Prompt]]
 
 
 def load_distinct(path: Path) -> tuple[list[Prompt], list[str]]:
-    """The prompts file at ``path``, each prompt of a slice once, and what is to be said of copies, in words.
+    """The prompts file at ``path`` with each prompt of a slice once, and notes about duplicates.
 
-    Splits are given in turn to what is left. Raises DocumentError naming file and line.
+    Splits are assigned in turn to the remaining prompts. Raises DocumentError that names file and line.
     """
     first: dict[tuple[str, Hashable], tuple[int, Prompt]] = {}
     twice: dict[str, list[int]] = {}
@@ -37,7 +37,7 @@ def load_distinct(path: Path) -> tuple[list[Prompt], list[str]]:
 
 
 def missing_splits(prompts: Sequence[Prompt]) -> list[str]:
-    """What each slice that lacks a split cannot be used for, in words."""
+    """For each slice that lacks a split, a note on what it cannot be used for."""
     there = {(prompt.slice, prompt.split) for prompt in prompts}
     slices = dict.fromkeys(prompt.slice for prompt in prompts)
     lacking = {name: [split for split in SPLITS if (name, split) not in there] for name in slices}
@@ -49,7 +49,7 @@ def missing_splits(prompts: Sequence[Prompt]) -> list[str]:
 
 
 def _content(prompt: Prompt) -> Hashable:
-    """What is sent of ``prompt``: its token ids where it has some."""
+    """The content of ``prompt`` that is sent: its token ids if it has them, else its text."""
     return prompt.token_ids or prompt.text
 
 
@@ -62,7 +62,7 @@ def _repeated(name: str, lines: Sequence[int]) -> str:
 
 
 def _shared(kept: Lines) -> list[str]:
-    """That prompts stand in several slices: each is judged by its own, so they stay."""
+    """A note about prompts in several slices; they stay, because each slice is judged by its own prompts."""
     slices: dict[Hashable, dict[str, int]] = {}
     for line, prompt in kept:
         slices.setdefault(_content(prompt), {})[prompt.slice] = line

@@ -32,7 +32,7 @@ from live.measure.corpus import SLICES, CorpusText, build_corpus
 SHIPPED_PROMPTS = Path(__file__).resolve().parents[2] / "contracts" / "library" / "profiles" / "prompts.jsonl"
 LONG_SLICE = "long_context"
 _MOST_LINES = 100_000
-#: What documents allow as the name of a slice.
+#: Pattern that documents allow for the name of a slice.
 _SLICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -89,7 +89,7 @@ def draw_prompts(documents: Sequence[CorpusText], tokenizer: Any, plan: PromptPl
 def _windows(
     documents: Sequence[CorpusText], tokenizer: Any, tokens: int
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Disjoint windows, one of every document first, then a second of each, and so on."""
+    """Disjoint windows: one of every document first, then a second one of each, and so on."""
     rounds: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
     for document in documents:
         ids = tokenizer.encode(document.text).ids
@@ -100,7 +100,7 @@ def _windows(
 
 
 def _distinct(windows: list[tuple[str, tuple[int, ...]]]) -> list[tuple[str, tuple[int, ...]]]:
-    """The first window of each content: generated documents repeat each other here and there."""
+    """The first window of each content, because some generated documents contain equal windows."""
     first: dict[tuple[int, ...], str] = {}
     for place, ids in windows:
         first.setdefault(ids, place)
@@ -126,7 +126,7 @@ def dump_prompts(prompts: Sequence[Prompt]) -> str:
 
 
 def save_prompts(path: Path, prompts: Sequence[Prompt]) -> str:
-    """Write the prompts file at once or not at all; returns its sha256."""
+    """Write the prompts file atomically; returns its sha256."""
     return write_pinned(path, dump_prompts(prompts).encode())
 
 
@@ -136,9 +136,9 @@ def load_prompts(path: Path) -> list[Prompt]:
 
 
 def written_prompts(path: Path) -> list[tuple[int, Prompt]]:
-    """Line and prompt of each line of a prompts file, as it stands there: id -1 and split "" for none.
+    """Line number and prompt of each line of a prompts file, as written: id -1 and split "" if missing.
 
-    Raises DocumentError naming file and line.
+    Raises DocumentError that names file and line.
     """
     text = read_regular_text(path, TEXT_BYTES).removesuffix("\n")
     if (found := text.count("\n") + 1) > _MOST_LINES:
@@ -159,7 +159,7 @@ def written_prompts(path: Path) -> list[tuple[int, Prompt]]:
 
 
 def tokenise(prompts: Sequence[Prompt], model: Path, *, keep_ids: bool) -> list[Prompt]:
-    """Prompts with the token ids of the model's own tokenizer; given ids stay when ``keep_ids``."""
+    """Prompts with token ids of the model's own tokenizer; with ``keep_ids``, given ids stay."""
     tokenizer, settings = read_tokenizer(model), read_config(model)
     begin = settings.get("bos_token_id")
     lead = [begin] if isinstance(begin, int) else []
@@ -243,9 +243,9 @@ _FIELDS: tuple[tuple[str, type, str], ...] = (
 
 
 def with_ids_and_splits(path: Path, prompts: Sequence[tuple[int, Prompt]]) -> list[Prompt]:
-    """``prompts`` of lines of the file at ``path``, by id: ids and splits are given to those without one.
+    """``prompts`` of lines of the file at ``path``, by id; missing ids and splits are assigned.
 
-    Raises DocumentError for an id that stands twice and an unknown split.
+    Raises DocumentError for a duplicate id and for an unknown split.
     """
     taken = {prompt.id for _, prompt in prompts}
     fresh = (number for number in range(len(prompts) + len(taken)) if number not in taken)

@@ -101,7 +101,7 @@ def reference_versions() -> tuple[tuple[str, str], ...]:
 def open_reference(
     path: Path, prompts: Sequence[Prompt], versions: tuple[tuple[str, str], ...]
 ) -> ReferenceScores:
-    """The reference in the file at ``path``; MeasurementError where it is none of these prompts."""
+    """The reference in the file at ``path``; MeasurementError if it does not fit these prompts."""
     starts = np.concatenate([[0], np.cumsum([prompt.positions for prompt in prompts])]).astype(np.int64)
     size, positions = path.stat().st_size, int(starts[-1])
     if not size or size % (4 * positions):
@@ -117,7 +117,7 @@ def measure_top_reference(
 ) -> TopReference:
     """The most probable tokens of the server behind ``backend``, for every prompt.
 
-    Raises MeasurementError where it does not return the prompt's own tokens: probes are checked by them.
+    Raises MeasurementError if it does not return the prompt's own tokens, which probes are checked by.
     """
     found: list[TopScores] = []
     digest = hashlib.sha256()
@@ -157,7 +157,7 @@ def _network(torch: Any, transformers: Any, model: Path, device_map: str) -> Any
 
 @contextmanager
 def without_bars(transformers: Any) -> Iterator[None]:
-    """Context without progress bars of ``transformers``; measuring commands show their own."""
+    """Context without the progress bars of ``transformers``; measuring commands show their own."""
     bars = transformers.utils.logging
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
@@ -169,7 +169,7 @@ def without_bars(transformers: Any) -> Iterator[None]:
 
 
 def require_torch() -> tuple[Any, Any]:
-    """The torch and transformers modules, or MissingPartError with the remedy."""
+    """The torch and transformers modules; MissingPartError with a remedy if they are not installed."""
     try:
         import torch
         import transformers

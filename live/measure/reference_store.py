@@ -44,7 +44,7 @@ from live.measure.reference import (
 def stored_reference(
     store: Path, model: Path, prompts: Sequence[Prompt], *, device_map: str, on_prompt: OnPrompt
 ) -> ReferenceScores:
-    """The reference on the weights in ``model``, from ``store`` where it is, else measured and kept there."""
+    """The reference for the weights in ``model``: read from ``store``, or else measured and stored there."""
     versions = reference_versions()
     key = _key(prompts, checkpoint_sha256(model), *(f"{name} {text}" for name, text in versions))
     path = store / f"{key}.f32"
@@ -62,8 +62,9 @@ def stored_top_reference(
     on_prompt: OnPrompt,
     identity: tuple[str, ...] = (),
 ) -> TopReference:
-    """The same of a reference server; its address, model and fingerprint are what it depends on, or what
-    ``identity`` says: then it is asked once, whatever becomes of it.
+    """The same for a reference server. It is stored under the server's address, model and fingerprint.
+
+    With ``identity``, it is stored under that instead: then the server is asked once, whatever becomes of it.
     """
     path = store / f"{_key(prompts, *(identity or backend.identity()))}.npz"
     if path.is_file():
@@ -95,7 +96,7 @@ def _content(reference: TopReference) -> bytes:
 
 
 def _read(path: Path, prompts: Sequence[Prompt]) -> TopReference:
-    """What ``path`` keeps; DocumentError where that is no reference for ``prompts``."""
+    """The reference in ``path``; DocumentError if it is none for ``prompts``."""
     content = read_regular(path, ARCHIVE_BYTES)
     try:
         kept: dict[str, NDArray[Any]] = dict(arrays_of(content))
@@ -113,12 +114,12 @@ def _read(path: Path, prompts: Sequence[Prompt]) -> TopReference:
     return replace(found, engine=engine, dtype=dtype)
 
 
-#: Types and axes of what is kept per position.
+#: Types and axes of the arrays that are stored per position.
 _KINDS = {"token_ids": ("i", 2), "log_probs": ("f", 2), "golden": ("f", 1)}
 
 
 def _refuse_misfit(kept: Mapping[str, NDArray[Any]]) -> None:
-    """ValueError where arrays are of other types or do not belong together."""
+    """ValueError if arrays have other types or shapes that do not fit each other."""
     lengths = kept["lengths"]
     if lengths.dtype.kind != "i" or lengths.ndim != 1 or (lengths < 0).any():
         raise ValueError("lengths: expected counts of positions")
@@ -159,7 +160,7 @@ def golden_bytes(prompts: Sequence[Prompt], reference: AnyReference) -> bytes:
 def _golden_rows(
     scores: NDArray[np.float32] | TopScores, prompt: Prompt
 ) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]]:
-    """Of one prompt: golden log-probabilities [P], ids and log-probabilities of the top tokens [P, 10]."""
+    """For one prompt: golden log-probabilities [P], ids and log-probabilities of the top tokens [P, 10]."""
     if isinstance(scores, TopScores):
         ids = scores.token_ids[:, :TOP_TOKENS].astype(np.int32)
         return scores.golden.astype(np.float32), ids, scores.log_probs[:, :TOP_TOKENS].astype(np.float32)

@@ -1,8 +1,8 @@
-"""The kernels of the torch back end: those of any device, and those that need a GPU.
+"""The kernels of the torch back end: those for any device, and those that need a GPU.
 
 The dtype is that of weights and activations. Option ``quantization`` makes the linear layers inside the model
-multiply narrower numbers (``backends.narrow_linear``), option ``products`` how wide ones are multiplied.
-Attention is ``eager``, ``sdpa`` (torch chooses), or one of torch's own back ends, asked for by name.
+multiply narrower numbers (``backends.narrow_linear``); option ``products`` sets how wide numbers are
+multiplied. Attention is ``eager``, ``sdpa`` (torch chooses), or one of torch's own back ends by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NARROW = {
     "w4a16": ("int4_group64", "4-bit weights in groups of 64"),
 }
 
-#: Kernels that run on an NVIDIA GPU alone.
+#: Kernels that run on NVIDIA GPUs only.
 GPU_KERNELS: tuple[Kernel, ...] = (
     *(
         Kernel(

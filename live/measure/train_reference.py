@@ -35,10 +35,10 @@ TokenStreams = dict[str, NDArray[np.int16]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan:
-    """What fixes the result: model size, budget, rates, seed.
+    """The parameters that determine the result: model size, budget, rates, seed.
 
-    ``batch_tokens`` per step are cut into sequences of 256 positions, and into sequences of 512 on
-    every fourth step, so that positions up to 512 are trained.
+    ``batch_tokens`` per step are cut into sequences of 256 positions, and of 512 on every fourth step, so
+    that positions up to 512 are trained.
     """
 
     seed: int = 0
@@ -55,7 +55,7 @@ class TrainPlan:
 
 
 def train_tokenizer(corpus: Corpus, plan: TrainPlan) -> Tokenizer:
-    """Byte-level BPE in which every digit is a token of its own."""
+    """Byte-level BPE with one token per digit."""
     tokenizer = Tokenizer(models.BPE())
     digits = pre_tokenizers.Split(Regex(r"\p{N}"), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -80,7 +80,7 @@ def _sample(documents: tuple[CorpusText, ...], name: str, count: int, seed: int)
 
 
 def encode(tokenizer: Tokenizer, documents: tuple[CorpusText, ...]) -> TokenStreams:
-    """One stream of token ids per slice, each document led by the begin token."""
+    """One stream of token ids per slice; each document begins with the begin token."""
     streams: TokenStreams = {}
     for name in SLICES:
         texts = [document.text for document in documents if document.slice == name]

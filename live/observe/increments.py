@@ -1,12 +1,13 @@
-"""What a server counted between two scrapes, on the edges of the record.
+"""What a server counted between two scrapes, converted to the record's histogram edges.
 
-An objective may lie between two edges that a server exports: 2 s between vLLM's 1 and 2.5 s of the first
-token. Between them answers are *assumed* to be spread evenly over the logarithm of their time, as a tail that
-falls is or less late, and rounded to be in time; below the first edge and beyond the last finite one late is
-who surely was. A server whose edges are the record's (vLLM: ``custom_histogram_buckets``) assumes nothing.
+An SLO may lie between two edges that a server exports: 2 s lies between vLLM's 1 and 2.5 s for the first
+token. Between two edges, answer times are *assumed* to be uniform on a logarithmic scale, which fits a
+falling tail, and the result is rounded in favour of "in time". Below the first edge and above the last finite
+one, only answers that were certainly late count as late. If the server's edges are the record's (vLLM:
+``custom_histogram_buckets``), nothing is assumed.
 
-Unknown stays unknown: the first scrape of a process, a counter that went backwards, a name that is gone, and
-a histogram whose edges changed count nothing.
+Unknown stays unknown: no counts are derived from the first scrape of a process, a counter that decreased, a
+missing name, or a histogram with changed edges.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _BUCKETS = len(HISTOGRAM_EDGES_MS) + 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increments:
-    """Of R replicas between two scrapes."""
+    """Increments of R replicas between two scrapes."""
 
     engine: NDArray[np.float64]  # [R, ENGINE_COUNTERS], NaN: unknown
     latency_le: NDArray[np.int64]  # [R, F, E + 1], 0 everywhere: unknown, or nothing ended
 
 
 def unknown_increments(replicas: int = 1) -> Increments:
-    """Of replicas that were not scraped."""
+    """Increments of replicas that were not scraped: all unknown."""
     return Increments(
         engine=np.full((replicas, ENGINE_COUNTERS), np.nan),
         latency_le=np.zeros((replicas, len(LATENCY_FAMILIES), _BUCKETS), dtype=np.int64),
@@ -51,8 +52,9 @@ def count(
     latency_le: NDArray[np.int64],
     edges_ms: tuple[float, ...],
 ) -> None:
-    """Write what one replica counted into its rows of ``Increments``, where nothing is known yet, on the
-    record's edges ``edges_ms`` [E].
+    """Write one replica's increments into its rows of ``Increments``, which must be unknown so far.
+
+    The histograms are converted to the record's edges ``edges_ms`` [E].
     """
     if before.started_at_s != now.started_at_s or now.read_at_s <= before.read_at_s:
         return
@@ -66,7 +68,9 @@ def count(
 def _compared(
     before: ReadFields, now: ReadFields, edges_ms: tuple[float, ...]
 ) -> tuple[NDArray[np.int64], EdgePlaces]:
-    """``families`` and ``places`` [F, E + 1] of ``count_between``; one whose edges changed has no counts."""
+    """``families`` and ``places`` [F, E + 1] for ``count_between``; a family with changed edges has no
+    counts.
+    """
     both = zip(before.edges_s, before.begins, now.edges_s, now.begins, strict=True)
     families = [(old, new, len(edges) if edges == were else 0) for were, old, edges, new in both]
     found = [_places(edges or (float("inf"),), edges_ms) for edges in now.edges_s]
@@ -79,7 +83,7 @@ def on_record_edges(
     counts: NDArray[np.float64],
     edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS,
 ) -> NDArray[np.int64]:
-    """int64 [E + 1]: cumulative ``counts`` on the server's edges as those on the record's ``edges_ms``."""
+    """int64 [E + 1]: cumulative ``counts`` on the server's edges, converted to the record's ``edges_ms``."""
     places = _places(edges_s, edges_ms)
     below, above = counts[places.below], counts[places.above]
     return np.asarray(np.ceil(below + places.share * (above - below)), dtype=np.int64)
@@ -87,7 +91,7 @@ def on_record_edges(
 
 @lru_cache(maxsize=64)
 def _places(edges_s: tuple[float, ...], edges_ms: tuple[float, ...]) -> EdgePlaces:
-    """Which of the server's edges each edge of the record [E + 1] lies between."""
+    """For each edge of the record [E + 1], the server's edges that it lies between."""
     wanted, bounds = np.array([*edges_ms, np.inf]) / MS_PER_S, np.array(edges_s)
     at = np.searchsorted(bounds, wanted * (1.0 - 1e-9), side="left")
     above = np.minimum(at, len(edges_s) - 1)

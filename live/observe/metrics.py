@@ -1,9 +1,9 @@
-"""One scrape of a vLLM server's ``/metrics`` by the server's own names.
+"""Reads one scrape of a vLLM server's ``/metrics``, by the server's own metric names.
 
-Source: vLLM's ``v1/metrics/loggers.py`` (0.32); where a server has a former name alone, that is read. Engines
-of one server (data parallel) are added up, and of their KV use the mean is taken; a series that is stated
-twice counts once. A name that is not there is not exported: it is left out, neither bad nor good. So is
-what no counter or gauge can be: negative, infinite, NaN.
+Source: vLLM's ``v1/metrics/loggers.py`` (0.32); a former name is read if the server has only that. Values of
+several engines of one server (data parallel) are summed; their KV use is averaged. A series that is stated
+twice counts once. A missing name is not exported and therefore unknown, neither bad nor good. Values that no
+counter or gauge can have (negative, infinite, NaN) are unknown too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from live.exposition import read_samples
 from live.observe.readings_pass import add_up
 
 Found = TypeVar("Found")
-#: Field of ``EngineCounters`` -> sample that counts it.
+#: Field of ``EngineCounters`` -> name of its sample.
 COUNTERS: Mapping[str, str] = {
     "iterations": "vllm:iteration_tokens_total_count",
     "prompt_tokens": "vllm:prompt_tokens_total",
@@ -36,7 +36,7 @@ COUNTERS: Mapping[str, str] = {
     "finished": "vllm:request_success_total",
     "preemptions": "vllm:num_preemptions_total",
 }
-#: What passive signals are made of: name -> sample, with the reason that answers ended for where one counts.
+#: Inputs of passive signals: name -> sample, and the finish reason that it counts ("": any).
 SIGNALS: Mapping[str, tuple[str, str]] = {
     "answers": ("vllm:request_success_total", ""),
     "length_stops": ("vllm:request_success_total", "length"),
@@ -51,7 +51,7 @@ SIGNALS: Mapping[str, tuple[str, str]] = {
     "accepted": ("vllm:spec_decode_num_accepted_tokens_total", ""),
 }
 _REASON = "finished_reason"
-#: Gauges of the record. KV use is a ratio whatever the server's name for it says.
+#: Gauges of the record. KV use is a ratio, although the server's name says "perc".
 GAUGES: Mapping[str, str] = {
     "running": "vllm:num_requests_running",
     "waiting": "vllm:num_requests_waiting",
@@ -63,7 +63,7 @@ HISTOGRAMS: Mapping[str, str] = {
     "ttft_ms": "vllm:time_to_first_token_seconds",
     "inter_token_ms": "vllm:inter_token_latency_seconds",
 }
-#: What earlier versions called them. Some export both for a while, and mean the same by both.
+#: Names in earlier versions. Some versions export both names with the same meaning.
 FORMER: Mapping[str, str] = {
     "vllm:kv_cache_usage_perc": "vllm:gpu_cache_usage_perc",
     "vllm:inter_token_latency_seconds": "vllm:time_per_output_token_seconds",
@@ -73,16 +73,16 @@ FORMER: Mapping[str, str] = {
     "vllm:prefix_cache_queries_total": "vllm:gpu_prefix_cache_queries_total",
     "vllm:prefix_cache_hits_total": "vllm:gpu_prefix_cache_hits_total",
 }
-#: When the server's process began, as every Prometheus client exports it.
+#: Start time of the server's process, which every Prometheus client exports.
 STARTED = "process_start_time_seconds"
-#: Numbers of every reading: when the process began, then gauges, counters and signals in their order; the
-#: counts of its histograms come after these.
+#: Positions in the numbers of a reading: process start, then gauges, counters and signals in their order,
+#: then the counts of the histograms.
 GAUGES_AT, COUNTERS_AT = 1, 1 + len(GAUGES)
 _KV_AT = GAUGES_AT + list(GAUGES).index("kv_used_ratio")
 SIGNALS_AT = COUNTERS_AT + len(COUNTERS)
 HISTOGRAMS_AT = SIGNALS_AT + len(SIGNALS)
 
-#: Every sample that is read.
+#: All samples that are read.
 _CURRENT = frozenset(
     {
         *COUNTERS.values(),
@@ -97,20 +97,20 @@ READ = _CURRENT | {FORMER[name] for name in _CURRENT & FORMER.keys()}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadFields:
-    """Which samples of a text each number of a reading adds up, of N numbers."""
+    """Which samples of a text are summed into each of a reading's N numbers."""
 
     places: NDArray[np.int64]
-    """[n], of samples in the text, number by number."""
-    ends: NDArray[np.int64]  # [N], where in ``places`` those of each number end; a number without is unknown
+    """[n], positions of samples in the text, grouped by number."""
+    ends: NDArray[np.int64]  # [N], end of each number's group in ``places``; an empty group: unknown
     edges_s: tuple[tuple[float, ...], ...]
-    """Of each of ``LATENCY_FAMILIES``, () where it is not exported."""
+    """Edges of each of ``LATENCY_FAMILIES``; () if it is not exported."""
     begins: tuple[int, ...]
-    """Number that the counts of each family begin at."""
+    """Index of the number at which the counts of each family begin."""
     kv_engines: int = 1
-    """Engines whose KV use is stated."""
+    """Number of engines that state their KV use."""
 
     def reading(self, values: NDArray[np.float64], read_at_s: float) -> EngineReading:
-        """The reading whose samples have these ``values``."""
+        """The reading for samples with these ``values``."""
         numbers = np.empty(len(self.ends))
         add_up(numbers, values, self.places, self.ends)
         numbers[_KV_AT] /= self.kv_engines
@@ -120,36 +120,36 @@ class ReadFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineReading:
-    """What one scrape said; what the server does not export, or states as NaN, is NaN, or missing by name."""
+    """The content of one scrape. Numbers that are not exported, or not valid, are NaN or missing by name."""
 
     read_at_s: float  # of ``live.bounded_http.monotonic_unix_s``
     fields: ReadFields
-    numbers: NDArray[np.float64]  # [N], see ``GAUGES_AT`` and what follows it
+    numbers: NDArray[np.float64]  # [N], positions as at ``GAUGES_AT`` and the constants after it
 
     @property
     def started_at_s(self) -> float | None:
-        """Of the process, Unix time; None: not exported."""
+        """Start of the process, Unix time; None: not exported."""
         found = float(self.numbers[0])
         return None if isnan(found) else found
 
     @property
     def gauges(self) -> dict[str, float]:
-        """Of ``GAUGES``."""
+        """Name -> value, for ``GAUGES``."""
         return self._named(GAUGES, GAUGES_AT)
 
     @property
     def counters(self) -> dict[str, float]:
-        """Of ``COUNTERS``."""
+        """Name -> value, for ``COUNTERS``."""
         return self._named(COUNTERS, COUNTERS_AT)
 
     @property
     def counted(self) -> NDArray[np.float64]:
-        """All counters but those of histograms, float64 [N] in one order; NaN: not exported."""
+        """All counters except those of histograms, float64 [N] in a fixed order; NaN: not exported."""
         return self.numbers[COUNTERS_AT:HISTOGRAMS_AT]
 
     @property
     def signals(self) -> dict[str, float]:
-        """Of ``SIGNALS``."""
+        """Name -> value, for ``SIGNALS``."""
         return self._named(SIGNALS, SIGNALS_AT)
 
     def _named(self, names: Mapping[str, object], begin: int) -> dict[str, float]:
@@ -158,20 +158,20 @@ class EngineReading:
 
 
 def gauge(name: str, readings: Mapping[str, EngineReading]) -> dict[str, float]:
-    """Replica -> its gauge ``name``, of those that export it."""
+    """Replica -> value of its gauge ``name``, for replicas that export it."""
     at = GAUGES_AT + list(GAUGES).index(name)
     told = ((replica, float(one.numbers[at])) for replica, one in readings.items())
     return {replica: value for replica, value in told if not isnan(value)}
 
 
 def parse_reading(text: str, read_at_s: float) -> EngineReading:
-    """The reading in ``text``; LiveError where it is no Prometheus exposition."""
+    """The reading in ``text``; LiveError if it is no Prometheus exposition."""
     samples = read_samples("\n".join(filter(is_read, text.split("\n"))) or text)
     return fields_of(samples).reading(values_of(samples), read_at_s)
 
 
 def values_of(samples: Sequence[Sample]) -> NDArray[np.float64]:
-    """float64 [V], what each of ``samples`` says; a number beyond every float is infinite, so unknown."""
+    """float64 [V], the value of each sample; a number that overflows is infinite and thus unknown."""
     return np.array([_number(one.value) for one in samples], dtype=np.float64)
 
 
@@ -183,16 +183,14 @@ def _number(value: float) -> float:
 
 
 def is_read(line: str) -> bool:
-    """Whether ``line`` is a sample that is read here: parsing a line takes far longer than looking at its
-    name.
-    """
+    """Whether ``line`` is a sample that is read here. Checked first, because parsing a line is far slower."""
     return line.partition("{")[0].partition(" ")[0] in READ
 
 
 def fields_of(samples: Sequence[Sample], *, whole: bool = True) -> ReadFields:
-    """Which of ``samples`` make up each field; LiveError for an edge that is no number.
+    """The ``samples`` that make up each number; LiveError for an edge that is no number.
 
-    whole: they have all labels, so that equal ones are one series that is stated twice.
+    whole: the samples have all labels, so equal ones are one series that is stated twice.
     """
     totals: dict[str, list[int]] = {}
     reasons: dict[tuple[str, str], list[int]] = {}
@@ -219,7 +217,7 @@ def fields_of(samples: Sequence[Sample], *, whole: bool = True) -> ReadFields:
 
 
 def _distinct(samples: Sequence[Sample]) -> Iterator[tuple[int, Sample]]:
-    """The first of each series, with its place."""
+    """The first sample of each series, with its position."""
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     for at, one in enumerate(samples):
         series = one.name, frozenset(one.labels.items())
@@ -229,7 +227,7 @@ def _distinct(samples: Sequence[Sample]) -> Iterator[tuple[int, Sample]]:
 
 
 def _named(found: Mapping[str, Found], name: str, nothing: Found) -> Found:
-    """What is there under ``name``, else under what it was called formerly."""
+    """The entry under ``name``, or else under its former name."""
     return found.get(name) or found.get(FORMER.get(name, ""), nothing)
 
 

@@ -1,10 +1,10 @@
-"""Signals that need no probe: how answers end, how long they are, what the cache and speculation give.
+"""Signals that need no probe: finish reasons, answer lengths, cache hits, and accepted draft tokens.
 
-Each replica is judged against its own past, signal by signal, by the betting e-detector. The null of a signal
-is "its mean is at most the upper limit of what this process showed in its first ``PAST`` observations"; an
-observation is what at least ``ANSWERS`` answers showed together. Users change as well, so an alarm is
-information (L1): it moves nothing. A counter that is absent, renamed, or went backwards is unknown, and a new
-process begins a new past.
+Each replica is judged against its own past, signal by signal, by the betting e-detector. The null hypothesis
+of a signal is "its mean is at most the upper limit of what this process showed in its first ``PAST``
+observations". One observation covers at least ``ANSWERS`` answers. Users change as well, so an alarm is only
+information (L1) and moves nothing. A counter that is missing, renamed or decreased is unknown. A new process
+begins a new past.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from controller.detect.streams.eprocess import Betting
 from controller.detect.streams.protocol import StreamState, guaranteed_threshold
 from live.observe.trust import CounterTrust
 
-if TYPE_CHECKING:  # who explains a log needs no reader of metrics
+if TYPE_CHECKING:  # reading a log must not import the metrics readers
     from live.observe.metrics import EngineReading
 
-#: Answers that one observation stands on, at least; observations that make a past.
+#: Least number of answers of one observation; number of observations that make up a past.
 ANSWERS, PAST = 16, 30
-#: Observations until a false alarm of one signal of one replica, on average, at least.
+#: Least mean number of observations until a false alarm of one signal of one replica.
 ARL0 = 1e5
-#: Observations that "recently" means.
+#: Number of newest observations in a report's "recent" mean.
 _RECENT = 16
-#: Standard errors above the past's mean, and a share that no past is so sure as to exclude.
+#: Standard errors above the past's mean; least margin of a share, because no past excludes less than that.
 _ERRORS, _LEAST = 3.0, 0.02
 
 Counts = Mapping[str, float]
@@ -39,7 +39,7 @@ Counts = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """``part`` over ``whole`` in ``unit``, larger is worse; ``rest``: 1 less it."""
+    """The ratio ``part`` / ``whole`` in ``unit``; larger is worse. ``rest``: 1 minus that ratio."""
 
     name: str
     part: str
@@ -48,7 +48,7 @@ class Signal:
     unit: str = "ratio"
 
     def value(self, counted: Counts) -> float:
-        """NaN where either counter is unknown or nothing was counted."""
+        """The signal's value; NaN if a counter is unknown or nothing was counted."""
         whole = counted.get(self.whole, 0.0)
         if not whole > 0.0 or self.part not in counted:
             return math.nan
@@ -72,10 +72,10 @@ _SIGNAL = {one.name: one for one in SIGNALS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassiveAlarm:
-    """One signal of one replica that became worse than its own past, or is no more (``began`` False).
+    """One signal of one replica that became worse than its own past, or recovered (``began`` False).
 
-    recent, usual, limit: mean of the newest observations, of the past, and what the mean may be at most, in
-    ``unit``. observations: that were judged; evidence and threshold in nats.
+    recent, usual, limit: mean of the newest observations, mean of the past, and upper limit of the mean, in
+    ``unit``. observations: number that was judged; evidence and threshold in nats.
     """
 
     replica: str
@@ -92,7 +92,7 @@ class PassiveAlarm:
 
 @dataclass(slots=True)
 class _Stream:
-    """One signal of one process: its past, then its evidence."""
+    """One signal of one process: it learns the past, then accumulates evidence."""
 
     past: list[float] = field(default_factory=list)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -113,13 +113,13 @@ class _Stream:
 
     @property
     def alarm(self) -> bool | None:
-        """None while the past is being learned."""
+        """Whether it is in alarm; None while the past is being learned."""
         if self.state is None:
             return None
         return bool(self.state.statistic[0] >= guaranteed_threshold(ARL0))
 
     def report(self, replica: str, signal: Signal) -> PassiveAlarm:
-        """What the alarm stands on."""
+        """The evidence behind the alarm."""
         assert self.state is not None
         return PassiveAlarm(
             replica=replica,
@@ -136,19 +136,19 @@ class _Stream:
 
 
 def _limit(past: list[float]) -> float:
-    """What the signal's mean is taken to be at most."""
+    """Upper limit of the signal's mean under the null hypothesis."""
     mean, deviation = float(np.mean(past)), float(np.std(past, ddof=1))
     return max(mean + _ERRORS * deviation / math.sqrt(len(past)), 1.05 * mean, min(_LEAST, mean + _LEAST))
 
 
 def _counters(told: Counts) -> NDArray[np.float64]:
-    """float64 [N], of all signals in one order; NaN: unknown."""
+    """float64 [N], the counters of all signals in a fixed order; NaN: unknown."""
     return np.array([told.get(name, math.nan) for one in SIGNALS for name in (one.part, one.whole)])
 
 
 @dataclass(slots=True)
 class _Process:
-    """One server process as its counters show it. counted: since the last observation."""
+    """The counters of one server process. counted: since the last observation."""
 
     started_at_s: float | None
     last: Counts
@@ -160,7 +160,7 @@ class _Process:
         self.trust.take(self.started_at_s, _counters(self.last))
 
     def take(self, now: Counts) -> None:
-        """The counters of a new scrape."""
+        """Process the counters of a new scrape."""
         risen = {name: value - self.last[name] for name, value in now.items() if name in self.last}
         self.last = now
         if not self.trust.take(self.started_at_s, _counters(now)):
@@ -178,7 +178,7 @@ class _Process:
 
 
 class PassiveWatch:
-    """Listens to scrapes. told: called with replica and signal whenever an alarm begins."""
+    """Listens to scrapes. told: called with replica and signal when an alarm begins."""
 
     def __init__(self, told: Callable[[str, str], None] = lambda _replica, _signal: None) -> None:
         self._told = told
@@ -187,7 +187,7 @@ class PassiveWatch:
         self._changes: list[PassiveAlarm] = []
 
     def receive(self, readings: Mapping[str, EngineReading]) -> None:
-        """Scrapes that ended, by replica."""
+        """Process the scrapes that ended, by replica."""
         for replica, reading in readings.items():
             process = self._processes.get(replica)
             if process is None or process.started_at_s != reading.started_at_s:
@@ -204,19 +204,19 @@ class PassiveWatch:
             self._changes.append(replace(self._alarmed.pop(place), began=False))
 
     def changes(self) -> list[PassiveAlarm]:
-        """Alarms that began or ended since they were last dropped, oldest first."""
+        """Alarms that began or ended and were not dropped yet, oldest first."""
         return list(self._changes)
 
     def in_force(self) -> Mapping[tuple[str, str], PassiveAlarm]:
-        """(replica, signal) -> the alarm that began there and is not over."""
+        """(replica, signal) -> its present alarm."""
         return dict(self._alarmed)
 
     def drop(self, count: int) -> None:
-        """Forget the oldest ``count`` changes: they were written down."""
+        """Forget the oldest ``count`` changes, which have been written to the log."""
         del self._changes[:count]
 
     def alarms(self) -> dict[tuple[str, str], bool | None]:
-        """(replica, signal) -> whether it is worse than its own past; None: not known."""
+        """(replica, signal) -> whether it is worse than its own past; None: unknown."""
         return {
             (replica, name): one.alarm
             for replica, process in self._processes.items()

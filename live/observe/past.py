@@ -1,11 +1,12 @@
-"""What a kernel's answers were like when all was well: limits of their mean surprise, by kernel and slice.
+"""Usual surprise of a kernel's answers while it was healthy: limits of their mean surprise by kernel and
+slice.
 
-The limits are Wilks's: of ``PAST`` answers the ``EDGE``-th lowest and the ``EDGE``-th highest. Whatever
-the law of one answer's surprise, the share of like answers that falls outside is Beta(2 EDGE, PAST + 1 - 2
-EDGE): 0.05 on average, and above ``MOST_OUTSIDE`` in fewer than one past in a thousand. So a clause with a
-threshold of ``MOST_OUTSIDE`` or more keeps its run length to a false alarm. A past is learned while no clause
-is in alarm and is kept in a file, sorted and without any token, so that a restart does not forget it; another
-build begins another.
+The limits are Wilks's: the ``EDGE``-th lowest and ``EDGE``-th highest of ``PAST`` answers. Whatever the
+distribution of one answer's surprise, the share of like answers outside the limits has the distribution
+Beta(2 EDGE, PAST + 1 - 2 EDGE): 0.05 on average, and above ``MOST_OUTSIDE`` in fewer than one past in a
+thousand. A clause with a threshold of at least ``MOST_OUTSIDE`` therefore keeps its ARL0. A past is learned
+while no clause is in alarm. It is kept in a file, sorted and without tokens, so that it survives a restart.
+Another build begins another past.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from contracts.loading.files import write_json
 from contracts.loading.untrusted import MALFORMED
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 
-#: Answers that a past is made of; of these how many are cut off at either end.
+#: Number of answers in a past, and rank of the limits from either end.
 PAST, EDGE = 200, 5
-#: Share of like answers outside the limits that no more than one past in a thousand exceeds.
+#: Share of like answers outside the limits that fewer than one past in a thousand exceeds.
 MOST_OUTSIDE = 0.11
 _FORMAT = "selvage-surprise-past/1"
-#: A file with more is none of ours.
+#: A file with more entries was not written by us.
 _MOST_CELLS = 10_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class BuildOnSlice:
-    """The build and slice of a past. fingerprint: of the build, as its servers state it."""
+    """The build and slice of a past. fingerprint: of the build, as its servers report it."""
 
     kernel: str
     fingerprint: str
@@ -43,24 +44,24 @@ class BuildOnSlice:
 
 @dataclass(slots=True)
 class SurprisePasts:
-    """Surprises in nats by cell, in rising order; a past is complete with ``PAST`` of them."""
+    """Sorted surprises in nats by cell; a past is complete with ``PAST`` surprises."""
 
     by_cell: dict[BuildOnSlice, list[float]] = field(default_factory=dict)
 
     def learn(self, cell: BuildOnSlice, surprise_nats: float) -> bool:
-        """Take one more into a past that is not complete; whether it is now."""
+        """Add a surprise to a past unless it is complete; returns whether it is complete now."""
         past = self.by_cell.setdefault(cell, [])
         if len(past) < PAST:
             insort(past, surprise_nats)
         return len(past) == PAST
 
     def limits(self, cell: BuildOnSlice) -> tuple[float, float] | None:
-        """Lowest and highest surprise that is inside, nats; None while the past is being learned."""
+        """Lowest and highest surprise within the limits, nats; None while the past is being learned."""
         past = self.by_cell.get(cell, ())
         return (past[EDGE - 1], past[-EDGE]) if len(past) == PAST else None
 
     def write(self, file: Path) -> None:
-        """Keep complete pasts; OSError where the file cannot be written."""
+        """Write the complete pasts; OSError if the file cannot be written."""
         whole = [
             {"kernel": cell.kernel, "fingerprint": cell.fingerprint, "slice": cell.slice, "nats": past}
             for cell, past in sorted(self.by_cell.items())
@@ -71,7 +72,7 @@ class SurprisePasts:
 
 
 def read_pasts(file: Path) -> SurprisePasts:
-    """What ``write`` kept; nothing where there is none, or another thing than we write."""
+    """The pasts that ``write`` kept; none if there is no file, or its content is not valid."""
     try:
         told: Any = json.loads(read_regular_text(file, TEXT_BYTES))
         if told["format"] != _FORMAT or len(told["pasts"]) > _MOST_CELLS:

@@ -1,8 +1,8 @@
-"""Scrapes that a Prometheus made, read back by its HTTP API: one query for all servers of a pool.
+"""Reads scrapes back from a Prometheus through its HTTP API, with one query for all servers of a pool.
 
-The query is an instant one of a range, so the answer holds samples as they were scraped, each with the
-instant of its scrape; an instant vector would carry the instant of the query, and nothing would ever look
-old. What a scrape of ``/metrics`` becomes, such samples become too (``live.observe.metrics``).
+The query is an instant query of a range, so the answer holds samples with the instants of their scrapes. An
+instant vector would carry the instant of the query, and stale data would not be recognised. The samples
+become the same readings as a scrape of ``/metrics`` (``live.observe.metrics``).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from live.errors import LiveError
 from live.observe.metrics import READ, STARTED, EngineReading, ReadFields, fields_of
 from live.observe.prometheus_api import PrometheusError
 
-#: Labels that tell targets of one pod apart: two jobs that scrape it, a second container.
+#: Labels that distinguish targets of one pod: two jobs that scrape it, or a second container.
 _TARGET = ("job", "instance")
-#: Labels that say which number of a reading a sample is part of.
+#: Labels that determine which number of a reading a sample belongs to.
 _TOLD = ("finished_reason", "le")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodQuery:
-    """Which samples are asked for. window_s: how old they may be."""
+    """The samples to query. window_s: their largest age."""
 
     namespace: str
     window_s: float
@@ -39,7 +39,7 @@ class PodQuery:
     namespace_label: str = "namespace"
 
     def text(self, pods: Collection[str]) -> str:
-        """PromQL: everything that is read of ``pods``, with the instants of their scrapes."""
+        """PromQL for all samples of ``pods`` that are read, with the instants of their scrapes."""
         names = "|".join(sorted(READ))
         listed = "|".join(one.replace(".", "[.]") for one in sorted(pods))
         where = f'{self.namespace_label}="{self.namespace}",{self.pod_label}=~"{listed}"'
@@ -48,7 +48,7 @@ class PodQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
-    """One time series of the answer: what its newest sample says, and when it was scraped."""
+    """One time series of the answer: its newest sample's value and scrape instant."""
 
     labels: Mapping[str, str]
     at_s: float  # Unix time
@@ -56,17 +56,17 @@ class _Series:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Name, and the labels that say which number of a reading it is part of; "" for none."""
+        """Name and labels that determine the number it belongs to; "" for a missing label."""
         return (self.labels["__name__"], *(self.labels.get(one, "") for one in _TOLD))
 
     @property
     def target(self) -> tuple[str, ...]:
-        """The server of the scrape."""
+        """The scraped target."""
         return tuple(self.labels.get(one, "") for one in _TARGET)
 
 
 def readings_of(data: Any, pod_label: str) -> dict[str, EngineReading]:
-    """Pod -> its newest scrape, from the ``data`` of an answer; PrometheusError where that is no matrix."""
+    """Pod -> its newest scrape, from the ``data`` of an answer; PrometheusError if that is no matrix."""
     pods: defaultdict[str, defaultdict[tuple[str, ...], list[_Series]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -75,12 +75,12 @@ def readings_of(data: Any, pod_label: str) -> dict[str, EngineReading]:
     newest = {pod: _newest(list(targets.values())) for pod, targets in pods.items() if pod}
     try:
         return {pod: _reading(series) for pod, series in newest.items() if series}
-    except LiveError as error:  # an edge that is no number
+    except LiveError as error:  # a histogram edge that is no number
         raise PrometheusError("UnreadableAnswer", str(error)) from None
 
 
 def _matrix(data: Any) -> list[_Series]:
-    """Every series of the answer that has a sample of a name that is read."""
+    """Every series of the answer that has a sample and a name that is read."""
     try:
         if data["resultType"] != "matrix":
             raise ValueError(f"a {data['resultType']!r:.40}")
@@ -92,7 +92,7 @@ def _matrix(data: Any) -> list[_Series]:
 
 
 def _series(told: Any) -> _Series | None:
-    """None without a sample; raises one of ``MALFORMED`` for what is no series."""
+    """The series; None without a sample. Raises one of ``MALFORMED`` if it is no series."""
     labels = {str(name): str(value) for name, value in told["metric"].items()}
     samples = [(float(at_s), value) for at_s, value in told.get("values") or ()]
     if not samples:
@@ -104,9 +104,9 @@ def _series(told: Any) -> _Series | None:
 
 
 def _newest(targets: Sequence[list[_Series]]) -> list[_Series]:
-    """Samples of the newest scrape of the target that tells most recently of an engine; none where none does.
+    """Samples of the newest scrape, of the target that reported an engine most recently; none if none did.
 
-    A name that this scrape lacks is unknown, whatever the one before it said.
+    A name that this scrape lacks is unknown, whatever an earlier scrape stated.
     """
     engines = [one for one in targets if any(series.key[0] != STARTED for series in one)]
     if not engines:
@@ -117,7 +117,7 @@ def _newest(targets: Sequence[list[_Series]]) -> list[_Series]:
 
 
 def _reading(series: Sequence[_Series]) -> EngineReading:
-    """What a scrape of these samples says."""
+    """The reading of a scrape with these samples."""
     ordered = sorted(series, key=lambda one: (one.key, sorted(one.labels.items())))
     fields = _fields(tuple(one.key for one in ordered))
     return fields.reading(np.array([one.value for one in ordered], dtype=np.float64), ordered[0].at_s)
@@ -125,7 +125,7 @@ def _reading(series: Sequence[_Series]) -> EngineReading:
 
 @lru_cache(maxsize=256)
 def _fields(keys: tuple[tuple[str, ...], ...]) -> ReadFields:
-    """Which samples make up each number; scrapes that look alike share it, as increments want."""
+    """The samples of each number. Equal scrapes share the result, so ``increments`` can cache by it."""
     samples = [
         Sample(name, {label: told for label, told in zip(_TOLD, rest, strict=True) if told}, 0.0)
         for name, *rest in keys

@@ -1,7 +1,7 @@
-"""The HTTP API of a Prometheus: one query, its answer within limits, and every failure with its reason.
+"""The HTTP API of a Prometheus: one query, a bounded answer, and a reason for every failure.
 
-The token travels in the ``Authorization`` header and nowhere else; redirects are not followed, so it goes
-to nobody but the URL that was named.
+The token is sent in the ``Authorization`` header only. Redirects are not followed, so the token is sent only
+to the URL that was named.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from live.bounded_http import OversizedAnswerError, whole_answer
 from live.errors import LiveError
 from live.measure.endpoint import REFUSED
 
-#: To the end of an answer.
+#: Time limit of a whole answer, s.
 WITHIN_S = 5.0
-#: No more of an answer is read: about 600 bytes for each sample of 200,000.
+#: Size limit of an answer: about 600 bytes for each of 200,000 samples.
 MOST_BYTES = 128 * 2**20
-#: Characters that are shown of what the server says.
+#: Characters of the server's message that are shown.
 _SHOWN = 200
 _NO_QUERY = (400, 422)
 
 
 class PrometheusError(LiveError):
-    """Nothing is known from a Prometheus now. reason: one word for conditions."""
+    """The Prometheus cannot provide data now. reason: one word, for status conditions."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -35,13 +35,13 @@ class PrometheusError(LiveError):
 
 
 class PrometheusApi:
-    """One server. url: below which ``/api/v1`` lies; token: read at every query, as they expire."""
+    """One server. url: the part before ``/api/v1``; token: read at every query, because tokens expire."""
 
     def __init__(self, url: str, client: httpx.Client, token: Callable[[], str] = str) -> None:
         self.url, self._client, self._token = url, client, token
 
     def query(self, text: str, within_s: float = WITHIN_S) -> Any:
-        """The ``data`` that the instant query ``text`` answers; PrometheusError for whatever is less."""
+        """The ``data`` of the answer to the instant query ``text``; PrometheusError for any other outcome."""
         token = self._read_token()
         status, body = self._post(text, token, within_s)
         told = _parsed(body)
@@ -55,7 +55,7 @@ class PrometheusApi:
         return told["data"]
 
     def _refused(self, status: int, said: str, with_token: bool) -> PrometheusError:
-        """What an answer that is none means."""
+        """The error for an unsuccessful answer."""
         if status in REFUSED:
             given = "with this token" if with_token else "without a token"
             step = "let --prometheus-token-file name a token that may query it"
@@ -70,7 +70,7 @@ class PrometheusApi:
             raise PrometheusError("TokenUnreadable", str(error)) from None
 
     def _post(self, text: str, token: str, within_s: float) -> tuple[int, bytes]:
-        """Status and body."""
+        """Status and body of the answer."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         form = {"query": text, "timeout": f"{within_s:g}s"}
         url = f"{self.url}/api/v1/query"
@@ -87,7 +87,7 @@ class PrometheusApi:
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
-    """The JSON object in ``body``, empty where it is none."""
+    """The JSON object in ``body``; empty if there is none."""
     try:
         told = json_of(body)
     except MALFORMED:
@@ -96,6 +96,6 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def _shown(told: object, token: str) -> str:
-    """What a server says, in printable ASCII and without the token that it may repeat."""
+    """The server's message in printable ASCII, without the token, which it might repeat."""
     text = " ".join((told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)).split())
     return ascii(text.replace(token, "(token)") if token else text)[1:-1][:_SHOWN]

@@ -1,6 +1,6 @@
-"""The compiled parts of readings: the numbers of a text, sums of samples, and what was counted between two.
+"""Compiled passes of readings: parse numbers of a text, sum samples, and count between two readings.
 
-One walk over the bytes of a text reads its numbers, for ``live.observe.scraper``.
+One pass over the bytes of a text parses its numbers, for ``live.observe.scraper``.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
 
-#: What a line is beside its head: anything, nothing, or a number that is read.
+#: What follows a line's head: text that is ignored, nothing, or a number that is read.
 ANYTHING, NOTHING, NUMBER = 0, 1, 2
-#: What ``walk`` returns for a text of another layout.
+#: Result of ``walk`` for a text with another layout.
 OTHER = -1
 
 
 class Lines(NamedTuple):
-    """What a text of L lines says beside its numbers."""
+    """Layout of a text of L lines, without its numbers."""
 
     heads: NDArray[np.uint8]
-    """[bytes], of each line all before its last space, or its name alone."""
+    """[bytes], the head of each line: the part before its last space, or only the sample's name."""
     head_ends: NDArray[np.int64]  # [L]
-    asked: NDArray[np.int64]  # [L], bytes of the head that a line of this layout must begin with
+    asked: NDArray[np.int64]  # [L], number of head bytes that a line of this layout must begin with
     kinds: NDArray[np.int8]  # [L], what follows: ``ANYTHING``, ``NOTHING`` or a ``NUMBER``
 
 
 _LINE_END, _MINUS, _PLUS, _POINT, _ZERO = 10, 45, 43, 46, 48
 _EXPONENTS = (101, 69)
-#: Integers up to here, and powers of ten up to that one, are floats without rounding.
+#: Integers and powers of ten up to these limits are exact as floats.
 _MOST, _MOST_POWER = 2**53, 22
 _POWERS = np.array([10.0**power for power in range(_MOST_POWER + 1)])
 
 
 @compiled
 def walk(text, lines, values, rest):
-    """Read ``text`` uint8 [N]: its numbers into ``values`` float64 [V].
+    """Parse the numbers of ``text`` uint8 [N] into ``values`` float64 [V].
 
-    A number that only ``float`` reads is left: its place in ``values``, begin and end in ``text`` go into the
-    next row of ``rest`` int64 [V, 3]. Returns how many are left, ``OTHER`` for another layout than ``lines``.
+    A number that needs ``float`` is left out: its index in ``values``, begin and end in ``text`` go into the
+    next row of ``rest`` int64 [V, 3]. Returns the number of such rows, or ``OTHER`` if the layout is not
+    ``lines``.
     """
     heads, head_ends, asked, kinds = lines.heads, lines.head_ends, lines.asked, lines.kinds
     place, head, number, left = 0, 0, 0, 0
@@ -70,7 +71,7 @@ def walk(text, lines, values, rest):
 
 @compiled
 def _same(text, place, heads, head, length):
-    """Whether ``length`` bytes from the two places on are equal; without an early end it is vectorised."""
+    """Whether ``length`` bytes at the two positions are equal; without an early exit, so it is vectorised."""
     if place + length > len(text):
         return False
     mine, theirs = text[place : place + length], heads[head : head + length]
@@ -82,7 +83,7 @@ def _same(text, place, heads, head, length):
 
 @compiled
 def _line_end(text, place):
-    """Where the line at ``place`` ends."""
+    """End of the line that contains ``place``."""
     while place < len(text) and text[place] != _LINE_END:
         place += 1
     return place
@@ -90,8 +91,9 @@ def _line_end(text, place):
 
 @compiled
 def _decimal(text, begin, end):
-    """The number in ``text`` from ``begin`` to ``end`` as ``float`` reads it; NaN where that takes more than
-    one operation on exact floats, or it is no number.
+    """The number in ``text`` from ``begin`` to ``end``, equal to ``float``'s result.
+
+    NaN if that takes more than one operation on exact floats, or if it is no number.
     """
     place, negative = begin, begin < end and text[begin] == _MINUS
     place += negative
@@ -125,7 +127,7 @@ def _decimal(text, begin, end):
 
 @compiled
 def _exponent(text, place, end):
-    """The power of ten at ``place``; more than any that is read where it is none."""
+    """The exponent at ``place``; if there is none, a value larger than any that is read."""
     none = 4 * _MOST_POWER
     if text[place] != _EXPONENTS[0] and text[place] != _EXPONENTS[1]:
         return none
@@ -144,22 +146,23 @@ def _exponent(text, place, end):
 
 
 class EdgePlaces(NamedTuple):
-    """Between which counts of a server those of the record lie, and how far from the lower to the upper."""
+    """The server's edges below and above each edge of the record, and its relative position between them."""
 
     below: NDArray[np.int64]  # [..., E + 1]
     above: NDArray[np.int64]  # [..., E + 1]
-    share: NDArray[np.float64]  # [..., E + 1], in 0..1; 1: the upper one
+    share: NDArray[np.float64]  # [..., E + 1], in 0..1; 1: at the upper edge
 
 
-#: More answers than this between two scrapes are no count.
+#: A difference of counts above this is not a count.
 _MOST_COUNTED = 2.0**53
 
 
 @compiled
 def add_up(numbers, values, places, ends):
-    """``numbers`` float64 [N] of ``values`` float64 [V]: each the sum over its places, NaN without any.
+    """Fill ``numbers`` float64 [N] from ``values`` float64 [V]: each is the sum at its places; NaN without
+    any.
 
-    places: int64, of values, number by number; those of each end at ``ends`` int64 [N].
+    places: int64, indices into ``values``, grouped by number; each group ends at ``ends`` int64 [N].
     """
     begin = 0
     for n in range(len(ends)):
@@ -171,13 +174,13 @@ def add_up(numbers, values, places, ends):
 
 @compiled
 def count_between(engine, latency_le, before, now, rows, first, families, places):
-    """What one replica counted from ``before`` to ``now``, float64 [N], into ``engine`` float64 [COUNTERS]
-    and ``latency_le`` int64 [F, E + 1]. False, and nothing is counted, where a counter fell.
+    """Count one replica's increments from ``before`` to ``now``, float64 [N], into ``engine`` float64
+    [COUNTERS] and ``latency_le`` int64 [F, E + 1]. Returns False, and counts nothing, if a counter decreased.
 
-    rows: int64, row of ``engine`` of each counter; they stand in the numbers from ``first`` on.
-    families: int64 [F, 3], where the counts of each begin in ``before`` and in ``now``, and how many are
-    compared; one in which a count fell, or is none, is left out.
-    places: ``EdgePlaces`` of the edges of the record, [F, E + 1].
+    rows: int64, row of ``engine`` for each counter; the counters begin at number ``first``. families: int64
+    [F, 3], where the counts of each family begin in ``before`` and in ``now``, and how many are compared; a
+    family with a decreased or invalid count is left out. places: ``EdgePlaces`` of the record's edges, [F, E
+    + 1].
     """
     places = borrowed(EdgePlaces(*places))
     for n in range(len(rows)):

@@ -1,4 +1,4 @@
-"""The telemetry record of one live fleet: discovery, scrapes, gateway and probes put together."""
+"""Builds the telemetry record of one live fleet from discovery, scrapes, gateway and probes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from live.ports import GatewaySample, LiveReplica
 
 
 class TelemetryRecorder:
-    """Makes one ``FleetTelemetry`` (a batch of one fleet) per tick; remembers the scrapes before."""
+    """Makes one ``FleetTelemetry`` (a batch of one fleet) per tick; keeps the previous scrapes."""
 
     def __init__(
         self, layout: FleetLayout, fingerprints: Mapping[str, str], trust: FleetTrust | None = None
     ) -> None:
         """``fingerprints``: kernel -> what its replicas must state; "" or missing: not judged.
 
-        trust: of others that listen to the same scrapes; None: nobody else does.
+        trust: shared with other listeners to the same scrapes; None: there are none.
         """
         self._layout = layout
         self._expected = [fingerprints.get(layout.kernels[k], "") for k in layout.replica_kernel]
         self._traffic = TrafficCounter(layout)
         self._last: list[EngineReading | None] = [None] * len(layout.replicas)
         self._trust = trust or FleetTrust()
-        #: float64 [GAUGES, 1, R] as last read; 0 before the first scrape, as nobody looks then.
+        #: float64 [GAUGES, 1, R] as last read; 0 before the first scrape.
         self._gauges = np.zeros((len(GAUGES), 1, len(layout.replicas)))
         self._scraped_at_ms = np.full((1, len(layout.replicas)), np.nan)
         self._outside = np.full((1, len(layout.replicas)), np.nan)
@@ -52,7 +52,7 @@ class TelemetryRecorder:
         sample: GatewaySample,
         probes: ProbeSamples,
     ) -> FleetTelemetry:
-        """All that arrived since the last call. ``readings`` are of replicas that were scraped since."""
+        """All telemetry since the last call. ``readings``: of the replicas that were scraped since."""
         seen = {replica.name: replica for replica in replicas}
         known = self._counted(readings)
         traffic = self._traffic.count(sample)
@@ -79,7 +79,7 @@ class TelemetryRecorder:
         )
 
     def _counted(self, readings: Mapping[str, EngineReading]) -> Increments:
-        """What every replica counted since its scrape before; takes note of ``readings``."""
+        """What every replica counted since its previous scrape; stores ``readings`` for the next call."""
         names = self._layout.replicas
         found = unknown_increments(len(names))
         for r, name in enumerate(names):
@@ -95,7 +95,9 @@ class TelemetryRecorder:
         return found
 
     def _note_outside(self, readings: Mapping[str, EngineReading]) -> None:
-        """What the gateway has open now, and the engine does not count, at each replica that was read now."""
+        """Requests open at the gateway that the engine does not count, for each replica that was
+        just read.
+        """
         gauges = dict(zip(GAUGES, self._gauges[:, 0], strict=True))
         outside = self._traffic.open - gauges["running"] - gauges["waiting"]
         for r, name in enumerate(self._layout.replicas):
@@ -103,7 +105,7 @@ class TelemetryRecorder:
                 self._outside[0, r] = outside[r] if self._traffic.told else np.nan
 
     def _matches(self, seen: Mapping[str, LiveReplica]) -> list[float]:
-        """[R] 1 right, 0 wrong, NaN where either side states none."""
+        """[R] 1: fingerprint matches, 0: it differs, NaN: not stated by one of the two sides."""
         found = []
         for name, expected in zip(self._layout.replicas, self._expected, strict=True):
             stated = seen[name].fingerprint if name in seen else ""
@@ -118,15 +120,16 @@ def _state(replica: LiveReplica | None) -> int:
 def _waiting(
     running: NDArray[np.float64], waiting: NDArray[np.float64], held: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """[1, R] requests: what the gateway has ``held`` [R] open waits where an engine says that it has none.
+    """[1, R] requests: those that the gateway has open (``held`` [R]) count as waiting if an engine reports
+    none.
 
-    An engine counts a request in its next step, so one that hung while it was idle never counts any.
+    An engine counts a request only in its next step, so an engine that hung while idle never counts it.
     """
     return np.where((running == 0.0) & (waiting == 0.0), held[None], waiting)
 
 
 def _fleet(values: Sequence[float]) -> NDArray[np.float64]:
-    """[1, R] of the one fleet."""
+    """``values`` as [1, R], a batch of one fleet."""
     return np.array([values], dtype=np.float64)
 
 

@@ -1,9 +1,9 @@
-"""Log-probabilities of users' own answers, where the operator lets them be looked at (probe kind (g)).
+"""Log-probabilities of users' own answers, if the operator permits their collection (probe kind (g)).
 
-A gateway's access log and Envoy see no bodies, so whoever has them (a client, a gateway with a body filter)
-asks for ``logprobs`` on a share of its requests and posts the numbers: replica, slice and the
-log-probabilities of the sampled tokens, nothing else. Tokens, texts and prompts have no place in the form and
-are refused, not dropped. What is kept is one number per answer, until the next tick.
+Access logs of Envoy and other gateways contain no bodies. A component that sees bodies, such as a client or a
+gateway with a body filter, requests ``logprobs`` on a share of its requests and posts the numbers: replica,
+slice and the log-probabilities of the sampled tokens, nothing else. A post with tokens, texts or prompts is
+refused as a whole. One number per answer is kept, until the next tick.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any
 
 from contracts.errors import MeasurementError
 
-#: Log-probabilities of one answer, at most; answers of one post, at most; posted ones that wait, at most.
+#: Most log-probabilities of one answer, answers of one post, and answers that wait for the next tick.
 MOST_TOKENS, MOST_ANSWERS, MOST_WAITING = 16_384, 64, 4096
-#: Sampled tokens that an answer's mean stands on, at least.
+#: Fewest sampled tokens of an answer for which a mean is computed.
 LEAST_TOKENS = 8
 _FIELDS = {"replica", "slice", "logprobs"}
-#: A log-probability is 0 at most; what rounding makes of it is not refused.
+#: A log-probability is at most 0; values above it up to this are rounding errors.
 _ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledAnswer:
-    """What is left of one answer: the mean surprise of its sampled tokens, nats.
+    """What is kept of one answer: the mean surprise of its sampled tokens, nats.
 
-    arrived_at_s: of ``live.bounded_http.monotonic_unix_s``.
+    arrived_at_s: on the clock ``live.bounded_http.monotonic_unix_s``.
     """
 
     replica: str
@@ -41,9 +41,9 @@ class SampledAnswer:
 
 
 def mean_surprise(log_probs: list[float]) -> float:
-    """Minus the mean of ``log_probs``, nats; NaN for fewer than ``LEAST_TOKENS``.
+    """Minus the mean of ``log_probs``, nats; NaN for fewer than ``LEAST_TOKENS`` tokens.
 
-    Raises MeasurementError where one is no log-probability.
+    Raises MeasurementError if a value is no log-probability.
     """
     if not all(math.isfinite(one) and one <= _ROUNDING for one in log_probs):
         raise MeasurementError("logprobs: numbers of at most 0 expected")
@@ -53,20 +53,20 @@ def mean_surprise(log_probs: list[float]) -> float:
 
 
 class SampledInbox:
-    """Takes posts from any thread, hands on what came since the last look. No text is ever held."""
+    """Accepts posts from any thread, and returns those since the last call of ``drain``. Stores no text."""
 
     def __init__(self, replicas: frozenset[str], slices: frozenset[str]) -> None:
-        """Replicas and slices whose answers are taken; others are refused."""
+        """Answers of these replicas and slices are accepted; others are refused."""
         self._replicas, self._slices = replicas, slices
         self._lock = threading.Lock()
         self._waiting: deque[SampledAnswer] = deque(maxlen=MOST_WAITING)
-        #: Answers so far.
+        #: Number of accepted answers so far.
         self.taken = 0
 
     def post(self, body: bytes, now_s: float) -> int:
-        """Take a JSON object or a list of them; how many answers. ``now_s``: when they came.
+        """Accept a JSON object or a list of them; the number of answers. ``now_s``: their arrival.
 
-        Raises MeasurementError, which repeats nothing of the body, where it is anything else.
+        Raises MeasurementError for anything else; the message quotes nothing of the body.
         """
         answers = [one for one in map(self._answer, _objects(body)) if not math.isnan(one[2])]
         with self._lock:
@@ -78,7 +78,7 @@ class SampledInbox:
         return len(answers)
 
     def drain(self) -> list[SampledAnswer]:
-        """What came since the last call, oldest first."""
+        """The answers since the last call, oldest first."""
         with self._lock:
             found = list(self._waiting)
             self._waiting.clear()

@@ -1,8 +1,8 @@
-"""What is odd about scrapes and probes, in words: no fault of a server that serves users, it moves nothing.
+"""Notes about scrapes and probes that report less than they could. They move nothing.
 
-``unread``: no scrape ended well lately. ``unprobed``: probes are answered, and not by what was asked for, or
-the server is busy. ``mixed``: counters are not of one process. ``no_numbers``: what is stated is none.
-``lacking``: names that are not exported. What is said of it is unknown to the controller.
+``unread``: the last scrapes failed. ``unprobed``: probes are answered with something else than what was asked
+for, or the server is busy. ``mixed``: counters are not of one process. ``no_numbers``: stated values are not
+valid. ``lacking``: names are not exported. The affected values are unknown to the controller.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from live.observe.metrics import (
 from live.observe.trust import SETTLING, FleetTrust
 from live.ports import Unanswered
 
-#: Failed scrapes, or probes, in a row that are worth a word.
+#: Failed scrapes, or probes, in a row that lead to a note.
 UNREAD = 3
 KINDS = ("unread", "unprobed", "mixed", "no_numbers", "lacking")
-#: Of the numbers that every reading begins with.
+#: Names of the numbers at the start of every reading.
 _NAMES = (STARTED, *GAUGES.values(), *COUNTERS.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrapeNote:
-    """Something odd about a replica's scrapes that began, or is over (``began`` False). what: of ``KINDS``.
+    """A note about a replica's scrapes that began or ended (``began`` False). what: one of ``KINDS``.
 
-    told: in words, as it began.
+    told: the text from its beginning.
     """
 
     replica: str
@@ -43,14 +43,16 @@ class ScrapeNote:
 
 @dataclass(slots=True)
 class _Replica:
-    """What was seen of one. left: kind -> scrapes until it is over, unless it is seen again."""
+    """Notes of one replica. left: kind -> scrapes until the note ends, unless its cause is seen again."""
 
     left: dict[str, int] = field(default_factory=dict)
 
 
 class ScrapeWatch:
-    """Listens to scrapes. failed, unprobed: replica -> why its last scrapes failed, why its last probes told
-    nothing, of those where the last one did. trust: of others that listen to the same scrapes.
+    """Listens to scrapes.
+
+    failed, unprobed: replica -> why its last scrapes failed, or why its last probes gave no information;
+    without replicas for which the last one succeeded. trust: shared with other listeners to the same scrapes.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class ScrapeWatch:
         self._changes: list[ScrapeNote] = []
 
     def receive(self, readings: Mapping[str, EngineReading]) -> None:
-        """Scrapes that ended well since the last call, by replica."""
+        """Process the successful scrapes since the last call, by replica."""
         for name, reading in readings.items():
             self._read(name, reading)
         for what, told, ask in self._told:
@@ -105,20 +107,20 @@ class ScrapeWatch:
             self._changes.append(replace(found, began=False))
 
     def in_force(self) -> Mapping[tuple[str, str], ScrapeNote]:
-        """(replica, what) -> what began there and is not over."""
+        """(replica, what) -> its present note."""
         return dict(self._noted)
 
     def changes(self) -> list[ScrapeNote]:
-        """What began or ended since it was last dropped, oldest first."""
+        """Notes that began or ended and were not dropped yet, oldest first."""
         return list(self._changes)
 
     def drop(self, count: int) -> None:
-        """Forget the oldest ``count`` changes: they were written down."""
+        """Forget the oldest ``count`` changes, which have been written to the log."""
         del self._changes[:count]
 
 
 def _odd(reading: EngineReading) -> Iterator[tuple[str, str]]:
-    """Kinds and what is said of them, of one reading alone."""
+    """Kinds and texts of notes about a single reading."""
     numbers = reading.numbers[: len(_NAMES)]
     stated = np.diff(reading.fields.ends[: len(_NAMES)], prepend=0) > 0
     lacking = [name for name, there in zip(_NAMES, stated, strict=True) if not there]

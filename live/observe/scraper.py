@@ -1,12 +1,13 @@
-"""Scrapes of many servers at once, each within its time limit; of like texts only numbers are parsed.
+"""Scrapes many servers concurrently, each within its time limit; of texts with a known layout only the
+numbers are parsed.
 
-A server that does not answer is unknown. One that was late is asked by threads apart from then on, until it
-answers in time: however many hang, of whichever pool, the others are read as ever.
+A server that does not answer is unknown. A server that was late is from then on scraped by separate threads,
+until it answers in time. So however many servers of whichever pool hang, the others are scraped as usual.
 
-A layout is what a text says beside the numbers: of every line its sample's name, and of the lines that are
-read all before the value. Where a text has the layout of the one before it, its values are cut out of the
-lines; every other text is parsed, and refused, as a whole (``live.observe.metrics``). Both ways give equal
-readings for any text.
+The layout of a text is everything except the numbers: each line's sample name and, for lines that are read,
+everything before the value. If a text has the layout of the server's previous text, only the values are cut
+out. Every other text is parsed, and refused, as a whole (``live.observe.metrics``). Both ways give equal
+readings for every text.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from live.observe.metrics import EngineReading, ReadFields, fields_of, is_read, 
 from live.observe.readings_pass import ANYTHING, NOTHING, NUMBER, OTHER, Lines, walk
 from live.ports import Unanswered
 
-#: Servers whose layout is remembered; all of them are looked at anew where there are more.
+#: Most servers with a remembered layout; beyond it, all layouts are forgotten and read again.
 MOST_SERVERS = 20_000
-#: Head of a line whose value is all that follows; names in braces with other braces are parsed each time.
+#: Head of a line that is followed by the value only; label values that contain braces are always parsed.
 _HEAD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}#]*\})? ")
-#: Values that ``float`` and the parser of the format read alike.
+#: Values that ``float`` and the format's parser read alike.
 _NUMBER = re.compile(rb"[-+.0-9eE]+")
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Layout:
-    """What does not change from scrape to scrape."""
+    """The parts of a text that do not change from scrape to scrape."""
 
     lines: Lines
     count: int
-    """Lines that are read."""
+    """Number of lines that are read."""
     fields: ReadFields
 
     def values(self, text: str) -> NDArray[np.float64] | None:
-        """Values of the lines that are read; None for a text of another layout."""
+        """Values of the lines that are read; None if the text has another layout."""
         told = _bytes(text)
         values, rest = np.empty(self.count), np.empty((self.count, 3), dtype=np.int64)
         left = walk(np.frombuffer(told, dtype=np.uint8), self.lines, values, rest)
@@ -57,8 +58,8 @@ class Layout:
 
 
 def _completed(values: NDArray[np.float64], rest: Sequence[Sequence[int]], told: bytes) -> bool:
-    """Read the ``rest`` of the numbers by ``float`` (place in ``values``, begin and end in ``told``); whether
-    all are finite.
+    """Parse the ``rest`` of the numbers with ``float``: index in ``values``, begin and end in ``told``.
+    Returns whether all are finite.
     """
     for at, begin, end in rest:
         if not _NUMBER.fullmatch(told, begin, end):
@@ -73,19 +74,19 @@ def _completed(values: NDArray[np.float64], rest: Sequence[Sequence[int]], told:
 
 
 def _bytes(text: str) -> bytes:
-    """``text``, whatever it holds: equal texts alone are equal bytes."""
+    """``text`` as bytes, also if it is not valid Unicode; different texts give different bytes."""
     return text.encode("utf-8", "surrogatepass")
 
 
 class LayoutReader:
-    """Reads texts of many servers, from any thread; servers of one layout share it."""
+    """Reads texts of many servers, from any thread; servers with equal layouts share one."""
 
     def __init__(self) -> None:
         self._of_server: dict[str, Layout] = {}
         self._known: WeakValueDictionary[tuple[str, ...], Layout] = WeakValueDictionary()
 
     def read(self, server: str, text: str, read_at_s: float) -> EngineReading:
-        """The reading in ``text`` of ``server``; LiveError where it is no Prometheus exposition."""
+        """The reading in ``text`` of ``server``; LiveError if it is no Prometheus exposition."""
         layout = self._of_server.get(server)
         values = None if layout is None else layout.values(text)
         if layout is not None and values is not None:
@@ -106,7 +107,7 @@ class LayoutReader:
         fields: ReadFields,
         values: NDArray[np.float64],
     ) -> None:
-        """The layout of ``lines`` for the next text of ``server``, where it tells the same ``values``."""
+        """Keep the layout of ``lines`` for the server's next text, if it reproduces the same ``values``."""
         if len(self._of_server) >= MOST_SERVERS:
             self._of_server.clear()
         heads = _heads(lines, read)
@@ -119,9 +120,9 @@ class LayoutReader:
 
 
 def _heads(lines: Sequence[str], read: Sequence[int]) -> tuple[str, ...] | None:
-    """What each of ``lines`` must begin with: all before the value of those in ``read``, the others' name.
+    """The required beginning of each line: everything before the value for those in ``read``, else the name.
 
-    None where only a whole parse tells the values.
+    None if the values can only be found by a full parse.
     """
     heads = [_name(line) for line in lines]
     for at in read:
@@ -146,7 +147,7 @@ def _layout(lines: Sequence[str], read: Sequence[int], heads: Sequence[str], fie
 
 
 def _before_last(line: str) -> str:
-    """``line`` up to its last space; what stands there seldom changes."""
+    """``line`` up to its last space; this part seldom changes."""
     return line[: line.rfind(" ") + 1]
 
 
@@ -155,9 +156,9 @@ def _name(line: str) -> str:
     return line[: len(line.partition("{")[0].partition(" ")[0]) + 1]
 
 
-#: What is asked for; whoever answers another form of it is read all the same.
+#: The requested format; other formats of an answer are read as well.
 _ACCEPT = {"accept": "text/plain;version=0.0.4, */*;q=0.1"}
-#: Servers that are asked at the same time.
+#: Number of servers that are scraped concurrently.
 AT_ONCE = 16
 
 
@@ -165,16 +166,16 @@ class Scraper:
     """Reads ``/metrics`` of servers by URL; use as a context."""
 
     def __init__(self, timeout_s: float = 1.0, client: httpx.Client | None = None) -> None:
-        """client: with keys and certificates."""
+        """client: an HTTP client with keys and certificates."""
         self._timeout_s = timeout_s
         self._http = client or httpx.Client()
         self._reader = LayoutReader()
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape")
         self._apart = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape-late")
         self._late: set[str] = set()
-        """URLs whose last answer was not there in time."""
+        """URLs of servers with a last answer that was late."""
         self.failed: Mapping[str, Unanswered] = {}
-        """Replica -> why its last scrapes failed, of those whose last one did."""
+        """Replica -> why its last scrapes failed, for replicas with a failed last scrape."""
 
     def __enter__(self) -> Scraper:
         """Itself."""
@@ -185,13 +186,13 @@ class Scraper:
         self.close()
 
     def close(self) -> None:
-        """Close connections and threads; once is enough."""
+        """Close connections and threads; repeated calls have no effect."""
         self._threads.shutdown(cancel_futures=True)
         self._apart.shutdown(cancel_futures=True)
         self._http.close()
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
-        """Replica -> its reading, of those in ``urls`` (replica -> base URL) that answered in time."""
+        """Replica -> its reading, for those in ``urls`` (replica -> base URL) that answered in time."""
         asked = {
             replica: (self._apart if url in self._late else self._threads).submit(self._read, url)
             for replica, url in urls.items()
@@ -205,16 +206,16 @@ class Scraper:
         return {replica: one for replica, one in found.items() if not isinstance(one, str)}
 
     def _times(self, replica: str) -> int:
-        """How many scrapes in a row failed until now."""
+        """Number of failed scrapes in a row so far."""
         before = self.failed.get(replica)
         return before.times if before else 0
 
     def _read(self, url: str) -> EngineReading | str:
-        """The reading, or why there is none."""
+        """The reading, or the reason why there is none."""
         try:
             found = self._answered(url)
         except httpx.TimeoutException:
-            if len(self._late) >= MOST_SERVERS:  # those of pods that are long gone
+            if len(self._late) >= MOST_SERVERS:  # most are addresses of pods that no longer exist
                 self._late.clear()
             self._late.add(url)
             return f"no whole answer within {self._timeout_s:g} s"
@@ -222,7 +223,7 @@ class Scraper:
         return found
 
     def _answered(self, url: str) -> EngineReading | str:
-        """As ``_read``; httpx.TimeoutException where it is late."""
+        """As ``_read``; httpx.TimeoutException if the answer is late."""
         try:
             answer = whole_answer(self._http, "GET", f"{url}/metrics", self._timeout_s, headers=_ACCEPT)
             if answer.status_code != httpx.codes.OK:
@@ -232,5 +233,5 @@ class Scraper:
             raise
         except LiveError:
             return "the answer is no Prometheus text"
-        except Exception as error:  # whatever one server answers, the others are read
+        except Exception as error:  # whatever one server answers, the others are still read
             return type(error).__name__

@@ -1,4 +1,4 @@
-"""Rows of the gateway as counts of the record: by slice and kernel, and by replica."""
+"""Counts the gateway's rows for the telemetry record: by slice and kernel, and by replica."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from live.observe.increments import on_record_edges
 from live.ports import ClusterCounts, GatewayAttempt, GatewaySample
 
 _NO_ANSWER, _OK, _REDIRECT, _SERVER_ERROR, _GATEWAY_TIMEOUT = 0, 200, 300, 500, 504
-#: A whole answer in one piece comes within this of its first byte (ms): it shows no first token.
+#: An answer that ends within this time of its first byte, ms, came in one piece: it shows no time to first
+#: token.
 _ONE_PIECE_MS = 2.0
 _LATENCY, _TTFT = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("ttft_ms")
-#: Samples without a word that leave open what was: longer, and nobody knows whether a replica was asked.
+#: Samples without host counters for which the last open requests are kept; after more, they are unknown.
 _KEPT_SAMPLES = 3
 
 
@@ -28,14 +29,14 @@ class GatewayTraffic:
     offered: NDArray[np.int64]  # [S]
     answered: NDArray[np.int64]  # [S, K]
     failed: NDArray[np.int64]  # [S, K]
-    timed_out: NDArray[np.int64]  # [S, K], of these
+    timed_out: NDArray[np.int64]  # [S, K], part of ``failed``
     latency_le: NDArray[np.int64]  # [S, K, F, E + 1]
     replica_answered: NDArray[np.int64]  # [R]
     replica_failed: NDArray[np.int64]  # [R]
 
 
 class TrafficCounter:
-    """Counts samples of one gateway; keeps what it needs from one to the next."""
+    """Counts the samples of one gateway; keeps the state that counting needs between samples."""
 
     def __init__(self, layout: FleetLayout) -> None:
         self._layout = layout
@@ -43,18 +44,19 @@ class TrafficCounter:
         self._slice = {name: at for at, name in enumerate(layout.slices)}
         self._replica = {name: at for at, name in enumerate(layout.replicas)}
         self._under_way = np.zeros(len(layout.slices), dtype=np.int64)
-        #: float64 [R], requests that the gateway last had under way at each replica; 0 where it tells none.
+        #: float64 [R], requests that the gateway last had open at each replica; 0 if it does not report them.
         self.open = np.zeros(len(layout.replicas))
-        self._untold = 0  # samples since one told
-        #: Whether the newest sample told.
+        self._untold = 0  # samples since the last one with host counters
+        #: Whether the newest sample has host counters.
         self.told = False
         #: int64 [R], failures since the last answer of each replica.
         self.consecutive_failed = np.zeros(len(layout.replicas), dtype=np.int64)
 
     def count(self, sample: GatewaySample) -> GatewayTraffic:
-        """Counts of ``sample``; rows of unknown slices and replicas, and mirrored copies, are left out.
+        """Counts of ``sample``, without rows of unknown slices and replicas, and without mirrored requests.
 
-        So are tries without an answer of a sample that is not whole: the gateway's end, not a replica's.
+        Attempts without an answer are left out too if the sample is not whole, because then the gateway
+        failed, not a replica.
         """
         kernels, slices, replicas = self._layout.shape
         families = (len(LATENCY_FAMILIES), len(self._edges_ms))
@@ -77,9 +79,10 @@ class TrafficCounter:
         return found
 
     def _offered(self, sample: GatewaySample) -> NDArray[np.int64]:
-        """int64 [S]: requests that ended, and those that are under way now less those that were before.
+        """int64 [S]: requests that ended, plus the change of the number of requests under way.
 
-        The gateway writes a row when a request ends; without those under way a hang would look like calm.
+        The gateway logs a request only when it ends, so a hang would look like no traffic without the second
+        term.
         """
         ended = np.zeros(len(self._slice), dtype=np.int64)
         for request in sample.requests:
@@ -87,7 +90,7 @@ class TrafficCounter:
                 ended[self._slice[request.slice]] += 1
         self.told = bool(sample.hosts)
         self._untold = 0 if self.told else self._untold + 1
-        if not sample.whole:  # what was under way in another process is nowhere
+        if not sample.whole:  # requests under way in an earlier process no longer exist
             self._under_way[:] = 0
         if self.told or not sample.whole or self._untold > _KEPT_SAMPLES:
             self.open[:] = 0.0
@@ -103,7 +106,7 @@ class TrafficCounter:
         return np.asarray(np.maximum(ended + under_way - before, 0))
 
     def _add_cluster(self, found: GatewayTraffic, cluster: ClusterCounts) -> None:
-        """Counts of a slice on a kernel; of a kernel that is not told, what was offered alone."""
+        """Counts of a slice on a kernel; if the kernel is unknown, only the offered requests."""
         s = self._slice[cluster.slice]
         found.offered[s] += cluster.offered
         if cluster.kernel not in self._layout.kernels:

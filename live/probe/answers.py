@@ -1,6 +1,6 @@
-"""One greedy answer of a server, streamed to its stop reason within its time.
+"""One greedy answer of a server, read as a stream up to its stop reason, within a time limit.
 
-The request carries a nonce as its id, and its tokens are asked for by number: an answer that names another
+The request carries a nonce as its id, and its tokens are returned as ids: an answer that names another
 request or prompt belongs to another client.
 """
 
@@ -25,12 +25,12 @@ from live.measure.backends.openai_backend import ROUNDING, TOKEN_PREFIX, TOP_K
 from live.measure.steps.streamed_answers import payloads
 from live.probe.statuses import refuse_status
 
-#: How the names of probes begin.
+#: Prefix of the probes' request ids.
 NONCE = "probe-"
 
 
 class YieldedError(Exception):
-    """The probe made room for others, or was aborted at its limit by its own choice: no evidence."""
+    """The probe yielded to other requests, or was aborted by the prober: no evidence."""
 
 
 class Line:
@@ -43,7 +43,7 @@ class Line:
         self.headers = {SLICE_HEADER: slice_name} if slice_name else {}
 
     def post(self, body: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """The JSON object that answers ``body``; MeasurementError for anything else, httpx's own errors."""
+        """The JSON object answered to ``body``; MeasurementError for anything else, or httpx's own errors."""
         answer = whole_answer(
             self.client,
             "POST",
@@ -63,7 +63,7 @@ class Line:
 
     @contextmanager
     def stream(self, question: Question, nonce: str, limit_s: float) -> Iterator[httpx.Response]:
-        """The answer to ``question`` as it comes, for ``limit_s``."""
+        """The streamed answer to ``question``, for at most ``limit_s``."""
         body = {"model": self.model, **question.body(nonce)}
         where = f"{self.url}/v1/completions"
         with (
@@ -86,7 +86,7 @@ class Question:
     pattern: str = field(default="", repr=False)
 
     def body(self, nonce: str) -> dict[str, Any]:
-        """The request's body but for the model."""
+        """The request's body without the model."""
         more: dict[str, Any] = {"cache_salt": self.salt} if self.salt else {}
         if self.pattern:
             more |= {"structured_outputs": {"regex": self.pattern}}
@@ -106,10 +106,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GreedyAnswer:
-    """What came. rows: the most probable tokens of each position with the chosen one, natural logarithms.
+    """A received answer. rows: each position's most probable tokens and the chosen one, natural logarithms.
 
-    stop_reason "": the stream ended without. sound: every log-probability is one. named: text that names the
-    request; prompt_kept: the prompt that was answered is the one that was asked (None: not said).
+    stop_reason "": the stream ended without one. sound: all log-probabilities are valid. named: the request
+    id in the answer. prompt_kept: whether the answered prompt is the one that was sent (None: not stated).
     """
 
     token_ids: tuple[int, ...]
@@ -122,12 +122,12 @@ class GreedyAnswer:
 
     @property
     def broken(self) -> bool:
-        """It ended without a stop reason, or with numbers that are none."""
+        """It ended without a stop reason, or contains invalid log-probabilities."""
         return not self.stop_reason or not self.sound
 
 
 def fresh_nonce() -> str:
-    """A name that no other request has, over all runs."""
+    """A request id that no other request has, in any run."""
     return f"{NONCE}{secrets.token_hex(8)}"
 
 
@@ -140,9 +140,9 @@ def ask(
 ) -> GreedyAnswer:
     """The greedy answer to ``question``, its whole stream.
 
-    A server that is silent for ``limit_s``, or whose stream is longer, raises httpx.TimeoutException; other
-    errors of the line are httpx's, an error status or an answer of another form is MeasurementError.
-    YieldedError where ``gives_way`` says so between two tokens.
+    Raises httpx.TimeoutException if the server is silent for ``limit_s`` or the stream lasts longer. Other
+    connection errors are httpx's; an error status or a malformed answer is a MeasurementError. YieldedError
+    if ``gives_way`` returns True between two tokens.
     """
     until_at_s = time.monotonic() + limit_s
     gathered = _Gathered(question)
@@ -155,14 +155,14 @@ def ask(
                 if gives_way():
                     raise YieldedError
                 gathered.take(event)
-        except httpx.RemoteProtocolError:  # the line was cut: an answer without a stop reason
+        except httpx.RemoteProtocolError:  # the connection was cut: an answer without a stop reason
             if not gathered.began:
                 raise
     return gathered.answer()
 
 
 def begin_and_leave(line: Line, question: Question, events: int, limit_s: float) -> None:
-    """Ask, read so many events of the stream and hang up: a request that its client cancels."""
+    """Send a request, read this many events and disconnect: a request that its client cancels."""
     with line.stream(question, fresh_nonce(), limit_s) as answer:
         for count, _ in enumerate(_events(answer), start=1):
             if count >= events:
@@ -181,7 +181,7 @@ def _events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
 
 
 class _Gathered:
-    """An answer as its events come in."""
+    """Collects an answer from its events."""
 
     def __init__(self, question: Question) -> None:
         self._asked = question.token_ids
@@ -193,7 +193,7 @@ class _Gathered:
         self._prompt_kept: bool | None = None
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Take in one event; MeasurementError where it is none of such an answer."""
+        """Process one event; MeasurementError if it does not belong to such an answer."""
         try:
             self._note_name(str(event.get("id") or ""))
             for choice in event.get("choices") or ():
@@ -202,7 +202,7 @@ class _Gathered:
             raise MeasurementError("the answer holds no tokens with log-probabilities") from None
 
     def _note_name(self, name: str) -> None:
-        """The name of the answer; of parts with several, one that is not the first's: that is another's."""
+        """Keep the request id; if parts of the answer differ in it, the one that is not the first part's."""
         if name and (not self._named or name != self._first_named):
             self._first_named = self._first_named or name
             self._named = name
@@ -228,11 +228,11 @@ class _Gathered:
 
     @property
     def began(self) -> bool:
-        """A token has come."""
+        """Whether a token has been received."""
         return bool(self._tokens)
 
     def answer(self) -> GreedyAnswer:
-        """All that came."""
+        """The answer received so far."""
         return GreedyAnswer(
             token_ids=tuple(self._tokens),
             rows=tuple(self._rows),
@@ -251,6 +251,6 @@ def _number(name: str) -> int:
 
 
 def _log_probability(value: Any) -> float:
-    """The value as a float, NaN where it is no log-probability."""
+    """The value as a float; NaN if it is no log-probability."""
     fits = isinstance(value, int | float) and math.isfinite(value) and value <= ROUNDING
     return float(value) if fits else math.nan

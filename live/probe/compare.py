@@ -1,6 +1,6 @@
-"""Two greedy answers to one prompt, compared as far as they can be: up to their first different token.
+"""Compares two greedy answers to one prompt, up to their first different token.
 
-After it the two go on from different texts, and nothing that follows can be compared.
+After that token the two continue different texts, so nothing that follows can be compared.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from live.measure.backends.openai_backend import TOP_K
 from live.probe.answers import GreedyAnswer
 
 Rows = Sequence[Mapping[int, float]]
-#: Positions of a stretch of ``worst_stretch_kl``: damage to a few of them must not drown in a long answer.
+#: Positions in one stretch of ``worst_stretch_kl``, so that damage to a few positions is not averaged away.
 STRETCH = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerDifference:
-    """kl: mean nats over the shared positions; gap: nats, of the first different token (0: none);
-    first: its position (None: the answers are equal).
+    """Difference of two answers. kl: mean nats over the shared positions; gap: nats, at the first different
+    token (0: none); first: its position (None: the answers are equal).
     """
 
     kl: float
@@ -31,7 +31,7 @@ class AnswerDifference:
 
 
 def difference(expected: GreedyAnswer, found: GreedyAnswer) -> AnswerDifference:
-    """How ``found`` differs from ``expected``; both of one position at least, with sound numbers."""
+    """How ``found`` differs from ``expected``; both have at least one position and valid numbers."""
     most = min(len(expected.token_ids), len(found.token_ids))
     pairs = zip(expected.token_ids, found.token_ids, strict=False)
     unequal = (at for at, (one, other) in enumerate(pairs) if one != other)
@@ -51,10 +51,10 @@ def position_kl(expected: Rows, found: Rows) -> list[float]:
 
 
 def _least_kl(expected: Mapping[int, float], found: Mapping[int, float]) -> float:
-    """The least KL that two lists allow.
+    """The smallest KL that two lists of most probable tokens allow.
 
-    Tokens that ``found`` does not list are one event, whose probability there is at most that of its last
-    listed token for each; all others are the rest.
+    Tokens that ``found`` does not list form one event. Each has at most the probability of the last listed
+    token there. All other tokens form the rest bucket.
     """
     mine = {token: math.exp(value) for token, value in _best(expected).items()}
     theirs = {token: math.exp(value) for token, value in found.items()}
@@ -75,12 +75,12 @@ def _best(row: Mapping[int, float]) -> dict[int, float]:
 
 
 def worst_stretch_kl(expected: Rows, found: Rows) -> float:
-    """Largest mean KL of a stretch of ``STRETCH`` positions, nats; 0 where there is no position."""
+    """Largest mean KL over a stretch of ``STRETCH`` positions, nats; 0 without positions."""
     kl = position_kl(expected, found)
     return max((mean_kl(kl[at : at + STRETCH]) for at in range(0, len(kl), STRETCH)), default=0.0)
 
 
 def largest_greedy_gap(answer: GreedyAnswer) -> float:
-    """The most by which a token of the answer missed the most probable one of its own list, nats."""
+    """Largest gap between a token of the answer and the most probable one of its own list, nats."""
     pairs = zip(answer.rows, answer.token_ids, strict=True)
     return max((greedy_gap(row, token) for row, token in pairs), default=0.0)

@@ -1,4 +1,4 @@
-"""Probes that generate, put together: prompts over block edges and residues, budgets, one probe's result."""
+"""Generation probes: prompts at block boundaries and in between, budgets, and one probe's result."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from live.probe.kinds import Asking, GenerationPrompt, ProbeKind
 from live.probe.prefill import ProbeAnswer, ProbeResult, timed_outcome
 from live.probe.schedule import ProbeBudget
 
-#: Numbers of generation prompts in the telemetry record begin here, above those of golden prompts.
+#: First numbers of generation prompts in the telemetry record, above those of golden prompts.
 FIRST_NUMBER, FIRST_LONG_NUMBER = 1_000_000, 1_500_000
-#: What is told of a probe that made room for others.
+#: Text for a probe that yielded to other requests.
 GAVE_WAY = "gave way"
-#: Every so many-th prompt ends exactly at a block's edge.
+#: Every prompt with this index step ends exactly at a block boundary.
 _EDGE_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationPlan:
-    """One kind: what it asks, what is right, what it may cost. limit_s: of each of its requests."""
+    """One kind of probe: prompts, right answers, budget. limit_s: time limit of each of its requests."""
 
     kind: ProbeKind
     prompts: Sequence[GenerationPrompt]
@@ -51,7 +51,7 @@ class Lengths:
 
 
 def generate(plan: GenerationPlan, prompt: GenerationPrompt, asking: Asking) -> ProbeAnswer:
-    """Ask once; never raises for what a server does. A probe that gave way is no evidence."""
+    """Send one probe; never raises for an error of the server. A probe that yielded is no evidence."""
     try:
         return timed_outcome(lambda: ProbeResult(None, plan.kind.probe(prompt, asking)), plan.limit_s)
     except YieldedError:
@@ -65,11 +65,11 @@ def generate(plan: GenerationPlan, prompt: GenerationPrompt, asking: Asking) -> 
 
 
 def short_prompts(golden: Sequence[Prompt], lengths: Lengths) -> list[GenerationPrompt]:
-    """Prompts of one or two blocks of every slice of ``golden``, over the residues by turns.
+    """Prompts of one or two blocks for every slice of ``golden``, with varying residues.
 
-    The residues of a slice's prompts are spread evenly from a drawn start; every ``_EDGE_EVERY``-th prompt is
-    of whole blocks. Those that golden prompts cannot fill, or whose second turn the context does not hold,
-    are left out.
+    The residues of a slice's prompts are spread evenly from a random start; every ``_EDGE_EVERY``-th prompt
+    has whole blocks only. A prompt is left out if the golden prompts are too short to fill it, or if the
+    context cannot hold its second turn.
     """
     found: list[GenerationPrompt] = []
     for name, tokens in _joined(golden).items():
@@ -87,7 +87,7 @@ def short_prompts(golden: Sequence[Prompt], lengths: Lengths) -> list[Generation
 
 
 def long_prompts(golden: Sequence[Prompt], lengths: Lengths) -> list[GenerationPrompt]:
-    """Prompts of about two blocks whose answers fill the context but for one block."""
+    """Prompts of about two blocks; their answers fill the context except for one block."""
     found: list[GenerationPrompt] = []
     for name, tokens in _joined(golden).items():
         for turn in range(lengths.long_per_slice):
@@ -103,7 +103,7 @@ def _prompt(number: int, name: str, token_ids: tuple[int, ...], answer: int) -> 
 
 
 def _joined(golden: Sequence[Prompt]) -> dict[str, tuple[int, ...]]:
-    """All tokens of each slice's prompts, one after the other; of what begins each, the first alone."""
+    """All tokens of each slice's prompts, concatenated; of their begin tokens only the first is kept."""
     found: dict[str, tuple[int, ...]] = {}
     for one in golden:
         before = found.get(one.slice, one.token_ids[:1])

@@ -1,4 +1,4 @@
-"""Greedy answers that are right: asked of a trusted server once, and kept with what they depend on."""
+"""Right greedy answers: requested from a trusted server once, and stored with what they depend on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from live.measure.endpoint import LOGPROBS_MODE
 from live.probe.answers import GreedyAnswer, Line, Question, ask, fresh_nonce
 
 _FORMAT = 1
-#: How an answer is made. Servers do not state their mode; vLLM's is ``raw_logprobs`` unless told otherwise:
+#: How the answers are made. Servers do not state their mode; vLLM's default is ``raw_logprobs``:
 #: log-probabilities before temperature and penalties.
 SAMPLING: Mapping[str, object] = {"logprobs_mode": LOGPROBS_MODE, "temperature": 0.0, "top_p": 1.0}
 _PATIENCE_S = 120.0
@@ -31,12 +31,12 @@ class GoldenAnswers:
     sampling: Mapping[str, object]
 
     def of(self, question: Question) -> GreedyAnswer:
-        """The right answer; KeyError where it was never asked."""
+        """The right answer; KeyError if the question was never asked."""
         return self.answers[key(question)]
 
 
 def key(question: Question) -> str:
-    """Names a question whatever cache it reads and whatever it must match."""
+    """Identifies a question independent of its cache salt and its pattern."""
     text = f"{question.max_tokens} {' '.join(map(str, question.token_ids))}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -44,10 +44,10 @@ def key(question: Question) -> str:
 def golden_answers(
     store: Path, line: Line, questions: Iterable[Question], identity: tuple[str, ...]
 ) -> GoldenAnswers:
-    """The answers of the server on ``line``, from ``store`` where all are kept for ``identity``, which names
+    """The answers of the server at ``line``; from ``store`` if all are stored for ``identity``, which names
     the model as its server states it.
 
-    Raises MeasurementError for a server that does not answer to the end, DocumentError for a damaged file.
+    Raises MeasurementError for an answer that does not end well, DocumentError for a damaged file.
     """
     wanted = {key(one): one for one in questions}
     digest = hashlib.sha256("\n".join([*identity, *sorted(wanted)]).encode()).hexdigest()[:32]
@@ -67,7 +67,9 @@ def golden_answers(
 
 
 def right_answers(line: Line, questions: Iterable[Question]) -> GoldenAnswers:
-    """The answers of the server on ``line`` now, kept nowhere; raises as ``golden_answers`` and httpx do."""
+    """The present answers of the server at ``line``, not stored; raises as ``golden_answers`` and
+    httpx do.
+    """
     found = {key(one): _asked(line, one) for one in questions}
     return GoldenAnswers(answers=found, sampling=SAMPLING)
 
@@ -88,7 +90,7 @@ def _plain(answer: GreedyAnswer) -> dict[str, Any]:
 
 
 def _read(path: Path, wanted: Iterable[str], identity: tuple[str, ...]) -> GoldenAnswers:
-    """Those in ``path``; DocumentError where they are of another model, or of other questions."""
+    """The answers in ``path``; DocumentError if they are of another model or to other questions."""
     try:
         content = json_of(read_regular_text(path, TEXT_BYTES))
         if content["format"] != _FORMAT or content["sampling"] != dict(SAMPLING):

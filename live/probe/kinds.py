@@ -1,8 +1,8 @@
-"""Kinds of generation probes: the request that each sends, and what its answers measure.
+"""Kinds of generation probes: the requests that each sends, and what its answers measure.
 
-Every kind uses the same path as users: sampling, streaming, and the prefix cache where it says so. A unique
-``cache_salt`` guarantees that a request misses the prefix cache, and that the next one with the same salt
-hits it.
+Every kind uses the same path as users: sampling, streaming, and the prefix cache where its docstring says so.
+A unique ``cache_salt`` guarantees that a request misses the prefix cache, and that the next one with the same
+salt hits it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from live.probe.golden_answers import GoldenAnswers
 from live.probe.prefill import prompt_positions
 from live.probe.schedule import Lane
 
-#: JSON of a known form and a bounded length, so that an answer within the grammar ends.
+#: JSON of a fixed form and bounded length, so that an answer within the grammar ends.
 JSON_PATTERN = r'\{"sound": (true|false), "size": [0-9]{1,3}\}'
 _JSON_TOKENS = 40
 _CANCELLED_EVENTS = 4
@@ -39,7 +39,7 @@ _CANCELLED_EVENTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationPrompt:
-    """What a probe begins with. number: its id in the telemetry record."""
+    """The prompt of a probe. number: its id in the telemetry record."""
 
     number: int
     slice: str
@@ -53,8 +53,8 @@ class GenerationPrompt:
 
 @dataclass(slots=True)
 class Echo:
-    """Whether a server was ever heard to name a request as it was asked to; one that never does is not blamed
-    for names that it does not know.
+    """Whether a server has ever returned a request id that it was given; for a server that never has, unknown
+    ids are no evidence against it.
     """
 
     seen: bool = False
@@ -62,7 +62,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """Where and how a probe asks. limit_s: of each request; gives_way: whether to make room for others."""
+    """How a probe sends its requests. limit_s: of each request; gives_way: whether to yield to others."""
 
     line: Line
     limit_s: float
@@ -71,7 +71,7 @@ class Asking:
     gives_way: Callable[[], bool] = lambda: False
 
     def answer(self, question: Question, judged: dict[str, float]) -> GreedyAnswer | None:
-        """The answer; None where it cannot be compared. What its form shows goes into ``judged``."""
+        """The answer; None if it cannot be compared. What its form shows is stored in ``judged``."""
         nonce = fresh_nonce()
         found = ask(self.line, question, nonce, self.limit_s, self.gives_way)
         self.echo.seen |= nonce in found.named
@@ -90,14 +90,14 @@ class ProbeKind(Protocol):
 
     @property
     def name(self) -> str:
-        """As options, metrics and reports call it."""
+        """Name in options, metrics and reports."""
 
     @property
     def lane(self) -> Lane:
         """Short or long."""
 
     def cost_tokens(self, prompt: GenerationPrompt) -> int:
-        """What a probe costs at most, tokens of prompts and answers."""
+        """Largest cost of a probe, tokens of prompts and answers."""
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
         """Values by column of ``contracts.metrics.generation``; raises as ``live.probe.answers.ask``."""
@@ -105,7 +105,9 @@ class ProbeKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PairKind:
-    """(b) One prompt three times: cold, read from the cache at once, and from the cache that all share."""
+    """(b) One prompt three times: cold, from its own cache entry, and from the cache that all
+    requests share.
+    """
 
     name: str = "pair"
     lane: Lane = Lane.SHORT
@@ -115,7 +117,7 @@ class PairKind:
         return 3 * _once(prompt)
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """To the reference, and of the three to each other."""
+        """Compare all three with the reference, and the last two with the first."""
         judged: dict[str, float] = {}
         salt = fresh_nonce()
         thrice = prompt.question(salt), prompt.question(salt), prompt.question()
@@ -130,17 +132,17 @@ class PairKind:
 
 @dataclass(frozen=True, slots=True)
 class CancelKind:
-    """(d) A request that its client cancels, then the same prompt to the end, in the load as it comes."""
+    """(d) A request that its client cancels, then the same prompt to the end, under the present load."""
 
     name: str = "cancel"
     lane: Lane = Lane.SHORT
 
     def cost_tokens(self, prompt: GenerationPrompt) -> int:
-        """The prompt twice, the answer once and its beginning."""
+        """The prompt twice, the answer, and the beginning of the cancelled answer."""
         return 2 * _once(prompt)
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """To the reference."""
+        """Compare the second answer with the reference."""
         judged: dict[str, float] = {}
         begin_and_leave(asking.line, prompt.question(fresh_nonce()), _CANCELLED_EVENTS, asking.limit_s)
         answer = asking.answer(prompt.question(fresh_nonce()), judged)
@@ -150,17 +152,17 @@ class CancelKind:
 
 @dataclass(frozen=True, slots=True)
 class TurnsKind:
-    """(e) Two turns on a shared prefix: the second reads the first one's blocks, its answer's too."""
+    """(e) Two turns with a shared prefix: the second reads the blocks of the first prompt and answer."""
 
     name: str = "turns"
     lane: Lane = Lane.SHORT
 
     def cost_tokens(self, prompt: GenerationPrompt) -> int:
-        """Three answers; the second turn's prompt holds the first turn twice over."""
+        """Three answers; the second turn's prompt contains the first prompt twice and the first answer."""
         return 3 * prompt.max_tokens + 5 * len(prompt.token_ids) + 2 * prompt.max_tokens
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """The first turn to the reference; the second to the same turn computed anew."""
+        """Compare the first turn with the reference, and the second with the same turn computed cold."""
         judged: dict[str, float] = {}
         salt = fresh_nonce()
         first = asking.answer(prompt.question(salt), judged)
@@ -180,18 +182,18 @@ class TurnsKind:
 class LongKind:
     """(c) A long decode, judged token by token against the same tokens scored as a prompt.
 
-    That comparison needs no reference, so it holds beyond the first token that a near tie turned.
+    The comparison needs no reference, so it stays valid after a near tie has changed a token.
     """
 
     name: str = "long"
     lane: Lane = Lane.LONG
 
     def cost_tokens(self, prompt: GenerationPrompt) -> int:
-        """The answer, and the whole once more as a prompt."""
+        """The answer, and everything once more as a prompt."""
         return 2 * _once(prompt)
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """Decode to prompt."""
+        """Compare the decoded log-probabilities with those of the prompt."""
         judged: dict[str, float] = {}
         answer = asking.answer(prompt.question(fresh_nonce()), judged)
         if answer is None:
@@ -209,7 +211,7 @@ class LongKind:
 
 @dataclass(frozen=True, slots=True)
 class GrammarKind:
-    """(f) An answer that must keep a grammar."""
+    """(f) An answer that must match a grammar."""
 
     name: str = "grammar"
     lane: Lane = Lane.SHORT
@@ -219,7 +221,7 @@ class GrammarKind:
         return len(prompt.token_ids) + _JSON_TOKENS
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """Whether it does."""
+        """Check whether the answer matches."""
         judged: dict[str, float] = {}
         question = Question(
             token_ids=prompt.token_ids, max_tokens=_JSON_TOKENS, salt=fresh_nonce(), pattern=JSON_PATTERN
@@ -233,8 +235,8 @@ class GrammarKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOffer:
-    """A kind, the columns that none but it measures (empty: any column of the others asks for it), and its
-    share of the tokens that generation probes may cost.
+    """A kind of probe. own: columns that only this kind measures; empty: any column without such a kind asks
+    for it. share: its share of the tokens for generation probes.
     """
 
     kind: ProbeKind
@@ -252,22 +254,22 @@ OFFERS: tuple[ProbeOffer, ...] = (
 
 
 def offers_for(columns: Sequence[str]) -> list[ProbeOffer]:
-    """Offers that measure what ``columns`` name; none where no generation is asked for."""
+    """The offers that measure ``columns``; empty if they include no generation columns."""
     asked = set(columns) & set(GENERATION_COLUMNS)
     others = asked - frozenset().union(*(offer.own for offer in OFFERS))
     return [offer for offer in OFFERS if offer.own & asked or (not offer.own and others)]
 
 
 def keep_worst(judged: dict[str, float], column: str, value: float) -> None:
-    """Keep the worst of what one probe measured of a column; NaN is unknown and changes nothing."""
+    """Keep the worst value of a column within one probe; NaN is unknown and changes nothing."""
     if not math.isnan(value):
         judged[column] = max(value, judged.get(column, value))
 
 
 def _crossed(found: GreedyAnswer, nonce: str, echo: Echo) -> float:
-    """1 where the answer is to another prompt, to another probe, or names another request without naming its
-    prompt; NaN where the server names neither. What stands between may rename requests, so the prompt decides
-    where it is said, but for names that probes alone have: one prompt is asked more than once.
+    """1 if the answer is to another prompt or another probe's id, or to another id with no prompt stated; NaN
+    if the server states neither. Proxies may rename requests, so a stated prompt decides, but not for ids of
+    probes, because one prompt is sent more than once.
     """
     if NONCE in found.named and nonce not in found.named:
         return 1.0

@@ -1,7 +1,7 @@
 """One prefill probe: log-probabilities of a known prompt, as a default server answers them (top 20).
 
-What it cannot see (FINDINGS of the field, and vLLM's source): a poisoned prefix cache, because prompts whose
-log-probabilities are asked for skip it, and anything that samples. Other probe kinds are for those.
+It cannot detect a poisoned prefix cache, because requests with prompt log-probabilities bypass the cache
+(vLLM's source), nor faults of sampling. Other kinds of probes cover these.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from live.probe.statuses import StatusError, outcome_of, refuse_status
 
 
 class ProbeResult(NamedTuple):
-    """What a probe measured: values of ``COLUMN_NAMES``, others by column, and what the answer states of its
-    build ("": nothing).
+    """What a probe measured: values of ``COLUMN_NAMES``, other values by column, and the build fingerprint
+    that the answer states ("": none).
     """
 
     values: NDArray[np.float64] | None  # [columns] of ``COLUMN_NAMES``
@@ -39,7 +39,7 @@ class ProbeResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """How one probe ended. values: float64 [columns] of ``COLUMN_NAMES``, None unless a prefill was answered.
+    """How one probe ended. values: float64 [columns] of ``COLUMN_NAMES``; None unless a prefill was answered.
 
     named: what a generation probe measured, by column.
     """
@@ -49,21 +49,21 @@ class ProbeAnswer:
     outcome: ProbeOutcome
     values: NDArray[np.float64] | None  # [columns]
     named: Mapping[str, float] = field(default_factory=dict)
-    told: str = ""  # why not, without any text of the prompt or the answer
-    fingerprint: str = ""  # as the answer states it; empty: not stated
-    status: int = 0  # HTTP status that was no answer; 0: none was
-    retry_after_s: float = 0.0  # how long the server wants to be left alone
+    told: str = ""  # why it failed, without any text of the prompt or the answer
+    fingerprint: str = ""  # as the answer states it; "": not stated
+    status: int = 0  # HTTP status of an error; 0: there was none
+    retry_after_s: float = 0.0  # how long the server asks not to be probed
 
 
 def probe(
     client: httpx.Client, url: str, model: str, prompt: Prompt, reference: TopScores, limit_s: float
 ) -> ProbeAnswer:
-    """Ask the server at ``url`` once, for at most ``limit_s``; never raises for what a server does."""
+    """Probe the server at ``url`` once, for at most ``limit_s``; never raises for an error of the server."""
     return timed_outcome(lambda: _measured(client, url, model, prompt, reference, limit_s), limit_s)
 
 
 def timed_outcome(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAnswer:
-    """What ``measure`` finds, timed; never raises for what a server does."""
+    """The result of ``measure``, timed; never raises for an error of the server."""
     sent_at_s, began_at_s = monotonic_unix_s(), time.perf_counter()
     try:
         measured = measure()
@@ -78,7 +78,7 @@ def timed_outcome(measure: Callable[[], ProbeResult], limit_s: float) -> ProbeAn
         return _unanswered(sent_at_s, ProbeOutcome.FAILED, str(error) or type(error).__name__)
     except MeasurementError as error:
         return _unanswered(sent_at_s, ProbeOutcome.UNREADABLE, str(error) or type(error).__name__)
-    except MALFORMED as error:  # its text may hold what was answered
+    except MALFORMED as error:  # the error's text may contain the answer
         return _unanswered(sent_at_s, ProbeOutcome.UNREADABLE, f"no answer to read: {type(error).__name__}")
     return ProbeAnswer(
         sent_at_s=sent_at_s,
@@ -118,7 +118,7 @@ def _body(model: str, prompt: Prompt) -> dict[str, Any]:
 
 
 def _content(answer: httpx.Response) -> Any:
-    """What the answer holds, None where that is no JSON; MeasurementError unless it is a good one."""
+    """The JSON of the answer, None if it is no JSON; StatusError for an error status."""
     refuse_status(answer)
     try:
         return json_of(answer.content)
@@ -127,7 +127,7 @@ def _content(answer: httpx.Response) -> Any:
 
 
 def prompt_positions(content: Any, positions: int) -> list[dict[int, float]]:
-    """Log-probabilities by token of every position of a prompt; MeasurementError where there are others."""
+    """Log-probabilities by token of every position of a prompt; MeasurementError if their number differs."""
     rows = prompt_rows(content)
     if len(rows) != positions:
         raise MeasurementError(f"{positions} positions expected, {len(rows)} answered")

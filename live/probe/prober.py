@@ -1,7 +1,7 @@
-"""The prober of a live fleet: sends what is due, and hands on what came back as the telemetry record.
+"""The prober of a live fleet: sends the probes that are due, and returns results as a telemetry record.
 
-Prefill probes and every kind of generation probe have a schedule of their own within their share of tokens;
-a replica has at most one short and one long probe in flight, whatever their kinds.
+Prefill probes and every kind of generation probe have their own schedule within their share of tokens. A
+replica has at most one short and one long probe in flight, whatever their kinds.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _UNINFORMATIVE = ProbeOutcome.NONE, ProbeOutcome.UNREADABLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePlan:
-    """What is asked. references: what the reference answered, one for each of ``prompts``.
+    """What is probed. references: the reference's answers, one for each of ``prompts``.
 
-    generation: what is asked beside it by probes that generate (none: nothing).
+    generation: plans of generation probes (empty: none).
     """
 
     prompts: Sequence[Prompt]
@@ -56,14 +56,14 @@ class ProbePlan:
 
     @property
     def tokens_per_s(self) -> float:
-        """What all probes of a replica may cost together, on average."""
+        """Average cost of all probes of a replica together, tokens per s."""
         prefill = self.budget.tokens_per_s if self.prompts else 0.0
         return prefill + sum(one.budget.tokens_per_s for one in self.generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Queue:
-    """One kind with its schedule. plan None: prefill probes."""
+    """One kind of probe with its schedule. plan None: prefill probes."""
 
     schedule: ProbeSchedule
     lane: Lane
@@ -77,16 +77,16 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flight:
-    """One probe under way."""
+    """One probe in flight."""
 
     queue: _Queue
     due: Due
-    url: str  # of the replica that was asked
+    url: str  # of the probed replica
     answer: Future[ProbeAnswer]
 
 
 class Prober:
-    """Probes replicas by URL; use as a context. Nothing here raises for what a server does."""
+    """Probes replicas by URL; use as a context. Nothing here raises for an error of a server."""
 
     def __init__(
         self,
@@ -97,15 +97,15 @@ class Prober:
         began_at_s: float,
         client: httpx.Client | None = None,
     ) -> None:
-        """``urls``: replica -> base URL, of replicas of ``layout``. client: with keys and certificates."""
+        """``urls``: replica -> base URL, for replicas of ``layout``. client: with keys and certificates."""
         self._layout, self._plan, self._urls, self._model = layout, plan, dict(urls), model
         self._queues = deque(self._made(began_at_s))
         self._http = client or httpx.Client()
-        #: Tokens of prompts and answers that were asked for, by replica.
+        #: Tokens of prompts and answers that were requested so far, by replica.
         self.sent_tokens = dict.fromkeys(self._urls, 0)
-        #: Replicas that have no room for a long probe: it is not begun there, and given up where it runs.
+        #: Replicas with waiting requests: no long probe is begun there, and a running one is aborted.
         self.pressed: frozenset[str] = frozenset()
-        #: Part of the budget at which a replica is probed, where it is not the whole.
+        #: Replica -> part of the budget at which it is probed, if not the whole.
         self.paces: dict[str, float] = {}
         self._echoes = {name: Echo() for name in self._urls}
         workers = len({queue.lane for queue in self._queues}) * len(self._urls)
@@ -113,11 +113,11 @@ class Prober:
         self._closing = False
         self._now_s = began_at_s
         self._left_alone_until_s: dict[str, float] = {}
-        #: Replica and kind of probe, of those that were ever answered; why the last ones told nothing.
+        #: (replica, kind) pairs that were ever answered; and why the last probes gave no information.
         self._answered: set[tuple[str, str]] = set()
         self._uninformative: dict[tuple[str, str], Unanswered] = {}
         self._flying: list[_Flight] = []
-        #: What each replica's newest answer states of its build, where it does.
+        #: Fingerprint in each replica's newest answer, if it states one.
         self.stated: dict[str, str] = {}
 
     def __enter__(self) -> Prober:
@@ -125,28 +125,28 @@ class Prober:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for what is in flight, at most its limit; long probes are given up."""
+        """Wait for probes in flight, at most for their limit; long probes are aborted."""
         self.close()
 
     def close(self, *, wait: bool = True) -> None:
-        """Ask no more. wait: for what is in flight, as at the end of a context; else it is cut off."""
+        """Stop probing. wait: wait for probes in flight, as at the end of a context; else cut them off."""
         self._closing = True
         self._threads.shutdown(wait=wait, cancel_futures=True)
         self._http.close()
 
     def receive(self, waiting: Mapping[str, float]) -> None:
-        """Take note of how many requests wait at replicas that were looked at: there long probes give way."""
+        """Note how many requests wait at each replica that was scraped: long probes yield to them."""
         waits = {name for name, requests in waiting.items() if requests > 0.0}
         self.pressed = (self.pressed - waiting.keys()) | waits
 
     def step(self, now_s: float) -> ProbeSamples:
-        """Send what is due at ``now_s``; what ended since the last call, a batch of one fleet."""
+        """Send what is due at ``now_s``; return what ended since the last call, as a batch of one fleet."""
         landed, self._now_s = self._land(), now_s
         for flight in landed:
             flight.queue.schedule.done(flight.due.replica)
         mine = [one for one in landed if self._urls.get(one.due.replica) == one.url]
         found = [(flight, self._judged(flight)) for flight in mine]
-        self._queues.rotate(1)  # so that each queue is first in turn at free lanes
+        self._queues.rotate(1)  # so that each queue gets its turn to be first at free lanes
         for queue in self._queues:
             for due in queue.schedule.due(now_s, partial(self._has_room, queue.lane), self._pace):
                 self.sent_tokens[due.replica] += due.prompt.tokens
@@ -156,10 +156,10 @@ class Prober:
         return self._samples(found)
 
     def aim(self, urls: Mapping[str, str]) -> None:
-        """Probe replicas at the addresses ``urls`` (replica -> URL) from now on.
+        """From now on probe replicas at the addresses ``urls`` (replica -> URL).
 
-        A replica without an address is not probed, and an answer from a former address of a replica is no
-        sample of it.
+        A replica without an address is not probed. An answer from a former address is not counted for the
+        replica.
         """
         moved = {name for name, url in urls.items() if self._urls.get(name) != url}
         self._echoes |= {name: Echo() for name in moved}
@@ -170,13 +170,13 @@ class Prober:
         self._urls = dict(urls)
 
     def _land(self) -> list[_Flight]:
-        """Probes that have ended; each is asked once, for one that ends meanwhile must stay in flight."""
+        """Remove and return the ended probes. ``done`` is read once per probe, so that none is lost."""
         asked = [(flight, flight.answer.done()) for flight in self._flying]
         self._flying = [flight for flight, done in asked if not done]
         return [flight for flight, done in asked if done]
 
     def _made(self, began_at_s: float) -> list[_Queue]:
-        """A queue per kind, of prompts whose slice the layout has."""
+        """A queue per kind, with the prompts of slices in the layout."""
         found = (
             [_Queue(schedule=self._schedule(began_at_s, None), lane=Lane.SHORT)] if self._plan.prompts else []
         )
@@ -229,7 +229,7 @@ class Prober:
         return generate(queue.plan, queue.plan.prompts[place], asking)
 
     def _judged(self, flight: _Flight) -> ProbeAnswer:
-        """The answer; what it says of its server, and of when to ask it again, is noted."""
+        """The answer; the server's fingerprint state and requested pause are noted."""
         place, found = (flight.due.replica, flight.queue.kind), flight.answer.result()
         if found.retry_after_s > 0.0:
             self._left_alone_until_s[flight.due.replica] = self._now_s + found.retry_after_s
@@ -245,8 +245,8 @@ class Prober:
 
     @property
     def uninformative(self) -> dict[str, Unanswered]:
-        """Replica -> why its last probes of a kind say nothing of it: they were answered, and not by what was
-        asked for, or it was busy.
+        """Replica -> why its last probes of a kind gave no information: it answered something else than what
+        was asked for, or was busy.
         """
         return {place[0]: one for place, one in sorted(self._uninformative.items(), key=lambda p: p[1].times)}
 
@@ -273,7 +273,7 @@ class Prober:
         return self._plan.prompts[place].id if plan is None else plan.prompts[place].number
 
     def _row(self, answer: ProbeAnswer) -> list[float]:
-        """Values of the layout's probe metrics; NaN where nothing was measured."""
+        """Values of the layout's probe metrics; NaN for those not measured."""
         named = dict(answer.named)
         if answer.values is not None:
             named |= dict(zip(COLUMN_NAMES, answer.values.tolist(), strict=True))

@@ -1,6 +1,6 @@
-"""When which replica is asked what: a budget of tokens, slices in turn, one probe in flight per replica.
+"""Schedules probes: a token budget, slices in turn, and one probe in flight per replica and schedule.
 
-Pure but for its own memory: it reads no clock and draws from a named stream of the seed.
+Deterministic: it reads no clock, and draws from a named random stream of the seed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contracts.rng import stream
 
 
 class Lane(StrEnum):
-    """A replica has at most one probe of each in flight."""
+    """A replica has at most one probe of each lane in flight."""
 
     SHORT = "short"
     LONG = "long"
@@ -28,9 +28,9 @@ class ProbeBudget:
     """What probes may cost a replica."""
 
     tokens_per_s: float
-    """Prompt tokens, on average and never more than two prompts ahead."""
+    """Prompt tokens per s on average, never more than two prompts ahead."""
     jitter_ratio: float = 0.3
-    """Each wait is longer by a random share up to this, so that replicas are not probed in step."""
+    """Each wait is extended by a random share up to this, so that replicas are not probed in step."""
 
     def __post_init__(self) -> None:
         if not self.tokens_per_s > 0.0 or not 0.0 <= self.jitter_ratio <= 10.0:
@@ -41,7 +41,7 @@ class ProbeBudget:
 
 
 class ProbePrompt(NamedTuple):
-    """One prompt that may be sent. place: in the list of prompts; tokens: what it costs."""
+    """One prompt that may be sent. place: index in the list of prompts; tokens: its cost."""
 
     slice: int
     place: int
@@ -57,7 +57,7 @@ class Due(NamedTuple):
 
 @dataclass(slots=True)
 class _Turn:
-    """A replica's place in its round of slices and prompts."""
+    """A replica's position in its round of slices and prompts."""
 
     rng: np.random.Generator
     orders: list[list[ProbePrompt]]
@@ -69,7 +69,7 @@ class _Turn:
 
 
 class ProbeSchedule:
-    """Probes of every replica of a fleet, from ``began_at_s`` on."""
+    """The probes of every replica of a fleet, from ``began_at_s`` on."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ProbeSchedule:
         began_at_s: float,
         kind: str = "",
     ) -> None:
-        """``kind``: gives each kind of probe random numbers of its own."""
+        """``kind``: gives each kind of probe its own random stream."""
         if not replicas or not prompts:
             raise ValueError(f"expected replicas and prompts, got {len(replicas)} and {len(prompts)}")
         self._budget = budget
@@ -96,10 +96,9 @@ class ProbeSchedule:
     ) -> list[Due]:
         """Probes to send at ``now_s``; their replicas get no other until ``done``.
 
-        A probe that is sent late, because this was called late, brings the next one forward by the delay.
-
-        free: whether a replica can take one now; where it cannot, its turn waits and keeps its place. pace:
-        part of the budget that it is probed at, above 0 and at most 1.
+        If a probe is sent late because this was called late, the next one is due earlier by the delay. free:
+        whether a replica can take a probe now; if not, its turn waits. pace: part of the budget at which a
+        replica is probed, above 0 and at most 1.
         """
         found = []
         for replica, turn in self._turns.items():
@@ -112,7 +111,7 @@ class ProbeSchedule:
         return found
 
     def done(self, replica: str) -> None:
-        """The replica's probe ended, however."""
+        """Note that the replica's probe ended, with whatever result."""
         self._turns[replica].busy = False
 
     def _begin(self, name: str, prompts: Sequence[ProbePrompt], seed: int, began_at_s: float) -> _Turn:
@@ -134,7 +133,7 @@ class ProbeSchedule:
 
 
 def _take(turn: _Turn) -> ProbePrompt:
-    """The next prompt of the next slice; a slice's prompts come round in one order."""
+    """The next prompt of the next slice; a slice's prompts repeat in a fixed order."""
     place = next(turn.slices)
     order = turn.orders[place]
     prompt = order[turn.at[place]]

@@ -33,7 +33,7 @@ _STEPS = {
 
 
 class StatusError(BrokenAnswerError):
-    """A server answered a probe by ``status``. retry_after_s: how long it wants to be left alone."""
+    """A server answered a probe with ``status``. retry_after_s: how long it asks not to be probed."""
 
     def __init__(self, status: int, retry_after_s: float) -> None:
         step = _STEPS.get(status, "")
@@ -42,30 +42,32 @@ class StatusError(BrokenAnswerError):
 
 
 def refuse_status(answer: httpx.Response) -> None:
-    """StatusError unless ``answer`` is one."""
+    """Raise StatusError unless ``answer`` has status 200."""
     if answer.status_code != httpx.codes.OK:
         raise StatusError(answer.status_code, retry_after_s(answer.headers.get("retry-after", "")))
 
 
 def retry_after_s(header: str) -> float:
-    """What a ``Retry-After`` asks for, seconds or an instant; 0 to ``LONGEST_S``."""
+    """The wait that a ``Retry-After`` header asks for, as seconds or a date; 0 to ``LONGEST_S``."""
     if header.isdecimal():
         return min(float(header[:6]), LONGEST_S)
     try:
         until = parsedate_to_datetime(header)
         ahead_s = (until - datetime.now(UTC)).total_seconds()
-    except (TypeError, ValueError, OverflowError):  # no date, or none with a zone
+    except (TypeError, ValueError, OverflowError):  # no date, or a date without a zone
         return 0.0
     return min(max(ahead_s, 0.0), LONGEST_S)
 
 
 def outcome_of(status: int) -> ProbeOutcome:
-    """Of a server that answered probes before."""
+    """Outcome for a server that answered probes before."""
     if status == BUSY:
         return ProbeOutcome.NONE
     return ProbeOutcome.UNREADABLE if status in REFUSED else ProbeOutcome.FAILED
 
 
 def unfit(status: int) -> bool:
-    """Whether it is about the request, so that of a server that never answered one nothing follows."""
+    """Whether the error is about the request; then it is no evidence about a server that never
+    answered one.
+    """
     return 300 <= status < 500

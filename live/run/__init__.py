@@ -1,1 +1,1 @@
-"""A controller put together: for a fleet of this machine, and for servers that somebody else started."""
+"""Assembles a controller: for a fleet of this machine, and for servers that were started elsewhere."""

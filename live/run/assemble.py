@@ -1,4 +1,4 @@
-"""A controller with all its parts: over a fleet that ``selvage fleet up`` started, or over addresses."""
+"""Assembles a controller with all its parts: for a fleet of ``selvage fleet up``, or for addresses."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from live.run.sampled_answers import sampled
 from live.run.urls import UrlDiscovery, replica_addresses
 from live.run.world import World, access, engine_of
 
-#: Longest that a condemned replica may take for the answer that is kept, s.
+#: Longest time that a condemned replica may take for the answer that is kept as evidence, s.
 _EVIDENCE_S = 10.0
-#: Longest that a server that is started anew may take until it serves, s.
+#: Longest time of a restarted server until it serves, s.
 _RESTART_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """A controller that is ready to step, and what is to be said of it."""
+    """A controller that is ready to step, with notes to print."""
 
     controller: LiveController
     log: DecisionLog
@@ -72,7 +72,7 @@ class _Watches:
     trust: FleetTrust
 
     def receive(self, readings: Mapping[str, EngineReading]) -> None:
-        """Scrapes that ended, by replica."""
+        """Pass on the scrapes that ended, by replica."""
         self.prober.receive(gauge("waiting", readings))
         self.prober.paces |= self.crowding.paces(readings)
         self.passive.receive(readings)
@@ -85,8 +85,8 @@ def controlled_fleet(
 ) -> Iterator[Assembled]:
     """The controller of the running fleet in ``folder``; with ``options.observe`` it moves nothing.
 
-    pool: URI of the KernelPool that was brought up, where the fleet does not say. Raises LiveError where no
-    fleet runs there or another controller is in charge, DocumentError for documents that do not fit.
+    pool: URI of the fleet's KernelPool, if the fleet's state does not name it. Raises LiveError if no fleet
+    runs there or another controller is in charge, DocumentError for documents that do not fit.
     """
     state = require_up(folder)
     document, file = load_pool(pool or state.pool_file)
@@ -118,11 +118,12 @@ def controlled_fleet(
 def listed_servers(
     pool: str, folder: Path, options: RunOptions, port: int | None = None
 ) -> Iterator[Assembled]:
-    """A controller of the servers whose addresses stand in ``pool``.
+    """A controller of the servers with addresses listed in ``pool``.
 
-    folder: for its state, log and reference. port: of an Envoy of our own before them, 0: any, by which it
-    drives; None: there is none, it observes and moves nothing. Raises LiveError where another controller is
-    in charge there, DocumentError for a kernel without servers and a reference that does not answer.
+    folder: for its state, log and reference. port: of an own Envoy in front of the servers, which the
+    controller drives (0: any free port); None: no Envoy, so it observes and moves nothing. Raises LiveError
+    if another controller is in charge there, DocumentError for a kernel without servers or an unreachable
+    reference.
     """
     document, file = load_pool(pool)
     servers = {one.name: one.servers for one in document.spec.kernels if one.servers}
@@ -174,7 +175,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
         watches = _watches(world, options, plan, prober)
         users = stack.enter_context(sampled(setup.fleet, prober, world.folder, options.sampled_port))
         source = stack.enter_context(closing(_source(world, setup, clock, watches, users.probes)))
-        decide(initial_state(setup, 1), source.read(), setup)  # compiles; what was before is nobody's
+        decide(initial_state(setup, 1), source.read(), setup)  # compiles; telemetry so far is discarded
         told = recipe(documents, options, world.by_kernel(), rates)
         evidence = stack.enter_context(closing(_evidence(world, options, setup, plan)))
         beginning = Beginning(setup=setup, state=state, documents=told, code_version=code_version())
@@ -204,7 +205,7 @@ def _assembled(world: World, options: RunOptions, watchers: tuple[TurnWatcher, .
 
 
 def _plan(world: World, options: RunOptions, contract: KernelContract) -> ProbePlan:
-    """What is asked of every replica, against what the trusted server answered once."""
+    """The probes of every replica, with the answers of the trusted server, which is asked once."""
     kernel, url = world.trusted()
     endpoint = access(options, options.probes.reference_url or url, world.model)
     slices = [home.slice for home in world.pool.spec.home]
@@ -225,7 +226,7 @@ def _prober(
     plan: ProbePlan,
     clock: SteadyClock,
 ) -> Prober:
-    """Probes of every replica of the layout."""
+    """The prober of the layout's replicas."""
     urls = {one.name: one.url for one in world.replicas if one.name in setup.layout.replicas}
     client = access(options, next(iter(urls.values()))).client()
     return Prober(setup.layout, plan, urls, world.model, clock.now_ms() / MS_PER_S, client)
@@ -290,7 +291,7 @@ def _actuator(world: World, setup: ControllerSetup) -> EnvoyActuator | None:
 
 
 def _begun(log: DecisionLog, resumed: bool, why: str) -> Iterator[str]:
-    """What is to be said of state and log at the start."""
+    """Notes about state and log at the start."""
     yield "goes on from the state that was kept" if resumed else f"begins with nothing known: {why}"
     if log.repaired_bytes:
         yield f"the decision log ended in a torn line of {log.repaired_bytes} bytes, which was cut off"

@@ -1,7 +1,8 @@
-"""Evidence of an incident: what a replica that was just condemned or left answers, beside what is right.
+"""Evidence of an incident: the answer of a replica that was just condemned or left, next to the right one.
 
-The worst of its last probes is asked once more, at once, beside the loop: both log-probability traces, the
-probes that led there and what is known of the engine become one file. Prompts are golden ones, no user's.
+The worst of its last probes is repeated at once, outside the control loop. Both log-probability traces, the
+probes that led to the decision and the facts about the engine are written to one file. The prompts are golden
+prompts, never users'.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from live.measure.endpoint import Endpoint
 from live.measure.prompts import Prompt
 
 FORMAT = 1
-#: Folder of the files, in that of the decision log.
+#: Subfolder for these files, in the folder of the decision log.
 EVIDENCE = "evidence"
-#: How the reason begins where nobody was condemned and traffic left a kernel.
+#: Beginning of the reason if traffic left a kernel and no replica was condemned.
 LEFT = "traffic left"
-#: Columns of what no sound server shows, however often its answers are right.
+#: Columns with events that no healthy server shows, however often its answers are right.
 EVENTS = ("answer_broken", "nonce_crossed", "grammar_invalid")
 _GENERATED = "its failing probe was a generation, which is not asked again"
 _LAST = 32
-#: A share of a slice that moves; and how soon a replica's evidence is kept again, s.
+#: Least share of a slice that counts as moved; least time between two files of one replica, s.
 _MOVED, _AGAIN_S = 0.01, 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedReplica:
-    """Where a replica answers, and what is known of its engine: flags, version, fingerprint."""
+    """A replica's address and the known facts about its engine: flags, version, fingerprint."""
 
     endpoint: Endpoint
     engine: Mapping[str, Any]
@@ -50,14 +51,14 @@ class DescribedReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceAnswer:
-    """A golden prompt and what the reference answers."""
+    """A golden prompt and the reference's answer."""
 
     prompt: Prompt
     reference: TopScores
 
 
 class IncidentEvidence:
-    """``TurnWatcher`` that writes a file for a replica that is newly condemned, or whose kernel is left."""
+    """``TurnWatcher`` that writes a file when a replica is newly condemned, or traffic leaves its kernel."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class IncidentEvidence:
         right: Mapping[int, ReferenceAnswer],
         find: Callable[[str], DescribedReplica],
     ) -> None:
-        """``right``: by the prompt's number; ``find``: a replica by its name, when it is condemned."""
+        """``right``: by prompt number; ``find``: looks up a replica by name when it is condemned."""
         self._folder, self._layout, self._right, self._find = folder, setup.layout, right, find
         self._probes: list[deque[dict[str, Any]]] = [deque(maxlen=_LAST) for _ in setup.layout.replicas]
         self._left_at_s = np.full(len(setup.layout.replicas), -np.inf)
@@ -75,13 +76,13 @@ class IncidentEvidence:
         self._writing: list[Future[None]] = []
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for files that are being written."""
         self._thread.shutdown()
 
     def turn(self, turn: Turn) -> None:
-        """Remember the probes of ``turn``; ask those whom it condemned.
+        """Remember the probes of ``turn``, and repeat the worst probe of replicas that it condemned.
 
-        Raises, at the next turn, what kept a file from being written.
+        An error that prevented a file from being written is raised at the next turn.
         """
         if turn.decision is None or turn.telemetry is None:
             return
@@ -95,7 +96,7 @@ class IncidentEvidence:
         self._heed()
 
     def _heed(self) -> None:
-        """Raise the first failure among the files whose writing ended."""
+        """Raise the first error of a file that could not be written."""
         asked = [(one, one.done()) for one in self._writing]
         self._writing = [one for one, done in asked if not done]
         for one, done in asked:
@@ -103,7 +104,7 @@ class IncidentEvidence:
                 one.result()
 
     def _left(self, turn: Turn) -> dict[int, str]:
-        """Of every kernel that is left, and not for capacity alone, the replica with the worst probe."""
+        """For every kernel that traffic leaves, not for capacity alone: the replica with the worst probe."""
         assert turn.decision is not None
         if not turn.decision.moved[0] or turn.decision.capacity_move[0]:
             return {}
@@ -166,15 +167,16 @@ def _condemned(turn: Turn) -> dict[int, str]:
 
 
 def worst(probes: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The worst answered probe by ``incident_severity``; None where none measured anything."""
+    """The worst answered probe by ``incident_severity``; None if no probe measured anything."""
     told = [one for one in probes if one["answered"] and _measured(one)]
     return max(told, key=incident_severity, default=None)
 
 
 def incident_severity(probe: Mapping[str, Any]) -> tuple[float, float, float]:
-    """How bad ``probe`` is: by ``EVENTS``, then the first of the contract's probe metrics, then any other.
+    """How bad ``probe`` is: by ``EVENTS``, then by the first of the contract's probe metrics, then by any
+    other.
 
-    Kinds of probes measure different metrics; what one did not measure is NaN, and says nothing.
+    Kinds of probes measure different metrics; a value that was not measured is NaN and is ignored.
     """
     found, first = _measured(probe), next(iter(probe["values"]), "")
     events = max((value for name, value in found.items() if name in EVENTS), default=0.0)
@@ -182,12 +184,12 @@ def incident_severity(probe: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 def _measured(probe: Mapping[str, Any]) -> dict[str, float]:
-    """Its values by metric, of those that it measured."""
+    """The metrics that the probe measured, with their values."""
     return {name: float(value) for name, value in probe["values"].items() if not math.isnan(value)}
 
 
 def read_logprobs(endpoint: Endpoint, prompt: Prompt) -> TopScores:
-    """Log-probabilities of ``prompt`` now; MeasurementError or DocumentError where there are none."""
+    """Present log-probabilities of ``prompt``; MeasurementError or DocumentError if there are none."""
     body = {
         "model": endpoint.model,
         "prompt": list(prompt.token_ids),
@@ -208,7 +210,7 @@ def read_logprobs(endpoint: Endpoint, prompt: Prompt) -> TopScores:
 
 
 def trace(scores: TopScores) -> list[dict[str, float]]:
-    """Position by position: token -> log-probability, likeliest first."""
+    """For each position: token -> log-probability, most probable first."""
     return [
         {str(token): round(float(value), 6) for token, value in zip(tokens, values, strict=True)}
         for tokens, values in zip(scores.token_ids.tolist(), scores.log_probs.tolist(), strict=True)

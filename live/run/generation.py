@@ -1,4 +1,4 @@
-"""Generation probes of a run: which kinds the contract asks for, their prompts, their share of tokens."""
+"""Generation probes of a run: the kinds that the contract needs, their prompts, their share of tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from live.probe.kinds import ProbeOffer, offers_for
 from live.probe.schedule import Lane, ProbeBudget
 from live.run.options import ProbeOptions
 
-#: vLLM's block of prefix cache on GPUs, and a context, where a server does not say.
+#: vLLM's block size of the prefix cache on GPUs, and a context length, if a server does not state them.
 _BLOCK, _CONTEXT = 16, 2048
 _SAYS_S = 10.0
 _BLOCK_SIZE = re.compile(r'^vllm:cache_config_info\{[^}]*\bblock_size="(\d+)"', re.MULTILINE)
@@ -41,10 +41,10 @@ def generation_plans(
     store: Path,
     kernel: str,
 ) -> tuple[GenerationPlan, ...]:
-    """Plans of the kinds that measure ``columns``; nothing is asked where there are none.
+    """Plans of the kinds that measure ``columns``; no requests are sent if there are none.
 
-    What is right is what ``kernel``'s server at ``endpoint`` answers, once; it is kept in ``store``. Raises
-    MeasurementError where no prompt fits its context, or it does not answer to the end.
+    The right answers are those of ``kernel``'s server at ``endpoint``, requested once and kept in ``store``.
+    Raises MeasurementError if no prompt fits its context, or an answer does not end well.
     """
     offers = offers_for(columns)
     if not offers:
@@ -77,7 +77,7 @@ def generation_plans(
 
 
 def server_lengths(line: Line, options: ProbeOptions) -> Lengths:
-    """Block and context as the server on ``line`` states them, else vLLM's usual ones."""
+    """Block size and context length as the server at ``line`` states them, else defaults."""
     block = _BLOCK_SIZE.search(_text(line, "/metrics"))
     context = re.search(r'"max_model_len":\s*(\d+)', _text(line, "/v1/models"))
     positions = int(context.group(1)) if context else _CONTEXT
@@ -89,7 +89,7 @@ def server_lengths(line: Line, options: ProbeOptions) -> Lengths:
 
 
 def _text(line: Line, path: str) -> str:
-    """What the server says there; nothing where it says nothing."""
+    """The server's answer at ``path``; "" if there is none."""
     try:
         answer = whole_answer(line.client, "GET", f"{line.url}{path}", _SAYS_S)
     except httpx.HTTPError:

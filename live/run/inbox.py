@@ -1,4 +1,4 @@
-"""Where sampled log-probabilities are posted: HTTP on loopback, for a client or gateway of this machine."""
+"""HTTP endpoint on loopback for sampled log-probabilities, for a client or gateway of this machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from live.observe.sampled import SampledInbox
 from live.origins import LOOPBACK
 
 PATH = "/v1/sampled"
-#: Largest body, bytes; longest that a client may take to send it, s.
+#: Largest body, bytes; longest time for a client to send it, s.
 MOST_BYTES, _LIMIT_S = 1 << 20, 5.0
 
 
 @contextmanager
 def serve_inbox(inbox: SampledInbox, port: int) -> Iterator[str]:
-    """The URL to post to, for as long as the block. port 0: any free one; LiveError where it is taken."""
+    """The URL to post to, for the duration of the block. port 0: any free one; LiveError if it is taken."""
     try:
         server = ThreadingHTTPServer((LOOPBACK, port), _handler(inbox))
     except OSError as error:
@@ -42,12 +42,12 @@ def serve_inbox(inbox: SampledInbox, port: int) -> Iterator[str]:
 
 def _handler(inbox: SampledInbox) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """One post. Nothing of a request is logged or repeated."""
+        """Handles one post. Nothing of a request is logged or repeated."""
 
         timeout = _LIMIT_S
 
         def do_POST(self) -> None:
-            """Take what was posted; 204, or 400 and what was expected."""
+            """Accept a post; status 204, or 400 with what was expected."""
             if self.path != PATH:
                 return self._end(HTTPStatus.NOT_FOUND, f"post to {PATH}")
             length = self.headers.get("content-length", "")
@@ -66,6 +66,6 @@ def _handler(inbox: SampledInbox) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(told.encode())
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""What a controller of live servers is asked to do, and the documents that this means."""
+"""Options of a controller of live servers, and the documents that they refer to."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from contracts.telemetry import SampleRates
 from live.control.setup import LiveDocuments, LiveSetup, live_setup
 from live.measure.prompts import SHIPPED_PROMPTS
 
-#: What holds where nobody names another.
+#: Defaults of contract and policy.
 CONTRACT, POLICY = SERVING_POOL, LIBRARY + "live-route-policy.yaml"
 _COMMAND = "selvage run"
-_UNSAID = Undo()  # how a drill is taken back that says nothing
+_UNSAID = Undo()  # the defaults of a drill's undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOptions:
-    """What is asked of every replica, and what that may cost it."""
+    """What is probed on every replica, and the cost limits."""
 
     prompts: Path = SHIPPED_PROMPTS
     per_slice: int = 12
-    tokens_per_s: float = 64.0  # and replica, prompt tokens
+    tokens_per_s: float = 64.0  # prompt tokens, per replica
     limit_s: float = 2.0
-    generation_tokens_per_s: float = 32.0  # and replica, where the contract asks for generations
+    generation_tokens_per_s: float = 32.0  # per replica, if the contract needs generation probes
     long_limit_s: float = 60.0
-    long_tokens: int = 2048  # of a long decode, at most
-    reference_url: str = ""  # who answers what is right; empty: the reference kernel, else the known-good one
+    long_tokens: int = 2048  # upper limit for a long decode
+    reference_url: str = ""  # server with the right answers; empty: reference kernel, else known-good kernel
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnOptions:
-    """How replicas come back from quarantine. verify_probes 0: unverified and whole at once."""
+    """How replicas return from quarantine. verify_probes 0: unverified, with full traffic at once."""
 
     verify_probes: int = _UNSAID.verify_probes
     readmit_over_s: float = _UNSAID.readmit_over_s
@@ -52,11 +52,13 @@ class ReturnOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How to run. policy, contract: URIs, empty: the shipped ones. meta: URI of the meta-contract that takes
-    the place of the policy document's; empty: that one. model: name that servers know, empty: their first.
-    key_file: where api_key stands, and is read again when it changes.
-    scrape_s: between two scrapes of one server, about; scrape_timeout_s: most time of one scrape.
-    sampled_port: where log-probabilities of users' answers may be posted, 0: any free one; None: not at all.
+    """How to run.
+
+    policy, contract: URIs; "": the shipped ones. meta: URI of a meta-contract that replaces the policy
+    document's; "": that one. model: name that the servers use; "": their first. key_file: file that api_key
+    was read from, read again when it changes. scrape_s: approximate interval of scrapes of one server;
+    scrape_timeout_s: most time of one scrape.
+    sampled_port: port for log-probabilities of users' answers; 0: any free one; None: not accepted.
     """
 
     policy: str = ""
@@ -79,9 +81,9 @@ def documents_for(
 ) -> LiveDocuments:
     """The documents that ``options`` name for ``pool``.
 
-    A policy that is named must be of this pool and contract, and pin no other meta-contract than the one that
-    is named, unless this is a ``what_if``; the shipped one takes any. A pool with slices of its own must have
-    its contract named.
+    A named policy must be of this pool and contract. It must pin no other meta-contract than the named one,
+    unless this is a ``what_if``. The shipped policy fits every pool. A pool with its own slices needs a named
+    contract.
     """
     contract_file = resolve_uri(options.contract or CONTRACT, _COMMAND)
     contract = load_as(KernelContract, contract_file)
@@ -104,7 +106,7 @@ def documents_for(
 
 
 def _refuse_other_slices(pool: KernelPool, pool_file: Path, shipped: KernelContract) -> None:
-    """DocumentError where ``pool`` has slices that the ``shipped`` contract does not know."""
+    """DocumentError if ``pool`` has slices that the ``shipped`` contract does not know."""
     known = [one.name for one in shipped.spec.slices]
     own = [home.slice for home in pool.spec.home if home.slice not in known]
     if own:
@@ -114,9 +116,9 @@ def _refuse_other_slices(pool: KernelPool, pool_file: Path, shipped: KernelContr
 
 
 def _meta_changes(uri: str, policy: RoutePolicy, policy_file: Path, *, what_if: bool) -> dict[str, str]:
-    """What names and pins the meta-contract at ``uri`` in the document ``policy``; nothing for "".
+    """The changes to ``policy`` that name and pin the meta-contract at ``uri``; none for "".
 
-    Raises DocumentError where the document pins another and this is no ``what_if``.
+    Raises DocumentError if the document pins another one and this is no ``what_if``.
     """
     if not uri:
         return {}
@@ -132,7 +134,7 @@ def _meta_changes(uri: str, policy: RoutePolicy, policy_file: Path, *, what_if: 
 def recipe(
     documents: LiveDocuments, options: RunOptions, replicas: dict[str, tuple[str, ...]], rates: SampleRates
 ) -> dict[str, Any]:
-    """Plain values from which ``setup_again`` makes the same set-up: files by absolute path, pinned."""
+    """Plain values from which ``setup_again`` rebuilds the same set-up: files by absolute path, pinned."""
     return {
         "pool": str(documents.pool_file.absolute()),
         "pool_sha256": document_sha256(documents.pool),
@@ -151,8 +153,8 @@ def recipe(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherDocuments:
-    """What a replay puts in the place of a log's own, by URI; "": nothing. A policy brings its meta-contract
-    along.
+    """Documents with which a replay replaces the log's own, by URI; "": not replaced. A policy includes its
+    meta-contract.
     """
 
     policy: str = ""
@@ -164,9 +166,9 @@ class OtherDocuments:
 
 
 def setup_again(told: dict[str, Any], other: OtherDocuments | None = None) -> LiveSetup:
-    """The set-up of a decision log's recipe, or with ``other`` documents.
+    """The set-up from a decision log's recipe, or with ``other`` documents.
 
-    Raises DocumentError where a document is gone or is not the one that the log was written under.
+    Raises DocumentError if a document is missing or is not the one that the log was written under.
     """
     _refuse_other_recipe(told)
     named = other or OtherDocuments()
@@ -200,7 +202,7 @@ _LATER_TEXTS = ("meta", "meta_sha256")  # logs of earlier versions have none
 
 
 def _refuse_other_recipe(told: Any) -> None:
-    """DocumentError where a log's first line does not say how its set-up is made."""
+    """DocumentError if a log's first line does not describe its set-up."""
     try:
         found = [*(told[name] for name in _TEXTS), *(told.get(name, "") for name in _LATER_TEXTS)]
         _ = [tuple(map(str, own)) for own in told["replicas"].values()], bool(told["observe"])

@@ -1,8 +1,8 @@
-"""An Envoy of our own before servers of others: it outlives the controller, whose next start finds it again.
+"""An own Envoy in front of servers that were started elsewhere. It outlives the controller and is reused.
 
-The same files as those of ``selvage fleet up``, with every slice at home until a controller says otherwise.
-Nobody starts it anew while no controller runs; one that ended is started by the next controller with the
-table that was in force last. Whoever starts and ends it holds ``live.control.claim.controlling``.
+Its files are those of ``selvage fleet up``; every slice is at home until a controller changes it. It is not
+restarted while no controller runs: if it ended, the next controller starts it with the last table in force.
+To start or end it, a process must hold ``live.control.claim.controlling``.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from live.ports import LiveReplica
 
 _STATE, _FORMAT = "own-gateway.json", 1
 _UP_S, _END_S, _FREE_S, _POLL_S = 20.0, 10.0, 5.0, 0.05
-_LEFT_RUNNING: list[subprocess.Popen[bytes]] = []  # a process that is forgotten warns that it still runs
+_LEFT_RUNNING: list[subprocess.Popen[bytes]] = []  # kept, because a dropped Popen warns that it still runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnGateway:
-    """As the state file says it. servers: address of each replica. They and the slices are fixed while it
-    runs, because Envoy reads its clusters once.
+    """The content of the state file. servers: address of each replica. Servers and slices are fixed while
+    Envoy runs, because it reads its clusters once.
     """
 
     format: int = _FORMAT
@@ -58,18 +58,19 @@ _ADAPTER = TypeAdapter(OwnGateway)
 
 
 def gateway_files(folder: Path) -> GatewayFiles:
-    """Where its files lie."""
+    """Paths of the gateway's files."""
     return GatewayFiles(folder=folder / "gateway")
 
 
 def ensure_gateway(
     folder: Path, pool: KernelPool, file: Path, replicas: tuple[LiveReplica, ...], port: int = 0
 ) -> tuple[OwnGateway, bool]:
-    """The Envoy in ``folder`` before ``replicas`` of ``pool``, which was read from ``file``; whether it is
-    new. port: where it serves, 0: where it did before, else any.
+    """The Envoy in ``folder`` in front of ``replicas`` of ``pool``, read from ``file``; and whether it is
+    new.
 
-    Raises DocumentError for an address that Envoy cannot take, LiveError where one runs for other servers or
-    at another port, where Envoy is missing, or does not come up.
+    port: where it serves; 0: its previous port, or else any. Raises DocumentError for an address that Envoy
+    cannot use. Raises LiveError if it runs for other servers or at another port, is missing, or does not
+    start.
     """
     upstreams = tuple(_upstream(one, file) for one in replicas)
     servers = {one.name: one.url for one in replicas}
@@ -83,7 +84,7 @@ def ensure_gateway(
     settings = GatewaySettings(listen_port=port)
     folder.mkdir(parents=True, exist_ok=True)
     if before is not None and same and port in (0, before.gateway.settings.listen_port):
-        settings = before.gateway.settings  # its table files stand: the last table goes on
+        settings = before.gateway.settings  # its table files still exist, so the last table stays in force
         _await_free(settings)
     else:
         settings = with_ports(settings, free_ports(2))
@@ -111,7 +112,7 @@ def end_gateway(folder: Path) -> bool:
 
 
 def read_gateway(folder: Path) -> OwnGateway | None:
-    """What the state file in ``folder`` says, None without one; LiveError for a file that is none of ours."""
+    """The state file's content in ``folder``; None without a file; LiveError if it is not valid."""
     file = folder / _STATE
     try:
         with open_regular(file) as stream:
@@ -127,19 +128,19 @@ def read_gateway(folder: Path) -> OwnGateway | None:
 
 
 class LogsWatch:
-    """``TurnWatcher`` that lets large logs of the gateway begin anew."""
+    """``TurnWatcher`` that rotates large logs of the gateway."""
 
     def __init__(self, rotation: LogRotation) -> None:
         self._rotation = rotation
 
     def turn(self, turn: Turn) -> None:
-        """Look now and then."""
+        """Check from time to time."""
         self._rotation.look(turn.at_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayFront:
-    """The Envoy of our own as a controller uses it, and what is to be said of it."""
+    """The own Envoy as a controller uses it, with a description to print."""
 
     driver: GatewayDriver
     statistics: GatewayLogs
@@ -151,7 +152,7 @@ class GatewayFront:
 def serving_gateway(
     folder: Path, pool: KernelPool, file: Path, replicas: tuple[LiveReplica, ...], port: int
 ) -> Iterator[GatewayFront]:
-    """``ensure_gateway`` and what drives it; Envoy goes on with the last table after the block."""
+    """``ensure_gateway`` with its driver; after the block Envoy continues with the last table."""
     found, new = ensure_gateway(folder, pool, file, replicas, port)
     files = gateway_files(folder)
     begun = "was started" if new else "ran already"
@@ -172,7 +173,7 @@ def serving_gateway(
 
 
 def _reap() -> None:
-    """Forget those that this process started and that have ended; unread, their exit codes stay zombies."""
+    """Reap ended children of this process; otherwise they would stay zombies."""
     _LEFT_RUNNING[:] = [child for child in _LEFT_RUNNING if child.poll() is None]
 
 
@@ -190,7 +191,7 @@ def _is_up(found: OwnGateway) -> bool:
 
 
 def _refuse_other(found: OwnGateway, folder: Path, *, same: bool, port: int) -> None:
-    """LiveError where the Envoy that runs is not the one that is asked for."""
+    """LiveError if the running Envoy is not the requested one."""
     own = found.gateway.settings.listen_port
     if not same:
         message = "was started for other servers or slices, which it reads once"
@@ -202,7 +203,7 @@ def _refuse_other(found: OwnGateway, folder: Path, *, same: bool, port: int) -> 
 
 
 def _plan(pool: KernelPool, replicas: tuple[LiveReplica, ...]) -> FleetPlan:
-    """The servers as a fleet, for its home table."""
+    """The servers as a fleet plan, for its home table."""
     return FleetPlan(
         pool=pool.metadata.name,
         replicas=tuple(ReplicaPlan(name=one.name, kernel=one.kernel, arguments=()) for one in replicas),
@@ -214,7 +215,7 @@ def _plan(pool: KernelPool, replicas: tuple[LiveReplica, ...]) -> FleetPlan:
 
 
 def _await_free(settings: GatewaySettings) -> None:
-    """Wait until the ports of one that was killed are free; LiveError where another process has them."""
+    """Wait until the ports of a killed Envoy are free; LiveError if another process uses them."""
     deadline_at_s = time.monotonic() + _FREE_S
     while True:
         try:
@@ -230,8 +231,8 @@ def _await_free(settings: GatewaySettings) -> None:
 
 @contextmanager
 def _starting(folder: Path, settings: GatewaySettings) -> Iterator[subprocess.Popen[bytes]]:
-    """Envoy as a process of its own session, which goes on after the block; ended where the block fails: of
-    an Envoy that nobody noted down no later start would know.
+    """Start Envoy in its own session; it continues after the block. If the block fails, Envoy is killed,
+    because no later start would know of an unrecorded Envoy.
     """
     binary, files = find_envoy(), gateway_files(folder)
     validate(binary, files)
@@ -242,7 +243,7 @@ def _starting(folder: Path, settings: GatewaySettings) -> Iterator[subprocess.Po
         )
     try:
         yield child
-    except BaseException:  # a Ctrl-C among it
+    except BaseException:  # including KeyboardInterrupt
         child.kill()
         child.wait()
         raise
@@ -250,7 +251,7 @@ def _starting(folder: Path, settings: GatewaySettings) -> Iterator[subprocess.Po
 
 
 def _serving(child: subprocess.Popen[bytes], settings: GatewaySettings, folder: Path) -> GatewayState:
-    """What is known of the Envoy ``child`` once it serves."""
+    """The state of the Envoy ``child`` once it serves."""
     with closing(EnvoyAdmin(f"http://127.0.0.1:{settings.admin_port}")) as admin:
         deadline_at_s = time.monotonic() + _UP_S
         while not admin.is_live():

@@ -1,10 +1,10 @@
-"""Golden prompts and the answers that are right, asked of a trusted server once; and how fast to ask.
+"""Golden prompts, their right answers from a trusted server, and the pace of probes.
 
-A replica with fewer than ``CROWDED`` requests has time between them, and is probed at the whole budget. From
-there on probes take from users what they take at all, and ask for at most ``SHARE`` of the tokens that it
-serves. Measured on the shipped model: a token of a prefill probe takes at most 2.8 times the CPU time that a
-saturated replica spends on a token of users, log-probabilities included, and a scrape 5.3 ms (docs/live.md).
-So a share of 0.005 costs at most 1.4 %, and with a scrape each second less than 2 % of a core.
+A replica with fewer than ``CROWDED`` requests has spare capacity, and is probed at its whole budget. Above
+that, probes compete with users, so they use at most ``SHARE`` of the tokens that the replica serves. Measured
+on the shipped model: a token of a prefill probe takes at most 2.8 times the CPU time that a saturated replica
+spends on a users' token, log-probabilities included, and a scrape takes 5.3 ms (docs/live.md). So a share of
+0.005 costs at most 1.4 %, and with a scrape each second less than 2 % of a core.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from live.run.options import ProbeOptions
 def probe_plan(
     options: ProbeOptions, slices: Sequence[str], endpoint: Endpoint, store: Path, kernel: str
 ) -> ProbePlan:
-    """Prompts of ``slices`` with the answers of ``kernel``'s server at ``endpoint``, from ``store`` where
-    they are kept for this model: a reference is asked once.
+    """Prompts of ``slices`` with the answers of ``kernel``'s server at ``endpoint``.
 
-    Raises DocumentError for a slice without prompts and a server that cannot be reached or refuses the key,
-    MeasurementError for one that answers without log-probabilities.
+    Stored answers for this model are read from ``store``, so a reference is asked once. Raises DocumentError
+    for a slice without prompts, and for a server that is unreachable or refuses the key. Raises
+    MeasurementError for answers without log-probabilities.
     """
     prompts = tokenised(chosen_prompts(options, slices), endpoint)
     backend = OpenaiBackend(endpoint)
@@ -50,7 +50,7 @@ def probe_plan(
 
 
 def chosen_prompts(options: ProbeOptions, slices: Sequence[str]) -> list[Prompt]:
-    """The first probe prompts of every slice; DocumentError where one has none."""
+    """The first probe prompts of every slice; DocumentError for a slice without any."""
     every = [one for one in load_prompts(options.prompts) if one.split == "probe"]
     found = [[one for one in every if one.slice == name][: options.per_slice] for name in slices]
     lacking = [name for name, own in zip(slices, found, strict=True) if not own]
@@ -61,13 +61,13 @@ def chosen_prompts(options: ProbeOptions, slices: Sequence[str]) -> list[Prompt]
 
 
 def sample_rates(options: ProbeOptions, plan: ProbePlan, scrape_s: float) -> SampleRates:
-    """How often a replica is looked at under ``plan``."""
+    """How often a replica is probed and scraped under ``plan``."""
     tokens = sum(len(one.token_ids) for one in plan.prompts) / len(plan.prompts)
     return SampleRates(probes_per_s=options.tokens_per_s / tokens, scrape_interval_s=scrape_s)
 
 
 def tokenised(prompts: Sequence[Prompt], endpoint: Endpoint) -> list[Prompt]:
-    """Prompts with token ids, from the server's ``/tokenize`` where the file has none."""
+    """Prompts with token ids; missing ones are taken from the server's ``/tokenize``."""
     if all(one.token_ids for one in prompts):
         return list(prompts)
     with endpoint.client() as client:
@@ -82,7 +82,7 @@ def tokenised(prompts: Sequence[Prompt], endpoint: Endpoint) -> list[Prompt]:
 
 
 def first_model(endpoint: Endpoint) -> str:
-    """Name of the first model that the server lists; MeasurementError where it lists none."""
+    """Name of the first model that the server lists; MeasurementError if it lists none."""
     with endpoint.client() as client:
         names = list(listed_models(endpoint.answer(client, "GET", "/v1/models")))
     if not names:
@@ -103,26 +103,26 @@ def _ids(answer: dict[str, Any]) -> tuple[int, ...]:
     return tuple(tokens)
 
 
-#: Requests, running and waiting, from which on a replica is crowded.
+#: Running and waiting requests from which on a replica is crowded.
 CROWDED = 16.0
-#: Tokens of probes over tokens that a crowded replica serves, at most.
+#: Largest ratio of probe tokens to the tokens that a crowded replica serves.
 SHARE = 0.005
-#: No replica is probed more seldom than at this part of its budget: who is not looked at is not known.
+#: Least part of its budget at which a replica is probed: a replica that is not probed is unknown.
 LEAST_PACE = 0.1
 _TOKENS = ("prompt_tokens", "generation_tokens")
 
 
 @dataclass(slots=True)
 class ProbeLoadLimiter:
-    """Listens to scrapes. budget_tokens_per_s: of all probes of a replica, at their whole pace."""
+    """Listens to scrapes. budget_tokens_per_s: of all probes of a replica at full pace."""
 
     budget_tokens_per_s: float
     _last: dict[str, EngineReading] = field(default_factory=dict)
 
     def paces(self, readings: Mapping[str, EngineReading]) -> dict[str, float]:
-        """Replica -> part of the budget, ``LEAST_PACE`` to 1, of those that were scraped.
+        """Replica -> part of the budget, ``LEAST_PACE`` to 1, for the replicas that were scraped.
 
-        What a server does not export, the first scrape of a process and a counter that fell slow nothing.
+        Missing counters, the first scrape of a process and a decreased counter give the full pace.
         """
         found = {name: self._pace(self._last.get(name), now) for name, now in readings.items()}
         self._last |= readings
@@ -139,7 +139,7 @@ class ProbeLoadLimiter:
 
 
 def served_tokens_per_s(last: EngineReading, now: EngineReading) -> float | None:
-    """Tokens of prompts and answers between two scrapes, per second; None where they do not say."""
+    """Prompt and answer tokens per second between two scrapes; None if unknown."""
     passed_s = now.read_at_s - last.read_at_s
     if not all(name in one.counters for name in _TOKENS for one in (last, now)) or not passed_s > 0.0:
         return None

@@ -1,4 +1,4 @@
-"""The verification of replicas whose quarantine ended, put together from a run's options."""
+"""Assembles the verification of replicas after quarantine from a run's options."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from live.run.generation import server_lengths
 from live.run.options import ProbeOptions, ReturnOptions, RunOptions
 from live.run.world import World, access
 
-#: In a run's folder: who is on the way back.
+#: File in a run's folder with the replicas that are being re-admitted.
 KEPT = "healing.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceSource:
-    """What right answers depend on. store: where they are kept; kernel: whose they are."""
+    """The source of right answers. store: where they are kept; kernel: the kernel that gives them."""
 
     prompts: Sequence[Prompt]
     endpoint: Endpoint
@@ -40,7 +40,7 @@ class ReferenceSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers of a run. names: of all; restart: starts one anew and waits, None: not allowed."""
+    """The servers of a run. names: of all; restart: restarts a server and waits; None: not allowed."""
 
     discovery: Discovery
     names: Sequence[str]
@@ -52,7 +52,7 @@ class Servers:
 def readmissions(
     asked: ReturnOptions, probes: ProbeOptions, known: ReferenceSource, servers: Servers, folder: Path
 ) -> tuple[Readmissions | None, str]:
-    """The verification of replicas that come back (None: there is none), and a note to print."""
+    """The verification of returning replicas (None: there is none), and a note to print."""
     if asked.verify_probes == 0:
         return None, "replicas come back from quarantine unverified, as was asked"
     try:
@@ -77,7 +77,7 @@ def readmissions(
 def returning(
     world: World, options: RunOptions, prompts: Sequence[Prompt], stack: ExitStack
 ) -> tuple[Readmissions | None, str]:
-    """``readmissions`` of the servers of ``world``; ``stack`` ends it."""
+    """``readmissions`` for the servers of ``world``; ``stack`` closes it."""
     kernel, url = world.trusted()
     endpoint = access(options, options.probes.reference_url or url, world.model)
     known = ReferenceSource(
@@ -97,9 +97,9 @@ def returning(
 
 
 def verification(probes: ProbeOptions, known: ReferenceSource) -> Verification:
-    """Short generation prompts with the answers of the trusted server, asked once and kept.
+    """Short generation prompts with the answers of the trusted server, requested once and kept.
 
-    Raises MeasurementError where no prompt fits its context, or it does not answer to the end.
+    Raises MeasurementError if no prompt fits its context, or an answer does not end well.
     """
     with known.endpoint.client() as client:
         line = Line(client, known.endpoint.base, known.endpoint.model)
@@ -114,7 +114,7 @@ def verification(probes: ProbeOptions, known: ReferenceSource) -> Verification:
 
 
 def mender_of(name: str, servers: Servers, found: Verification, *, unflushed: bool = False) -> ServerMender:
-    """What verifies the replica ``name`` of ``servers``; ``unflushed`` as in ``ServerMender``."""
+    """The mender of the replica ``name`` of ``servers``; ``unflushed`` as in ``ServerMender``."""
     restart = servers.restart
     return ServerMender(
         line=lambda: _line(servers, name, found),
@@ -125,7 +125,7 @@ def mender_of(name: str, servers: Servers, found: Verification, *, unflushed: bo
 
 
 def _line(servers: Servers, name: str, found: Verification) -> Line:
-    """To where the replica is now; LiveError where it is not."""
+    """A connection to the replica's present address; LiveError if it has none."""
     url = next((one.url for one in servers.discovery.replicas() if one.name == name), "")
     if not url:
         raise LiveError(f"{name}: no such replica")

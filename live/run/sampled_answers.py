@@ -1,8 +1,8 @@
-"""Users' sampled log-probabilities as observations of the contract's clauses, beside those of probes.
+"""Users' sampled log-probabilities as observations of the contract's clauses, in addition to probes.
 
-An answer becomes 0 or 1: inside the limits of its kernel's certified past on that slice, or outside
-(``live.observe.past``). Until a past is complete its answers are learned, and are no evidence. A replica
-gives at most as many observations as the budget of false switches counts with; more are not looked at.
+An answer becomes 0 or 1: inside or outside the limits of its kernel's past on that slice
+(``live.observe.past``). Until a past is complete, answers are learned and are no evidence. A replica gives at
+most as many observations as the budget of false switches assumes; further answers are dropped.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from live.observe.sampled import SampledAnswer, SampledInbox
 from live.probe.prober import Prober
 from live.run.inbox import serve_inbox
 
-#: Number of users' answers in the telemetry record, above those of golden and generation prompts.
+#: Prompt number of users' answers in the telemetry record, above those of golden and generation prompts.
 USERS_NUMBER = 2_000_000
-#: Answers that a replica may have saved up, so that those of one post are not all dropped.
+#: Most answers that a replica may save up, so that the answers of one post are not all dropped.
 _BURST = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The prober, further watchers of turns, and notes to print."""
+    """The probes with users' answers, further watchers of turns, and notes to print."""
 
     probes: ProbeStep
     watchers: tuple[TurnWatcher, ...] = ()
@@ -45,9 +45,9 @@ class Sampled:
 
 @contextmanager
 def sampled(fleet: FleetSetup, prober: Prober, folder: Path, port: int | None) -> Iterator[Sampled]:
-    """``prober``, and where the operator says so (``port``, 0: any free one) users' answers beside it.
+    """``prober``; and, if the operator enables it by ``port`` (0: any free one), users' answers as well.
 
-    Raises DocumentError where no clause of the contract reads them, LiveError where the port is taken.
+    Raises DocumentError if no clause of the contract reads them, LiveError if the port is taken.
     """
     layout = fleet.layout
     asked = PASSIVE_COLUMNS[0] in layout.probe_metrics
@@ -72,9 +72,9 @@ def sampled(fleet: FleetSetup, prober: Prober, folder: Path, port: int | None) -
 
 
 class Sampling:
-    """``ProbeStep`` that adds users' answers to what ``prober`` found; ``TurnWatcher`` that learns of alarms.
+    """``ProbeStep`` that adds users' answers to the results of ``prober``; ``TurnWatcher`` that sees alarms.
 
-    fingerprints: replica -> what it states of its build, "" where nothing is known.
+    fingerprints: replica -> fingerprint of its build; missing or "": unknown.
     """
 
     def __init__(
@@ -86,23 +86,25 @@ class Sampling:
         fingerprints: Callable[[], dict[str, str]],
         answers_per_s: float,
     ) -> None:
-        """``file``: where pasts are kept; ``answers_per_s``: of a replica, that are looked at, at most."""
+        """``file``: where pasts are kept; ``answers_per_s``: most answers per s of a replica that
+        are used.
+        """
         self._layout, self._prober, self._inbox = layout, prober, inbox
         self._file, self._fingerprints, self._rate = file, fingerprints, answers_per_s
         self._pasts: SurprisePasts = read_pasts(file)
         self._saved = np.full(len(layout.replicas), _BURST)
         self._at_s = math.nan
-        #: bool [R, S]: whether all is well there, so that a past may be learned.
+        #: bool [R, S]: healthy, so that a past may be learned.
         self._well = np.zeros((len(layout.replicas), len(layout.slices)), dtype=np.bool_)
 
     def step(self, now_s: float) -> ProbeSamples:
-        """What the prober found, and users' answers that came since the last call."""
+        """The prober's results, and users' answers since the last call."""
         found = self._prober.step(now_s)
         rows = [row for answer in self._paced(now_s) if (row := self._judged(answer)) is not None]
         return joined(found, self._samples(rows)) if rows else found
 
     def turn(self, turn: Turn) -> None:
-        """Learn where all is well: probed, no clause in alarm, the replica in rotation."""
+        """Note where a past may be learned: probed, no clause in alarm, the replica in rotation."""
         if turn.decision is None:
             return
         judged = turn.decision.judgement
@@ -110,7 +112,7 @@ class Sampling:
         self._well = well[self._layout.replica_kernel] & ~turn.decision.quarantined[0][:, None]
 
     def _paced(self, now_s: float) -> list[SampledAnswer]:
-        """Answers within the rate; the others are dropped."""
+        """Answers within the rate limit; the others are dropped."""
         passed_s = 0.0 if math.isnan(self._at_s) else max(0.0, now_s - self._at_s)
         self._at_s = now_s
         self._saved = np.minimum(self._saved + passed_s * self._rate, _BURST)
@@ -123,7 +125,7 @@ class Sampling:
         return kept
 
     def _judged(self, answer: SampledAnswer) -> tuple[SampledAnswer, float] | None:
-        """With 0 or 1; None where its past is being learned, or its build is not known."""
+        """The answer with 0 or 1; None while its past is being learned, or if its build is unknown."""
         r, s = self._layout.replicas.index(answer.replica), self._layout.slices.index(answer.slice)
         fingerprint = self._fingerprints().get(answer.replica, "")
         if not fingerprint:
@@ -134,7 +136,7 @@ class Sampling:
         if limits is not None:
             return answer, surprise_outside(answer.surprise_nats, *limits)
         if self._well[r, s] and self._pasts.learn(cell, answer.surprise_nats):
-            with suppress(OSError):  # it is learned again after a restart
+            with suppress(OSError):  # after a restart it is learned again
                 self._pasts.write(self._file)
         return None
 
@@ -150,7 +152,7 @@ class Sampling:
             sampled_at_ms=np.array([[one.arrived_at_s * MS_PER_S for one in answers]]),
             values=values,
             valid=np.ones((1, len(rows)), dtype=np.bool_),
-            outcome=np.full((1, len(rows)), int(ProbeOutcome.NONE), dtype=np.int8),  # nobody probed
+            outcome=np.full((1, len(rows)), int(ProbeOutcome.NONE), dtype=np.int8),  # no probe was sent
             latency_ms=np.full((1, len(rows)), np.nan),
         )
 

@@ -1,4 +1,4 @@
-"""Servers that somebody else started, found by their addresses: which answer ``/health``, and as what."""
+"""Discovers servers that were started elsewhere by their addresses: their ``/health`` and fingerprint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from live.bounded_http import whole_answer
 from live.observe.scraper import AT_ONCE
 from live.ports import LiveReplica, Unanswered
 
-#: Characters of an error that are told.
+#: Characters of an error that are reported.
 _MOST_TOLD = 200
 
 
@@ -28,7 +28,7 @@ class Address:
 
 
 def replica_addresses(servers: Mapping[str, Sequence[str]]) -> tuple[Address, ...]:
-    """Servers by kernel as replicas: ``KERNEL-NUMBER``, in the pool's order."""
+    """Servers by kernel as replicas called ``KERNEL-NUMBER``, in the pool's order."""
     return tuple(
         Address(name=f"{kernel}-{number}", kernel=kernel, url=url.rstrip("/"))
         for kernel, urls in servers.items()
@@ -37,10 +37,10 @@ def replica_addresses(servers: Mapping[str, Sequence[str]]) -> tuple[Address, ..
 
 
 class UrlDiscovery:
-    """``live.ports.Discovery`` over fixed addresses. ``close`` it at the end.
+    """``live.ports.Discovery`` over fixed addresses. Call ``close`` at the end.
 
-    Asks beside the caller and answers at once with what is known: a server is ready as long as ``/health``
-    says so, and states its fingerprint when it becomes ready, in a completion of one token.
+    Requests run in threads; a call returns at once with what is known. A server is ready while ``/health``
+    says so. Its fingerprint is read when it becomes ready, from a completion of one token.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class UrlDiscovery:
         self._failed: dict[str, Unanswered] = {}
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop sending requests."""
         self._threads.shutdown(cancel_futures=True)
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """Every server as it answered last; each is asked again."""
+        """Every server as of its last answer; starts a new request to each."""
         for name in [name for name, asked in self._asked.items() if asked.done()]:
             self._known[name] = self._asked.pop(name).result()
         for one in self._servers:
@@ -69,14 +69,14 @@ class UrlDiscovery:
         return tuple(self._known.values())
 
     def refresh(self) -> tuple[LiveReplica, ...]:
-        """Every server as it answers now."""
+        """Every server as of now; waits for the answers."""
         found = self._threads.map(self._seen, self._known.values())
         self._known = {one.name: one for one in found}
         return tuple(self._known.values())
 
     @property
     def failed(self) -> dict[str, Unanswered]:
-        """Server -> why it does not say that it serves."""
+        """Server -> why it is not known to serve."""
         return dict(self._failed)
 
     def _seen(self, last: LiveReplica) -> LiveReplica:
@@ -89,9 +89,9 @@ class UrlDiscovery:
                 known = last.state == ReplicaState.READY
                 fingerprint = last.fingerprint if known else self._fingerprint(last.url)
         except httpx.TimeoutException:
-            # It lives and says nothing: probes and scrapes judge that, as long as it once was ready.
+            # It is alive but does not answer. Probes and scrapes judge that, if it was ready before.
             state, fingerprint, why = last.state, last.fingerprint, f"no answer within {self._timeout_s:g} s"
-        except Exception as error:  # whatever one server answers, the others are looked at
+        except Exception as error:  # whatever one server answers, the others are still checked
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:_MOST_TOLD]}"
         self._note(last.name, why)
         return LiveReplica(
@@ -99,7 +99,7 @@ class UrlDiscovery:
         )
 
     def _note(self, name: str, why: str) -> None:
-        """Keep why a server does not serve; "" where it does."""
+        """Keep why a server does not serve; "" if it serves."""
         before = self._failed.pop(name, None)
         if why:
             self._failed[name] = Unanswered(
@@ -107,7 +107,7 @@ class UrlDiscovery:
             )
 
     def _fingerprint(self, url: str) -> str:
-        """What the server states of itself; "" where it does not."""
+        """The fingerprint that the server states; "" if it states none."""
         body = {"model": self._model, "prompt": [1, 2], "max_tokens": 1, "temperature": 0.0}
         try:
             where = f"{url}/v1/completions"

@@ -1,4 +1,4 @@
-"""What a controller of live servers stands in: its servers, their pool, and how they are reached."""
+"""The environment of a controller of live servers: its servers, their pool, and how to reach them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from live.run.options import RunOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a controller stands in. fleet: names this run of the servers, "" where there is none such.
+    """The environment of a controller. fleet: identifies this run of the servers; "" if unknown.
 
-    engine: what is known of a server's engine; restart: starts one anew and waits, None: nobody may.
+    engine: known facts about a server's engine. restart: restarts a server and waits; None: not allowed.
     """
 
     folder: Path
@@ -37,17 +37,19 @@ class World:
     restart: Callable[[str], bool] | None = None
 
     def by_kernel(self) -> dict[str, tuple[str, ...]]:
-        """Replicas of every kernel."""
+        """Names of the replicas of every kernel."""
         kernels = dict.fromkeys(one.kernel for one in self.replicas)
         return {name: tuple(one.name for one in self.replicas if one.kernel == name) for name in kernels}
 
     def unreached(self) -> Mapping[str, Unanswered]:
-        """Replica -> why it does not say that it serves, where discovery asks it."""
+        """Replica -> why it is not known to serve, if discovery checks that."""
         found: Mapping[str, Unanswered] = getattr(self.discovery, "failed", {})
         return found
 
     def trusted(self) -> tuple[str, str]:
-        """Kernel and address of who says what is right: the reference kernel, else the known-good one."""
+        """Kernel and address of the server with the right answers: the reference kernel, else the known-good
+        one.
+        """
         order = {"reference": 0, "known_good": 1}
         kernels = sorted(self.pool.spec.kernels, key=lambda one: order.get(one.role, len(order)))
         urls = {one.kernel: one.url for one in reversed(self.replicas)}
@@ -55,7 +57,7 @@ class World:
 
 
 def engine_of(folder: FleetFolder) -> Callable[[str], dict[str, Any]]:
-    """What the fleet's state says of a server's engine."""
+    """A function: server name -> the facts about its engine in the fleet's state."""
 
     def of(name: str) -> dict[str, Any]:
         server = next(one for one in require_up(folder).servers if one.name == name)

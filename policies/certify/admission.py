@@ -1,7 +1,7 @@
-"""Admission of policies: the checks that a certificate belongs to a policy, and the refusals.
+"""Admission of policies: checks that a certificate belongs to a policy; otherwise the policy is refused.
 
-A certificate is bound to its subject by hashes: ``subject_sha256``, the meta-contract, the suites. That
-detects accidents and careless edits, but not an attacker who issues a new certificate: trust comes from the
+A certificate is bound to its subject by hashes: ``subject_sha256``, the meta-contract, the suites. This
+detects accidents and careless edits, but not an attacker who issues a new certificate. Trust comes from the
 place where the hash of the manifest is pinned (``RoutePolicy.spec.artifact.sha256``).
 """
 
@@ -24,8 +24,8 @@ from contracts.loading.yaml_positions import dotted
 from contracts.rules.policy import certificate_breaches
 from policies.certify.consistency import inconsistencies
 
-#: The configuration of a network of ours, and of one that another library trained on the environment; both
-#: come as an artefact.
+#: The configuration of a network of this project, and of a network that another library trained on the
+#: environment; both come as an artefact.
 LEARNED: Final = "learned"
 PLAIN: Final = "gym"
 TRAINED = (LEARNED, PLAIN)
@@ -33,8 +33,8 @@ TRAINED = (LEARNED, PLAIN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What the certificate of a trained policy speaks of: these weights, read and answered so, under these
-    rules, with these settings of its detector and of the controller.
+    """The subject of a trained policy's certificate: the weights, the encoding, the fixed rules, and the
+    settings of its detector and of the controller.
     """
 
     onnx_sha256: str
@@ -48,14 +48,16 @@ class Subject:
 
 
 def rules_sha256(rules: Mapping[str, float], configuration: Mapping[str, object]) -> str:
-    """Of the fixed numbers that decide beside the weights, and of the configuration's settings
+    """Hash of the fixed numbers that decide in addition to the weights, and of the configuration's settings
     (``configuration_facts``).
     """
     return canonical_sha256({"rules": dict(rules), "configuration": dict(configuration)})
 
 
 def builtin_sha256(facts: Mapping[str, object]) -> str:
-    """What the certificate of a built-in policy speaks of: its name, every setting, the controller's too."""
+    """The subject of a built-in policy's certificate: its name and every setting, including the
+    controller's.
+    """
     return canonical_sha256(dict(facts))
 
 
@@ -69,7 +71,7 @@ _CERTIFY = (
 def load_certificate(text: str, file: str) -> Certificate:
     """The certificate in ``text`` (JSON as ``selvage policy certify`` writes it), passed or not.
 
-    Raises DocumentError where the text is none.
+    Raises DocumentError if the text is not a certificate.
     """
     try:
         return Certificate.model_validate_json(text)
@@ -85,8 +87,9 @@ def refuse_unless_certified(
     file: str = "manifest",
     meta_file: Path | str = "",
 ) -> None:
-    """DocumentError unless the certificate of ``manifest`` passes and speaks of ``subject`` and of ``meta``,
-    which was read from ``meta_file`` ("": the shipped one).
+    """DocumentError unless the certificate of ``manifest`` passes and is about ``subject`` and ``meta``.
+
+    meta_file: where ``meta`` was read from ("": the shipped one).
     """
     certificate = manifest.spec.certificate
     if certificate is None:
@@ -113,8 +116,8 @@ def refuse_unless_certified(
 def refuse_unless_passing(
     certificate: Certificate, meta: MetaContract, file: str = "certificate", meta_file: Path | str = ""
 ) -> None:
-    """DocumentError unless ``certificate`` passes every offline clause of ``meta`` as it reads today, on the
-    suites that it names, and contradicts itself nowhere.
+    """DocumentError unless ``certificate`` passes every offline clause of the present ``meta`` on the suites
+    that it names, and is consistent in itself.
     """
     for breach in certificate_breaches(certificate):
         raise _refusal(file, dotted(breach.path), breach.expected, breach.actual, breach.next_step)
@@ -139,7 +142,7 @@ def refuse_unless_passing(
 
 
 def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str) -> None:
-    """Certified for long enough without a fault, and on the worlds that the meta-contract pins."""
+    """Require enough certified time without faults, and the worlds that the meta-contract pins."""
     asked = meta.spec.certification
     if asked is None:
         return
@@ -156,7 +159,7 @@ def _refuse_other_worlds(certificate: Certificate, meta: MetaContract, file: str
 def _refuse_other_suites(
     certificate: Certificate, meta: MetaContract, file: str, meta_file: Path | str
 ) -> None:
-    """Judged on the suites that ``meta`` names, as they read today."""
+    """Require that the certificate was judged on the present suites of ``meta``."""
     asked = meta.spec.certification
     if asked is None:
         return
@@ -176,7 +179,7 @@ def _suite_sha256(place: Path, stamp: int) -> str:
 
 
 def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> None:
-    """Every offline clause stands in the certificate."""
+    """Require every offline clause in the certificate."""
     known = {clause.id for clause in certificate.clauses}
     for clause in meta.spec.clauses:
         if clause.checked != "online" and clause.id not in known:
@@ -186,7 +189,7 @@ def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> 
 
 
 def _refuse_changed(certificate: Certificate, meta: MetaContract, file: str) -> None:
-    """Every offline clause was judged by the metric and the threshold that it has today."""
+    """Require that every offline clause was judged by its present metric and threshold."""
     known = {clause.id: clause for clause in certificate.clauses}
     for clause in meta.spec.clauses:
         if clause.checked == "online":

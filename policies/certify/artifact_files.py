@@ -1,8 +1,8 @@
-"""Artefacts on disk: an ONNX file and its manifest, written whole and loaded only when everything fits.
+"""Artefacts on disk: an ONNX file and its manifest, written atomically and loaded only if everything fits.
 
-Refused are an ONNX file whose hash is not the manifest's, another encoding version, a missing or failing
-certificate, and a certificate that speaks of another network, of other fixed rules, of another
-configuration or of another meta-contract than the manifest's. No pickle anywhere.
+Refused are an ONNX file with another hash than the manifest's, another encoding version, and a missing or
+failing certificate. Refused as well is a certificate for another network, other fixed rules, another
+configuration or another meta-contract than the manifest's. No pickle is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from policies.learned.choosing import fixed_rules
 from policies.learned.plain import PlainPolicy, plain_policy
 from policies.learned.runner import LearnedPolicy, learned_policy
 
-#: What decides in a configuration, by its name (``policies.registry.configuration_facts``).
+#: Configuration name -> the facts that decide in it (``policies.registry.configuration_facts``).
 FactsOf = Callable[[str], Mapping[str, object]]
 
 
@@ -37,7 +37,7 @@ def network_subject(
     configuration: str = LEARNED,
     encoding_version: int = ENCODING_VERSION,
 ) -> Subject:
-    """What a certificate of that network speaks of today: rules and settings are those of this version."""
+    """The subject of a certificate for that network, with the rules and settings of this version."""
     fixed = fixed_rules() if configuration == LEARNED else {}
     rules = rules_sha256(fixed, facts_of(configuration))
     return Subject(onnx_sha256=onnx_sha256, encoding_version=encoding_version, rules_sha256=rules)
@@ -50,7 +50,7 @@ def drives_as(manifest: PolicyArtifact) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artefact:
-    """A loaded artefact: manifest, where it lies, and the content of its ONNX file, whose hash fits."""
+    """A loaded artefact: manifest, its path, and the content of its ONNX file, with a verified hash."""
 
     manifest: PolicyArtifact
     file: Path
@@ -59,7 +59,7 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsAs:
-    """What runs a network: another configuration than that of a learned policy, or one with memory."""
+    """How a network is run, if not as a learned policy without memory."""
 
     configuration: Literal["gym"] | None = None
     recurrent: RecurrentState | None = None
@@ -74,9 +74,9 @@ def write_artefact(
     certificate: Certificate | None = None,
     runs_as: RunsAs | None = None,
 ) -> Path:
-    """Write ``name.onnx`` and ``name.yaml`` into ``folder``; the manifest's path.
+    """Write ``name.onnx`` and ``name.yaml`` into ``folder``; returns the manifest's path.
 
-    runs_as: what runs the network; None: the learned policy, without memory.
+    runs_as: how the network is run; None: as the learned policy, without memory.
 
     Equal arguments give equal bytes.
     """
@@ -100,7 +100,7 @@ def write_artefact(
 
 
 def with_certificate(artefact: Artefact, certificate: Certificate, facts_of: FactsOf) -> PolicyArtifact:
-    """The manifest with ``certificate``, refused unless it passes and speaks of this network."""
+    """The manifest with ``certificate``; refused unless it passes and is about this network."""
     spec = artefact.manifest.spec.model_copy(update={"certificate": certificate})
     manifest = artefact.manifest.model_copy(update={"spec": spec})
     meta, place = named_meta(manifest, artefact.file)
@@ -109,11 +109,10 @@ def with_certificate(artefact: Artefact, certificate: Certificate, facts_of: Fac
 
 
 def load_artefact(uri: str, facts_of: FactsOf | None) -> Artefact:
-    """The artefact whose manifest is ``uri`` (a path or ``package:``).
+    """The artefact with the manifest at ``uri`` (a path or ``package:``).
 
-    facts_of: what its certificate must fit; None: none is asked for, for evaluation and certification alone,
-    never to drive.
-    Raises DocumentError for whatever does not fit; see the module.
+    facts_of: facts that its certificate must fit. None: no certificate is required; for evaluation and
+    certification only, not for driving. Raises DocumentError for any mismatch; see the module.
     """
     file = resolve_uri(uri, "")
     manifest = load_as(PolicyArtifact, file)
@@ -139,14 +138,16 @@ def manifest_subject(manifest: PolicyArtifact, facts_of: FactsOf) -> Subject:
 
 
 def named_meta(manifest: PolicyArtifact, file: Path | str) -> tuple[MetaContract, Path]:
-    """The meta-contract that ``manifest``, read from ``file``, names, else the shipped one; where it lies."""
+    """The meta-contract that ``manifest`` (read from ``file``) names, else the shipped one; and its path."""
     place = resolve_uri(manifest.spec.meta_contract or SHIPPED_META, file)
     return load_as(MetaContract, place), place
 
 
 def refuse_other_meta(manifest: PolicyArtifact, file: Path, meta: MetaContract, asked: str) -> None:
-    """DocumentError where ``manifest``, read from ``file``, belongs to another meta-contract than ``meta``,
-    which is that of the URI ``asked``; an artefact that names none and has no certificate goes with any.
+    """DocumentError if ``manifest`` (read from ``file``) belongs to another meta-contract than ``meta``.
+
+    ``meta`` is that of the URI ``asked``. An artefact without a meta-contract and without a certificate fits
+    any.
     """
     spec = manifest.spec
     if spec.certificate is not None:
@@ -167,7 +168,7 @@ def refuse_other_meta(manifest: PolicyArtifact, file: Path, meta: MetaContract, 
 def load_learned(
     uri: str, fleet: FleetSetup, facts_of: FactsOf | None, policy_id: str = LEARNED
 ) -> LearnedPolicy:
-    """The policy of the artefact ``uri`` for ``fleet``; ``load_artefact`` says what is refused."""
+    """The policy of the artefact ``uri`` for ``fleet``; for refusals see ``load_artefact``."""
     artefact = load_artefact(uri or SHIPPED_ARTEFACT, facts_of)
     _refuse_other_configuration(artefact, LEARNED)
     policy = learned_policy(artefact.content, fleet, policy_id, str(artefact.file))
@@ -176,21 +177,21 @@ def load_learned(
 
 
 def load_plain(uri: str, fleet: FleetSetup, facts_of: FactsOf | None, policy_id: str = PLAIN) -> PlainPolicy:
-    """The same of a network that another library trained."""
+    """The same for a network that another library trained."""
     artefact = load_artefact(uri, facts_of)
     _refuse_other_configuration(artefact, PLAIN)
     return plain_policy(artefact.content, fleet, policy_id, str(artefact.file))
 
 
 def _refuse_other_configuration(artefact: Artefact, expected: str) -> None:
-    """DocumentError where the artefact's network drives as another policy than ``expected``."""
+    """DocumentError if the artefact's network belongs to another policy than ``expected``."""
     found = drives_as(artefact.manifest)
     if found != expected:
         raise refusal(artefact.file, expected, found, f"name the policy {found}", path="spec.configuration")
 
 
 def _refuse_other_memory(artefact: Artefact, found: dict[str, int]) -> None:
-    """DocumentError where the network remembers something else than the manifest says."""
+    """DocumentError if the network's memory differs from the manifest."""
     said = artefact.manifest.spec.recurrent
     expected = {} if said is None else said.model_dump()
     if expected != found:

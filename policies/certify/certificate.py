@@ -1,10 +1,11 @@
 """The certificate of a policy: clauses of the meta-contract judged on episodes.
 
-A clause passes when the upper limit of a two-sided 95 % interval lies within its threshold. Counts over an
-exposure have exact Poisson limits, shares of episodes exact binomial ones, means a bootstrap clustered by
-seed, harm paired differences in every scenario with simultaneous limits that gains do not widen
-(``contracts.scoring.intervals.capped_limits``; the cap is the clause's threshold), a percentile of decisions
-the order statistic that bounds it. A clause with threshold 0 is a law: it is counted, and one event fails it.
+A clause passes if the upper limit of a two-sided 95 % interval lies within its threshold. The intervals are:
+exact Poisson for counts over an exposure; exact binomial for shares of episodes; a bootstrap clustered by
+seed for means; and an order statistic for a percentile of decisions. Harm is judged by paired differences in
+every scenario, with simultaneous limits that gains do not widen
+(``contracts.scoring.intervals.capped_limits``; the cap is the clause's threshold). A clause with threshold 0
+is only counted: one event fails it.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from contracts.scoring.intervals import (
 from contracts.units import CONFIDENCE, SECONDS_PER_MONTH
 
 _TAIL = (1.0 - CONFIDENCE) / 2.0
-#: How harm is judged, and how certificates from before it counted gains in full, which made it too wide.
+#: The method for harm, and that of earlier certificates, which counted gains in full and was too wide.
 HARM, FORMER_HARM = "capped_hall", "simultaneous_t"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceShares:
-    """What an episode served. useful_ratio: of offered tokens. failed_or_exposed_ratio: of requests."""
+    """Service of an episode. useful_ratio: of offered tokens. failed_or_exposed_ratio: of requests."""
 
     useful_ratio: float
     failed_or_exposed_ratio: float
@@ -45,9 +46,9 @@ class ServiceShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeEvidence:
-    """What one watched episode adds. Counts of moves and turns leave out what the meta-contract exempts.
+    """Evidence of one episode. Counts of moves and turns exclude what the meta-contract exempts.
 
-    slice_hours: slices times hours. false_switches: by the truth, false quarantines among them.
+    slice_hours: slices times hours. false_switches: by the ground truth, including false quarantines.
     shed_requests: beyond the exemptions. demoted: the supervisor would have taken over.
     """
 
@@ -67,14 +68,14 @@ class EpisodeEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationEvidence:
-    """Everything that a certificate rests on. decision_ms: float64 [n], duration of a decision, one per tick.
-    still: by (scenario, seed) of the incidents, what the fleet served under a policy that never moves
-    traffic.
+    """All evidence of a certificate. decision_ms: float64 [n], duration of a decision, one per tick.
+
+    still: (scenario, seed) of the incidents -> service under a policy that never moves traffic.
     """
 
     incidents: tuple[EpisodeEvidence, ...]
     quiet: tuple[EpisodeEvidence, ...]
-    decision_ms: NDArray[np.float64]  # [n], one deciding tick each
+    decision_ms: NDArray[np.float64]  # [n], one per deciding tick
     still: Mapping[tuple[str, int], ServiceShares]
 
     def of(self, suite: str) -> tuple[EpisodeEvidence, ...]:
@@ -90,7 +91,7 @@ class _Judged:
     value: float | None
     ci_high: float | None
     n: int
-    worst: str | None = None  # scenario with the highest limit, where each is judged by itself
+    worst: str | None = None  # scenario with the highest limit, if each scenario is judged separately
 
 
 def judge_clauses(
@@ -98,7 +99,7 @@ def judge_clauses(
 ) -> tuple[CertifiedClause, ...]:
     """Every clause that is checked offline, in the order of the document.
 
-    said: a certificate's, to be judged again by the methods that it names.
+    said: the clauses of a certificate; they are judged again by the methods that they name.
     """
     former = {clause.id for clause in said if clause.method == FORMER_HARM}
     return tuple(
@@ -109,7 +110,7 @@ def judge_clauses(
 
 
 def _judged(clause: MetaClause, evidence: CertificationEvidence, harm: str) -> _Judged:
-    """``clause`` on its episodes; harm: the method for clauses of it."""
+    """``clause`` judged on its episodes; harm: the method for harm clauses."""
     episodes, loss = evidence.of(clause.judged_on or ""), _LOSSES.get(clause.metric)
     if loss is None:
         return _METHODS[clause.metric](episodes, evidence)
@@ -165,7 +166,7 @@ def _empty(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Ju
 
 
 def _lag(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _Judged:
-    """Censored at the horizon; incidents that were mitigated before they began have none."""
+    """Censored at the horizon; incidents that were already mitigated are left out."""
     return _mean(
         "detection_lag_s", episodes, lambda e: _of(e.incident, "detection_lag_s", mitigated=math.nan)
     )
@@ -188,7 +189,7 @@ def _of(incident: IncidentMeasures | None, name: str, mitigated: float | None = 
 def _mean(
     name: str, episodes: Sequence[EpisodeEvidence], value: Callable[[EpisodeEvidence], float]
 ) -> _Judged:
-    """Mean over episodes, bootstrap clustered by seed; one seed gives no limit."""
+    """Mean over episodes, with a bootstrap clustered by seed; a single seed gives no limit."""
     scenarios = list(dict.fromkeys(e.scenario for e in episodes))
     seeds = sorted({e.seed for e in episodes})
     matrix = np.full((len(seeds), max(len(scenarios), 1)), np.nan)
@@ -214,7 +215,7 @@ def _demoted(episodes: Sequence[EpisodeEvidence], _: CertificationEvidence) -> _
 
 
 def _decision(_: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> _Judged:
-    """99th percentile; its limit is the smallest order statistic that lies above it with 97.5 %."""
+    """99th percentile; its limit is the smallest order statistic that exceeds it with probability 97.5 %."""
     spent = np.sort(evidence.decision_ms)
     n = spent.size
     place = quantile_place(n, 0.99, 1.0 - _TAIL)
@@ -227,7 +228,7 @@ def _decision(_: Sequence[EpisodeEvidence], evidence: CertificationEvidence) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Losses:
-    """values: loss beyond that of a policy that never moves traffic, NaN where it is not known."""
+    """values: loss in excess of a policy that never moves traffic; NaN if unknown."""
 
     scenarios: tuple[str, ...]
     values: NDArray[np.float64]  # [seeds, scenarios]
@@ -238,7 +239,7 @@ def _losses(
     evidence: CertificationEvidence,
     loss: Callable[[ServiceShares, ServiceShares], float],
 ) -> _Losses:
-    """``loss`` of every episode against a policy that never moves traffic, paired by seed."""
+    """``loss`` of every episode relative to a policy that never moves traffic, paired by seed."""
     scenarios = tuple(dict.fromkeys(e.scenario for e in episodes))
     seeds = sorted({e.seed for e in episodes})
     matrix = np.full((len(seeds), len(scenarios)), np.nan)
@@ -250,9 +251,9 @@ def _losses(
 
 
 def _harm(losses: _Losses, method: str, bounds: Sequence[Bound]) -> _Judged:
-    """The worst scenario's mean, with ``bounds`` of all scenarios that hold at once.
+    """The worst scenario's mean, with the simultaneous ``bounds`` of all scenarios.
 
-    Where nothing is worse the value is 0: a gain in one scenario pays for no loss in another.
+    If no scenario is worse, the value is 0: a gain in one scenario does not offset a loss in another.
     """
     if not bounds or not all(math.isfinite(bound.limit) for bound in bounds):
         return _Judged(method=method, value=None, ci_high=None, n=0)
@@ -266,7 +267,7 @@ def _harm(losses: _Losses, method: str, bounds: Sequence[Bound]) -> _Judged:
     )
 
 
-#: Useful tokens per offered one that are missing, and failed or exposed requests per offered one more.
+#: Missing useful tokens per offered token, and additional failed or exposed requests per offered request.
 _LOSSES: dict[str, Callable[[ServiceShares, ServiceShares], float]] = {
     "useful_loss_ratio": lambda still, mine: still.useful_ratio - mine.useful_ratio,
     "failed_excess_ratio": lambda still, mine: mine.failed_or_exposed_ratio - still.failed_or_exposed_ratio,

@@ -1,7 +1,7 @@
-"""What a certificate's own numbers deny: limits that do not follow from values, counts that cannot be.
+"""Finds contradictions within a certificate: limits that do not follow from values, impossible counts.
 
-Everything that can be recomputed from the certificate alone is. The rest, bootstraps and order statistics,
-needs the episodes, which ``policies.certify.evidence`` keeps beside it.
+Everything that can be recomputed from the certificate alone is recomputed. Bootstraps and order statistics
+need the episodes, which ``policies.certify.evidence`` keeps next to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contracts.rules.breach import Breach
 from contracts.scoring.intervals import poisson_rate
 from contracts.units import CONFIDENCE, SECONDS_PER_DAY, SECONDS_PER_MONTH
 
-#: How each clause is judged; ``policies.certify.certificate`` does, and a test compares the two.
+#: Method of each clause; ``policies.certify.certificate`` uses them, and a test compares the two.
 METHODS: dict[str, str] = {
     "switch_rate_per_slice_hour": "exact_poisson",
     "oscillation_sign_changes_per_hour": "exact_poisson",
@@ -30,7 +30,7 @@ METHODS: dict[str, str] = {
     "useful_loss_ratio": "capped_hall",
     "failed_excess_ratio": "capped_hall",
 }
-#: How certificates from before were judged, which hold as well: a limit that is mostly wider.
+#: Methods of earlier certificates, which remain valid: their limits are mostly wider.
 FORMER_METHODS: dict[str, str] = {
     "useful_loss_ratio": "simultaneous_t",
     "failed_excess_ratio": "simultaneous_t",
@@ -40,7 +40,7 @@ _HINT = "certify again; a certificate is not edited"
 
 
 def inconsistencies(certificate: Certificate) -> Iterator[Breach]:
-    """What contradicts itself in ``certificate``, paths from it."""
+    """Contradictions in ``certificate``, with paths from it."""
     names = [clause.id for clause in certificate.clauses]
     for index, clause in enumerate(certificate.clauses):
         place: KeyPath = ("clauses", index)
@@ -58,8 +58,8 @@ def inconsistencies(certificate: Certificate) -> Iterator[Breach]:
 
 
 def _clause(clause: CertifiedClause, certificate: Certificate) -> Iterator[tuple[str, str, str]]:
-    """(field, expected, found) of one clause."""
-    nothing = clause.n == 0 and clause.method != "exact_poisson"  # no event at all is a rate of 0
+    """(field, expected, found) for one clause."""
+    nothing = clause.n == 0 and clause.method != "exact_poisson"  # no event is a rate of 0
     if (clause.value is None and clause.n > 0) or (clause.value is not None and nothing):
         yield "value", "a value exactly where something was judged", f"{clause.value} of n {clause.n}"
         return
@@ -80,7 +80,7 @@ def _clause(clause: CertifiedClause, certificate: Certificate) -> Iterator[tuple
 
 
 def _limit(clause: CertifiedClause, certificate: Certificate) -> float | None:
-    """The upper limit that follows from value and n; None where more would be needed, NaN where none does."""
+    """The upper limit that follows from value and n; None if more data is needed, NaN if no limit follows."""
     assert clause.value is not None
     match clause.method:
         case "count":
@@ -99,9 +99,9 @@ def _limit(clause: CertifiedClause, certificate: Certificate) -> float | None:
 
 
 def _exposure(clause: CertifiedClause, certificate: Certificate) -> float | None:
-    """What a rate was counted over: told by events and value, or, on quiet fleets, by their time."""
+    """Exposure of a rate: from events and value, or, on quiet fleets, from their time."""
     if (clause.n == 0) != (clause.value == 0.0):
-        return math.inf  # gives a limit of zero, which is none
+        return math.inf  # gives a limit of zero, which is invalid
     if clause.n > 0:
         assert clause.value is not None
         return clause.n / clause.value
@@ -111,7 +111,7 @@ def _exposure(clause: CertifiedClause, certificate: Certificate) -> float | None
 
 
 def _exposures(certificate: Certificate) -> Iterator[Breach]:
-    """Rates on one suite were counted over one time, and the quiet one is told."""
+    """Check that rates on one suite have the same exposure, and that of the quiet suite is the stated one."""
     hours = {
         index: _exposure(clause, certificate)
         for index, clause in enumerate(certificate.clauses)

@@ -1,9 +1,9 @@
-"""Which fleets a certificate covers: those whose facts lie within the range of its suites.
+"""The fleets that a certificate covers: their facts must lie within the range of its suites.
 
-A certificate for one contract, measured kernels and some sizes of fleet says nothing about another contract,
+A certificate for one contract, measured kernels and some fleet sizes says nothing about another contract,
 slower engines, or healthy kernels that are closer to their thresholds. Compared are the facts that a
-controller has of its fleet, so that every world can check them, and the declared peak load. A controller does
-not know that load beforehand, and a world that declares none is not compared in it.
+controller has about its fleet, so that every world can check them, and the declared peak load. A controller
+does not know that load beforehand; a world that declares none is not compared in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contracts.documents.artifact import Certificate, CertifiedRange
 from contracts.telemetry import Source
 from controller.fleet import FleetSetup
 
-#: Facts by name, least and largest.
+#: Facts by name: smallest and largest value.
 Facts = dict[str, tuple[float, float]]
 
 _STEP = ("base", "prefill_token", "decode_sequence", "context_token")
@@ -25,16 +25,17 @@ _STEP = ("base", "prefill_token", "decode_sequence", "context_token")
 TOLERANCE = 0.1
 _EXACT = ("threshold of ", "replicas ")
 _ROUNDING = 1e-9
-#: A fleet may have so many times the certified replicas: more replicas give more evidence and headroom, and a
+#: Largest multiple of the certified number of replicas. More replicas give more evidence and headroom, and a
 #: fallback that takes over because a fleet was scaled up would do harm. Fewer than certified are not covered.
 _GROWTH, _GROWS = 2.0, "replicas "
-#: As a share of the capacity of the declared replicas. A lower load is always covered.
+#: Name of the load fact, a share of the capacity of the declared replicas. A lower load is always covered.
 LOAD = "declared peak load, of all capacity"
 
 
 def fleet_facts(fleet: FleetSetup, load_ratio: float | None = None) -> Facts:
-    """Size of the fleet, its kernels' engines, the declared request, every clause's threshold with the
-    share of it that healthy kernels use, and the declared peak load (``load_ratio``, None: not declared).
+    """Facts about a fleet: its size, its kernels' engines, the declared request, every clause's threshold
+    with the share of it that healthy kernels use, and the declared peak load (``load_ratio``; None: not
+    declared).
     """
     replicas = np.bincount(fleet.layout.replica_kernel, minlength=len(fleet.layout.kernels))
     found: Facts = {
@@ -66,7 +67,7 @@ def _clauses(fleet: FleetSetup) -> Iterator[tuple[str, tuple[float, float]]]:
 
 
 def _means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over the last axis of what is known; NaN where nothing is."""
+    """Mean over the last axis, ignoring NaN; NaN if all are NaN."""
     known = np.isfinite(values)
     total = np.where(known, values, 0.0).sum(axis=-1)
     return np.where(known.any(axis=-1), total / np.maximum(known.sum(axis=-1), 1), np.nan)
@@ -77,7 +78,7 @@ def _ends(values: NDArray[np.float64] | NDArray[np.int64]) -> tuple[float, float
 
 
 def ranges(every: Sequence[Facts]) -> tuple[CertifiedRange, ...]:
-    """What the facts of ``every`` fleet span, by name. A fact that some fleet does not have is left out."""
+    """The range of the facts of ``every`` fleet, by name, for facts that all fleets have."""
     names = sorted(set.intersection(*(set(facts) for facts in every)))
     return tuple(
         CertifiedRange(
@@ -88,8 +89,9 @@ def ranges(every: Sequence[Facts]) -> tuple[CertifiedRange, ...]:
 
 
 def outside(certificate: Certificate, facts: Facts) -> tuple[str, ...]:
-    """Those of a fleet's ``facts`` that ``certificate`` does not speak of, for people; none where it is
-    covered. What was not recorded when it was certified is ``unknown``.
+    """Texts for the ``facts`` of a fleet that ``certificate`` does not cover; empty if all are covered.
+
+    Facts that were not recorded at certification are reported by ``unknown``.
     """
     known = _known(certificate)
     return tuple(
@@ -102,7 +104,7 @@ def outside(certificate: Certificate, facts: Facts) -> tuple[str, ...]:
 
 
 def unknown(certificate: Certificate, facts: Facts) -> tuple[str, ...]:
-    """What of a fleet with ``facts`` is not compared with ``certificate``, and why, for people."""
+    """Texts for facts of a fleet that cannot be compared with ``certificate``, and why."""
     if certificate.covers is None:
         return ("what it covers was not recorded when it was certified; issue it again",)
     if LOAD not in _known(certificate):

@@ -1,6 +1,6 @@
-"""The episodes behind a certificate, as a file beside it: from them every clause can be judged again.
+"""The episodes behind a certificate, in a file next to it; every clause can be judged again from them.
 
-The certificate holds the file's hash. JSON, one object; a number that is not known is null.
+The certificate holds the file's hash. JSON, one object; an unknown number is null.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from policies.certify.certificate import CertificationEvidence, EpisodeEvidence,
 
 EPISODES = TypeAdapter(tuple[EpisodeEvidence, ...])
 SHARES = TypeAdapter(ServiceShares)
-#: Counts and times are below this.
+#: Upper limit of counts and times.
 _MOST = 1e12
 _TIMES = TypeAdapter(tuple[float, ...])
 
 
 def evidence_file(certificate: Path) -> Path:
-    """Where the episodes of the certificate (or manifest) at ``certificate`` lie."""
+    """Path of the episodes for the certificate (or manifest) at ``certificate``."""
     return certificate.with_name(f"{certificate.stem}-episodes.json")
 
 
@@ -50,12 +50,14 @@ def evidence_text(evidence: CertificationEvidence) -> str:
 
 
 def text_sha256(text: str) -> str:
-    """What the certificate holds of the text."""
+    """Hash of the text, as the certificate holds it."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def refuse_other_episodes(certificate: Certificate, meta: MetaContract, file: Path) -> None:
-    """DocumentError unless ``file`` holds the episodes of ``certificate``, and they give its clauses."""
+    """DocumentError unless ``file`` holds the episodes of ``certificate``, and its clauses follow
+    from them.
+    """
     content = read_regular(file, TEXT_BYTES)
     found = hashlib.sha256(content).hexdigest()
     if found != certificate.evidence_sha256:
@@ -69,7 +71,7 @@ def refuse_other_episodes(certificate: Certificate, meta: MetaContract, file: Pa
 
 
 def _same(one: CertifiedClause, other: CertifiedClause) -> bool:
-    """Equal, numbers to the last digits that another version of a library may round otherwise."""
+    """Whether two clauses are equal, up to the rounding differences of library versions."""
     numbers = ((one.value, other.value), (one.ci_high, other.ci_high))
     close = all(
         a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9)) for a, b in numbers
@@ -101,7 +103,7 @@ def parse_evidence(content: bytes, file: Path) -> CertificationEvidence:
 
 
 def _refuse_impossible(evidence: CertificationEvidence) -> None:
-    """ValueError for a count, an exposure, a share or a time that no episode can have."""
+    """ValueError for a count, exposure, share or time that is impossible."""
     times = evidence.decision_ms
     if not (np.isfinite(times).all() and (times >= 0.0).all() and (times < _MOST).all()):
         raise ValueError("decision_ms: expected times of at least 0")
@@ -125,7 +127,7 @@ def _episodes(rows: Sequence[Any]) -> tuple[EpisodeEvidence, ...]:
 
 
 def _known(incident: Any) -> Any:
-    """``incident`` with NaN where a number is not known; what is no object is refused after."""
+    """``incident`` with NaN for unknown numbers; anything but an object is refused later."""
     if not isinstance(incident, dict):
         return incident
     return {name: math.nan if value is None else value for name, value in incident.items()}

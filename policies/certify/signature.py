@@ -1,8 +1,8 @@
-"""The author of a file: ed25519 signatures (RFC 8032) over a file's bytes, in ``FILE.sig`` beside it.
+"""The author of a file: ed25519 signatures (RFC 8032) over a file's bytes, in ``FILE.sig`` next to it.
 
 Keys are PEM files as OpenSSL makes them (``openssl genpkey -algorithm ed25519``); OpenSSL makes and checks
 the same signatures (``openssl pkeyutl -sign|-verify -rawin``). In documents a public key is its 32 bytes in
-hex. An option: the extra ``sign`` brings the library, and nothing is asked for where no key is pinned.
+hex. Optional: the extra ``sign`` installs the library, which is not needed if no key is pinned.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _MAKE = "openssl genpkey -algorithm ed25519 -out KEY; openssl pkey -in KEY -pubo
 
 
 def signature_file(path: Path) -> Path:
-    """Where the signature of the file at ``path`` lies."""
+    """Path of the signature of the file at ``path``."""
     return path.with_name(f"{path.name}.sig")
 
 
 def signature_of(content: bytes, key_file: Path) -> tuple[bytes, str]:
-    """64 bytes over ``content`` by the private key in ``key_file``, and the public key in hex.
+    """64-byte signature of ``content`` by the private key in ``key_file``, and the public key in hex.
 
-    Raises DocumentError for a file that holds no such key in the open, MissingPartError without the library.
+    Raises DocumentError for a file without such an unencrypted key, MissingPartError without the library.
     """
     key = _private(key_file)
     return key.sign(content), key.public_key().public_bytes_raw().hex()
 
 
 def public_key(text: str) -> str:
-    """The public key in hex of ``text``: hex already, or the PEM file of that name; DocumentError if none."""
+    """The public key in hex from ``text``: hex itself, or the path of a PEM file; DocumentError otherwise."""
     if len(text) == 2 * KEY_BYTES and set(text) <= set("0123456789abcdef"):
         return text
     return _public(Path(text)).public_bytes_raw().hex()
 
 
 def refuse_unsigned(file: Path, key_hex: str) -> None:
-    """DocumentError unless the key signed the file at ``file`` as it reads now."""
+    """DocumentError unless the key signed the present content of ``file``."""
     place = signature_file(file)
     hint = f"whoever holds the key signs it: selvage policy sign {file} --key KEY"
     if not place.exists():

@@ -1,12 +1,12 @@
-"""Which features moved a score: occlusion and integrated gradients on named numbers.
+"""The features that moved a score: occlusion and integrated gradients on named numbers.
 
-``score`` is any function from inputs float [n, size] to float64 [n]; a learned policy's is the margin of the
-choice it made over another. An attribution compares the input with a *reference*, for example the input of a
-quiet tick: a feature that is as in the reference explains nothing.
+``score`` is any function from inputs float [n, size] to float64 [n]; for a learned policy it is the margin of
+its choice over another one. An attribution compares the input with a *reference*, for example the input of a
+quiet tick: a feature that equals its reference has no effect.
 
-Occlusion puts one feature back to its reference: ``e_i = f(x) - f(x with x_i = r_i)``. Integrated gradients
-(Sundararajan, Taly, Yan 2017) walk from r to x: ``e_i = (x_i - r_i) mean_t df/dx_i(r + t (x - r))``, the
-derivative by central differences, and sum to ``f(x) - f(r)``. For a linear score both are weight times
+Occlusion sets one feature to its reference: ``e_i = f(x) - f(x with x_i = r_i)``. Integrated gradients
+(Sundararajan, Taly, Yan 2017) go from r to x: ``e_i = (x_i - r_i) mean_t df/dx_i(r + t (x - r))``, with the
+derivative by central differences; they sum to ``f(x) - f(r)``. For a linear score both are weight times
 difference.
 """
 
@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 
-#: Steps on the way from reference to input, and half the width of a difference as a share of the way.
+#: Steps from reference to input, and half the width of a difference as a share of the distance.
 STEPS, HALF_WIDTH = 32, 1.0 / 256.0
-#: Rows that a score is asked for at once.
+#: Most rows in one call of a score.
 _MOST_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One feature's part in a score: its value, the reference's, and what the difference did."""
+    """One feature's effect on a score: its value, the reference's value, and the effect of the difference."""
 
     name: str
     value: float
@@ -38,7 +38,7 @@ class Effect:
 
 
 def occlusion(score: Score, inputs: Floats, reference: Floats) -> Floats:
-    """Effects float64 [size] of ``inputs`` float64 [size], each feature put back alone."""
+    """Effects float64 [size] of ``inputs`` float64 [size], each feature reset alone."""
     differs = np.flatnonzero(inputs != reference)
     rows = np.tile(inputs, (len(differs) + 1, 1))
     rows[np.arange(len(differs)), differs] = reference[differs]
@@ -49,7 +49,7 @@ def occlusion(score: Score, inputs: Floats, reference: Floats) -> Floats:
 
 
 def integrated_gradients(score: Score, inputs: Floats, reference: Floats, steps: int = STEPS) -> Floats:
-    """Effects float64 [size] that sum to ``score(inputs) - score(reference)``, up to the steps taken."""
+    """Effects float64 [size] that sum to ``score(inputs) - score(reference)``, up to the step error."""
     way = inputs - reference
     differs = np.flatnonzero(way)
     effects = np.zeros(len(inputs))
@@ -70,9 +70,9 @@ def integrated_gradients(score: Score, inputs: Floats, reference: Floats, steps:
 def largest(
     names: Sequence[str], inputs: Floats, reference: Floats, effects: Floats, count: int
 ) -> tuple[Effect, ...]:
-    """The ``count`` features with the largest effects in either direction, those without any left out.
+    """The ``count`` features with the largest absolute effects; features without effect are left out.
 
-    Raises ValueError where names and numbers do not fit.
+    Raises ValueError if names and numbers have different lengths.
     """
     if not len(names) == len(inputs) == len(reference) == len(effects):
         found = f"{len(names)}, {len(inputs)}, {len(reference)} and {len(effects)}"

@@ -1,11 +1,11 @@
-"""Actions of a learned policy: for each slice it chooses a kernel or shedding; the table follows by
-arithmetic.
+"""Actions of a learned policy: for each slice it chooses a kernel or shedding; the table is computed from
+that.
 
-An action is an index: a kernel of the pool, or the last column, shed; the same index as before means to stay.
-The history that a feed-forward network cannot keep is kept in ``PolicyState`` and appended to the encoded
-observation: what each slice chose and when, when it last left each kernel, and when each kernel was last
-unhealthy on it. ``policies.rules.capacity.fit_capacity`` turns the choices into a table that the kernels can
-carry, as it does for the other policies.
+An action is an index: a kernel of the pool, or the last column, shed; repeating the previous index means to
+stay. The history that a feed-forward network cannot keep is stored in ``PolicyState`` and appended to the
+encoded observation: what each slice chose and when, when it last left each kernel, and when each kernel was
+last unhealthy on it. ``policies.rules.capacity.fit_capacity`` turns the choices into a table that the kernels
+can carry, as for the other policies.
 """
 
 from __future__ import annotations
@@ -24,39 +24,42 @@ from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
 from policies.rules.threshold import failover_order
 
-# What the network and its ONNX form share; neither torch nor onnx is needed to know it.
-#: Taken off the score of what may not be chosen; larger than any score.
+# Shared by the network and its ONNX form; defined here so that neither torch nor onnx is needed.
+#: Subtracted from the score of a forbidden choice; larger than any score.
 BLOCKED = 1e4
-#: Added to the score of a choice that there is no reason to leave; far below ``BLOCKED``.
+#: Added to the score of a choice without a reason to leave it; far below ``BLOCKED``.
 BOUND = 1e3
-#: Evidence on one of a kernel's slices, in shares of an alarm's, from which slices may leave it without one.
+#: Evidence on one of a kernel's slices, as a share of an alarm's, above which slices may leave it without an
+#: alarm.
 REASON = 0.35
-#: The same on the slice that leaves: more than healthy fleets of the training scenarios show.
+#: The same for the leaving slice itself: more than healthy fleets of the training scenarios show.
 OWN_REASON = 0.2
-#: The same once one of the kernel's slices is in alarm: more, because the detector then holds the others to a
-#: lower threshold (``lowered_arl0``), of which a slice that is merely near its limit soon has a share.
+#: The same once one of the kernel's slices is in alarm: higher, because the detector then uses a lower
+#: threshold for the others (``lowered_arl0``), and a slice that is merely near its limit soon reaches a share
+#: of it.
 PEER_REASON = 0.6
-#: A slice that chose another kernel goes home by rule after so long without a change, if home was well all
-#: that time. Incidents are the network's business; moving back the day after is not.
+#: Time without a change, and with a healthy home, after which a slice returns home by rule. The network
+#: handles incidents; it does not handle the return long after them.
 RETURN_AFTER_S = 3600.0
-#: Least time between two slices of a fleet that go home by rule.
+#: Least time between two slices of a fleet that return home by rule.
 RETURN_EVERY_S = 60.0
-#: A failover fills its target to 85 %: load wobbles, and a full one would be relieved again and again.
+#: A failover fills its target to 85 %, because a full target would be relieved again and again as load
+#: varies.
 ROOM = Headroom(fill_ratio=0.85, return_ratio=0.6)
-#: Numbers of memory per (kernel, slice): chosen, since it was left, since it was unhealthy.
+#: Memory numbers per (kernel, slice): whether chosen, time since it was left, time since it was unhealthy.
 CELL_MEMORY = ("chosen", "since_left_s", "since_ill_s")
-#: What a recurrent network remembers: names of its inputs, and of the outputs that they are a tick later.
+#: Memory of a recurrent network: input name -> name of the output that becomes it in the next tick.
 NETWORK_MEMORY = {"hidden": "next_hidden", "cell": "next_cell"}
-#: Numbers of memory per slice: shedding chosen, since the last change of choice.
+#: Memory numbers per slice: shedding chosen, time since the last change of choice.
 SLICE_MEMORY = ("shed_chosen", "since_chosen_s")
 
 
-#: Changes whenever what the rules of this module or of ``network`` do changes, beside their numbers.
+#: To be increased whenever the rules of this module or of ``network`` change, in addition to their numbers.
 RULES_VERSION = 5
 
 
 def fixed_rules() -> dict[str, float]:
-    """Every number that decides beside the weights, by name: a certificate speaks of these as well."""
+    """Every number that decides in addition to the weights, by name; a certificate covers these as well."""
     return {
         "rules_version": RULES_VERSION,
         "reason": REASON,
@@ -88,7 +91,7 @@ class InputLayout:
 
     @property
     def cell_memory_size(self) -> int:
-        """Numbers of memory that belong to (kernel, slice) pairs."""
+        """Number of memory values for (kernel, slice) pairs."""
         return self.encoder.kernels_max * self.encoder.slices * len(CELL_MEMORY)
 
     @property
@@ -124,7 +127,7 @@ class Chooser:
         )
 
     def initial(self, batch: int) -> PolicyState:
-        """Every slice at home, nothing left, nothing unhealthy.
+        """Every slice at home; no kernel was left or unhealthy.
 
         choice: int64 [B, S]; chosen_at_s: float64 [B, S], when it last changed; left_at_s, unhealthy_at_s:
         float64 [B, K, S].
@@ -161,7 +164,7 @@ class Chooser:
     def propose(
         self, choice: NDArray[np.integer], observation: Observation, state: PolicyState
     ) -> tuple[Proposal, PolicyState]:
-        """Proposal for ``choice`` int [B, S] in 0..kernels_max; a padded kernel is read as staying."""
+        """Proposal for ``choice`` int [B, S] in 0..kernels_max; a padded kernel means staying."""
         before = np.asarray(state["choice"])
         shed = self.layout.encoder.kernels_max
         wanted_choice = np.where(choice == shed, self.kernels, choice)
@@ -189,9 +192,11 @@ class Chooser:
         )
 
     def _served(self, order: NDArray[np.float64]) -> NDArray[np.int64]:
-        """int64 [B, S], the kernel that serves a slice that chose shedding: home where it complies, else the
-        first failover target; shedding where no kernel complies. Shedding for capacity is left to the shield:
-        a policy that kept a forced shedding would go on shedding long after the kernels are back.
+        """int64 [B, S], the kernel for a slice that chose shedding: home if it complies, else the first
+        failover target; shedding if no kernel complies.
+
+        Shedding for capacity is left to the shield: a policy that kept a forced shedding would go on shedding
+        long after the kernels are back.
         """
         own = np.arange(len(self.home))
         best = np.where(np.isfinite(order[:, own, self.home]), self.home, order.argmin(axis=2))
@@ -201,8 +206,7 @@ class Chooser:
         self, order: NDArray[np.float64], observation: Observation, memory: PolicyState
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """``(rank, untargeted)``: ``order`` of failover targets [B, S, K] without the kernels that the slice
-        left lately, where it had its reasons; bool [B, S], whether the plan overflows to a kernel that is no
-        target any more.
+        left recently; and bool [B, S], whether the plan overflows to a kernel that is no longer a target.
         """
         left_at_s = np.asarray(memory["left_at_s"], dtype=np.float64).transpose(0, 2, 1)
         lowered = observation.now_s[:, None, None] - left_at_s < RETURN_AFTER_S
@@ -214,7 +218,7 @@ class Chooser:
     def _homeward(
         self, chosen: NDArray[np.int64], observation: Observation, state: PolicyState
     ) -> NDArray[np.bool_]:
-        """Bool [B, S]: goes home by rule now; at most one slice of a fleet."""
+        """Bool [B, S]: returns home by rule now; at most one slice of a fleet."""
         since_s = observation.now_s[:, None] - np.asarray(state["chosen_at_s"], dtype=np.float64)
         unhealthy_at_s = np.asarray(state["unhealthy_at_s"], dtype=np.float64)[
             :, self.home, np.arange(len(self.home))
@@ -248,7 +252,7 @@ def _show_memory(out, choice, since_left, since_unhealthy, since_chosen, kernels
 
 @compiled
 def _settle_choice(wanted, choice, before, chosen_at_s, left_at_s, now_s):
-    """One-hot rows of ``wanted``, and the times of what changed."""
+    """Set one-hot rows of ``wanted``, and the times of changed choices."""
     batch, slices = choice.shape
     for b in range(batch):
         for s in range(slices):

@@ -1,7 +1,7 @@
 """A plain multi-layer perceptron from observations to actions as an ONNX file, written node by node.
 
-What libraries for reinforcement learning call an MLP policy: dense layers with one activation between them,
-and a last one that gives the mean action. Equal weights give equal bytes.
+It corresponds to the MLP policy of reinforcement-learning libraries: dense layers with an activation between
+them, and a last layer that gives the mean action. Equal weights give equal bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from policies.learned.onnx_check import OPSET
 from policies.learned.onnx_graph import IR_VERSION
 
 INPUT, OUTPUT = "observation", "action"
-#: Activations by the name that ONNX gives them.
+#: Activations by their ONNX names.
 ACTIVATIONS = ("Tanh", "Relu", "Elu", "LeakyRelu", "Sigmoid")
 
 

@@ -1,10 +1,10 @@
-"""Explore around another policy with known propensities, so that its log can evaluate other policies.
+"""Explores around another policy with known propensities, so that its log can evaluate other policies.
 
 Each slice's *choice* is the kernel that the base policy gives most of it (or shedding). With probability
-``rate`` a tick the choice is drawn anew, evenly from the kernels that are open: a replica in rotation,
-certified, not in alarm. The shield bounds what comes of it. Choices and the logarithm of their probability
-stand in the policy's memory, where a log finds them. Fleet b draws from the stream (seed, "explore", b,
-tick), so a state restored at any tick goes on with the same draws.
+``rate`` per tick the choice is redrawn, uniformly from the open kernels: a replica in rotation, certified,
+not in alarm. The shield bounds the effect. Choices and the logarithm of their probability are kept in the
+policy's memory, where a log finds them. Fleet b draws from the stream (seed, "explore", b, tick), so a state
+restored at any tick continues with the same draws.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contracts.rng import stream
 from controller.ports import Observation, Policy, PolicyState, Proposal
 from policies.rules.threshold import compliant
 
-#: Names in the memory that belong to the exploration; the base policy's follow with this prefix.
+#: Memory names of the exploration; those of the base policy have the prefix below.
 CHOICE, LOG_PROBABILITY, TICK = "explored_choice", "explored_log_probability", "explored_tick"
 _BASE = "base."
 
@@ -27,7 +27,7 @@ Choices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExploringPolicy:
-    """``base`` with draws; see the module. slices: S."""
+    """``base`` with random draws; see the module. slices: S."""
 
     base: Policy
     slices: int
@@ -44,7 +44,7 @@ class ExploringPolicy:
         return f"{self.base.policy_id}+explore(rate={self.rate:g},seed={self.seed})"
 
     def initial(self, batch: int) -> PolicyState:
-        """Memory of the base policy, and nothing drawn yet."""
+        """Memory of the base policy, without draws."""
         mine: PolicyState = {
             CHOICE: np.zeros((batch, self.slices), dtype=np.int64),
             LOG_PROBABILITY: np.zeros(batch),
@@ -53,7 +53,7 @@ class ExploringPolicy:
         return mine | {_BASE + name: array for name, array in self.base.initial(batch).items()}
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The base policy's table, with the rows whose choice was drawn anew."""
+        """The base policy's table, with new rows for the slices with redrawn choices."""
         inner = {name.removeprefix(_BASE): array for name, array in state.items() if name.startswith(_BASE)}
         proposal, inner = self.base.propose(observation, inner)
         tick, usual = state[TICK].astype(np.int64), choice_of(proposal.table)
@@ -95,6 +95,6 @@ def log_probability(
     kernels = open_to.shape[2]
     is_open = np.take_along_axis(open_to, np.minimum(chosen, kernels - 1)[:, :, None], axis=2)[:, :, 0]
     drawn = np.where(is_open & (chosen < kernels), rate / np.maximum(count, 1), 0.0)
-    # A draw without options leaves the usual choice.
+    # Without open kernels, a draw keeps the usual choice.
     kept = np.where(count > 0, 1.0 - rate, 1.0)
     return np.asarray(np.log(drawn + np.where(chosen == usual, kept, 0.0)).sum(axis=1))

@@ -2,19 +2,20 @@
 
 One set of weights reads every (kernel, slice) pair: its own numbers, its kernel's, its slice's and the
 fleet's, then summaries over the kernels of its slice, over the slices of its kernel, and of the kernel that
-the slice has chosen. So renaming kernels or slices renames the scores and changes nothing else, and one
-network serves every pool of up to ``kernels_max`` kernels; padding is masked by ``present``. The chosen
-kernel's score has a bonus, and a rule stands beside the network as a linear term: a kernel in alarm, or near
-one, loses score, and so does one that is far from the reference; the known-good one has a little more. So an
-untrained network stays at home until an alarm, then leaves, and explores where the evidence is; training
-moves rule and network alike.
+the slice has chosen. So renaming kernels or slices renames the scores and changes nothing else. One network
+serves every pool of up to ``kernels_max`` kernels; padding is masked by ``present``. The chosen kernel's
+score has a bonus, and a rule is added to the network as a linear term: a kernel in alarm, or near one, loses
+score, and so does one that is far from the reference; the known-good kernel gains a little. So an untrained
+network stays at home until an alarm, then leaves, and explores where the evidence is. Training changes rule
+and network alike.
 
-A kernel without a replica in rotation, condemned or uncertified is closed, also to slices that chose it: the
-shield would send them away, and a choice that stayed would return with the kernel. A kernel in alarm is never
-moved *to*. And a slice leaves an open kernel for a *reason* alone: its own alarm; ``REASON`` of an alarm's
-evidence on any slice of the kernel and ``OWN_REASON`` on its own; or an alarm of another slice of the kernel
-and ``PEER_REASON`` on its own. Evidence is a log-likelihood against a named null, so this bounds how often
-a healthy kernel is left, whatever the weights.
+A kernel that is without a replica in rotation, condemned or uncertified is closed, also to slices that chose
+it: the shield would move them away, and a choice that stayed would return with the kernel. A kernel in alarm
+is never moved *to*. A slice leaves an open kernel only for a *reason*: its own alarm; ``REASON`` of an
+alarm's evidence on any slice of the kernel and ``OWN_REASON`` on its own; or an alarm of another slice of the
+kernel and ``PEER_REASON`` on its own. Evidence is a log-likelihood against a named null, so this bounds how
+often a healthy kernel is left, whatever the weights.
+
 ``policies.learned.onnx_graph`` writes the same arithmetic as ONNX; a test compares the two.
 """
 
@@ -38,18 +39,18 @@ from policies.learned.choosing import (
     feature_names,
 )
 
-#: Score of shedding before training, which keeps it rare.
+#: Score of shedding before training, low enough to keep it rare.
 SHED_SCORE = -4.0
-#: The rule before training, per number of a cell and of a kernel, in units of score.
+#: The rule before training: score per unit of a cell's and of a kernel's number.
 RULE = {"guard": -16.0, "hard_violated": -16.0, "evidence": -6.0, "home": 0.5, "certified_loss": -4.0}
 KERNEL_RULE = {"known_good": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputParts:
-    """An input taken apart. cells: [B, K, S, n]; kernels: [B, K, n]; slices: [B, S, n]; fleet: [B, n];
-    present: [B, K]; chosen: [B, K, S]; shed_chosen: [B, S]; blocked: [B, K, S], 1 for what may not be chosen;
-    bound: [B, K, S], 1 for a chosen kernel that there is no reason to leave.
+    """The parts of an input. cells: [B, K, S, n]; kernels: [B, K, n]; slices: [B, S, n]; fleet: [B, n];
+    present: [B, K]; chosen: [B, K, S]; shed_chosen: [B, S]; blocked: [B, K, S], 1 for forbidden choices;
+    bound: [B, K, S], 1 for a chosen kernel without a reason to leave it.
     """
 
     cells: Tensor
@@ -64,7 +65,7 @@ class InputParts:
 
 
 def take_apart(inputs: Tensor, layout: InputLayout, kernels: int | None = None) -> InputParts:
-    """``inputs`` [B, size] by what they speak of; only the first ``kernels`` rows (None: all)."""
+    """Split ``inputs`` [B, size] into its parts; only the first ``kernels`` rows (None: all)."""
     encoder = layout.encoder
     batch, most, slices = inputs.shape[0], encoder.kernels_max, encoder.slices
     own, per_slice = len(feature_names(Scope.KERNEL)), len(feature_names(Scope.SLICE))
@@ -156,7 +157,7 @@ class Scorer(nn.Module):
         nn.init.constant_(self.shed.bias, SHED_SCORE)
 
     def forward(self, inputs: Tensor, kernels: int | None = None) -> Tensor:
-        """Scores; ``kernels``: rows to read (the others are padding, whose scores are ``-BLOCKED``)."""
+        """Scores; ``kernels``: rows to read (the others are padding, with scores ``-BLOCKED``)."""
         parts = take_apart(inputs, self.layout, kernels)
         pairs, summary = self.reader(parts)
         rule = self.rule(parts.cells) + self.kernel_rule(parts.kernels)[:, :, None]
@@ -169,7 +170,7 @@ class Scorer(nn.Module):
 
 
 def _rule(names: list[str], values: dict[str, float]) -> nn.Linear:
-    """A linear term that starts as ``values`` says."""
+    """A linear term with the initial weights ``values``."""
     term = nn.Linear(len(names), 1, bias=False)
     with torch.no_grad():
         term.weight.copy_(torch.tensor([[values.get(name, 0.0) for name in names]]))
@@ -198,7 +199,7 @@ class Critic(nn.Module):
 
 
 def rows_in_use(inputs: Tensor, layout: InputLayout) -> int:
-    """Kernels of the largest pool in ``inputs``: rows behind them are padding."""
+    """Number of kernels of the largest pool in ``inputs``; further rows are padding."""
     rows = inputs[:, : layout.encoder.kernels_max * layout.encoder.row_size]
     present = rows.reshape(inputs.shape[0], layout.encoder.kernels_max, -1)[:, :, 0]
     return max(1, int((present > 0.0).any(dim=0).sum()))

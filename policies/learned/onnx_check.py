@@ -1,10 +1,10 @@
-"""What an ONNX file may be, before anything of it runs: a plain graph of the operators that we write.
+"""Restrictions on an ONNX file, checked before anything of it runs: a plain graph of known operators.
 
-A certificate is bound to a policy by the sha256 of its file, so everything that decides must stand in the
-file: tensors whose data lies elsewhere are refused, and so is whatever could hold such a tensor out of sight
-(attributes with tensors or graphs, functions, sparse tensors, training parts). Control flow and foreign
-operators are refused because nothing bounds what they compute; inputs without a shape or with a fixed batch
-because no fleet could be fed; and graphs whose values, inferred for one fleet, exceed ``MOST_NUMBERS``.
+A certificate is bound to a policy by the sha256 of its file, so everything that decides must be in the file.
+Refused are tensors with external data, and everything that could hide such a tensor (attributes with tensors
+or graphs, functions, sparse tensors, training parts). Control flow and foreign operators are refused because
+their computations are unbounded. Inputs without a shape or with a fixed batch are refused because they could
+not be fed. Refused as well are graphs with values that, inferred for one fleet, exceed ``MOST_NUMBERS``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ OPERATORS = frozenset(
         *("Gemm", "Elu", "LeakyRelu"),
     }
 )
-#: Versions of the operators and of the file format that are read.
+#: Supported versions of the operators and of the file format.
 OPSET, IR_VERSIONS = 17, range(7, 11)
-#: Numbers in all values of one fleet together, weights apart: 64 MB.
+#: Most numbers in all values of one fleet together, without weights: 64 MB.
 MOST_NUMBERS = 2**24
 MOST_NODES = 4096
 
@@ -37,7 +37,7 @@ _TYPES = (TensorProto.FLOAT, TensorProto.INT64)
 
 
 class UnfitGraphError(ValueError):
-    """The file is no graph of this kind; the message says what was expected and what was found."""
+    """The file is not a graph of this kind; the message states what was expected and what was found."""
 
     def __init__(self, expected: str, actual: str) -> None:
         super().__init__(f"expected {expected}, got {actual}")
@@ -45,12 +45,12 @@ class UnfitGraphError(ValueError):
 
 
 def check_onnx(content: bytes) -> None:
-    """UnfitGraphError unless ``content`` is a graph as the module says."""
+    """UnfitGraphError unless ``content`` is a graph that satisfies the module's restrictions."""
     if len(content) > ONNX_BYTES:
         raise UnfitGraphError(f"at most {ONNX_BYTES} bytes", f"{len(content)}")
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # the parser of protobuf has types of its own, one per implementation
+    except Exception as error:  # each implementation of protobuf's parser raises its own types
         raise UnfitGraphError("an ONNX network", str(error)[:200] or type(error).__name__) from None
     for expected, actual in _findings(model):
         raise UnfitGraphError(expected, actual[:200])
@@ -58,7 +58,7 @@ def check_onnx(content: bytes) -> None:
 
 
 def _findings(model: ModelProto) -> Iterator[tuple[str, str]]:
-    """What is wrong with the file as it stands, as (expected, found); cheap findings first."""
+    """Violations in the file, as (expected, found); cheap checks first."""
     graph = model.graph
     if model.ir_version not in IR_VERSIONS:
         yield f"IR version {IR_VERSIONS[0]} to {IR_VERSIONS[-1]}", f"{model.ir_version}"
@@ -100,7 +100,7 @@ def _tensor(tensor: TensorProto) -> Iterator[tuple[str, str]]:
 
 
 def _shape(value: ValueInfoProto) -> Iterator[tuple[str, str]]:
-    """Float arrays whose first axis is an open batch and whose others are known."""
+    """Float arrays with an open batch as first axis and known sizes for the others."""
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type") or tensor.elem_type != TensorProto.FLOAT:
         yield f"{value.name!r} as floats", "another type"
@@ -115,17 +115,17 @@ def _shape(value: ValueInfoProto) -> Iterator[tuple[str, str]]:
 
 
 def _check_sizes(model: ModelProto) -> None:
-    """UnfitGraphError where the values of one fleet are too many, or cannot be told beforehand.
+    """UnfitGraphError if the values of one fleet are too many, or their sizes are unknown.
 
-    The library infers every shape with the batch at 1.
+    The library infers every shape with a batch of 1.
     """
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = 1
-    del model.graph.value_info[:]  # the file's own word is not taken
+    del model.graph.value_info[:]  # the file's own statements are not trusted
     try:
         onnx.checker.check_model(model)
         inferred = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
-    except Exception as error:  # checker and inference have types of their own, and raise others too
+    except Exception as error:  # checker and inference raise types of their own, and others
         raise UnfitGraphError("a valid graph", str(error).strip().splitlines()[0][:200]) from None
     values = {value.name: _size(value) for value in inferred.graph.value_info}
     unknown = [
@@ -138,7 +138,7 @@ def _check_sizes(model: ModelProto) -> None:
 
 
 def _size(value: ValueInfoProto) -> int | None:
-    """Numbers of the value; None where an axis is open."""
+    """Number of elements of the value; None if an axis is open."""
     size = 1
     for axis in value.type.tensor_type.shape.dim:
         if not axis.HasField("dim_value") or axis.dim_value < 0:

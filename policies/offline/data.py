@@ -1,6 +1,6 @@
-"""Logged transitions as a Minari dataset: the form in which offline learners exchange data.
+"""Logged transitions as a Minari dataset, the format in which offline learners exchange data.
 
-Infos are kept, because the cost and the propensity of every choice stand in them. An episode of Minari is
+Infos are kept, because they contain the cost and the propensity of every choice. An episode of Minari is
 one log; it is truncated at its end, never terminated. An action is one choice per slice.
 """
 
@@ -32,7 +32,8 @@ _ROOT = "MINARI_DATASETS_PATH"
 def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layout: InputLayout) -> Path:
     """Write ``logs`` as the dataset ``dataset_id`` (e.g. "selvage/incidents-v0") under ``root``.
 
-    Returns the dataset's folder; DocumentError where it exists, for no id, and for logs of another encoding.
+    Returns the dataset's folder. DocumentError if it exists, for an invalid id, and for logs of another
+    encoding.
     """
     numbers = logs[0].observation.shape[1]
     if numbers != layout.size:

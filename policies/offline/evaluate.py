@@ -128,12 +128,12 @@ class _Pairing:
         return q_inputs(seen, done, self.choices), after, torch.from_numpy(earned.astype(np.float32))
 
     def would(self, seen: NDArray[np.float32]) -> torch.Tensor:
-        """Observations with what the policy would choose."""
+        """Observations paired with the choices that the policy would make."""
         return q_inputs(torch.from_numpy(seen), torch.from_numpy(self.act(seen)), self.choices)
 
 
 def support(act: Act, logs: Sequence[Transitions]) -> float:
-    """Share of (tick, slice) where the policy would have chosen what was chosen."""
+    """Share of (tick, slice) in which the policy would have made the logged choice."""
     same = [act(log.observation[:-1]) == log.choice for log in logs]
     return float(np.concatenate([agreed.ravel() for agreed in same]).mean())
 

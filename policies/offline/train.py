@@ -65,7 +65,7 @@ def stack(logs: Sequence[Transitions], cost_weight: float) -> Batch:
 
 
 def q_inputs(seen: torch.Tensor, choice: torch.Tensor, choices: int) -> torch.Tensor:
-    """What a Q network reads, float32 [N, O + S choices]: the observation and the choices as one-hot rows."""
+    """Input of a Q network, float32 [N, O + S choices]: the observation and the choices as one-hot rows."""
     marked = nn.functional.one_hot(choice, choices).flatten(1)
     return torch.cat([seen, marked.to(seen.dtype)], dim=1)
 
@@ -88,7 +88,7 @@ class TwinQ(nn.Module):
 
 
 class ConservativeTrainer:
-    """Trains ``policy`` in place on ``data``; ``run`` may be called again to go on.
+    """Trains ``policy`` in place on ``data``; ``run`` may be called again to continue.
 
     choices: number of values that a choice may take.
     """

@@ -1,11 +1,11 @@
-"""Logged decisions as transitions: what was seen, what was asked for, what telemetry says came of it.
+"""Logged decisions as transitions: observation, choice, and the outcome according to telemetry.
 
 Every world writes the same record, so that incidents of a live fleet, of drills and of simulations can train
 and evaluate policies together. A file is one ``.npz`` without pickle: the arrays and a JSON header.
 
-``log_probability`` is the propensity: the logarithm of the probability with which the policy that drove
-drew the choices of a tick. It is NaN where that policy was deterministic; then no re-weighting of the log can
-say what another policy would have earned.
+``log_probability`` is the propensity: the logarithm of the probability with which the driving policy drew the
+choices of a tick. It is NaN for a deterministic policy; then no re-weighting of the log can estimate the
+reward of another policy.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _ARRAYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionHeader:
-    """Where a log comes from.
+    """The origin of a log.
 
     world: "simulation", "live" or "cluster". episode: name, e.g. of scenario or drill. seed: of the
     simulation (-1 elsewhere). reward_source: "telemetry" (``policies.offline.observed``) or "truth".
-    encoding_version: of observations (``controller.encoding.features``). meta_contract_sha256: of the one
-    that kept the policy (None: none did, or the log is from before it was written).
+    encoding_version: of observations (``controller.encoding.features``). meta_contract_sha256: of the
+    meta-contract that supervised the policy (None: there was none, or it was not recorded yet).
     """
 
     world: str
@@ -66,8 +66,8 @@ class Transitions:
     """One episode of T ticks."""
 
     header: TransitionHeader
-    observation: NDArray[np.float32]  # [T + 1, N], what a learned policy is shown
-    choice: NDArray[np.int64]  # [T, S], the kernel that was asked to take most of each slice, or shed
+    observation: NDArray[np.float32]  # [T + 1, N], input of a learned policy
+    choice: NDArray[np.int64]  # [T, S], the kernel requested to take most of each slice, or shed
     reward: NDArray[np.float64]  # [T]
     cost: NDArray[np.float64]  # [T]
     log_probability: NDArray[np.float64]  # [T], NaN where the policy was deterministic
@@ -90,12 +90,12 @@ class Transitions:
 
     @property
     def has_propensity(self) -> bool:
-        """Every choice was drawn with a known probability."""
+        """Whether every choice was drawn with a known probability."""
         return bool(np.isfinite(self.log_probability).all())
 
 
 def save_transitions(path: Path, log: Transitions) -> str:
-    """Write ``log`` whole; returns the file's sha256."""
+    """Write ``log`` atomically; returns the file's sha256."""
     header = json_text({"format": FORMAT_VERSION, **asdict(log.header)})
     arrays = {name: getattr(log, name) for name in _ARRAYS}
     buffer = io.BytesIO()
@@ -104,7 +104,7 @@ def save_transitions(path: Path, log: Transitions) -> str:
 
 
 def load_transitions(path: Path) -> Transitions:
-    """Read a file of ``save_transitions``; DocumentError where it is none."""
+    """Read a file of ``save_transitions``; DocumentError if it is not valid."""
     content = read_regular(path, ARCHIVE_BYTES)
     try:
         arrays: dict[str, NDArray[Any]] = dict(arrays_of(content, ("header", *_ARRAYS)))
@@ -118,7 +118,7 @@ def load_transitions(path: Path) -> Transitions:
 
 
 def _refuse_other_types(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """ValueError for an array of another type or another number of axes than is written."""
+    """ValueError for an array with another type or number of axes than ``save_transitions`` writes."""
     for name, (kind, axes) in _ARRAYS.items():
         found = arrays[name]
         if not isinstance(found, np.ndarray) or found.dtype.kind != kind or found.ndim != axes:

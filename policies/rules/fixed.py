@@ -1,7 +1,7 @@
-"""Policies that propose the same whatever happens: home, the known-good kernel, or every kernel alike.
+"""Policies with constant proposals: home, the known-good kernel, or an equal share for every kernel.
 
-``fixed`` is the floor that the others are measured against. What is seen of ``shield-alone``, whose proposals
-know nothing, is the shield's own work.
+``fixed`` is the lower bound that the others are compared with. ``shield-alone`` proposes without using the
+observation, so its results show the shield's own work.
 """
 
 from __future__ import annotations

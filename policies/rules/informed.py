@@ -86,11 +86,11 @@ class InformedPolicy:
     slices: int
 
     def initial(self, batch: int) -> PolicyState:
-        """The planner's."""
+        """The planner's memory."""
         return self.planner.initial(batch)
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """Away from what is known to be unhealthy, home when it is known to be well."""
+        """Move away from kernels known to be unhealthy, and home when it is known to be healthy."""
         cells, ejected = self.left(observation)
         level = np.where(cells, int(Level.FALLBACK), observation.level)
         level = np.where(observation.certified, level, np.maximum(level, int(Level.GUARD)))
@@ -101,7 +101,7 @@ class InformedPolicy:
         return replace(proposal, ejected=ejected), after
 
     def with_capacity(self, observation: Observation) -> Observation:
-        """``observation`` with the true capacity of the replicas in rotation, as far as it is known."""
+        """``observation`` with the true capacity of the replicas in rotation, if known."""
         each_rps = self._each_rps(observation.now_s)
         if each_rps is None:
             return observation
@@ -131,13 +131,13 @@ class InformedPolicy:
         return cells, gone | self._spared(late & ~gone, gone, observation)
 
     def _carry(self, serving: Flags, observation: Observation) -> Flags:
-        """bool [B]: the ``serving`` kernels, bool [B, K], carry what is offered with a little to spare."""
+        """bool [B]: the ``serving`` kernels, bool [B, K], carry the offered load with some reserve."""
         carried_rps = (self.with_capacity(observation).planned_rps * serving).sum(axis=1)
         return np.asarray(MOST_LOAD_RATIO * carried_rps >= observation.offered_rps.sum(axis=1))
 
     @property
     def _fails(self) -> Flags:
-        """bool [N]: a share of the attempts fails, and nothing else."""
+        """bool [N]: a share of the attempts fails, without any other effect."""
         fail_ratio = self.notices.fail_ratio
         return (
             np.zeros(self.notices.from_at_s.size, dtype=np.bool_) if fail_ratio is None else fail_ratio > 0.0
@@ -182,7 +182,7 @@ class InformedPolicy:
         return ratio, slices
 
     def _spared(self, asked: Flags, gone: Flags, observation: Observation) -> Flags:
-        """bool [B, R]: those of the ``asked`` [B, R] that can be spared, taken in replica order."""
+        """bool [B, R]: those of the ``asked`` replicas [B, R] that can be spared, taken in replica order."""
         each_rps, found = self._each_rps(observation.now_s), np.zeros_like(asked)
         if each_rps is None:
             return asked
@@ -196,7 +196,7 @@ class InformedPolicy:
         return found
 
     def _each_rps(self, now_s: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """float64 [B, K], what a healthy replica carries at ``now_s`` [B]."""
+        """float64 [B, K], capacity of a healthy replica at ``now_s`` [B]."""
         known = self.notices.replica_rps
         if known is None:
             return None

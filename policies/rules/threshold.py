@@ -1,9 +1,8 @@
-"""The two-threshold rule: where a slice should be served by the level of its home kernel.
+"""The two-threshold rule: the kernel of a slice follows from the level of its home kernel.
 
 normal: at home; guard: a stated share moves to the best other compliant kernel; fallback (or no replica at
-home in rotation): everything moves to the known-good kernel, or, where that is not certified, to the best
-certified one. Only what the observation says is used. ``ThresholdPolicy`` acts on it at once, without memory
-of what was.
+home in rotation): everything moves to the known-good kernel or, if that is not certified, to the best
+certified one. Only the observation is used. ``ThresholdPolicy`` acts on it at once, without memory.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from controller.encoding.observe_pass import LEAST_CAPACITY_RPS
 from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
 
-# Plain integers, because compiled code does not know the enumeration, and comparing with one takes longer.
+# Plain integers, because compiled code cannot use the enumeration, and comparing with one is slower.
 _NORMAL, _FALLBACK = int(Level.NORMAL), int(Level.FALLBACK)
 #: Weight of size beside health in the order of failover targets.
 _SIZE_WEIGHT = 1e-6
@@ -98,7 +97,7 @@ def home_level(observation: Observation) -> NDArray[np.int64]:
 
 
 class _Known(NamedTuple):
-    """What the order of failover targets goes by."""
+    """The quantities that determine the order of failover targets."""
 
     planned_rps: NDArray[np.float64]  #: [B, K], of the replicas in rotation
     ready: NDArray[np.int64]  #: [B, K]
@@ -189,11 +188,11 @@ class ThresholdPolicy:
     headroom: Headroom = field(default_factory=Headroom)
 
     def initial(self, batch: int) -> PolicyState:
-        """Only what the capacity plan remembers."""
+        """Only the memory of the capacity plan."""
         return capacity_memory(batch, self.slices, self.kernels)
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The rule's table, as far as capacity goes."""
+        """The rule's table, as far as capacity allows."""
         wanted, rank = two_threshold_table(
             observation, home_level(observation), self.guard_share, self.shed_when_uncertified
         )

@@ -22,13 +22,13 @@ from policies.registry import make_configuration
 from policies.train.recipe import BehaviourCloningRecipe, PrivilegedTeacherRecipe
 from policies.train.world import Choices, Inputs, LearningWorld, Shadow, padded
 
-#: Of the ticks at which the teacher moves nothing, one in so many is kept: they are many and alike.
+#: Of the ticks at which the teacher moves nothing, one in this many is kept: they are many and alike.
 KEEP_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lessons:
-    """What a teacher chose in N situations."""
+    """The choices of a teacher in N situations."""
 
     inputs: Inputs  # [N, size]
     labels: Choices  # [N, S], the teacher's choices

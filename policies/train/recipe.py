@@ -34,7 +34,7 @@ _WEIGHTS = RewardWeights()
 
 
 class EpisodeRecipe(Strict):
-    """What is trained in: ``fleets`` episodes at once, drawn from the training split of fault families."""
+    """The training environment: ``fleets`` episodes at once, from the training split of fault families."""
 
     scenarios: Annotated[tuple[Uri, ...], Field(min_length=1, max_length=16)]
     """Base scenarios that take turns, episode by episode; each may have a pool of its own."""
@@ -42,7 +42,7 @@ class EpisodeRecipe(Strict):
     fleets: PositiveCount = 64
     kernels_max: PositiveCount = 8
     detector: Text = "sequential"
-    """Configuration whose detector judges, as the policy's own configuration will."""
+    """Configuration with the detector that judges, as the policy's own configuration will."""
 
 
 class RewardRecipe(Strict):

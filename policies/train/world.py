@@ -1,4 +1,4 @@
-"""What training needs of a world, without knowing which one: a protocol, and how to score drivers in it."""
+"""The interface between training and a world: a protocol, and the scoring of drivers in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LearningWorld(Protocol):
 
     @property
     def seen(self) -> Observation:
-        """What the controller knows now."""
+        """The controller's present observation."""
 
     @property
     def choice(self) -> Choices:
@@ -40,7 +40,7 @@ class LearningWorld(Protocol):
 
     @property
     def over(self) -> bool:
-        """The horizon is reached."""
+        """Whether the horizon is reached."""
 
     def begin_at(self, seed: int, episode: int) -> Inputs:
         """Begin the episodes of that number."""

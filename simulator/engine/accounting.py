@@ -1,4 +1,4 @@
-"""Counting what ended, and handing the counts out."""
+"""Counts ended requests, and hands the counts out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from simulator.engine.requests import ANSWERED, TIMEOUT
 
 @compiled(inline="always")
 def count_ended(at: int, fleet: Fleet) -> None:
-    """Count what ended on replica number ``at`` since the last count, in the order in which it ended."""
+    """Count the requests that ended on replica number ``at`` since the last count, in the order of their
+    ends.
+    """
     replica = fleet.replicas[at]
     requests = fleet.requests
     number = replica.ended_head
@@ -40,9 +42,9 @@ def count_ended(at: int, fleet: Fleet) -> None:
 def count_answer(at: int, replica: Record, request: Record, fleet: Fleet) -> None:
     """Enter one answer of replica number ``at`` into histograms, counters, excess TV and useful tokens.
 
-    The client's times begin with its request and end with the last byte; those of the server begin when the
-    replica got the request. Of use are the tokens of an answer within its slice's objectives whose replica
-    broke nothing that a hard clause guards when it was routed there, less their excess TV.
+    Client times run from the arrival of the request to the last byte; server times begin when the replica got
+    the request. Useful tokens are those of answers within their slice's SLOs, from replicas that broke no
+    hard clause when the request was routed to them, minus the excess TV of these tokens.
     """
     part = request.slice
     cells, histogram, served, rules = fleet.cells, fleet.histogram, fleet.served, fleet.rules
@@ -85,7 +87,7 @@ def bucket(value: float, edges: Array) -> int:
     """Index of the first edge >= ``value``."""
     at = 0
     for j in range(edges.shape[0]):
-        # Without a branch: latencies are too random to predict one.
+        # Branch-free, because latencies are too random for branch prediction.
         at += edges[j] < value
     return at
 
@@ -99,7 +101,7 @@ def drain(
     per_slice: Array,
     out: tuple[Array, Array, Array, Array, Array],
 ) -> None:
-    """Copy all counts to ``out`` and zero them; busy time is split at this instant.
+    """Copy all counts to ``out`` and set them to zero; busy time is split at this instant.
 
     ``tokens``: excess TV and useful tokens, [B, R, S] each. ``out``: cells [B, R, S, columns], excess TV and
     useful tokens [B, S], per slice [B, S, columns], busy seconds [B, R].

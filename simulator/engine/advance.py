@@ -1,6 +1,7 @@
-"""Time: retries now due, then arrivals in order, then every replica up to the instant asked for.
+"""Advances time: retries that are due, then arrivals in order, then every replica up to the given instant.
 
-Replicas meet only in routing; hence one is advanced only when it is a routing candidate, and at the end.
+Replicas interact only through routing. So a replica is advanced only when it is a routing candidate, and at
+the end.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from simulator.engine.routing import route
 def advance_fleets(first: int, stop: int, until_at_s: float, memory: EngineMemory, rules: Rules) -> int:
     """Advance fleets ``first .. stop - 1`` to ``until_at_s``; both records are packed as plain tuples.
 
-    Returns ``NONE``, or the fleet that has no free record left, with the work there begun.
+    Returns ``NONE``, or the number of a fleet that ran out of free request records, advanced up to that
+    point.
     """
     held = borrowed(EngineMemory(*memory))
     shared = borrowed(Rules(*rules))
@@ -42,7 +44,7 @@ def advance_fleets(first: int, stop: int, until_at_s: float, memory: EngineMemor
 
 @compiled(inline="always")
 def route_due(fleet: Fleet, until_at_s: float) -> bool:
-    """Route all that is due up to ``until_at_s``; False where no request record is free."""
+    """Route everything that is due up to ``until_at_s``; False if no request record is free."""
     state = fleet.state
     mask = fleet.arrivals.shape[0] - 1
     while state.retry_head != NONE or state.cursor < state.fed:
@@ -70,7 +72,9 @@ def route_due(fleet: Fleet, until_at_s: float) -> bool:
 
 @compiled(inline="always")
 def enter(fleet: Fleet, arrival: Record) -> int:
-    """Let the next arrival enter: counted as offered, with a request record; its number."""
+    """Admit the next arrival: count it as offered and give it a request record; returns the
+    record's number.
+    """
     state = fleet.state
     state.cursor += 1
     fleet.per_slice[arrival.slice, OFFERED] += 1

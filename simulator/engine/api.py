@@ -1,10 +1,10 @@
 """The fleet engine: B independent fleets of continuously batching replicas, exact per request.
 
-A replica's decode stretches are jumped over in closed form (``simulator.engine.stretch``) and replicas are
-advanced only when somebody looks at them, so the cost is a few operations per request instead of one event
-per engine step. ``tests/reference/engine_oracle.py``, one event per step, gives the same times to round-off.
+A replica's decode stretches are skipped in closed form (``simulator.engine.stretch``), and replicas are
+advanced only when their state is needed. So the cost is a few operations per request instead of one event per
+engine step. ``tests/reference/engine_oracle.py``, one event per step, gives the same times to round-off.
 
-Whoever owns the clock (the SimPy fleet) feeds arrivals, advances to the instant of the next control tick
+The owner of the clock (the SimPy fleet) feeds arrivals, advances to the instant of the next control tick
 or fault, acts (``set_table``, ``set_effect``, ``crash`` ...) and reads. An action takes effect at the
 fleet's current time, after everything that happens at that same instant.
 
@@ -39,10 +39,10 @@ from simulator.engine.validate import check_arrivals, check_effect, check_spec
 
 
 class FleetEngine:
-    """``batch`` fleets of one layout. Results do not depend on ``batch`` nor on how often one advances.
+    """``batch`` fleets of one layout. Results depend neither on ``batch`` nor on how often time is advanced.
 
-    With ``keep_requests`` every request's record stays readable; otherwise records of ended requests
-    are recycled, so memory is bounded by what is in flight and what is fed ahead.
+    With ``keep_requests`` every request's record stays readable. Otherwise records of ended requests are
+    recycled, so memory is bounded by the requests in flight and the arrivals fed ahead.
     """
 
     def __init__(self, spec: EngineSpec, batch: int, *, keep_requests: bool = False) -> None:
@@ -56,14 +56,14 @@ class FleetEngine:
         self.restart()
 
     def _hold(self, memory: EngineMemory) -> None:
-        """Work on ``memory`` from now on; compiled passes take it as a plain tuple."""
+        """Use ``memory`` from now on; compiled passes take it as a plain tuple."""
         self._memory = memory
         self._packed = tuple(memory)
 
     def restart(self) -> None:
-        """Back to time 0, as newly made, in the memory that is there."""
+        """Reset to time 0, as newly made, reusing the memory."""
         begin(self._memory, self._fresh)
-        # Beside that of the records, which lie far apart.
+        # A compact copy, because the records lie far apart in memory.
         self._in_rotation = np.ones((self.batch, self.spec.replicas), np.bool_)
         self._effects = [[EngineEffect()] * self.spec.replicas for _ in range(self.batch)]
         self._rebuild_members(np.zeros(1, np.int64))
@@ -120,10 +120,10 @@ class FleetEngine:
         return self._effects[fleet][replica]
 
     def set_effect(self, fleet: int, replica: int, effect: EngineEffect) -> None:
-        """Change one replica now: the engine step under way ends as it began, the next one differs.
+        """Change one replica now: the engine step under way ends as planned, the next one differs.
 
-        Tokens made until that step boundary keep the old condition. Setting the effect in force again
-        changes nothing, byte for byte; nor does a change of condition alone change any time.
+        Tokens made until that step boundary keep the old condition. Setting the present effect again changes
+        nothing, byte for byte; a change of condition alone changes no time.
         """
         check_effect(self.spec, effect)
         before = self._effects[fleet][replica]
@@ -137,17 +137,16 @@ class FleetEngine:
             control.change_speed(replicas, replica, now_s, requests)
 
     def crash(self, fleet: int, replica: int) -> None:
-        """Kill one replica: what had streamed a token fails, the rest is retried elsewhere at once.
+        """Kill one replica: requests that had streamed a token fail, the others are retried elsewhere.
 
-        It stays in the balancing set (until ``set_rotation``) and refuses connections until ``start``.
-        Its effect stays in force.
+        It stays in the balancing set and refuses connections until ``start``. Its effect stays in force.
         """
         control.crash_replica(fleet, replica, self._packed, self._packed_rules)
         self.advance_one(fleet, self._now_s(fleet))
 
     def reset_streams(self, fleet: int, replica: int) -> None:
-        """End every open stream of one replica, as a gateway does of a hung one: what had streamed a token
-        fails, the rest is retried elsewhere at once. The replica lives on, with its cache and its effect.
+        """End every open stream of one replica, as a gateway does for a hung one: requests with a streamed
+        token fail, the others are retried elsewhere at once. The replica keeps its cache and its effect.
         """
         control.reset_replica(fleet, replica, self._packed, self._packed_rules)
         self.advance_one(fleet, self._now_s(fleet))
@@ -157,7 +156,7 @@ class FleetEngine:
         self._memory.replicas["alive_at_s"][fleet, replica] = self._memory.fleets["now_s"][fleet] + delay_s
 
     def flush_cache(self, fleet: int, replica: int) -> None:
-        """Forget cached prefixes, and with them those computed under a fault."""
+        """Drop cached prefixes, including those computed under a fault."""
         self._memory.replicas["cache_epoch"][fleet, replica] += 1
 
     # ------------------------------------------------------------ time
@@ -179,7 +178,7 @@ class FleetEngine:
     # ------------------------------------------------------------ what comes out
 
     def drain_counters(self) -> Counters:
-        """Counts since the previous call, then start again from zero."""
+        """Counts since the previous call; resets them to zero."""
         memory = self._memory
         cells = np.empty(memory.cells.shape, np.int64)
         per_slice = np.empty(memory.per_slice.shape, np.int64)
@@ -208,7 +207,7 @@ class FleetEngine:
     def served_counts(self) -> NDArray[np.int32]:
         """The same answers as the servers count them, int32 [B, R, F, E + 1]: a live view, copy it.
 
-        From the reception of a request on: without the attempts before and the way to the replica.
+        Times begin at the request's receipt: without earlier attempts and network delay.
         """
         return self._memory.served
 
@@ -231,7 +230,7 @@ class FleetEngine:
 
     @property
     def record_space(self) -> int:
-        """Request records per fleet that memory is held for."""
+        """Request records per fleet for which memory is allocated."""
         return int(self._memory.requests.shape[1])
 
     # ------------------------------------------------------------ housekeeping
@@ -259,7 +258,7 @@ class FleetEngine:
         return np.asarray(used.any(axis=2), np.bool_)
 
     def _rebuild_members(self, fleets: NDArray[np.int64]) -> None:
-        """``members[b, k]`` = how many replicas of k are in rotation, then which."""
+        """``members[b, k]`` = the number of replicas of k in rotation, then their numbers."""
         members = self._memory.members
         members[fleets] = 0
         for b in fleets:
@@ -271,7 +270,7 @@ class FleetEngine:
 
 
 def warm() -> None:
-    """Compile, or load from the on-disk cache, everything compiled, before work is forked."""
+    """Compile all compiled functions, or load them from the on-disk cache, before work is forked."""
     one = np.ones(1, np.int64)
     spec = EngineSpec(
         replica_kernel=np.zeros(1, np.int64),

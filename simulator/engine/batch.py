@@ -12,7 +12,7 @@ from simulator.engine.requests import ANSWERED, TIMEOUT
 
 @compiled(nogil=True)
 def blocks_for(tokens: int, shift: int) -> int:
-    """Blocks that hold so many tokens."""
+    """Number of blocks that hold this many tokens."""
     return (tokens + (1 << shift) - 1) >> shift
 
 
@@ -29,7 +29,9 @@ def blocks_used(replica: Record) -> int:
 
 @compiled(nogil=True)
 def blocks_next(replica: Record, decoded: int) -> int:
-    """Decoding sequences that need a new block for their next token, at step counter ``decoded``."""
+    """Number of decoding sequences that need a new block for their next token, at step counter
+    ``decoded``.
+    """
     count = 0
     low = (1 << replica.block_shift) - 1
     for j in range(replica.running):
@@ -108,7 +110,7 @@ def end_request(replica: Record, number: int, status: int, now_s: float, request
 
 @compiled(nogil=True)
 def cancel_expired(replica: Record, now_s: float, requests: Array) -> None:
-    """Cancel what is past its deadline and find the next one exactly."""
+    """Cancel requests past their deadline, and find the next deadline exactly."""
     running_s = _cancel_running(replica, now_s, requests)
     prefilling_s = _cancel_prefilling(replica, now_s, requests)
     waiting_s = _cancel_waiting(replica, now_s, requests)

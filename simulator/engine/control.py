@@ -1,4 +1,4 @@
-"""Changes to a fleet from outside: arrivals fed, tables set, conditions changed, replicas killed and read."""
+"""External changes to a fleet: feed arrivals, set tables, change conditions, kill and read replicas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def set_condition(
 
 @compiled(nogil=True)
 def change_speed(replicas: Array, at: int, now_s: float, requests: Array) -> None:
-    """Let the speed, blocks or hang written to replica number ``at`` of a fleet take effect."""
+    """Apply the speed, blocks or hang that were written to replica number ``at`` of a fleet."""
     replan(replicas[at], now_s, requests)
 
 
@@ -61,7 +61,7 @@ def reset_replica(b: int, at: int, memory: EngineMemory, rules: Rules) -> None:
 
 @compiled(nogil=True)
 def book_steps(replica: Record, now_s: float) -> None:
-    """Count the steps that ended of the decode stretch under way, as its server did."""
+    """Count the ended steps of the decode stretch under way, as the server counts them."""
     done = steps_done(replica, now_s)
     if done > 0:
         ended_at_s = replica.began_at_s + stretch_s(done, replica.first_step_s, replica.growth_s)
@@ -73,7 +73,7 @@ def book_steps(replica: Record, now_s: float) -> None:
 
 @compiled(nogil=True)
 def lose_all(replica: Record, fleet: Fleet) -> None:
-    """Every request of ``replica`` loses it; the step under way makes no token."""
+    """Take all requests away from ``replica``; the step under way makes no token."""
     if replica.kind == MIXED or replica.kind == DECODE:
         replica.busy_s += fleet.state.now_s - replica.busy_counted_at_s
     for j in range(replica.running):
@@ -90,7 +90,9 @@ def lose_all(replica: Record, fleet: Fleet) -> None:
 
 @compiled(nogil=True)
 def lose(number: int, replica: Record, fleet: Fleet) -> None:
-    """Request ``number`` loses its replica: retried if no token was streamed, attempts and time are left."""
+    """Take request ``number`` away from its replica: retried if no token was streamed, and attempts and time
+    are left.
+    """
     request = fleet.requests[number]
     now_s = fleet.state.now_s
     in_time = now_s < request.arrived_at_s + fleet.rules.timeout_s[request.slice]
@@ -105,7 +107,7 @@ def lose(number: int, replica: Record, fleet: Fleet) -> None:
 
 @compiled(nogil=True)
 def clear(replica: Record) -> None:
-    """Leave a replica without a request."""
+    """Leave a replica without requests."""
     replica.running = 0
     replica.first_completion = NEVER
     replica.prefilling = 0
@@ -118,7 +120,7 @@ def clear(replica: Record) -> None:
 
 @compiled(nogil=True)
 def set_table(fleets: Array, table: Array, old: Array, row_changed_at_s: Array) -> None:
-    """Put ``table`` in force; of rows that differ, note the time."""
+    """Put ``table`` in force, and note the time for rows that changed."""
     for b in range(table.shape[0]):
         for s in range(table.shape[1]):
             for k in range(table.shape[2]):
@@ -139,7 +141,7 @@ def feed_records(b: int, fleets: Array, arrivals: Array, records: Array) -> None
 
 @compiled(nogil=True)
 def move_arrivals(fleets: Array, old: Array, new: Array) -> None:
-    """Copy the arrivals still to come into a larger ring."""
+    """Copy the future arrivals into a larger ring."""
     for b in range(old.shape[0]):
         for i in range(fleets[b].cursor, fleets[b].fed):
             new[b, i & (new.shape[1] - 1)] = old[b, i & (old.shape[1] - 1)]
@@ -147,7 +149,9 @@ def move_arrivals(fleets: Array, old: Array, new: Array) -> None:
 
 @compiled(nogil=True)
 def read_gauges(fleets: Array, replicas: Array, requests: Array, out: Array, measured: Array) -> None:
-    """Fill ``Gauges.counts`` and ``Gauges.measured``; requests: [B, N], the records that the queues name."""
+    """Fill ``Gauges.counts`` and ``Gauges.measured``; requests: [B, N], the records that the queues
+    refer to.
+    """
     measured = borrowed(measured)
     for b in range(replicas.shape[0]):
         now_s = fleets[b].now_s

@@ -1,4 +1,4 @@
-"""What the engine counts: integer columns per (replica, slice) and per slice, with names to read them by.
+"""The engine's counters: integer columns per (replica, slice) and per slice, with named properties.
 
 Axes: B fleets, R replicas, S slices.
 """
@@ -15,7 +15,7 @@ ANSWERED, FAILED, ATTEMPTS_FAILED, ATTEMPTS_REJECTED, SLO_MISSED = range(5)
 EXPOSED, EXPOSED_IN_FLIGHT, TOKENS, DISPATCHED, TIMED_OUT = range(5, 10)
 CELL_COLUMNS = 10
 
-#: Columns of a slice; from ``FIRST_REASON`` on failures, in the order of ``RequestStatus``, from ``TIMEOUT``.
+#: Columns of a slice; from ``FIRST_REASON`` on: failures by ``RequestStatus``, from ``TIMEOUT``.
 OFFERED, SHED_COUNT, UNROUTED, OFFERED_TOKENS, FIRST_REASON = range(5)
 SLICE_COLUMNS = FIRST_REASON + 5
 
@@ -25,9 +25,9 @@ class Counters:
     """What happened since the previous ``drain_counters``."""
 
     cells: NDArray[np.int64]
-    """[B, R, S, CELL_COLUMNS], what the named properties pick from."""
+    """[B, R, S, CELL_COLUMNS], read through the named properties."""
     per_slice: NDArray[np.int64]
-    """[B, S, SLICE_COLUMNS], likewise."""
+    """[B, S, SLICE_COLUMNS], read likewise."""
     excess_tv_tokens: NDArray[np.float64]
     """[B, S], sum over answered tokens of the excess total variation."""
     useful_tokens: NDArray[np.float64]
@@ -47,7 +47,7 @@ class Counters:
 
     @property
     def unrouted(self) -> NDArray[np.int64]:
-        """Failures that reached no replica, [B, S]; not in ``failed``."""
+        """Failures of requests that reached no replica, [B, S]; not included in ``failed``."""
         return self.per_slice[..., UNROUTED]
 
     @property
@@ -57,12 +57,14 @@ class Counters:
 
     @property
     def failed_by_reason(self) -> NDArray[np.int64]:
-        """Failed requests, also unrouted, [B, S, 5] in the order of ``RequestStatus``, from ``TIMEOUT``."""
+        """Failed requests, including unrouted ones, [B, S, 5] in the order of ``RequestStatus``, from
+        ``TIMEOUT``.
+        """
         return self.per_slice[..., FIRST_REASON:]
 
     @property
     def dispatched(self) -> NDArray[np.int64]:
-        """Attempts sent to a replica, [B, R, S], refused ones included."""
+        """Attempts sent to a replica, [B, R, S], including refused ones."""
         return self.cells[..., DISPATCHED]
 
     @property
@@ -72,7 +74,7 @@ class Counters:
 
     @property
     def failed(self) -> NDArray[np.int64]:
-        """Requests failed for good, [B, R, S] by the replica of the last attempt."""
+        """Requests that failed finally, [B, R, S] by the replica of the last attempt."""
         return self.cells[..., FAILED]
 
     @property
@@ -87,17 +89,17 @@ class Counters:
 
     @property
     def slo_missed(self) -> NDArray[np.int64]:
-        """Answered requests over an objective of their slice, [B, S]."""
+        """Answered requests beyond an SLO of their slice, [B, S]."""
         return self._over_replicas(SLO_MISSED)
 
     @property
     def exposed(self) -> NDArray[np.int64]:
-        """Answers on hard slices whose replica was violating when they were routed, [B, S]."""
+        """Answers on hard slices from a replica that was violating when they were routed, [B, S]."""
         return self._over_replicas(EXPOSED)
 
     @property
     def exposed_in_flight(self) -> NDArray[np.int64]:
-        """Of these, routed before the last change of their row or of its replicas, [B, S]."""
+        """Exposed answers that were routed before the last change of their row or of its replicas, [B, S]."""
         return self._over_replicas(EXPOSED_IN_FLIGHT)
 
     @property

@@ -1,7 +1,7 @@
-"""What a server exports of itself: counters of its process, as vLLM's Prometheus metrics count them.
+"""Counters that a server exports about its process, as vLLM's Prometheus metrics do.
 
-They begin at zero with a process. Whatever is not needed to plan is derived when it is read: every token is
-a first one or has a forerunner, every step with a decoding sequence is in ``decoded``.
+They begin at zero with a process. Numbers that planning does not need are derived on reading: every token is
+a first one or follows another, and every step with a decoding sequence is in ``decoded``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from simulator.engine.stretch import stretch_s
 #: Columns of ``Gauges.measured``; the second to the tenth as in ``contracts.telemetry.EngineCounters``.
 KV_USED, ITERATIONS, PROMPT_TOKENS, GENERATION_TOKENS, INTER_TOKEN_S, INTER_TOKENS = range(6)
 QUEUE_S, ADMITTED, FINISHED, PREEMPTIONS = range(6, 10)
-#: No server exports these: time of a decode step of the batch that runs, and of each token prefilled in it.
+#: Not exported by servers: time of a decode step of the running batch, and per token prefilled in it.
 STEP_S, PREFILL_S = 10, 11
-#: Nor this: an answer takes so long from the server to its client.
+#: Not exported by servers: delay of an answer from the server to its client.
 RETURN_S = 12
-#: Nor this: the head of the queue has waited so long; 0 without a queue.
+#: Not exported by servers: wait of the head of the queue so far; 0 without a queue.
 HEAD_WAIT_S = 13
 MEASURED_COLUMNS = 14
 
 
 @compiled(nogil=True)
 def count_prefilled(replica: Record, request: Record, now_s: float) -> None:
-    """Count the token that comes with the end of a prefill, and the prompt unless it is recomputed."""
+    """Count the token at the end of a prefill, and the prompt unless it is recomputed."""
     if request.first_token_at_s < 0.0:
         replica.first_tokens += 1
         replica.prompt_tokens += request.prompt_tokens
@@ -35,7 +35,7 @@ def count_prefilled(replica: Record, request: Record, now_s: float) -> None:
 
 @compiled(nogil=True)
 def forget_counts(replica: Record) -> None:
-    """Begin at zero; the replica has no request."""
+    """Reset the counters of a replica without requests."""
     replica.decoded = 0
     replica.inter_token_s = 0.0
     replica.queue_s = 0.0
@@ -50,7 +50,9 @@ def forget_counts(replica: Record) -> None:
 
 @compiled(nogil=True)
 def read_exported(replica: Record, done: int, out: Array) -> None:
-    """Copy to ``out`` [MEASURED_COLUMNS], with the ``done`` steps that ended of the stretch under way."""
+    """Write the counters to ``out`` [MEASURED_COLUMNS], with the ``done`` ended steps of the stretch under
+    way.
+    """
     tokens = replica.inter_tokens + replica.running * done
     inter_token_s = replica.inter_token_s
     if done > 0:
@@ -73,7 +75,7 @@ def read_exported(replica: Record, done: int, out: Array) -> None:
 
 @compiled(nogil=True)
 def head_wait_s(replica: Record, requests: Array, now_s: float) -> float:
-    """How long the head of the queue has waited there, since its last token if it was preempted."""
+    """Wait of the head of the queue so far, since its last token if it was preempted."""
     if replica.waiting == 0:
         return 0.0
     head = requests[replica.wait_head]

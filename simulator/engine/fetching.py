@@ -1,6 +1,6 @@
-"""Memory asked for before its use; guesses that cost nothing when wrong, and change no result.
+"""Prefetches memory before its use. A wrong guess costs nothing and changes no result.
 
-Without them a large fleet waits for memory at every arrival.
+Without prefetching, a large fleet waits for memory at every arrival.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from contracts.jit import compiled, prefetch, prefetch_row
 from simulator.engine.layout import CACHE_LINE, PREFILL, SEQUENCE, UNIFORM_UNIT
 from simulator.engine.memory import Fleet, Record
 
-# The fields of a replica and the slots of a dozen sequences.
+# Covers the fields of a replica and the slots of a dozen sequences.
 _WARM_BYTES = 8 * CACHE_LINE
-# Records asked for while another fleet is advanced.
+# Records that are prefetched while another fleet is advanced.
 _FRESH = 16
 
 
 @compiled(nogil=True)
 def fetch_replica(replica: Record) -> None:
-    """Ask for the part of a replica that a small batch touches."""
+    """Prefetch the part of a replica that a small batch touches."""
     for line in range(0, _WARM_BYTES, CACHE_LINE):
         prefetch(replica, line)
 
 
 @compiled(inline="always")
 def look_ahead(arrival: Record, fleet: Fleet) -> None:
-    """Ask for the replicas that ``arrival`` will probably compare, while the one before it is routed."""
+    """Prefetch the replicas that ``arrival`` will probably compare, while the previous arrival is routed."""
     table, members = fleet.table, fleet.members
     u = arrival.u_kernel / UNIFORM_UNIT
     kernel = 0
@@ -43,7 +43,7 @@ def look_ahead(arrival: Record, fleet: Fleet) -> None:
 
 @compiled(inline="always")
 def fetch_fleet(fleet: Fleet) -> None:
-    """Ask for what the next fleet will touch while this one is advanced."""
+    """Prefetch what the next fleet will touch, while the present one is advanced."""
     histogram, cells, free, arrivals = fleet.histogram, fleet.cells, fleet.free, fleet.arrivals
     for r in range(fleet.replicas.shape[0]):
         fetch_replica(fleet.replicas[r])
@@ -64,7 +64,7 @@ def fetch_fleet(fleet: Fleet) -> None:
 
 @compiled(inline="always")
 def fetch_requests(fleet: Fleet) -> None:
-    """Ask for the requests that a fleet is serving."""
+    """Prefetch the requests that a fleet is serving."""
     requests = fleet.requests
     for r in range(fleet.replicas.shape[0]):
         replica = fleet.replicas[r]

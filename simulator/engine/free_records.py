@@ -1,4 +1,4 @@
-"""Request records: taken from a free list at arrival, given back at the end, begun anew after a crash."""
+"""Request records: taken from a free list at arrival, returned at the end, reset after a crash."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from simulator.engine.layout import CACHE_LINE, NONE
 from simulator.engine.memory import Array, Fleet, Record
 from simulator.engine.requests import IN_FLIGHT
 
-# Records asked for before their use while an arrival is routed.
+# Records that are prefetched while an arrival is routed.
 _AHEAD = 4
 
 
 @compiled(inline="always")
 def acquire_record(fleet: Fleet, arrival: Record) -> int:
-    """Give an arrival a request record; its number."""
+    """Give an arrival a request record; returns its number."""
     free = fleet.free
     number = free[fleet.state.in_use]
     request = fleet.requests[number]
@@ -56,7 +56,7 @@ def acquire_record(fleet: Fleet, arrival: Record) -> int:
 
 @compiled(inline="always")
 def release_record(fleet: Fleet, number: int) -> None:
-    """Let the next arrival use the record of an ended request, unless all are kept."""
+    """Return the record of an ended request to the free list, unless all records are kept."""
     if not fleet.rules.keep_requests:
         fleet.state.in_use -= 1
         fleet.free[fleet.state.in_use] = number
@@ -64,7 +64,7 @@ def release_record(fleet: Fleet, number: int) -> None:
 
 @compiled(nogil=True)
 def retry_later(state: Record, number: int, requests: Array) -> None:
-    """Reset request ``number`` to a fresh one that remembers its attempts, and queue it for routing."""
+    """Reset request ``number``, except for its attempts, and queue it for routing."""
     request = requests[number]
     request.need_tokens = request.prompt_tokens
     request.prefilled_tokens = 0

@@ -23,41 +23,43 @@ GAUGE_ROWS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What a replica would report of itself now. Everything [B, R]."""
+    """What a replica would report about itself now. Everything is [B, R]."""
 
     counts: NDArray[np.int64]
-    """[5, B, R], what the named properties pick from."""
+    """[5, B, R], read through the named properties."""
     measured: NDArray[np.float64]
-    """[B, R, MEASURED_COLUMNS], likewise."""
+    """[B, R, MEASURED_COLUMNS], read likewise."""
 
     @property
     def kv_used_ratio(self) -> NDArray[np.float64]:
-        """Blocks in use or held by a fault over all blocks; contiguous, as compiled readers want it."""
+        """Blocks in use or held by a fault, divided by all blocks; contiguous, as compiled readers
+        require.
+        """
         return np.ascontiguousarray(self.measured[..., KV_USED])
 
     @property
     def exported(self) -> NDArray[np.float64]:
-        """What ``simulator.engine.exported`` counts since the process began, [B, R, columns]."""
+        """Counters of ``simulator.engine.exported`` since the process began, [B, R, columns]."""
         return self.measured[..., ITERATIONS:STEP_S]
 
     @property
     def step_s(self) -> NDArray[np.float64]:
-        """Duration of a decode step of the batch that runs; contiguous."""
+        """Duration of a decode step of the running batch; contiguous."""
         return np.ascontiguousarray(self.measured[..., STEP_S])
 
     @property
     def prefill_s(self) -> NDArray[np.float64]:
-        """What each token that is prefilled adds to a step; contiguous."""
+        """Time that each prefilled token adds to a step; contiguous."""
         return np.ascontiguousarray(self.measured[..., PREFILL_S])
 
     @property
     def return_s(self) -> NDArray[np.float64]:
-        """What an answer takes from the server to its client; contiguous."""
+        """Delay of an answer from the server to its client; contiguous."""
         return np.ascontiguousarray(self.measured[..., RETURN_S])
 
     @property
     def head_wait_s(self) -> NDArray[np.float64]:
-        """How long the head of the queue has waited, 0 without one; contiguous."""
+        """Wait of the head of the queue so far, 0 without one; contiguous."""
         return np.ascontiguousarray(self.measured[..., HEAD_WAIT_S])
 
     @property
@@ -77,10 +79,10 @@ class Gauges:
 
     @property
     def consecutive_failed(self) -> NDArray[np.int64]:
-        """Attempts failed since the last answer; a 429 neither counts nor resets."""
+        """Failed attempts since the last answer; a 429 neither counts nor resets."""
         return self.counts[CONSECUTIVE_FAILED]
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """The process accepts connections."""
+        """Whether the process accepts connections."""
         return self.counts[ALIVE] != 0

@@ -1,7 +1,7 @@
 """Memory layout of the compiled engine: one flat record per replica, request, session and fleet.
 
-Records (not a dozen parallel arrays) because one pointer per call is what makes the engine fast.
-Instants are seconds on the fleet's clock, -1 where not happened yet; lists are linked by record numbers
+Flat records are used instead of a dozen parallel arrays, because passing one pointer per call makes the
+engine fast. Instants are seconds on the fleet's clock, -1 for not yet. Lists are linked by record numbers
 that the records themselves hold.
 """
 
@@ -19,11 +19,11 @@ MAX_BATCH = 256
 MAX_ATTEMPTS = 5
 #: Bytes; both records below are laid out so that a routing decision touches few lines.
 CACHE_LINE = 64
-#: No record, no replica, no fleet.
+#: Stands for no record, no replica, or no fleet.
 NONE = -1
 #: Uniforms are kept in units of 2**-32.
 UNIFORM_UNIT = 4294967296.0
-#: Step counter of a completion that never comes.
+#: Step counter of a completion that is not scheduled.
 NEVER = np.int64(2**31 - 1)
 
 #: ``kind`` of the stretch under way: nothing to do; work but no progress possible (hung, or the head
@@ -38,7 +38,7 @@ SEQUENCE, BASE, LAST, PREFILL, CHUNK = range(5)
 def _in_lines(fields: list[Any], shared: dict[str, tuple[str, str]] | None = None) -> np.dtype[np.void]:
     """Record of ``fields`` in this order, padded to whole cache lines.
 
-    ``shared``: more fields as format and the field that they share their place with.
+    ``shared``: further fields, each with its format and the field with which it shares its memory.
     """
     packed = np.dtype(fields, align=True)
     assert packed.names is not None
@@ -56,7 +56,7 @@ def _in_lines(fields: list[Any], shared: dict[str, tuple[str, str]] | None = Non
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    """Zeroed records that begin on a cache line, so that each touches as few of them as possible."""
+    """Zeroed records that begin on a cache line, so that each touches as few lines as possible."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.zeros(size + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
@@ -65,35 +65,35 @@ def zeros(shape: tuple[int, ...], dtype: np.dtype[np.void]) -> NDArray[np.void]:
 
 REPLICA = _in_lines(
     [
-        ("ends_at_s", "f8"),  # the stretch under way ends (IDLE: inf, STALL: next deadline)
-        ("began_at_s", "f8"),  # and began
+        ("ends_at_s", "f8"),  # end of the stretch under way (IDLE: inf, STALL: next deadline)
+        ("began_at_s", "f8"),  # and its begin
         ("first_step_s", "f8"),  # duration of its first step
         ("growth_s", "f8"),  # each later step is this much longer
         ("deadline_at_s", "f8"),  # lower bound of the deadlines of its requests
         ("busy_counted_at_s", "f8"),  # busy time is counted up to here
         ("busy_s", "f8"),  # since the counters were drained
-        ("decoded", "i4"),  # decode steps so far: a counter that all sequences share
+        ("decoded", "i4"),  # decode steps so far, a counter that all sequences share
         ("steps", "i4"),  # of the stretch under way
-        ("base_s", "f8"),  # step model with the effect in force: of each step
+        ("base_s", "f8"),  # step model with the effect in force: per step
         ("prefill_s", "f8"),  # and per prefill token
         ("decode_s", "f8"),  # and per decoding sequence
         ("context_s", "f8"),  # and per token of their contexts
-        ("first_completion", "i4"),  # it comes when ``decoded`` gets there
+        ("first_completion", "i4"),  # value of ``decoded`` at which the first completion comes
         ("context_tokens", "i4"),  # of all decoding sequences
         ("running", "i4"),  # decoding sequences
         ("prefilling", "i4"),  # admitted requests that do not decode yet
         ("prefill_blocks", "i4"),  # KV blocks reserved for them
         ("waiting", "i4"),  # requests in the queue
-        ("outstanding", "i4"),  # all requests it has
+        ("outstanding", "i4"),  # all requests of the replica
         ("blocks", "i4"),  # KV blocks usable now
         ("wait_head", "i4"),
         ("wait_tail", "i4"),
-        ("ended_head", "i4"),  # ended, not yet counted
+        ("ended_head", "i4"),  # ended requests that are not counted yet
         ("ended_tail", "i4"),
-        ("alive_at_s", "f8"),  # accepts connections from then on (dead: inf)
-        ("error_ratio", "f8"),  # attempts answered 5xx
-        ("http_latency_s", "f8"),  # added on the way back
-        ("watermark_blocks", "i4"),  # stay free at admission
+        ("alive_at_s", "f8"),  # accepts connections from this time on (dead: inf)
+        ("error_ratio", "f8"),  # share of attempts answered 5xx
+        ("http_latency_s", "f8"),  # added to every answer
+        ("watermark_blocks", "i4"),  # blocks that stay free at admission
         ("token_budget", "i4"),  # per step
         ("queue_limit", "i4"),
         ("consecutive_failed", "i4"),
@@ -103,26 +103,26 @@ REPLICA = _in_lines(
         ("hang", "i1"),
         ("in_rotation", "i1"),
         ("kernel", "i2"),
-        # One line: what its process has counted, see ``simulator.engine.exported``.
-        ("last_step_at_s", "f8"),  # its last engine step ended
-        ("inter_token_s", "f8"),  # from each token's forerunner
+        # One line: the counters of its process, see ``simulator.engine.exported``.
+        ("last_step_at_s", "f8"),  # end of its last engine step
+        ("inter_token_s", "f8"),  # sum of the gaps between tokens
         ("queue_s", "f8"),  # from routing to first admission
-        ("inter_tokens", "i8"),  # tokens that have a forerunner
+        ("inter_tokens", "i8"),  # tokens that follow another token
         ("prompt_tokens", "i8"),  # of prompts prefilled
         ("first_tokens", "i4"),
-        ("admitted", "i4"),  # requests, when first admitted
+        ("admitted", "i4"),  # requests, counted at their first admission
         ("finished", "i4"),  # requests answered
         ("preemptions", "i4"),
-        ("prefill_steps", "i4"),  # without a decoding sequence; the others are in ``decoded``
+        ("prefill_steps", "i4"),  # steps without a decoding sequence; all others are in ``decoded``
         ("all_blocks", "i4"),  # KV blocks without a fault
         ("cache_epoch", "i4"),  # counts flushes of the prefix cache
         ("condition", "i2"),
-        ("only_slice", "i2"),  # that the condition strikes, -1: all
-        ("after_tokens", "i2"),  # of an answer that it spares
-        ("min_batch", "i2"),  # at admission, below which it spares a request
-        # Oldest admission first. Columns of row j: the j-th decoding sequence (its request; context =
-        # base + decoded; done when decoded == last) and the j-th prefilling request with its chunk in
-        # this step: unrelated, but small batches then live in a line or two.
+        ("only_slice", "i2"),  # slice that the condition strikes, -1: all
+        ("after_tokens", "i2"),  # first tokens of an answer that the condition spares
+        ("min_batch", "i2"),  # batch size at admission below which the condition spares a request
+        # Oldest admission first. Columns of row j: the j-th decoding sequence (its request; context = base +
+        # decoded; done when decoded == last), and the j-th prefilling request with its chunk in this step.
+        # The two are unrelated, but together they keep small batches within a line or two.
         ("slots", "i4", (MAX_BATCH, 5)),
     ]
 )
@@ -133,8 +133,8 @@ REQUEST = _in_lines(
         ("due_or_ended_at_s", "f8"),  # in flight: its deadline; afterwards: the instant at which it ended
         ("first_token_at_s", "f8"),
         ("next", "i4"),  # record of the list that it is in
-        ("need_tokens", "i4"),  # to prefill (after a preemption: prompt and what was generated)
-        ("prefilled_tokens", "i4"),  # of these
+        ("need_tokens", "i4"),  # to prefill (after a preemption: prompt and generated tokens)
+        ("prefilled_tokens", "i4"),  # part of ``need_tokens`` that is done
         ("remaining_tokens", "i4"),  # output still to come when it was last queued
         ("prompt_tokens", "i4"),
         ("output_tokens", "i4"),
@@ -142,7 +142,7 @@ REQUEST = _in_lines(
         ("slice", "i1"),
         ("status", "i1"),
         ("attempts", "i1"),
-        ("exposed", "i1"),  # its replica was violating when it was routed
+        ("exposed", "i1"),  # whether its replica was violating when it was routed
         ("started_at_s", "f8"),
         ("routed_at_s", "f8"),
         ("u_first", "u4"),
@@ -152,21 +152,21 @@ REQUEST = _in_lines(
         ("u_error", "u4"),
         ("session", "i4"),
         ("prompt", "i4"),
-        ("credited_tokens", "i4"),  # output whose excess TV is booked
+        ("credited_tokens", "i4"),  # output tokens for which excess TV is booked
         ("replica", "i2"),
         ("preemptions", "i2"),
         ("tried", "i2", (MAX_ATTEMPTS - 1,)),  # replicas of the earlier attempts
         ("prefix_condition", "i1"),  # condition under which its cached prefix was computed
-        ("found_batch", "i2"),  # requests of the batch that it was last admitted into, itself included
+        ("found_batch", "i2"),  # size of the batch into which it was last admitted, itself included
     ],
-    # Of a preempted request that had streamed: it is never routed again, and needs no uniforms.
+    # Only used by a preempted request that had streamed: it is never routed again and needs no uniforms.
     {"last_token_at_s": ("f8", "u_first")},
 )
 
-#: Where a session's prefix lives, per kernel.
+#: Location of a session's prefix, per kernel.
 SESSION = np.dtype(
     [
-        ("tag", "i4"),  # tells sessions of one slot apart; 0: none
+        ("tag", "i4"),  # distinguishes sessions that share a slot; 0: none
         ("epoch", "i4"),  # the replica's cache epoch when the prefix was computed
         ("replica", "i2"),
         ("condition", "i2"),  # condition under which the prefix was computed
@@ -174,8 +174,8 @@ SESSION = np.dtype(
     align=True,
 )
 
-#: What is known of a request before it arrives; its record is taken from a free list when it does, so
-#: that the records in use stay few and warm.
+#: A request before it arrives. A record is taken from a free list only at arrival, so that the records in use
+#: stay few and in the cache.
 ARRIVAL = np.dtype(
     [
         ("arrived_at_s", "f8"),
@@ -197,7 +197,7 @@ FLEET = np.dtype(
         ("now_s", "f8"),
         ("cursor", "i8"),  # next arrival to route
         ("fed", "i8"),  # arrivals so far
-        ("in_use", "i8"),  # request records; which ones are free stands from here on in the list of them
+        ("in_use", "i8"),  # request records in use; the list of free ones begins at this index
         ("retry_head", "i8"),
         ("retry_tail", "i8"),
     ],

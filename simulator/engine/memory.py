@@ -1,10 +1,11 @@
-"""The arrays that compiled passes work on: of B fleets, of one fleet, and what its rules are.
+"""The arrays that compiled passes work on: of B fleets, and of one fleet with its rules.
 
-A pass that Python calls takes a plain tuple, packed once, and names it inside (``EngineMemory(*packed)``): a
-plain tuple crosses the border at about the cost of positional arguments, a named one takes numba's slow
-path, some 5 us more per call, where a tick of a small fleet takes 25. Inside, a function that takes a whole
-``Fleet`` is inlined by force: to hand its hundred words over at every request made the engine 2.7 times
-slower. ``borrowed`` spares two atomic reference counts for every field read.
+A pass that is called from Python takes a plain tuple, packed once, and names it inside
+(``EngineMemory(*packed)``). A plain tuple crosses into compiled code at about the cost of positional
+arguments. A named tuple takes numba's slow path, about 5 us more per call, while a tick of a small fleet
+takes 25 us. Inside, functions that take a whole ``Fleet`` are inlined by force: passing its hundred words at
+every request made the engine 2.7 times slower. ``borrowed`` avoids two atomic reference counts per field
+read.
 
 Axes: B fleets, R replicas, S slices, K kernels, F latency families, E histogram edges.
 """
@@ -25,7 +26,7 @@ Array = NDArray[Any]
 
 
 class Rules(NamedTuple):
-    """What all fleets of an engine share."""
+    """Settings that all fleets of an engine share."""
 
     timeout_s: NDArray[np.float64]  # [S]
     quality: NDArray[np.float64]  # [K, Q, N] excess total variation
@@ -43,22 +44,22 @@ class EngineMemory(NamedTuple):
     replicas: NDArray[np.void]  # REPLICA [B, R]
     arrivals: NDArray[np.void]  # ARRIVAL [B, ring], a power of two
     requests: NDArray[np.void]  # REQUEST [B, records]
-    free: NDArray[np.int32]  # [B, records]; those from ``in_use`` on are free, and taken in this order
+    free: NDArray[np.int32]  # [B, records]; entries from ``in_use`` on are free, and used in this order
     table: NDArray[np.float64]  # [B, S, K + 1] shares in force, the last column is shed
-    members: NDArray[np.int64]  # [B, K, 1 + R] how many replicas of a kernel are in rotation, then which
+    members: NDArray[np.int64]  # [B, K, 1 + R] number of a kernel's replicas in rotation, then the replicas
     sessions: NDArray[np.void]  # SESSION [B, slots, K]
     row_changed_at_s: NDArray[np.float64]  # [B, S] last change of a row or of its replicas
     violating: NDArray[np.int8]  # [B, R, S]
     cells: NDArray[np.int32]  # [B, R, S, CELL_COLUMNS]
     excess_tv: NDArray[np.float64]  # [B, R, S] of answered tokens
-    useful: NDArray[np.float64]  # [B, R, S] answered tokens that are of use
+    useful: NDArray[np.float64]  # [B, R, S] useful answered tokens
     per_slice: NDArray[np.int64]  # [B, S, SLICE_COLUMNS]
-    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1] of answers, as their clients wait
-    served: NDArray[np.int32]  # [B, R, F, E + 1] of the same answers, as their servers count
+    histogram: NDArray[np.int32]  # [B, R, S, F, E + 1] of answers, by the clients' waiting times
+    served: NDArray[np.int32]  # [B, R, F, E + 1] of the same answers, by the servers' times
 
 
 class Fleet(NamedTuple):
-    """One fleet of a ``EngineMemory`` and its rules; the same fields without their first axis."""
+    """One fleet of an ``EngineMemory`` and its rules; the same fields without their first axis."""
 
     state: Record
     replicas: Array  # REPLICA [R]
@@ -81,7 +82,7 @@ class Fleet(NamedTuple):
 
 @compiled(inline="always")
 def fleet_of(memory: EngineMemory, rules: Rules, b: int) -> Fleet:
-    """Fleet ``b``, whose arrays the caller keeps alive.
+    """Fleet ``b``; the caller must keep its arrays alive.
 
     Inlined by force: compiled functions can take a record but not return one.
     """

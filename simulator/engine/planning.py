@@ -1,4 +1,4 @@
-"""What a replica does next: preempt where KV blocks are short, continue prefills, admit, else decode on."""
+"""Plans a replica's next stretch: preempt if KV blocks are short, continue prefills, admit, else decode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.engine.stretch import cut, stall, stretch_s
 
 @compiled(nogil=True)
 def plan(replica: Record, now_s: float, requests: Array) -> None:
-    """Choose the next stretch of a replica whose last one ended at ``now_s``."""
+    """Choose the next stretch of a replica; its last one ended at ``now_s``."""
     replica.began_at_s = now_s
     replica.busy_counted_at_s = max(now_s, replica.busy_counted_at_s)
     if replica.hang != 0:
@@ -39,7 +39,7 @@ def plan(replica: Record, now_s: float, requests: Array) -> None:
 
 @compiled(nogil=True)
 def preempt_while_short(replica: Record, requests: Array) -> bool:
-    """Preempt until every sequence left has a block for its next token; whether any was."""
+    """Preempt until every remaining sequence has a block for its next token; whether any was preempted."""
     shift = replica.block_shift
     most = (2 << shift) - 1  # a sequence's last block is not full, and it may need one more
     preempted = False
@@ -55,7 +55,7 @@ def preempt_while_short(replica: Record, requests: Array) -> bool:
 
 @compiled(nogil=True)
 def continue_prefills(replica: Record, budget: int, requests: Array) -> int:
-    """Give the admitted requests their next chunks; what is left of the step's tokens."""
+    """Give the admitted requests their next chunks; returns the tokens left in the step."""
     slots = replica.slots
     for j in range(replica.prefilling):
         request = requests[slots[j, PREFILL]]
@@ -67,7 +67,9 @@ def continue_prefills(replica: Record, budget: int, requests: Array) -> int:
 
 @compiled(nogil=True)
 def admit(replica: Record, now_s: float, budget: int, requests: Array) -> int:
-    """Admit from the head of the queue what fits batch, KV cache and step; the tokens left of the step."""
+    """Admit from the head of the queue what fits batch, KV cache and step; returns the tokens left in the
+    step.
+    """
     shift = replica.block_shift
     running = replica.running
     context = replica.context_tokens
@@ -81,7 +83,7 @@ def admit(replica: Record, now_s: float, budget: int, requests: Array) -> int:
         if (headroom << shift) < context:
             break
         if (headroom << shift) < context + ((2 << shift) - 1) * running:
-            # Only inside this window is the exact count needed.
+            # The exact count is only needed within this margin.
             if reserved < 0:
                 reserved = blocks_used(replica) + blocks_next(replica, replica.decoded)
             if headroom < reserved:
@@ -118,7 +120,7 @@ def decode_on(replica: Record, now_s: float, first_step_s: float, preempted: boo
 
 @compiled(nogil=True)
 def decodable_steps(replica: Record) -> int:
-    """Steps to the first completion, or as many as the free blocks allow, at least one."""
+    """Steps until the first completion, or as many as the free blocks allow; at least one."""
     shift = replica.block_shift
     running = replica.running
     steps = replica.first_completion - replica.decoded

@@ -1,4 +1,4 @@
-"""Excess total variation of the tokens made, booked when a condition changes and when a request ends."""
+"""Excess total variation of generated tokens, booked when a condition changes and when a request ends."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from simulator.engine.stretch import steps_until
 def credit(request: Record, made: int, replica: Record, quality: Array) -> None:
     """Book the excess TV of the tokens made since the last booking.
 
-    What the replica's condition does not strike is answered under the condition that the request's cached
-    prefix was computed in.
+    Tokens that the replica's condition does not strike count under the condition in which the request's
+    cached prefix was computed.
     """
     if made > request.credited_tokens:
         condition, struck = np.int64(replica.condition), 0
@@ -39,7 +39,7 @@ def strikes(request: Record, replica: Record) -> bool:
 def prefix_condition(request: Record, replica: Record) -> int:
     """Condition that a replica leaves in the prefix of a request that it is about to compute.
 
-    A condition of later tokens, or of a batch that is not yet known, leaves none.
+    A condition that strikes only later tokens, or only batches of a size that is not known yet, leaves none.
     """
     spares = replica.after_tokens > 0 or replica.min_batch > 1
     if spares or (replica.only_slice >= 0 and replica.only_slice != request.slice):

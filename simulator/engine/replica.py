@@ -1,7 +1,7 @@
-"""One replica in time: stretches that end, requests that arrive, effects that change.
+"""One replica over time: stretches end, requests arrive, effects change.
 
-Two rules make it fast: an arrival that could be admitted cuts the stretch under way at its next step
-boundary, and all sequences share one counter of decode steps, so a jump touches no sequence.
+Two rules make it fast. An arrival that could be admitted cuts the stretch under way at its next step
+boundary. All sequences share one counter of decode steps, so a jump touches no sequence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def finish_stretch(replica: Record, requests: Array) -> None:
     if running > 0 and steps > 0:
         tokens = running * steps
         replica.context_tokens += tokens
-        # All of them made their tokens before at the end of one step, be it before a stall.
+        # All of them made their previous token at the end of the same step, even if a stall came in between.
         replica.inter_tokens += tokens
         replica.inter_token_s += running * (now_s - replica.last_step_at_s)
         replica.last_step_at_s = now_s
@@ -81,7 +81,7 @@ def complete_sequences(replica: Record, now_s: float, requests: Array) -> None:
 
 @compiled(nogil=True)
 def finish_chunks(replica: Record, now_s: float, requests: Array) -> None:
-    """Book the prefill chunks of the step; a request whose prompt is done decodes from now on."""
+    """Book the prefill chunks of the step; requests with complete prompts decode from now on."""
     decoded = replica.decoded
     running = replica.running
     slots = replica.slots
@@ -137,7 +137,7 @@ def accept(replica: Record, number: int, now_s: float, requests: Array) -> None:
 
 @compiled(nogil=True)
 def replan(replica: Record, now_s: float, requests: Array) -> None:
-    """Let changed speed, blocks or hang take effect from the next step boundary on."""
+    """Apply a changed speed, block count or hang from the next step boundary on."""
     if replica.kind == IDLE or replica.kind == STALL:
         replica.busy_counted_at_s = now_s
         plan(replica, now_s, requests)

@@ -1,4 +1,4 @@
-"""Requests as they come in, as they end, and as they can be read afterwards."""
+"""Requests as arrivals, their statuses, and the records that can be read afterwards."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ IN_FLIGHT, ANSWERED, TIMEOUT, RESET, HTTP_ERROR, REJECTED, NO_REPLICA, SHED = ra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestArrivals:
-    """Requests of one fleet in order of arrival, with every random number they will ever need.
+    """Requests of one fleet in order of arrival, with every random number they will need.
 
-    Because the numbers travel with the request, a fault or another policy never shifts anybody else's draws.
+    Because the numbers belong to the request, a fault or another policy never changes the draws of other
+    requests.
     """
 
     arrived_at_s: NDArray[np.float64]
@@ -54,7 +55,7 @@ class RequestArrivals:
         return int(self.arrived_at_s.shape[0])
 
     def packed(self) -> NDArray[np.void]:
-        """The same as records ``ARRIVAL`` [n]."""
+        """The arrivals as records ``ARRIVAL`` [n]."""
         records = np.empty(len(self), ARRIVAL)
         for name in ("arrived_at_s", "slice", "prompt_tokens", "output_tokens", "session", "prompt"):
             records[name] = getattr(self, name)
@@ -63,7 +64,7 @@ class RequestArrivals:
         return records
 
 
-#: One row of ``FleetEngine.requests``; NaN where an instant never came.
+#: One row of ``FleetEngine.requests``; NaN for an instant that never came.
 REQUEST_RECORD = np.dtype(
     [
         ("id", np.int64),

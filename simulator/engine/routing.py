@@ -1,4 +1,6 @@
-"""The gateway: a kernel by the row's weights, a replica by two random choices, others while one refuses."""
+"""The gateway: chooses a kernel by the row's weights, a replica by two random choices, others after
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from simulator.engine.quality import prefix_condition
 from simulator.engine.replica import accept, run_replica
 from simulator.engine.requests import HTTP_ERROR, IN_FLIGHT, NO_REPLICA, REJECTED, RESET, SHED, TIMEOUT
 
-# Weyl step: later attempts reuse the request's own uniforms for their choices, turned by an irrational angle.
+# Weyl step: later attempts reuse the request's own uniforms, shifted by an irrational number.
 _TURN = 0.6180339887498949
 
 
@@ -53,7 +55,7 @@ def route(number: int, now_s: float, fleet: Fleet) -> None:
 
 @compiled(inline="always")
 def try_replica(number: int, chosen: int, kernel: int, now_s: float, fleet: Fleet) -> int:
-    """One attempt: in flight, or why the replica refused."""
+    """One attempt: returns in flight, or why the replica refused."""
     request = fleet.requests[number]
     replica = fleet.replicas[chosen]
     part = request.slice
@@ -82,7 +84,7 @@ def try_replica(number: int, chosen: int, kernel: int, now_s: float, fleet: Flee
 
 @compiled(inline="always")
 def fail(request: Record, status: int, now_s: float, fleet: Fleet) -> None:
-    """End a request that no replica took."""
+    """End a request that no replica accepted."""
     request.status = status
     request.due_or_ended_at_s = now_s
     fleet.per_slice[request.slice, FIRST_REASON + status - TIMEOUT] += 1
@@ -94,7 +96,7 @@ def fail(request: Record, status: int, now_s: float, fleet: Fleet) -> None:
 
 @compiled(nogil=True)
 def offer(replica: Record, request: Record, now_s: float) -> int:
-    """What a replica, advanced to ``now_s``, says to a request: in flight (accepted) or why not."""
+    """The answer of a replica, advanced to ``now_s``, to a request: in flight (accepted), or why not."""
     if now_s < replica.alive_at_s:
         return RESET
     if replica.error_ratio > 0.0 and _error_uniform(request) < replica.error_ratio:
@@ -106,7 +108,7 @@ def offer(replica: Record, request: Record, now_s: float) -> int:
 
 @compiled
 def _error_uniform(request: Record) -> float:
-    """Whether this attempt is answered 5xx owes nothing to the attempts before."""
+    """A uniform for "answered 5xx" that is independent of earlier attempts."""
     if request.attempts == 0:
         return request.u_error / UNIFORM_UNIT
     return hashed_uniform(request.u_error, 0, request.attempts)
@@ -114,7 +116,7 @@ def _error_uniform(request: Record) -> float:
 
 @compiled(inline="always")
 def pick_kernel(request: Record, fleet: Fleet) -> int:
-    """Kernel by the row's weights; the column after the last is shed, -1 where none has a replica left."""
+    """Kernel by the row's weights; K for shed, -1 if no kernel has a replica left."""
     part = request.slice
     table = fleet.table
     kernels = table.shape[1] - 1
@@ -141,7 +143,7 @@ def pick_kernel(request: Record, fleet: Fleet) -> int:
 
 @compiled(inline="always")
 def pick_open_kernel(request: Record, u: float, fleet: Fleet) -> int:
-    """Kernel by the weights of those that have an untried replica, -1 where none has."""
+    """Kernel by the weights of those with an untried replica; -1 if there is none."""
     part = request.slice
     table = fleet.table
     total = 0.0
@@ -162,7 +164,7 @@ def pick_open_kernel(request: Record, u: float, fleet: Fleet) -> int:
 
 @compiled(inline="always")
 def untried(request: Record, kernel: int, fleet: Fleet) -> int:
-    """Replicas of ``kernel`` in rotation that this request has not tried."""
+    """Number of replicas of ``kernel`` in rotation that this request has not tried."""
     count = fleet.members[kernel, 0]
     for j in range(request.attempts):
         replica = fleet.replicas[request.tried[j]]
@@ -202,7 +204,7 @@ def candidate(request: Record, u: float, kernel: int, fleet: Fleet) -> int:
 
 @compiled(nogil=True)
 def has_tried(request: Record, chosen: int) -> bool:
-    """Whether a request has been to a replica."""
+    """Whether a request has tried a replica."""
     for j in range(request.attempts):
         if request.tried[j] == chosen:
             return True
@@ -211,7 +213,7 @@ def has_tried(request: Record, chosen: int) -> bool:
 
 @compiled(inline="always")
 def session_replica(request: Record, kernel: int, now_s: float, fleet: Fleet) -> int:
-    """The replica of ``kernel`` that the request's session had, advanced to ``now_s``; -1 for none."""
+    """The replica of ``kernel`` that serves the request's session, advanced to ``now_s``; -1 for none."""
     if request.session < 0 or not fleet.rules.sticky:
         return NONE
     slots = fleet.sessions.shape[0]
@@ -229,7 +231,7 @@ def session_replica(request: Record, kernel: int, now_s: float, fleet: Fleet) ->
 
 @compiled(inline="always")
 def remember_session(request: Record, chosen: int, kernel: int, fleet: Fleet) -> None:
-    """Note where this session's prefix lives, and the condition under which it was computed."""
+    """Note the replica with this session's prefix, and the condition under which the prefix was computed."""
     slots = fleet.sessions.shape[0]
     tag = 1 + request.session // slots
     seen = fleet.sessions[request.session & (slots - 1), kernel]

@@ -1,4 +1,4 @@
-"""The engine's memory: made from a spec, brought back to time 0, and grown when requests pile up."""
+"""The engine's memory: allocated from a spec, reset to time 0, and grown when needed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simulator.engine.layout import ARRIVAL, FLEET, NEVER, NONE, REPLICA, REQUES
 from simulator.engine.memory import EngineMemory, Rules
 from simulator.engine.spec import EngineEffect, EngineSpec
 
-#: Arrivals ahead and request records that memory is held for at first.
+#: Initial number of arrivals and request records for which memory is allocated.
 FIRST_RECORDS = 1024
 
 
 def rules_of(spec: EngineSpec, *, keep_requests: bool) -> Rules:
-    """What all fleets of ``spec`` share."""
+    """Settings that all fleets of ``spec`` share."""
     return Rules(
         timeout_s=np.ascontiguousarray(spec.timeout_s, np.float64),
         quality=np.ascontiguousarray(spec.quality, np.float64),
@@ -31,7 +31,7 @@ def rules_of(spec: EngineSpec, *, keep_requests: bool) -> Rules:
 
 
 def allocated(spec: EngineSpec, batch: int) -> EngineMemory:
-    """Memory of ``batch`` fleets, to be brought to time 0."""
+    """Memory of ``batch`` fleets; ``begin`` must follow."""
     shape = (batch, spec.replicas, spec.slices)
     buckets = len(spec.histogram_edges_ms) + 1
     return EngineMemory(
@@ -55,7 +55,7 @@ def allocated(spec: EngineSpec, batch: int) -> EngineMemory:
 
 
 def begin(memory: EngineMemory, fresh: NDArray[np.void]) -> None:
-    """Bring ``memory`` to time 0, all but its members; ``fresh`` [1, R] are the replicas of a fleet."""
+    """Reset ``memory`` to time 0, except its members; ``fresh`` [1, R]: the replicas of one fleet."""
     memory.fleets[:] = 0
     memory.fleets["retry_head"] = NONE
     _bytes_of(memory.replicas)[:] = _bytes_of(fresh)
@@ -89,7 +89,7 @@ def fresh_replicas(spec: EngineSpec) -> NDArray[np.void]:
 
 
 def write_effect(spec: EngineSpec, replicas: NDArray[np.void], at: int, effect: EngineEffect) -> None:
-    """Write the fields of ``effect`` that the next step or the next attempt of replica ``at`` reads."""
+    """Write the fields of ``effect`` that the next step or attempt of replica ``at`` reads."""
     kernel = int(spec.replica_kernel[at])
     base_s, prefill_s, decode_s, context_s = spec.step_model[kernel] * effect.step_time_factor
     row = replicas[at]
@@ -129,5 +129,5 @@ def with_records(memory: EngineMemory) -> EngineMemory:
 
 
 def _bytes_of(records: NDArray[Any]) -> NDArray[np.uint8]:
-    """A view [B, bytes of a fleet], because numpy copies records field by field, and slowly."""
+    """A byte view [B, bytes of a fleet], because numpy copies records slowly, field by field."""
     return records.view(np.uint8).reshape(records.shape[0], -1)

@@ -1,4 +1,4 @@
-"""What a fleet engine is made from: the spec that its fleets share, and a fault's effect on one replica.
+"""The spec that an engine's fleets share, and a fault's effect on one replica.
 
 Axes: K kernels, R replicas, S slices, F latency families, Q conditions, N traffic prompts.
 """
@@ -15,7 +15,7 @@ from contracts.telemetry import HISTOGRAM_EDGES_MS, LATENCY_FAMILIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """What all fleets of one engine share."""
+    """Settings that all fleets of one engine share."""
 
     replica_kernel: NDArray[np.int64]
     """[R], kernel of each replica."""
@@ -27,7 +27,7 @@ class EngineSpec:
     timeout_s: NDArray[np.float64]
     """[S], from arrival."""
     slo_ms: NDArray[np.float64]
-    """[S, F], inf where there is none."""
+    """[S, F], inf: no SLO."""
     quality: NDArray[np.float64]
     """[K, Q, N] in 0..1, excess total variation to the reference on a traffic prompt; Q = 0 is healthy."""
     hard_slices: NDArray[np.bool_]
@@ -51,8 +51,9 @@ class EngineSpec:
     histogram_edges_ms: tuple[float, ...] = HISTOGRAM_EDGES_MS
     """Rising upper edges of the latency buckets."""
     request_delay_s: tuple[float, ...] = ()
-    """[K], by which serving delays first and last token of every request beside the steps; empty: by nothing.
-    What servers count of themselves is without it."""
+    """[K], delay that serving adds to first and last token of every request; empty: none. Servers' own
+    counters do not include it.
+    """
 
     @property
     def kernels(self) -> int:
@@ -86,33 +87,35 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineEffect:
-    """What a fault does to one replica, as far as its requests feel it; the default does nothing."""
+    """What a fault does to one replica's requests; the default does nothing."""
 
     condition: int = 0
-    """Place on the condition axis of ``EngineSpec.quality``."""
+    """Index on the condition axis of ``EngineSpec.quality``."""
     only_slice: int = -1
-    """The condition strikes requests of this slice alone; -1: of all."""
+    """The condition strikes only requests of this slice; -1: all requests."""
     after_tokens: int = 0
-    """It strikes only the tokens of an answer after this many."""
+    """The condition strikes only the tokens of an answer after this many."""
     min_batch: int = 0
-    """It strikes only requests admitted into a batch of at least this many, themselves included."""
+    """The condition strikes only requests admitted into a batch of at least this size, themselves
+    included.
+    """
     step_time_factor: float = 1.0
     """Multiplies the whole step."""
     step_extra_s: float = 0.0
     """Added to every step."""
     hang: bool = False
-    """Accepts requests, makes no progress."""
+    """Accepts requests but makes no progress."""
     kv_held_ratio: float = 0.0
-    """Share of the KV blocks taken away."""
+    """Share of the KV blocks that is taken away."""
     http_error_ratio: float = 0.0
     """Share of attempts answered 5xx at admission."""
     http_latency_s: float = 0.0
-    """Added on the way back: the client sees every token that much later and its timeout leaves the replica
-    that much less; the replica's own steps do not change."""
+    """Added to every answer: the client sees every token that much later, and its timeout leaves the replica
+    that much less time; the replica's own steps do not change."""
 
     @property
     def numbers(self) -> tuple[int, int, int, int]:
-        """The part that changes what tokens are worth."""
+        """The part that changes the quality of tokens."""
         return self.condition, self.only_slice, self.after_tokens, self.min_batch
 
     @property

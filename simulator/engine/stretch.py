@@ -1,4 +1,4 @@
-"""Stretches of a replica's time: steps that follow one another without anything happening between them.
+"""Stretches of a replica's time: consecutive steps without any event between them.
 
 While a replica only decodes, its steps last ``d, d + g, d + 2g ...`` (every sequence grows by one token per
 step), so ``m`` steps last ``m d + g m (m - 1) / 2`` and a whole stretch is one jump.
@@ -17,7 +17,7 @@ from simulator.engine.memory import Record
 
 @compiled(nogil=True)
 def stretch_s(steps: int, first_step_s: float, growth_s: float) -> float:
-    """Duration of so many steps."""
+    """Duration of this many steps, in s."""
     return steps * first_step_s + growth_s * steps * (steps - 1) * 0.5
 
 
@@ -60,7 +60,7 @@ def steps_done(replica: Record, now_s: float) -> int:
 
 @compiled(nogil=True)
 def stall(replica: Record) -> None:
-    """No step possible: idle, or waiting for the next deadline."""
+    """No step is possible: idle, or waiting for the next deadline."""
     replica.steps = 0
     if replica.outstanding == 0:
         replica.kind = IDLE

@@ -1,4 +1,4 @@
-"""Refuse what the compiled engine could not survive: it checks no bounds of its own."""
+"""Checks the inputs of the compiled engine, which checks no bounds of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_spec(spec: EngineSpec) -> None:
 
 
 def _check_kernels(spec: EngineSpec) -> None:
-    """What each kernel has: its replicas, its step model, the delay of a request, KV blocks."""
+    """Check per-kernel settings: replicas, step model, request delay, KV blocks."""
     k, model, delays = spec.kernels, spec.step_model, spec.request_delay_s
     require_index(spec.replica_kernel, k, "replica_kernel")
     require(model.shape == (k, 4), "step_model", f"shape {(k, 4)}", model.shape)
@@ -48,14 +48,14 @@ def _check_kernels(spec: EngineSpec) -> None:
 
 
 def _check_slices(spec: EngineSpec) -> None:
-    """What each slice has: objectives by family of latencies, and whether its clauses are hard."""
+    """Check per-slice settings: SLOs by latency family, and whether clauses are hard."""
     s, objectives = spec.slices, (spec.slices, spec.families)
     require(spec.slo_ms.shape == objectives, "slo_ms", f"shape {objectives}", spec.slo_ms.shape)
     require(spec.hard_slices.shape == (s,), "hard_slices", f"shape {(s,)}", spec.hard_slices.shape)
 
 
 def _check_quality(spec: EngineSpec) -> None:
-    """What every measured condition of a kernel loses on every prompt."""
+    """Check the loss of every measured condition of a kernel on every prompt."""
     shape = spec.quality.shape
     whole = len(shape) == 3 and shape[0] == spec.kernels and 0 not in shape
     require(whole, "quality", f"shape ({spec.kernels}, conditions, prompts)", shape)
@@ -64,7 +64,7 @@ def _check_quality(spec: EngineSpec) -> None:
 
 
 def _check_limits(spec: EngineSpec) -> None:
-    """Scalars of the spec, and that an empty replica of each kernel has blocks above the watermark."""
+    """Check scalars of the spec, and that an empty replica of each kernel has blocks above the watermark."""
     require(1 <= spec.max_batch <= MAX_BATCH, "max_batch", f"1..{MAX_BATCH}", spec.max_batch)
     budget = spec.token_budget
     require(budget > spec.max_batch, "token_budget", f"more than max_batch {spec.max_batch}", budget)
@@ -105,7 +105,7 @@ def require_tokens(spec: EngineSpec, longest: int) -> None:
 
 
 def check_effect(spec: EngineSpec, effect: EngineEffect) -> None:
-    """Raise ``ValueError`` for an effect that names no measured condition or no possible speed."""
+    """Raise ``ValueError`` for an effect with an unmeasured condition or an impossible speed."""
     conditions = spec.quality.shape[1]
     require(0 <= effect.condition < conditions, "condition", f"0..{conditions - 1}", effect.condition)
     places = spec.slices

@@ -1,4 +1,6 @@
-"""The base scenario that random episodes vary, loaded once, and how often its traffic breaks each clause."""
+"""The base scenario that random episodes vary, loaded once, and the rate at which traffic breaks
+each clause.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from simulator.world.tables import clause_broken, is_measured, share_beyond
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """A base scenario with what was measured of its pool."""
+    """A base scenario with the measurements of its pool."""
 
     spec: ScenarioSpec
     file: str
@@ -33,7 +35,7 @@ class Base:
 
 
 def load_base(path: Path | str, horizon_s: float | None = None) -> Base:
-    """The base scenario at ``path``; its own faults and changes are left out."""
+    """The base scenario at ``path``, without its own faults and changes."""
     document = load_as(Scenario, path)
     horizon_s = document.spec.horizon_s if horizon_s is None else horizon_s
     quiet = {"faults": (), "changes": (), "horizon_s": horizon_s}
@@ -54,8 +56,8 @@ def load_base(path: Path | str, horizon_s: float | None = None) -> Base:
 def exceedance(scenario: CompiledScenario, pool: MeasuredPool) -> NDArray[np.float64]:
     """Share of a slice's traffic prompts beyond the clause, float64 [K, Q, S, C], as measured.
 
-    For a mean clause 1 where the mean over the prompts breaks it, else 0; 0 for clauses that probes do not
-    judge. Conditions in the order of the kernel tables, missing doses repeating the last.
+    For a mean clause it is 1 if the mean over the prompts breaks it, else 0; for clauses that probes do not
+    judge it is 0. Conditions are in the order of the kernel tables; missing doses repeat the last.
     """
     contract, layout = scenario.contract, scenario.layout
     deepest = max(len(table.conditions) for table in scenario.tables)

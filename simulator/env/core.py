@@ -1,8 +1,8 @@
-"""The environment without Gymnasium: B fleets in lock-step, arrays in, arrays out.
+"""The environment without Gymnasium: B fleets in lock-step, with arrays as inputs and outputs.
 
-Inside runs the controller's own tick, halved where a policy proposes: ``perceive`` gives the observation, the
-action becomes the proposal, ``resolve`` supervises and shields it. What the fleets are told is the
-controller's plan and nothing else.
+It runs the controller's own tick, split where a policy proposes: ``perceive`` gives the observation, the
+action becomes the proposal, and ``resolve`` supervises and shields it. The fleets receive only the
+controller's plan.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from simulator.env.randomise import DrawnEpisode, draw_episode
 from simulator.env.reward import RewardTerms, TermsOfTicks
 from simulator.env.space import EpisodeSpace, Split
 
-#: Rows of the encoding: pools of up to so many kernels share one policy.
+#: Rows of the encoding: pools of up to this many kernels share one policy.
 KERNELS_MAX = 8
 
 
 def shipped_detector(fleet: FleetSetup) -> Detector:
-    """Sequential detectors as ``sequential`` and the shipped policy have them, calibrated as shipped."""
+    """Sequential detectors as in ``sequential`` and the shipped policy, with the shipped calibration."""
     settings = SequentialSettings(drift=True, traffic=shipped_traffic())
     return SequentialDetector(plan=sequential_plan(fleet, settings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
-    """What an environment is made from."""
+    """Configuration of an environment."""
 
     scenarios: tuple[str | Path, ...] = (E5_BASE,)
     """Base scenarios; lock-step episode number e uses number e modulo their count, so pools of different size
@@ -57,29 +57,29 @@ class EnvConfig:
     kernels_max: int = KERNELS_MAX
     """Rows of the encoding."""
     space: EpisodeSpace = field(default_factory=EpisodeSpace)
-    """What episodes are drawn from."""
+    """The space from which episodes are drawn."""
     split: Split = "train"
-    """Which fault families."""
+    """The fault families to draw."""
     weights: RewardWeights = field(default_factory=RewardWeights)
     options: ControllerOptions = field(default_factory=ControllerOptions)
-    """Of the controller inside."""
+    """Of the internal controller."""
     detector: Callable[[FleetSetup], Detector] = shipped_detector
-    """Of the controller inside, made for the fleet."""
+    """Makes the internal controller's detector for a fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPolicy:
-    """The place of a policy in the controller's set-up: proposes what the last action asked for."""
+    """Takes the place of a policy in the controller's set-up; proposes the last action's table."""
 
     policy_id: str = "environment"
     reads_running: bool = True
 
     def initial(self, batch: int) -> PolicyState:  # noqa: ARG002 - the protocol's argument
-        """Nothing to remember."""
+        """Empty: nothing to remember."""
         return {}
 
     def propose(self, seen: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The table in force, for a tick that nobody acts on."""
+        """The table in force, for a tick without an action."""
         return _proposal(seen.table, seen), state
 
 
@@ -89,19 +89,19 @@ def _proposal(table: NDArray[np.float64], seen: Observation) -> Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step left."""
+    """The outcome of one step."""
 
     terms: RewardTerms
-    """Of the tick that passed."""
+    """Of the past tick."""
     shielded: NDArray[np.float64]
-    """[B], half L1 per slice between the table asked for and the table in force."""
+    """[B], half the L1 distance per slice between the requested table and the table in force."""
     over: bool
-    """The episodes have reached their horizon."""
+    """Whether the episodes have reached their horizon."""
     decision: Decision
 
 
 class EnvCore:
-    """``batch`` fleets, numbered from ``first_fleet`` on; fleet f's episodes depend on (seed, f) alone."""
+    """``batch`` fleets, numbered from ``first_fleet`` on; fleet f's episodes depend only on (seed, f)."""
 
     def __init__(self, config: EnvConfig, batch: int, first_fleet: int = 0) -> None:
         self.config, self.batch = config, batch
@@ -126,11 +126,13 @@ class EnvCore:
     # ------------------------------------------------------------ an episode
 
     def next_episode(self, seed: int, episode: int) -> None:
-        """Let the next ``reset`` begin episode number ``episode`` of ``seed``, as if those before had run."""
+        """Make the next ``reset`` begin episode number ``episode`` of ``seed``, as if the earlier ones had
+        run.
+        """
         self._seed, self._episode = seed, episode - 1
 
     def reset(self, seed: int | None = None) -> NDArray[np.float32]:
-        """Begin the next episode of every fleet, or with ``seed`` the first ones of that seed."""
+        """Begin the next episode of every fleet; with ``seed``, the first one of that seed."""
         if seed is not None:
             self._seed, self._episode = seed, -1
         self._episode += 1
@@ -152,29 +154,29 @@ class EnvCore:
 
     def _let_pass(self, state: ControllerState, plan: RoutingPlan) -> RewardTerms:
         seen, fleets = self.fleets.advance(plan), self.fleets
-        # First of all, while the counters are warm.
+        # Computed first, while the counters are in the cache.
         terms = self._terms.of(
             plan.table, fleets.counters, fleets.gauges, fleets.board, fleets.latency_counts
         )
-        # Nobody else holds the last state, so its arrays are used again.
+        # Nothing else refers to the previous state, so its arrays are reused.
         self.perception: Perception = perceive(state, seen, self.setup, consume=True)
         return terms
 
     def observation(self) -> NDArray[np.float32]:
-        """Float32 [B, size]: what the controller knows now, encoded."""
+        """Float32 [B, size]: the controller's present observation, encoded."""
         return self.encoder.encode(self.perception.observation)
 
     def step(self, action: NDArray[np.floating]) -> Step:
-        """Ask for the tables of ``action`` [B, action_size] and let one tick pass."""
+        """Propose the tables of ``action`` [B, action_size] and advance one tick."""
         kernels, _, _ = self.setup.layout.shape
         return self.step_table(self.encoder.table(action, self.setup.fleet.home, kernels))
 
     def step_table(self, table: NDArray[np.float64]) -> Step:
-        """Ask for ``table`` float64 [B, S, K + 1] and let one tick pass."""
+        """Propose ``table`` float64 [B, S, K + 1] and advance one tick."""
         return self.step_proposal(_proposal(table, self.perception.observation))
 
     def step_proposal(self, proposal: Proposal) -> Step:
-        """Take what any policy proposes on ``perception.observation`` and let one tick pass."""
+        """Take any policy's proposal for ``perception.observation`` and advance one tick."""
         if self.fleets.over:
             raise RuntimeError("step: the episode is over; reset comes first")
         state, decision = resolve(self.perception, proposal, {}, self.setup)

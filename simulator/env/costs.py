@@ -1,9 +1,10 @@
-"""Costs of the clauses, counted from what was true in a tick (``contracts.scoring.reward`` has the law).
+"""Costs of the clauses, computed from the ground truth of a tick (definition in
+``contracts.scoring.reward``).
 
-A clause that probes judge counts the share of the slice's traffic prompts that break it under the replica's
-condition, as measured, so in expectation over the prompts.
+A probe-judged clause counts the measured share of the slice's traffic prompts that break it under the
+replica's condition, so the cost is an expectation over the prompts.
 
-Axes: B fleets, R replicas, S slices, C clauses, K kernels, Q conditions; J clauses of a slice at most.
+Axes: B fleets, R replicas, S slices, C clauses, K kernels, Q conditions; J: most clauses of one slice.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _KV_USED = int(Source.KV_USED)
 
 
 class CostClauses(NamedTuple):
-    """What answers are judged by."""
+    """The clauses by which answers are judged."""
 
-    judged: NDArray[np.int64]  # [S, J] clauses of the slice that answers are judged by, -1 where fewer
-    told: NDArray[np.bool_]  # [S, J] an answer beyond this latency clause misses an objective, too
+    judged: NDArray[np.int64]  # [S, J] clauses that judge the slice's answers, filled up with -1
+    told: NDArray[np.bool_]  # [S, J] an answer beyond this latency clause also misses an SLO
     source: NDArray[np.int64]  # [C]
     column: NDArray[np.int64]  # [C]
     edge: NDArray[np.int64]  # [C] bucket of the threshold of a latency clause
@@ -41,7 +42,7 @@ class CostClauses(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What was true in a tick."""
+    """Ground truth of a tick."""
 
     cells: NDArray[np.int64]  # [B, R, S, columns]
     per_slice: NDArray[np.int64]  # [B, S, columns]
@@ -53,7 +54,7 @@ class Truth(NamedTuple):
 
 
 def cost_clauses(scenario: CompiledScenario, shares: NDArray[np.float64]) -> CostClauses:
-    """The clauses of ``scenario``; ``shares`` as ``simulator.env.base.exceedance`` has them."""
+    """The clauses of ``scenario``; ``shares``: result of ``simulator.env.base.exceedance``."""
     contract = scenario.contract
     judged = _judged(contract)
     return CostClauses(
@@ -72,7 +73,7 @@ def cost_clauses(scenario: CompiledScenario, shares: NDArray[np.float64]) -> Cos
 
 
 def _judged(contract: CompiledContract) -> NDArray[np.int64]:
-    """Clauses that answers of each slice are judged by, [S, most of them], -1 where there are fewer."""
+    """Clauses that judge the answers of each slice, [S, J], filled up with -1."""
     by_answer = contract.applies & (contract.source <= _KV_USED)[:, None]
     judged = np.full((len(contract.slices), int(by_answer.sum(axis=0).max())), -1, dtype=np.int64)
     for part in range(len(contract.slices)):
@@ -84,7 +85,7 @@ def _judged(contract: CompiledContract) -> NDArray[np.int64]:
 def _told_by_objectives(
     contract: CompiledContract, judged: NDArray[np.int64], edges_ms: tuple[float, ...]
 ) -> NDArray[np.bool_]:
-    """Bool [S, J]: an answer beyond the latency clause ``judged`` misses an objective of its slice, too."""
+    """Bool [S, J]: an answer beyond the latency clause ``judged`` also misses an SLO of its slice."""
     told, edges = np.zeros(judged.shape, dtype=np.bool_), np.array([*edges_ms, np.inf])
     for part, place in np.argwhere(judged >= 0):
         clause = judged[part, place]
@@ -96,11 +97,11 @@ def _told_by_objectives(
 
 @compiled
 def add_costs(costs, over, packed_clauses, packed_truth):
-    """Add what a tick cost to ``costs`` [B, C].
+    """Add the cost of a tick to ``costs`` [B, C].
 
-    ``over`` [B, R, S, J] keeps what each replica answered beyond clause ``judged[s, j]`` since the start.
-    Only cells that answered are looked at, and latencies where they can have changed: see ``told``. Both
-    records are packed as plain tuples (``simulator.engine.memory``).
+    ``over`` [B, R, S, J] keeps the number of each replica's answers beyond clause ``judged[s, j]`` since the
+    start. Only cells with answers are visited, and latencies only if they can have changed: see ``told``.
+    Both records are packed as plain tuples (``simulator.engine.memory``).
     """
     clauses, truth = borrowed(CostClauses(*packed_clauses)), borrowed(Truth(*packed_truth))
     batch, replicas, slices, _ = truth.cells.shape
@@ -127,7 +128,7 @@ def add_costs(costs, over, packed_clauses, packed_truth):
 
 @compiled
 def _failed(per_slice, applies):
-    """Requests of the clause's slices that failed."""
+    """Failed requests of the clause's slices."""
     total = 0.0
     for s in range(len(applies)):
         if applies[s]:
@@ -138,9 +139,9 @@ def _failed(per_slice, applies):
 
 @compiled(inline="always")
 def _late(over, clauses, truth, b, r, s, j):
-    """Answers beyond latency clause ``judged[s, j]`` that ``over`` has not counted yet; it has then.
+    """New answers beyond latency clause ``judged[s, j]``; adds them to ``over``.
 
-    Inlined by force: two records of arrays cost more to hand over than the work.
+    Inlined by force: passing two records of arrays costs more than the work.
     """
     if clauses.told[s, j] and truth.cells[b, r, s, SLO_MISSED] == 0:
         return 0
@@ -153,7 +154,7 @@ def _late(over, clauses, truth, b, r, s, j):
 
 @compiled
 def _beyond(buckets, b, r, s, f, edge):
-    """Answers of family f above bucket ``edge``; of a threshold beyond every edge (-1) none is known.
+    """Answers of family f above bucket ``edge``; 0 for a threshold beyond every edge (-1), which is unknown.
 
     Indexed in place: a view of the row would cost two atomic reference counts.
     """

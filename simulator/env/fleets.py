@@ -1,7 +1,7 @@
 """Fleets that an environment drives: advanced one control tick per call, each with its own scenario.
 
-The same SimPy processes and the same engine as ``simulator.fleet``; only who owns the loop differs. No
-episode record is kept, and of the truth only what exposure counters and rewards need.
+They use the SimPy processes and the engine of ``simulator.fleet``; only the loop is owned by the caller. No
+episode record is kept, and only the ground truth that exposure counters and rewards need.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from simulator.world.compiled_scenario import CompiledScenario
 
 
 class _Truth:
-    """The part of the truth that exposures are counted with; nothing is written down."""
+    """The ground truth that exposure counters need; nothing is recorded."""
 
     def __init__(self, scenario: CompiledScenario, batch: int) -> None:
         self.now = Violations(scenario, batch)
 
     @property
     def exposing(self) -> NDArray[np.bool_]:
-        """[B, R, S], the replica breaks a clause of the families N, S or O now that moves traffic."""
+        """[B, R, S]: the replica now breaks a clause of the families N, S or O that moves traffic."""
         return self.now.exposing
 
     def judge(
@@ -44,24 +44,24 @@ class _Truth:
         tick: int,  # noqa: ARG002 - the protocol's arguments
         at_s: float,  # noqa: ARG002
     ) -> None:
-        """From now on the replica's true state is ``effect``."""
+        """Set the replica's true state to ``effect`` from now on."""
         self.now.note(fleet, replica, effect)
 
     def open(
         self, tick: int, plan: RoutingPlan, in_rotation: NDArray[np.bool_], capacity_move: NDArray[np.bool_]
     ) -> None:
-        """Nothing to write down."""
+        """Record nothing."""
 
     def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: CountsProbes) -> None:
-        """Nothing to write down."""
+        """Record nothing."""
 
     def records(self, policy: str) -> list[EpisodeRecord]:  # noqa: ARG002 - the protocol's argument
-        """No record is kept."""
+        """No records are kept."""
         return []
 
 
 class _Nobody:
-    """The place of a driver: an environment hands in its plans itself."""
+    """Takes the place of a driver, because an environment passes its plans directly."""
 
     policy_id = "environment"
 
@@ -69,18 +69,18 @@ class _Nobody:
         self.capacity_move = np.zeros(batch, dtype=np.bool_)
 
     def begin(self, batch: int) -> RoutingPlan:  # noqa: ARG002 - the protocol's argument
-        """Never asked."""
+        """Never called."""
         raise RuntimeError("an environment begins with its controller's own plan")
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:  # noqa: ARG002 - as above
-        """Never asked."""
+        """Never called."""
         raise RuntimeError("an environment takes its plans as arguments")
 
 
 class SteppedFleets(FleetSimulation):
-    """``len(seeds)`` fleets; fleet b lives through ``each[b]``; ``FleetSimulation`` says what they share.
+    """``len(seeds)`` fleets; fleet b runs scenario ``each[b]``; see ``FleetSimulation`` for what they share.
 
-    Where it fits, the memory of ``past`` fleets is used again; they are then over.
+    The memory of ``past`` fleets is reused if it fits; those fleets must not be used any more.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class SteppedFleets(FleetSimulation):
 
     @property
     def over(self) -> bool:
-        """The horizon is reached."""
+        """Whether the horizon is reached."""
         return self._parts.tick >= self._scenario.ticks
 
     def advance(self, plan: RoutingPlan) -> FleetTelemetry:
-        """Put ``plan`` in force for one tick and give what arrived when it has passed."""
+        """Put ``plan`` in force for one tick; returns the telemetry that arrived by its end."""
         parts = self._parts
         self._open(plan)
         parts.env.run(until=(parts.tick + 1) * parts.tick_s)
@@ -147,7 +147,7 @@ class SteppedFleets(FleetSimulation):
 
     @property
     def breaking(self) -> NDArray[np.bool_]:
-        """Bool [B, R, S]: the replica's true state breaks a clause or a runtime promise on the slice."""
+        """Bool [B, R, S]: the replica's true state breaks a clause or a runtime SLO on the slice."""
         return np.asarray(self._truth.now.silent | self._truth.now.runtime)
 
     @property

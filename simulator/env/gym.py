@@ -6,22 +6,23 @@ Importing this module registers the environment::
     import selvage_fleet.environment
     env = gymnasium.make("Selvage/FleetRouting-v0")
 
-A step is one control tick. Inside runs the controller itself: it estimates, judges and quarantines from
-telemetry, the action is what a policy would propose, and the shield decides what is allowed of it.
+A step is one control tick. The environment runs the controller itself: the controller estimates, judges and
+quarantines from telemetry, the action takes the place of a policy's proposal, and the shield decides which
+part of it is allowed.
 
-**Observation**, ``Box`` float32: ``controller.encoding.features`` names every number, its unit, bounds and
-source. It stands on telemetry alone.
+**Observation**, ``Box`` float32: ``controller.encoding.features`` lists every number with unit, bounds and
+source. All numbers come from telemetry.
 
 **Action**, ``Box(-1, 1)``: one number per slice and kernel and one per slice for shedding (answered 429),
 mapped to routing tables by ``controller.encoding.actions.table_from_action``. The action 0 is the home table.
 
-**Reward and costs**, from ground truth: the formulae with units and bounds stand in
+**Reward and costs** come from ground truth. The formulae with units and bounds are in
 ``contracts.scoring.reward``. In short ``reward = goodput * quality - w_move * moved - w_capacity * capacity``
 in [-w_move - w_capacity, 1], and clause c costs ``exceed_c - rho_c * n_c`` with limit 0.
 
 **Info**: ``cost`` (largest soft clause), ``costs`` float64 [C] in the order of ``env.unwrapped.clauses``,
-``shielded`` in [0, 1] (half L1 per slice between the table asked for and the one in force), every reward
-term, the request counts of the tick, and from ``reset`` the ``family`` of the drawn faults.
+``shielded`` in [0, 1] (half the L1 distance per slice between the requested table and the one in force),
+every reward term, the request counts of the tick, and from ``reset`` the ``family`` of the drawn faults.
 
 **Start**: an empty fleet, every slice at home, one tick old. **End**: never terminated; truncated at the
 horizon. Episodes are drawn by ``simulator.env.randomise``; ``reset(seed=s)`` gives the first episode of s, a
@@ -71,7 +72,7 @@ class FleetRoutingEnv(gymnasium.Env):
     def step(
         self, action: NDArray[np.floating]
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Let one tick pass; see the module."""
+        """Advance one tick; see the module."""
         step = self.core.step(np.asarray(action)[None])
         info = {name: _first(values) for name, values in info_of(step).items()}
         return self.core.observation()[0], float(step.terms.reward[0]), False, step.over, info
@@ -92,7 +93,7 @@ def spaces_of(core: EnvCore) -> tuple[Any, Any]:
 
 
 def info_of(step: Step) -> dict[str, NDArray[np.float64]]:
-    """Everything that a step tells beside the observation, each [B] (``costs`` [B, C])."""
+    """All outputs of a step except the observation, each [B] (``costs`` [B, C])."""
     terms = {
         item.name: getattr(step.terms, item.name) for item in fields(RewardTerms) if item.name != "reward"
     }
@@ -104,7 +105,7 @@ def _first(values: NDArray[np.float64]) -> Any:
 
 
 def register() -> None:
-    """Make the environment known to Gymnasium by its name; once is enough, more does nothing."""
+    """Register the environment with Gymnasium; repeated calls have no effect."""
     if ENV_ID not in gymnasium.registry:
         gymnasium.register(
             id=ENV_ID,

@@ -66,7 +66,7 @@ def _fault(base: Base, space: EpisodeSpace, rng: Rng, name: str) -> tuple[Schedu
 
 
 def _what(base: Base, rng: Rng, *, numeric: bool) -> tuple[str, str, str | None]:
-    """Kind, kernel and condition; kernels that are some slice's home are struck more often."""
+    """Kind, kernel and condition; kernels that are the home of a slice are struck more often."""
     names = [kernel.entry.name for kernel in base.pool.kernels]
     homes = {home.kernel for home in base.pool.spec.home}
     weight = np.array([2.0 if name in homes else 1.0 for name in names])
@@ -79,7 +79,9 @@ def _what(base: Base, rng: Rng, *, numeric: bool) -> tuple[str, str, str | None]
 
 
 def _together(base: Base, kernel: str, condition: str | None, rng: Rng) -> tuple[str, ...]:
-    """Two kernels that share a measured condition, in one of ten cases where there are such; else none."""
+    """Two kernels that share a measured condition, with probability 0.1 if there are such pairs;
+    else none.
+    """
     others = sorted({name for _, name, other in base.menu if other == condition} | {kernel})
     pairs = [pair for pair in combinations(others, 2) if kernel in pair]
     lucky, place = rng.random() < 0.1, rng.random()
@@ -111,7 +113,7 @@ def _shape(space: EpisodeSpace, rng: Rng, *, sudden: bool) -> tuple[str, dict[st
 
 
 def _dose(kind: str, space: EpisodeSpace, rng: Rng) -> float | None:
-    """A free dose, None where the condition is the dose or the kind has none."""
+    """A free dose; None if the condition is the dose, or the kind has none."""
     u = float(rng.random())
     even = {
         "http_errors": space.http_error_ratio,
@@ -128,7 +130,7 @@ def _dose(kind: str, space: EpisodeSpace, rng: Rng) -> float | None:
 
 
 def log_between(rng: Rng, bounds: Range) -> float:
-    """A number drawn from ``bounds`` evenly in the logarithm."""
+    """A number drawn log-uniformly from ``bounds``."""
     return _logarithmic(bounds, float(rng.random()))
 
 
@@ -138,5 +140,5 @@ def _logarithmic(bounds: Range, u: float) -> float:
 
 
 def between(rng: Rng, bounds: Range) -> float:
-    """A number drawn evenly from ``bounds``."""
+    """A number drawn uniformly from ``bounds``."""
     return bounds[0] + (bounds[1] - bounds[0]) * float(rng.random())

@@ -1,12 +1,11 @@
 """Random scenarios for training: workload, pool size, faults, doses, shapes and telemetry, by named streams.
 
-An episode is drawn from (seed, fleet, episode) alone. Everything that is measured stays as measured: a
-numeric fault is a condition of the kernel's profile, and only free doses are drawn from a range. A
-*family* is what an episode is about without its numbers (kind, kernel, condition, shape and target of
-each fault); a hash of its name decides whether the family is held out, so that a policy is never trained
-on any episode of a held-out family, whatever the seed. Families of reserved conditions are held out as well:
-the held-out suite is made of them. (A ramp up to a dose passes the smaller measured doses of its kind on the
-way, reserved or not.)
+An episode depends only on (seed, fleet, episode). Measurements are not altered: a numeric fault is a
+condition of the kernel's profile, and only free doses are drawn from a range. A *family* describes an
+episode's faults without numbers (kind, kernel, condition, shape and target of each fault). A hash of its name
+decides whether the family is held out, so a policy is never trained on any episode of a held-out family,
+whatever the seed. Families of reserved conditions are held out as well, because the held-out suite consists
+of them. (A ramp up to a dose passes the smaller measured doses of its kind on the way, reserved or not.)
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from simulator.world.disturbances import compile_changes, compile_faults, compil
 from simulator.world.engine_setup import kv_tokens
 from simulator.world.traffic import compile_workload
 
-#: Attempts to find an episode of the wanted split.
+#: Attempts to draw an episode of the wanted split.
 _MOST_DRAWS = 1000
 
 
@@ -45,7 +44,7 @@ class DrawnEpisode:
 
     scenario: CompiledScenario
     family: tuple[str, ...] = field(default=())
-    """Names of its faults without numbers, sorted; empty for a calm one."""
+    """Names of its faults without numbers, sorted; empty for an episode without faults."""
     held_out: bool = False
 
 
@@ -54,7 +53,7 @@ def draw_episode(
 ) -> DrawnEpisode:
     """The episode number ``episode`` of ``fleet``; equal arguments give equal episodes.
 
-    Raises ValueError where no family of the wanted split can be drawn.
+    Raises ValueError if no family of the wanted split can be drawn.
     """
     for attempt in range(_MOST_DRAWS):
         rng = stream(seed, "randomise-faults", fleet, episode, attempt)
@@ -108,7 +107,7 @@ def _compiled(
 
 
 def _workload(base: Base, space: EpisodeSpace, rng: Rng) -> dict[str, Any]:
-    """Rate, arrival process, slice mix and sessions; the controller is told of none."""
+    """Rate, arrival process, slice mix and sessions; the controller is told none of them."""
     work = base.spec.workload
     shares = rng.dirichlet([20.0 * entry.share + 1e-3 for entry in work.slice_mix])
     mix = tuple(
@@ -134,7 +133,7 @@ def _workload(base: Base, space: EpisodeSpace, rng: Rng) -> dict[str, Any]:
 
 
 def _with_tokens(work: Workload, space: EpisodeSpace, rng: Rng) -> Workload:
-    """``work`` with prompts and answers of other lengths than declared; longer answers come more rarely."""
+    """``work`` with other prompt and answer lengths than declared; with longer answers the rate is lower."""
     prompts, answers = (log_between(rng, bounds) for bounds in (space.prompt_factor, space.answer_factor))
     if work.trace_uri is not None:
         return work
@@ -151,7 +150,7 @@ def _times(lengths: TokenLengths, factor: float) -> TokenLengths:
 
 
 def _absent(whole: CompiledScenario, space: EpisodeSpace, rng: Rng) -> NDArray[np.bool_]:
-    """Bool [R]: replicas that this fleet does not have; the first of every kernel stays."""
+    """Bool [R]: replicas that this fleet lacks; the first of every kernel stays."""
     owner = whole.layout.replica_kernel
     first = np.concatenate([[True], owner[1:] != owner[:-1]])
     return np.asarray(whole.absent | ((rng.random(owner.size) < space.away_share) & ~first))

@@ -1,7 +1,7 @@
-"""Reward and costs of one control tick of the environment, by the law of ``contracts.scoring.reward``.
+"""Reward and costs of one control tick of the environment, as defined in ``contracts.scoring.reward``.
 
-Both are computed from what was *true* in the tick: they are the training signal and the score. No
-observation and no decision ever sees them.
+Both are computed from the *ground truth* of the tick: they are the training signal and the score. No
+observation and no decision uses them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _capacity_of, _reward_of = compiled(capacity_of), compiled(reward_of)
 #: Columns of the counts over all slices of one tick.
 _OFFERED, _ANSWERED, _FAILED, _SHED, _MISSED, _EXPOSED, _TOKENS, _WORK = range(8)
 _COLUMNS = 8
-#: Rows of what a tick was worth.
+#: Rows of a tick's reward terms.
 _REWARD, _GOODPUT, _QUALITY, _MOVED, _CAPACITY, _COST = range(6)
 _ROWS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardTerms:
-    """What one tick was worth, of B fleets. Unitless where nothing else is said."""
+    """Reward terms of one tick, of B fleets. Unitless unless stated otherwise."""
 
     reward: NDArray[np.float64]  # [B]
     goodput: NDArray[np.float64]  # [B]
@@ -59,20 +59,20 @@ class RewardTerms:
     shed: NDArray[np.float64]  # [B], requests
     slo_missed: NDArray[np.float64]  # [B], requests
     exposed: NDArray[np.float64]
-    """[B], answers on hard slices by a replica that violated when they were routed."""
+    """[B], answers on hard slices from a replica that was violating when they were routed."""
 
 
 class _Weights(NamedTuple):
-    """What turns counts into a reward."""
+    """Weights that turn counts into a reward."""
 
     quality: float
     move: float
     capacity: float
-    soft: NDArray[np.bool_]  # [C] clauses whose cost counts
+    soft: NDArray[np.bool_]  # [C] clauses with costs that count
 
 
 class TermsOfTicks:
-    """Reward terms of B fleets, tick by tick; remembers the last table and the latency counts so far."""
+    """Reward terms of B fleets, tick by tick; keeps the last table and the latency counts so far."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class TermsOfTicks:
 
 @compiled
 def _add_up(counts, cells, per_slice, owner, work):
-    """Counts of each fleet over all slices and replicas; ``work`` [K] is accelerator time of an answer."""
+    """Sum the counts of each fleet over slices and replicas; ``work`` [K]: accelerator time of an answer."""
     for b in range(cells.shape[0]):
         for s in range(cells.shape[2]):
             counts[b, _OFFERED] += per_slice[b, s, column.OFFERED]
@@ -155,7 +155,7 @@ def _add_up(counts, cells, per_slice, owner, work):
 
 @compiled
 def _weigh(worth, counts, excess_tv, table, last, costs, packed_weights):
-    """What the tick of each fleet was worth, ``worth`` [_ROWS, B]."""
+    """Compute the reward terms of each fleet's tick, ``worth`` [_ROWS, B]."""
     weights = _Weights(*packed_weights)
     for b in range(table.shape[0]):
         ended = counts[b, _ANSWERED] + counts[b, _FAILED] + counts[b, _SHED]
@@ -187,7 +187,7 @@ def _moved(b, table, last):
 
 @compiled
 def _largest(b, costs, soft):
-    """The largest cost of the soft clauses of fleet ``b``, 0 where there is none."""
+    """The largest cost of the soft clauses of fleet ``b``; 0 if it has none."""
     largest, first = 0.0, True
     for c in range(costs.shape[1]):
         if soft[c] and (first or costs[b, c] > largest):

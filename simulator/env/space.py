@@ -1,4 +1,4 @@
-"""What random episodes are drawn from, and which families of them no policy is trained on."""
+"""The space from which random episodes are drawn, and the families that no policy is trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contracts.documents.scenario import ScheduledFault
 Split = Literal["train", "held_out", "all"]
 Range = tuple[float, float]
 
-#: Measured conditions that no training episode is about; ``e5-heldout.yaml`` is made of them.
+#: Measured conditions that no training episode uses; ``e5-heldout.yaml`` consists of them.
 RESERVED = (
     "requantise-w5",
     "requantise-w4-head",
@@ -25,14 +25,14 @@ RESERVED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSpace:
-    """What episodes are drawn from. Ranges are (low, high), drawn evenly unless stated."""
+    """The space of episodes. Ranges are (low, high), drawn uniformly unless stated otherwise."""
 
     rate_ratio: Range = (0.6, 1.2)
-    """Offered rate over the base scenario's, for answers of its length: longer ones come more rarely."""
+    """Offered rate over the base scenario's, for answers of its length; longer answers lower the rate."""
     prompt_factor: Range = (0.5, 2.0)
-    """Mean prompt over the declared one, which the controller is told; drawn evenly in the logarithm."""
+    """Mean prompt over the declared one, which the controller is told; drawn log-uniformly."""
     answer_factor: Range = (0.5, 2.0)
-    """Mean answer over the declared one; drawn evenly in the logarithm."""
+    """Mean answer over the declared one; drawn log-uniformly."""
     calm_share: float = 0.15
     """Episodes without a fault."""
     second_share: float = 0.1
@@ -40,7 +40,7 @@ class EpisodeSpace:
     change_share: float = 0.25
     """Episodes with an ordinary change."""
     away_share: float = 0.1
-    """Chance of each replica that is not its kernel's first to be missing."""
+    """Chance of each replica except its kernel's first to be missing."""
     onset_ratio: Range = (0.1, 0.5)
     """Onset of the first fault over the horizon."""
     rise_s: Range = (30.0, 150.0)
@@ -48,11 +48,11 @@ class EpisodeSpace:
     period_s: Range = (30.0, 120.0)
     """Of intermittent faults."""
     slow_factor: Range = (1.5, 8.0)
-    """Dose, drawn evenly in the logarithm."""
+    """Dose, drawn log-uniformly."""
     latency_ms: Range = (200.0, 20000.0)
-    """Dose, drawn evenly in the logarithm."""
+    """Dose, drawn log-uniformly."""
     surge_factor: Range = (1.3, 2.5)
-    """Dose, drawn evenly in the logarithm."""
+    """Dose, drawn log-uniformly."""
     http_error_ratio: Range = (0.02, 0.8)
     """Dose."""
     kv_held_ratio: Range = (0.5, 0.995)
@@ -65,7 +65,7 @@ class EpisodeSpace:
     held_out_ratio: float = 0.2
     """Share of families that are held out."""
     reserved: tuple[str, ...] = RESERVED
-    """Conditions whose families all are."""
+    """Conditions with families that are all held out."""
 
     def __post_init__(self) -> None:
         for name in ("calm_share", "second_share", "change_share", "away_share", "held_out_ratio"):
@@ -85,7 +85,9 @@ def family_of(fault: ScheduledFault) -> str:
 
 
 def is_held_out(name: str, ratio: float, reserved: tuple[str, ...] = ()) -> bool:
-    """Whether the fault family ``name`` is held out: of a reserved condition, or by the hash of its name."""
+    """Whether the fault family ``name`` is held out: it has a reserved condition, or its name's
+    hash says so.
+    """
     if name.split("|")[2] in reserved:
         return True
     digest = hashlib.sha256(name.encode()).digest()

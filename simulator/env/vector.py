@@ -1,11 +1,11 @@
 """B fleets in lock-step as one Gymnasium vector environment: one SimPy environment, one engine, one tick.
 
-Fleet b of ``FleetRoutingVectorEnv(num_envs=B)`` after ``reset(seed=s)`` is the fleet of
-``FleetRoutingEnv(fleet=b)`` after ``reset(seed=s)``: what happens to it depends on s and b, never on B.
+Fleet b of ``FleetRoutingVectorEnv(num_envs=B)`` after ``reset(seed=s)`` equals the fleet of
+``FleetRoutingEnv(fleet=b)`` after ``reset(seed=s)``: it depends on s and b, never on B.
 
 All fleets reach their horizon in the same step. Autoreset is of the same-step kind: that step returns the
-first observations of the next episodes, ``infos["final_obs"]`` the last ones of those that ended and
-``infos["final_info"]`` their info.
+first observations of the next episodes, ``infos["final_obs"]`` the last observations of the ended episodes,
+and ``infos["final_info"]`` their info.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FleetRoutingVectorEnv(VectorEnv):
     def step(
         self, actions: NDArray[np.floating]
     ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Infos]:
-        """Let one tick pass on every fleet; see the module on what follows the horizon."""
+        """Advance every fleet by one tick; see the module for what follows the horizon."""
         step = self.core.step(np.asarray(actions))
         observation, infos = self.core.observation(), _infos(info_of(step))
         terminated = np.zeros(self.num_envs, dtype=np.bool_)
@@ -77,6 +77,6 @@ class FleetRoutingVectorEnv(VectorEnv):
 
 
 def _infos(values: dict[str, NDArray[Any]]) -> Infos:
-    """Gymnasium's form: beside each array a mask of the fleets that it speaks of, here all."""
+    """Gymnasium's form: with each array a mask of the fleets that have the value, here all."""
     everybody = {f"_{name}": np.ones(len(array), dtype=np.bool_) for name, array in values.items()}
     return {**values, **everybody}

@@ -1,7 +1,7 @@
-"""What the simulated gateway counts of each slice on each kernel, and which answers have not come to it yet.
+"""The simulated gateway's counts by slice and kernel, and answers that have not reached it yet.
 
-Counters are there at once, histograms when the gateway merges them: every ``scrape_interval_s``, as Envoy
-does when it flushes its statistics. Answers that have left their server are late on the way.
+Counters are available at once; histograms when the gateway merges them, every ``scrape_interval_s``, as Envoy
+does when it flushes its statistics. Answers reach the gateway one network delay after they left the server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SimulatedGateways:
         self._flushed = np.zeros((len(each), replicas, slices, *buckets), dtype=np.int32)
 
     def read(self, tick: int, counters: Counters, clients: NDArray[np.int32]) -> GatewayCounts:
-        """What was counted in ``tick``, which ended, and the histograms if they are merged then.
+        """Counts of ``tick``, which has ended, and the histograms if they are merged then.
 
         ``clients`` int32 [B, R, S, F, E + 1]: answers by bucket since the start, not summed over edges.
         """
@@ -47,9 +47,7 @@ class SimulatedGateways:
 
 @compiled
 def _count(packed_counts, cells, owner):
-    """Into attempts answered, failed and timed out [B, S, K], which are 0: those of ``cells``
-    [B, R, S, columns].
-    """
+    """Add the attempts of ``cells`` [B, R, S, columns] to answered, failed and timed out [B, S, K]."""
     answered, failed, timed_out = borrowed(packed_counts)
     for b in range(cells.shape[0]):
         for r in range(cells.shape[1]):
@@ -61,9 +59,9 @@ def _count(packed_counts, cells, owner):
 
 @compiled
 def _flush(out, clients, before, owner):
-    """Into histograms [S, K, F, E + 1] of a fleet, which are 0: answers since the last flush, by kernel.
+    """Add the answers since the last flush to a fleet's histograms [S, K, F, E + 1], by kernel.
 
-    Summed over edges; ``clients`` and ``before`` [R, S, F, E + 1] are not.
+    The results are summed over edges; ``clients`` and ``before`` [R, S, F, E + 1] are not.
     """
     for r in range(clients.shape[0]):
         for s in range(clients.shape[1]):
@@ -76,7 +74,7 @@ def _flush(out, clients, before, owner):
 
 
 def warm() -> None:
-    """Compile what this module compiles, so that no job pays for it after a fork."""
+    """Compile this module's functions before work is forked."""
     buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
     owner, clients = np.zeros(1, dtype=np.int64), np.zeros((1, 1, *buckets), dtype=np.int32)
     for batch in (1, 2):
@@ -86,27 +84,29 @@ def warm() -> None:
         _flush(counts.latency_le[0], clients, clients.copy(), owner)
 
 
-#: Longest delay between server and gateway, in s; longer ones are counted as if they took so long.
+#: Longest delay between server and gateway, in s; longer delays are counted as this.
 MOST_S = 60.0
 
 
 class Returning:
-    """Counts them, for B fleets of R replicas.
+    """Counts answers on their way from server to gateway, for B fleets of R replicas.
 
     A server finishes a request when its last token leaves; the gateway counts it one network delay later. So
-    the answers of the last seconds are still under way. Within a tick they are taken as evenly spread.
+    answers of the last seconds are still under way. Within a tick they are assumed to be spread evenly.
     """
 
     def __init__(self, batch: int, replicas: int, tick_s: float) -> None:
         self._tick_s = tick_s
-        #: [ticks, B, R] answers of the newest ticks, in a ring: the newest at ``_newest``, older ones behind.
+        #: [ticks, B, R] answers of the newest ticks, in a ring: the newest at ``_newest``, older ones after
+        #: it.
         self._answered = np.zeros((int(np.ceil(MOST_S / tick_s)), batch, replicas))
         self._newest = 0
 
     def count(self, answered: NDArray[np.int64], return_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """float64 [B, R], under way at the end of a tick in which ``answered`` [B, R] left their servers.
+        """float64 [B, R], answers under way at the end of a tick in which ``answered`` [B, R] left their
+        servers.
 
-        return_s: float64 [B, R], what the way takes.
+        return_s: float64 [B, R], the delay.
         """
         kept = len(self._answered)
         self._newest = (self._newest - 1) % kept
@@ -115,6 +115,6 @@ class Returning:
         longest = float(ticks.max(initial=0.0))
         if not longest > 1.0:
             return np.asarray(answered * ticks)
-        age = np.arange(min(int(np.ceil(min(longest, kept))), kept))  # of older ones nothing is under way
+        age = np.arange(min(int(np.ceil(min(longest, kept))), kept))  # no older answer is still under way
         share = np.clip(ticks - age[:, None, None], 0.0, 1.0)
         return np.asarray((share * self._answered[(self._newest + age) % kept]).sum(axis=0))

@@ -1,15 +1,14 @@
 """Simulated probes: measured values of golden prompts, replayed by id under a stated budget.
 
-A replica computes one probe every ``1 / probes_per_s`` seconds, round robin over the slices, and within
-a slice through that slice's probe prompts in an order drawn once per fleet and replica. What comes back
-is what was measured of (kernel, condition in force, prompt, repeat); no independent noise is invented.
-Only with ``repeat_noise`` above 0 (hosts that are not bit-exact) is each value multiplied by
-``exp(repeat_noise * z)``, z standard normal.
+A replica computes one probe every ``1 / probes_per_s`` seconds, round robin over the slices, and within a
+slice through that slice's probe prompts in an order drawn once per fleet and replica. The result is the
+measurement of (kernel, condition in force, prompt, repeat); no independent noise is added. Only with
+``repeat_noise`` above 0 (hosts that are not bit-exact) is each value multiplied by ``exp(repeat_noise * z)``,
+z standard normal.
 
-A probe counts for the tick in which the replica computes it. A dead or starting one refuses it, a hung one
-lets it run out of time (``PROBE_LIMIT_S``), and so does a long way back; a front that answers a share of its
-requests with an error does so to probes as well. Its latency is what the head of the queue has waited, half
-of the step that runs then, on average, one with its prompt, and the way. Quarantined ones are probed as well.
+A probe counts for the tick in which the replica computes it. A dead or starting replica refuses it. It times
+out (``PROBE_LIMIT_S``) on a hung replica, or if its latency is too long: the wait of the head of the queue,
+1.5 steps, the prefill and the network delay. Errors strike probes too. Quarantined replicas are probed too.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from simulator.telemetry.timetables import (
 )
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: Time limit of a probe, in s; a later answer counts as none.
+#: Time limit of a probe, in s; a later answer counts as a timeout.
 PROBE_LIMIT_S = 2.0
-# Plain integers, because compiled code does not know the enumeration.
+# Plain integers, because compiled code cannot use the enumeration.
 NONE, ANSWERED = int(ProbeOutcome.NONE), int(ProbeOutcome.ANSWERED)
 FAILED, TIMED_OUT = int(ProbeOutcome.FAILED), int(ProbeOutcome.TIMED_OUT)
 
 
 class Measured(NamedTuple):
-    """What probes return, and of which prompts. P slots, U probe prompts, J repeats, M metrics."""
+    """Measured values of probes and their prompts. P slots, U probe prompts, J repeats, M metrics."""
 
     values: NDArray[np.float64]  # [K, Q, U, J, M]
     slice_of: NDArray[np.int64]  # [U]
@@ -57,12 +56,12 @@ class States(NamedTuple):
 
     condition: NDArray[np.int64]  # [B, P]
     outcome: NDArray[np.int8]  # [B, P] a ``ProbeOutcome``
-    since_at_s: NDArray[np.float64]  # [B, R] when the newest outcome of each replica began to hold
-    delivered: NDArray[np.bool_]  # [B, R] results arrive
+    since_at_s: NDArray[np.float64]  # [B, R] start of each replica's newest outcome
+    delivered: NDArray[np.bool_]  # [B, R] whether results arrive
     step_s: NDArray[np.float64]  # [B, R] of the engine; NaN where unknown
-    prefill_s: NDArray[np.float64]  # [B, R] of each token of a prompt
-    queue_s: NDArray[np.float64]  # [B, R] that the head of the queue has waited
-    return_s: NDArray[np.float64]  # [B, R] of the way back
+    prefill_s: NDArray[np.float64]  # [B, R] per token of a prompt
+    queue_s: NDArray[np.float64]  # [B, R] wait of the head of the queue
+    return_s: NDArray[np.float64]  # [B, R] delay of the answer
 
 
 class Results(NamedTuple):
@@ -78,7 +77,7 @@ class Results(NamedTuple):
 
 
 class SimulatedProbes:
-    """The probes of B fleets, tick by tick; ``slots`` are those of the tick that is open."""
+    """The probes of B fleets, tick by tick; ``slots`` are those of the open tick."""
 
     def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:
         self._scenario, slots = scenario, slots_per_replica(scenario)
@@ -113,7 +112,7 @@ class SimulatedProbes:
         self._since_at_s = np.full((len(seeds), replicas), -np.inf)
 
     def open(self, tick: int, condition: NDArray[np.int64], outcome: NDArray[np.int8]) -> None:
-        """Begin ``tick``, one after the other from 0 on, with the states of the replicas.
+        """Begin ``tick`` with the states of the replicas; ticks must be opened in order, from 0.
 
         ``condition`` int64 [B, R], ``outcome`` int8 [B, R], a ``ProbeOutcome`` each.
         """
@@ -123,7 +122,7 @@ class SimulatedProbes:
         self._outcome = np.take(outcome, self._replica, axis=1)
 
     def spare(self, only_slice: NDArray[np.int64]) -> None:
-        """In the open tick, probes of other slices than ``only_slice`` [B, R] (-1: all) see no fault."""
+        """In the open tick, probes of slices other than ``only_slice`` [B, R] (-1: all) are not struck."""
         self._condition[self._is_spared(np.take(only_slice, self._replica, axis=1))] = 0
 
     def fail(self, error_ratio: NDArray[np.float64]) -> None:
@@ -136,13 +135,13 @@ class SimulatedProbes:
         self._outcome[fleet, struck & (self._outcome[fleet] == ANSWERED)] = FAILED
 
     def _is_spared(self, only: NDArray[np.int64] | int) -> NDArray[np.bool_]:
-        """Bool [B, P]: the slot's prompt is of another slice than ``only``, where that is one."""
+        """Bool [B, P]: ``only`` is a slice, and the slot's prompt belongs to another slice."""
         of_slot = self._measured.slice_of[self.slots.place]
         return np.asarray((np.asarray(only) >= 0) & (of_slot != only))
 
     @property
     def due(self) -> NDArray[np.bool_]:
-        """Bool [B, P]: the slot is used in the tick that is open."""
+        """Bool [B, P]: the slot is used in the open tick."""
         return np.asarray(np.isfinite(self.slots.at_s))
 
     def change(
@@ -155,7 +154,7 @@ class SimulatedProbes:
         only_slice: int = -1,
         error_ratio: float = 0.0,
     ) -> None:
-        """From ``at_s`` on, within the tick that is open, the replica is in another state."""
+        """Change the replica's state from ``at_s`` on, within the open tick."""
         if outcome != self._latest[fleet, replica]:
             self._latest[fleet, replica], self._since_at_s[fleet, replica] = outcome, at_s
         later = (self._replica == replica) & (self.slots.at_s[fleet] > at_s)
@@ -167,9 +166,9 @@ class SimulatedProbes:
             self._fail(fleet, np.where(later, error_ratio, 0.0))
 
     def close(self, delivered: NDArray[np.bool_], gauges: Gauges | None = None) -> ProbeSamples:
-        """Results of the tick that is open; ``delivered`` bool [B, R] is False where telemetry is lost.
+        """Results of the open tick; ``delivered`` bool [B, R] is False if telemetry is lost.
 
-        gauges: of the engines, for the latencies (None: they are unknown).
+        gauges: of the engines, for the latencies (None: unknown).
         """
         shape = self.slots.place.shape
         results = Results(
@@ -224,7 +223,8 @@ class SimulatedProbes:
 def _collect(packed_slots, packed_states, packed_measured, packed_results):
     """Look up the measured values and the latency of each probe.
 
-    A probe that times out was sent one limit earlier: its outcome is known only if its replica hung then.
+    A probe that times out was sent one limit earlier: its outcome is known only if its replica already hung
+    then.
     """
     slots, measured = borrowed(ProbeSlots(*packed_slots)), borrowed(Measured(*packed_measured))
     results = borrowed(Results(*packed_results))
@@ -275,7 +275,7 @@ def _deepened(probe: NDArray[np.float64], conditions: int) -> NDArray[np.float64
 
 
 def warm() -> None:
-    """Compile what this module compiles, so that no job pays for it after a fork."""
+    """Compile this module's functions before work is forked."""
     place, yes = np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.bool_)
     measured = tuple(Measured(np.zeros((1, 1, 1, 1, 1)), place, place, place, place, place))
     for batch in (1, 2):

@@ -1,12 +1,12 @@
-"""Telemetry as a real fleet shows it: scraped at intervals, delayed, sometimes lost, never the truth.
+"""Telemetry as a real fleet shows it: scraped at intervals, delayed, sometimes lost, never the ground truth.
 
-Three channels with their own honesty. Discovery and the gateway's counters are there at once, by slice and
-kernel or by replica; its histograms every ``scrape_interval_s``, when it merges them. Metrics of a replica,
-which knows no slices, are scraped every ``scrape_interval_s`` (each replica in its own phase), arrive
-``scrape_delay_s`` later and may be lost; counters are cumulative, so the next scrape brings what a lost one
-would have, and of the engine's own counters a record carries the difference between two scrapes that
-arrived. Probe results come through ``simulator.telemetry.probes``. A replica whose telemetry is lost shows
-nothing of its own, which is not the same as showing something bad.
+There are three channels. Discovery and the gateway's counters are available at once, by slice and kernel or
+by replica; the gateway's histograms every ``scrape_interval_s``, when it merges them. Metrics of a replica,
+which does not know slices, are scraped every ``scrape_interval_s`` (each replica with its own phase), arrive
+``scrape_delay_s`` later and may be lost. Counters are cumulative, so the next scrape makes up for a lost one;
+a record contains the difference of the engine's counters between two scrapes that arrived. Probe results come
+from ``simulator.telemetry.probes``. A replica with lost telemetry shows nothing of its own, which is not the
+same as showing something bad.
 """
 
 from __future__ import annotations
@@ -39,54 +39,55 @@ from simulator.telemetry.timetables import Schedule, scrape_schedule
 from simulator.world.board import ReplicaBoard
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: What a scrape brings beside the histograms.
+#: Values of a scrape, without the histograms.
 SCRAPED_AT_MS, RUNNING, WAITING, KV_USED, FINGERPRINT, TRACE_FIELDS, OUTSIDE = range(7)
 _GAUGES = 7
-#: Counters of an engine by name, in their order; asked for once, because that takes longer than a scrape.
+#: Names of an engine's counters, in order; read once, because that takes longer than a scrape.
 _COUNTED = tuple(item.name for item in fields(EngineCounters))
 
 
 class Latencies(NamedTuple):
     """Answers by bucket since the start, not summed over edges."""
 
-    clients: NDArray[np.int32]  # [B, R, S, F, E + 1] as clients of the gateway wait
-    servers: NDArray[np.int32]  # [B, R, F, E + 1] as the servers count
+    clients: NDArray[np.int32]  # [B, R, S, F, E + 1] by the waiting times of the gateway's clients
+    servers: NDArray[np.int32]  # [B, R, F, E + 1] by the servers' times
 
 
 class CurrentReadings(NamedTuple):
-    """What replicas would show now."""
+    """What replicas would show if scraped now."""
 
     loss: NDArray[np.float64]  # [B, R] chance of a scrape to be lost
-    lost: NDArray[np.bool_]  # [B, R] telemetry is lost altogether
+    lost: NDArray[np.bool_]  # [B, R] all telemetry is lost
     state: NDArray[np.int8]  # [B, R] ReplicaState
     wrong_fingerprint: NDArray[np.bool_]  # [B, R]
     trace_missing: NDArray[np.float64]  # [B, R] share of the answers
     gauges: NDArray[np.int64]  # [rows, B, R], ``Gauges.counts``
     measured: NDArray[np.float64]  # [B, R, columns], ``Gauges.measured``
-    returning: NDArray[np.float64]  # [B, R] answers that left and have not come to the gateway
+    returning: NDArray[np.float64]  # [B, R] answers on their way to the gateway
     histogram: NDArray[np.int32]  # [B, R, F, E + 1] since the start
 
 
 class LastScrapes(NamedTuple):
-    """What replicas showed at their last scrape, of all that is cumulative."""
+    """The cumulative values of each replica's last scrape."""
 
     histogram: NDArray[np.int32]  # [B, R, F, E + 1]
-    engine: NDArray[np.float64]  # [B, R, ENGINE_COUNTERS] when, in s, and what; NaN before the first
+    engine: NDArray[np.float64]  # [B, R, ENGINE_COUNTERS] time in s, then counters; NaN before the first
 
 
 class Scraped(NamedTuple):
-    """Scrapes that are under way together."""
+    """Scrapes that arrive in the same tick."""
 
-    filled: NDArray[np.bool_]  # [B, R] holds something
+    filled: NDArray[np.bool_]  # [B, R] whether there is a scrape
     histogram: NDArray[np.int64]  # [B, R, F, E + 1] since the last scrape, summed over edges
     gauges: NDArray[np.float64]  # [B, R, _GAUGES]
     engine: NDArray[np.float64]  # [B, R, ENGINE_COUNTERS] since the last scrape
 
 
 class Telemetry:
-    """What arrived from B fleets, tick by tick.
+    """The telemetry of B fleets, tick by tick.
 
-    With ``reuse`` the histograms of a tick are overwritten in the next one: for drivers that keep none.
+    With ``reuse`` the histograms of a tick are overwritten in the next one, for drivers that do not keep
+    them.
     """
 
     def __init__(self, each: Sequence[CompiledScenario], seeds: list[int], *, reuse: bool = False) -> None:
@@ -103,7 +104,7 @@ class Telemetry:
             engine=np.full((*shape, ENGINE_COUNTERS), np.nan),
         )
         self._packed_seen = tuple(self._seen)
-        # Under way, by the slot of the tick in which they arrive.
+        # Scrapes under way, by the slot of the tick in which they arrive.
         self._under_way = [
             Scraped(
                 filled=np.zeros(shape, dtype=np.bool_),
@@ -131,7 +132,7 @@ class Telemetry:
         board: ReplicaBoard,
         probes: ProbeSamples,
     ) -> FleetTelemetry:
-        """All that arrives at the end of ``tick``, at ``now_s``."""
+        """All telemetry that arrives at the end of ``tick``, at ``now_s``."""
         answered = counters.answered.sum(axis=2)
         returning = self._returning.count(answered, gauges.return_s)
         now = _shown_now(gauges, returning, latencies.servers, board)
@@ -159,7 +160,9 @@ class Telemetry:
     def _scrape(
         self, tick: int, now_s: float, now: CurrentReadings
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-        """Send off what replicas show ``now``; gauges, engines' counters and histograms of what arrives."""
+        """Send off the scrapes of ``now``; returns gauges, engine counters and histograms of those that
+        arrive.
+        """
         leaves, slot = (tick + self._delay) % (self._delay + 1), tick % (self._delay + 1)
         out = tuple(self._under_way[leaves])
         _scrape(tick, now_s, self._packed_schedule, tuple(now), self._packed_seen, out)
@@ -194,9 +197,9 @@ _READY, _DRAINING = int(ReplicaState.READY), int(ReplicaState.DRAINING)
 
 @compiled
 def _scrape(tick, now_s, packed_schedule, packed_shown, packed_seen, packed_out):
-    """For each replica that is due, put what it shows into ``out``, whose histogram is zero elsewhere.
+    """Write the scrape of each due replica into ``out``; its histogram is zero for all others.
 
-    The metrics endpoint of a hung engine answers, as measured.
+    The metrics endpoint of a hung engine answers, as measured on real servers.
     """
     schedule, shown = borrowed(Schedule(*packed_schedule)), borrowed(CurrentReadings(*packed_shown))
     out, seen = borrowed(Scraped(*packed_out)), borrowed(LastScrapes(*packed_seen))
@@ -226,7 +229,9 @@ def _scrape(tick, now_s, packed_schedule, packed_shown, packed_seen, packed_out)
 
 @compiled
 def _scrape_histogram(b, r, counts, seen, out):
-    """Answers of a replica since its last scrape, summed over edges; ``counts`` and ``seen`` are not."""
+    """Answers of a replica since its last scrape, summed over edges; ``counts`` and ``seen`` are
+    not summed.
+    """
     for f in range(counts.shape[2]):
         total = 0
         for e in range(counts.shape[3]):
@@ -237,9 +242,9 @@ def _scrape_histogram(b, r, counts, seen, out):
 
 @compiled
 def _scrape_engine(now_s, measured, seen, out):
-    """What a process counted since its last scrape, after the time since then; NaN where that is unknown.
+    """Time since the last scrape, then what the process counted since then; NaN if unknown.
 
-    Of ``measured`` all but the first column is cumulative, and that one gives its place to the time.
+    All columns of ``measured`` except the first are cumulative; the first is replaced by the time.
     """
     reset = False
     for c in range(out.shape[0]):
@@ -253,9 +258,10 @@ def _scrape_engine(now_s, measured, seen, out):
 
 @compiled
 def _arrive(packed_arrived, shown, out, engine):
-    """What a replica showed last, [B, R, _GAUGES], with what arrives now; also as ``out`` [_GAUGES, B, R].
+    """Update the last shown values [B, R, _GAUGES] with what arrives; also written to ``out`` [_GAUGES, B,
+    R].
 
-    ``engine`` [ENGINE_COUNTERS, B, R] is what arrives now alone, NaN where nothing does.
+    ``engine`` [ENGINE_COUNTERS, B, R]: only what arrives now, NaN if nothing does.
     """
     arrived = borrowed(Scraped(*packed_arrived))
     for b in range(shown.shape[0]):
@@ -270,7 +276,7 @@ def _arrive(packed_arrived, shown, out, engine):
 
 
 def warm() -> None:
-    """Compile what this module compiles, so that no job pays for it after a fork."""
+    """Compile this module's functions before work is forked."""
     warm_gateway()
     buckets = (len(LATENCY_FAMILIES), len(HISTOGRAM_EDGES_MS) + 1)
     for batch in (1, 2):

@@ -1,7 +1,7 @@
-"""Timetables of telemetry: when replicas are scraped, and which probe a replica computes when.
+"""Timetables of telemetry: when replicas are scraped, and when a replica computes which probe.
 
-Scrapes come at equal intervals, of each replica in a phase of its own, and now and then not. Probes have a
-budget, go round robin over the slices, and in an order drawn once.
+Scrapes come at equal intervals, for each replica with its own phase, and some are lost. Probes have a budget,
+go round robin over the slices, and follow an order that is drawn once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Schedule(NamedTuple):
     """When replicas are scraped. B fleets, R replicas, T ticks."""
 
     interval: NDArray[np.int64]  # [B] ticks between two scrapes
-    phase: NDArray[np.int64]  # [B, R] tick of the interval
-    luck: NDArray[np.float64]  # [T, B, R] in [0, 1): lost where below the loss ratio
+    phase: NDArray[np.int64]  # [B, R] tick within the interval
+    luck: NDArray[np.float64]  # [T, B, R] in [0, 1): the scrape is lost if below the loss ratio
 
 
 def scrape_schedule(each: Sequence[CompiledScenario], seeds: list[int]) -> Schedule:
@@ -43,29 +43,29 @@ def _draws(seed: int, ticks: int, replicas: int) -> tuple[NDArray[np.float64], N
 
 
 def slots_per_replica(scenario: CompiledScenario) -> int:
-    """Most probes of one replica in one tick."""
+    """Largest number of probes of one replica in one tick."""
     return int(np.ceil(scenario.telemetry.probes_per_s * scenario.tick_s - 1e-9))
 
 
 class ProbeTimetable(NamedTuple):
-    """Which probe a replica computes when. R replicas, S slices, n prompts of the largest slice."""
+    """When a replica computes which probe. R replicas, S slices, n prompts of the largest slice."""
 
     tick_s: float
-    gap_s: float  # between two probes of a replica, inf for none
-    phase: NDArray[np.float64]  # [B, R] of the gap, when the first one comes
+    gap_s: float  # between two probes of a replica; inf: no probes
+    phase: NDArray[np.float64]  # [B, R] time of the first probe as a share of the gap
     planned: NDArray[np.int64]  # [B, R] probes until the horizon
     done: NDArray[np.int64]  # [B, R] probes of earlier ticks
-    order: NDArray[np.int32]  # [B, R, S, n] places on the probe axis
+    order: NDArray[np.int32]  # [B, R, S, n] indices on the probe axis
     sizes: NDArray[np.int64]  # [S] prompts of each slice
-    repeats: int  # that every kernel was measured with
+    repeats: int  # number that every kernel was measured with
 
 
 class ProbeSlots(NamedTuple):
-    """The probes of one tick. P slots: so many of each replica, one replica after the other."""
+    """The probes of one tick. P slots: an equal number for each replica, grouped by replica."""
 
     place: NDArray[np.int64]  # [B, P] on the probe axis
     repeat: NDArray[np.int64]  # [B, P]
-    at_s: NDArray[np.float64]  # [B, P] when it is computed, inf where the slot is not used
+    at_s: NDArray[np.float64]  # [B, P] time of its computation; inf if the slot is unused
 
 
 def probe_plan(scenario: CompiledScenario, seeds: list[int]) -> ProbeTimetable:
@@ -101,9 +101,10 @@ def probe_plan(scenario: CompiledScenario, seeds: list[int]) -> ProbeTimetable:
 
 @compiled
 def schedule(tick, last, packed_plan, packed_slots):
-    """The probes of ``tick``: replica r begins with slice r, goes round, and repeats each slice's order.
+    """The probes of ``tick``: replica r begins with slice r, cycles over slices, and repeats each slice's
+    order.
 
-    The last tick takes what rounding left over.
+    The last tick includes probes that rounding left over.
     """
     plan, slots = borrowed(ProbeTimetable(*packed_plan)), borrowed(ProbeSlots(*packed_slots))
     batch, replicas, slices, _ = plan.order.shape
@@ -123,5 +124,5 @@ def schedule(tick, last, packed_plan, packed_slots):
 
 
 def repeats_of(scenario: CompiledScenario) -> int:
-    """Repeats that every kernel of the pool was measured with."""
+    """Number of repeats that every kernel of the pool was measured with."""
     return min(int(table.probe.shape[2]) for table in scenario.tables)

@@ -1,4 +1,4 @@
-"""Writes down what was true in every interval, for scoring alone; nothing here reaches a controller."""
+"""Records the ground truth of every interval, for scoring alone; a controller receives none of it."""
 
 from __future__ import annotations
 
@@ -34,25 +34,27 @@ class TruthListener(Protocol):
 
     @property
     def exposing(self) -> NDArray[np.bool_]:
-        """[B, R, S], the replica breaks a clause of the families N, S or O now that moves traffic."""
+        """[B, R, S]: the replica now breaks a clause of the families N, S or O that moves traffic."""
 
     def judge(self, fleet: int, replica: int, effect: ReplicaEffect, tick: int, at_s: float) -> None:
-        """From ``at_s`` on the replica's true state is ``effect``; ``tick`` is the interval that runs."""
+        """Set the replica's true state to ``effect`` from ``at_s`` on; ``tick``: the running interval."""
 
     def open(
         self, tick: int, plan: RoutingPlan, in_rotation: NDArray[np.bool_], capacity_move: NDArray[np.bool_]
     ) -> None:
-        """What is in force when ``tick`` begins: ``plan``, of whose rotation bool [B, R] is ready."""
+        """Record what is in force when ``tick`` begins; ``in_rotation`` bool [B, R]: of ``plan``,
+        and ready.
+        """
 
     def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: CountsProbes) -> None:
-        """What happened in ``tick``."""
+        """Record what happened in ``tick``."""
 
     def records(self, policy: str) -> list[EpisodeRecord]:
         """One record per fleet."""
 
 
 class Rows(NamedTuple):
-    """Rows of the record, named and shaped as in ``EpisodeRecord`` behind [B, T]."""
+    """Rows of the record, named and shaped as in ``EpisodeRecord`` after [B, T]."""
 
     table: NDArray[np.float32]  # [B, T, S, K + 1]
     in_rotation: NDArray[np.bool_]  # [B, T, R]
@@ -114,7 +116,7 @@ def _empty_rows(shape: tuple[int, int, int], batch: int, ticks: int) -> Rows:
 
 
 class TruthRecorder:
-    """Truth and record of B fleets over T ticks."""
+    """Ground truth and record of B fleets over T ticks."""
 
     def __init__(self, scenario: CompiledScenario, seeds: list[int]) -> None:
         self._scenario, self._seeds = scenario, seeds
@@ -123,13 +125,13 @@ class TruthRecorder:
 
     @property
     def exposing(self) -> NDArray[np.bool_]:
-        """[B, R, S], the replica breaks a clause of the families N, S or O now that moves traffic."""
+        """[B, R, S]: the replica now breaks a clause of the families N, S or O that moves traffic."""
         return self._now.exposing
 
     def judge(self, fleet: int, replica: int, effect: ReplicaEffect, tick: int, at_s: float) -> None:
-        """From ``at_s`` on the replica's true state is ``effect``; ``tick`` is the interval that runs."""
+        """Set the replica's true state to ``effect`` from ``at_s`` on; ``tick``: the running interval."""
         self._now.note(fleet, replica, effect)
-        # An interval is open at its start: what ends at that very instant was not true in it.
+        # An interval is open at its start: a state that ends at that very instant was not true in it.
         before = at_s > tick * self._scenario.tick_s
         row, rows = (fleet, tick, replica), self._rows
         rows.violating[row] = (before & rows.violating[row]) | self._now.silent[fleet, replica]
@@ -140,7 +142,9 @@ class TruthRecorder:
     def open(
         self, tick: int, plan: RoutingPlan, in_rotation: NDArray[np.bool_], capacity_move: NDArray[np.bool_]
     ) -> None:
-        """What is in force when ``tick`` begins: ``plan``, of whose rotation bool [B, R] is ready."""
+        """Record what is in force when ``tick`` begins; ``in_rotation`` bool [B, R]: of ``plan``,
+        and ready.
+        """
         rows, moved = self._rows, plan.capacity_rows
         rows.table[:, tick] = plan.table
         rows.in_rotation[:, tick] = in_rotation
@@ -152,7 +156,7 @@ class TruthRecorder:
         rows.runtime_violating[:, tick] |= self._now.runtime
 
     def close(self, tick: int, counters: Counters, board: ReplicaBoard, probes: CountsProbes) -> None:
-        """What happened in ``tick``."""
+        """Record what happened in ``tick``."""
         rows, scenario = self._rows, self._scenario
         tokens = counters.excess_tv_tokens, counters.useful_tokens
         _write(tick, counters.cells, counters.per_slice, tokens, rows)
@@ -179,7 +183,7 @@ class TruthRecorder:
 
 @compiled
 def _write(tick, cells, per_slice, tokens, rows):
-    """Enter the counters of ``tick`` into ``rows``; ``tokens``: excess TV and useful ones, [B, S]."""
+    """Enter the counters of ``tick`` into ``rows``; ``tokens``: excess TV and useful tokens, [B, S]."""
     excess_tv_tokens, useful_tokens = tokens
     batch, replicas, slices, _ = cells.shape
     for b in range(batch):
@@ -202,7 +206,7 @@ def _write(tick, cells, per_slice, tokens, rows):
 
 @compiled
 def _hold(tick, tick_s, state, owner, accelerator_s):
-    """Replicas that are there hold their accelerator for all of ``tick``."""
+    """Replicas that exist hold their accelerator for all of ``tick``."""
     held = np.zeros(accelerator_s.shape[2], dtype=np.int64)
     for b in range(state.shape[0]):
         held[:] = 0
@@ -213,7 +217,7 @@ def _hold(tick, tick_s, state, owner, accelerator_s):
 
 
 def warm() -> None:
-    """Compile what this module compiles, so that no job pays for it after a fork."""
+    """Compile this module's functions before work is forked."""
     for batch in (1, 2):
         rows, state = _empty_rows((1, 1, 1), batch, 1), np.zeros((batch, 1), np.int8)
         cells = np.zeros((batch, 1, 1, column.CELL_COLUMNS), np.int64)

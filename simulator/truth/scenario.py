@@ -1,4 +1,4 @@
-"""What is true of a scenario before it runs: its one incident, how often a replica is observed, capacities.
+"""Ground truth of a scenario before it runs: its one incident, the interval of evidence, capacities.
 
 ``contracts.scoring.feasible`` computes its optimum from true capacities and the losses of healthy kernels.
 """
@@ -19,7 +19,9 @@ from simulator.world.compiled_scenario import CompiledScenario
 
 
 def record_facts(scenario: CompiledScenario, policy: str, seed: int) -> dict[str, Any]:
-    """What every record of ``scenario`` says of its run and its fleet, by field of ``EpisodeRecord``."""
+    """Fields of ``EpisodeRecord`` that describe the run and its fleet, equal for all records of
+    ``scenario``.
+    """
     layout = scenario.layout
     return {
         "run_id": f"{scenario.name}/{policy}/{seed}",
@@ -38,7 +40,7 @@ def record_facts(scenario: CompiledScenario, policy: str, seed: int) -> dict[str
 
 
 def incident_of(scenario: CompiledScenario) -> Incident | None:
-    """The one incident of a scenario: from the first onset to the last end of its acting faults."""
+    """The one incident of a scenario: from the first onset to the last end of its effective faults."""
     plans = [plan for plan in scenario.plans if acts(plan)]
     surges = [surge for surge in scenario.surges if surge.is_fault]
     if not plans and not surges:
@@ -53,7 +55,7 @@ def incident_of(scenario: CompiledScenario) -> Incident | None:
 
 
 def evidence_interval_s(scenario: CompiledScenario) -> float:
-    """Seconds between a replica's probes where some fault is numeric, else between its scrapes."""
+    """Seconds between a replica's probes if some fault is numeric, else between its scrapes."""
     seen = scenario.telemetry
     numeric = any(CATALOGUE[plan.kind].channel is Channel.NUMERIC for plan in scenario.plans if acts(plan))
     if not numeric:
@@ -62,16 +64,17 @@ def evidence_interval_s(scenario: CompiledScenario) -> float:
 
 
 def true_rps(scenario: CompiledScenario, demand: Demand) -> NDArray[np.float64]:
-    """Requests per second of ``demand`` that one healthy replica of each kernel carries, [K]: the model of
-    ``contracts.compiled.carried`` at the true coefficients.
+    """Requests per second of ``demand`` that one healthy replica of each kernel carries, [K].
+
+    Uses the model of ``contracts.compiled.carried`` with the true coefficients.
     """
     return capacities_rps(scenario.engine.step_model, scenario.engine_model, demand)
 
 
 def most_rps(scenario: CompiledScenario) -> NDArray[np.float64]:
-    """The most that each replica carries in steady state, float64 [R], above which queues grow without end.
+    """The most that each replica carries in steady state, float64 [R]; above it queues grow without bound.
 
-    Where token counts drift, of the requests that it carries most of.
+    If token counts drift, it is the larger value of the drift's two ends.
     """
     drift = scenario.workload.drift
     both_ends = (demand_at(scenario, part) for part in ((0.0,) if drift is None else (0.0, 1.0)))
@@ -81,8 +84,8 @@ def most_rps(scenario: CompiledScenario) -> NDArray[np.float64]:
 
 
 def healthy_loss(scenario: CompiledScenario) -> NDArray[np.float64]:
-    """Mean excess total variation of a healthy kernel's answers on a slice's traffic prompts, float64 [K,
-    S].
+    """Mean excess total variation of a healthy kernel's answers on a slice's traffic prompts, float64
+    [K, S].
     """
     prompts = scenario.prompts
     mine = [prompts.traffic_of(place) for place in range(len(scenario.layout.slices))]

@@ -1,10 +1,10 @@
-"""Which promises the replicas' true states break; kept apart from everything a controller may see.
+"""Clauses and SLOs that the replicas' true states break; kept apart from everything a controller may see.
 
 A replica violates on a slice while its measured condition breaks a probe-judged clause on the slice's
-*traffic* prompts, or while it breaks an observability clause. Its answers are *exposed* where that is a
-clause that moves traffic: a soft one of level L1 only informs, and an answer that lacks a trace field is none
-the worse. It violates at runtime while it is crashed or hung, answers more errors than the contract allows,
-or is so slow, delayed or short of KV blocks that a mean request of the slice cannot meet its SLO at the fair
+*traffic* prompts, or while it breaks an observability clause. Its answers are *exposed* if that clause moves
+traffic: a soft clause of level L1 only informs, and a missing trace field does not make an answer worse. It
+violates at runtime in three cases: it is crashed or hung; it answers more errors than the contract allows; or
+it is so slow, delayed or short of KV blocks that a mean request of the slice cannot meet its SLO at the fair
 share of the load.
 """
 
@@ -23,13 +23,13 @@ from controller.detect.clauses import moves_traffic
 from faults.effects import ReplicaEffect, slowing
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: Share of failed answers that is a violation where the contract names none; E5 calls more than this
-#: outside the SLO as well.
+#: Share of failed answers that is a violation if the contract names none; also E5's limit for answers outside
+#: the SLO.
 FAILED_LIMIT = 0.01
 
 
 class Violations:
-    """What the replicas of B fleets break now: the truth of each state is looked up once."""
+    """What the replicas of B fleets break now; the result for each state is computed once."""
 
     def __init__(self, scenario: CompiledScenario, batch: int) -> None:
         _, slices, replicas = scenario.layout.shape
@@ -37,15 +37,15 @@ class Violations:
         self._known: dict[tuple[int, ReplicaEffect], tuple[NDArray[np.bool_], ...]] = {}
         #: Bool [B, R, S]: breaks a numeric, statistical or observability clause on the slice.
         self.silent = np.zeros((batch, replicas, slices), dtype=np.bool_)
-        #: Bool [B, R, S]: breaks a runtime promise on the slice.
+        #: Bool [B, R, S]: breaks a runtime clause or SLO on the slice.
         self.runtime = np.zeros((batch, replicas, slices), dtype=np.bool_)
-        #: Bool [B, R, S]: of ``silent``, by a clause that moves traffic.
+        #: Bool [B, R, S]: part of ``silent`` that is due to a clause that moves traffic.
         self.exposing = np.zeros((batch, replicas, slices), dtype=np.bool_)
         for replica in range(replicas):
             self.note(slice(None), replica, ReplicaEffect())
 
     def note(self, fleets: int | slice, replica: int, effect: ReplicaEffect) -> None:
-        """From now on the replica's true state in ``fleets`` is ``effect``."""
+        """Set the replica's true state in ``fleets`` to ``effect`` from now on."""
         key = int(self._scenario.layout.replica_kernel[replica]), effect
         if key not in self._known:
             moves = moves_traffic(self._scenario.contract)
@@ -63,8 +63,8 @@ def numeric_or_observability(
     effect: ReplicaEffect,
     among: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_]:
-    """Bool [S]: the replica's true state breaks a clause of the families N, S or O, of those of O ``among``
-    bool [C] (None: all).
+    """Bool [S]: the replica's true state breaks a clause of the families N, S or O; for O only clauses in
+    ``among`` bool [C] count (None: all).
 
     A condition that strikes some answers of a slice, or their later tokens, is judged by what it strikes.
     """
@@ -80,7 +80,7 @@ def numeric_or_observability(
 
 
 def runtime(scenario: CompiledScenario, kernel: int, effect: ReplicaEffect) -> NDArray[np.bool_]:
-    """Bool [S]: the replica's true state breaks a runtime promise on the slice."""
+    """Bool [S]: the replica's true state breaks a runtime clause or SLO on the slice."""
     contract, slices = scenario.contract, len(scenario.layout.slices)
     if effect.crashed or effect.hang:
         return np.ones(slices, dtype=np.bool_)
@@ -109,7 +109,7 @@ def expected_latencies_ms(
 
 
 def unfit_ratio(scenario: CompiledScenario, tokens: float) -> float:
-    """Share of the prompts that are longer than what ``tokens`` of KV cache leave beside a mean output."""
+    """Share of the prompts that do not fit into ``tokens`` of KV cache together with a mean output."""
     law = scenario.workload.prompt_tokens[0]
     left = tokens - scenario.demand.output_tokens
     if left >= law.high or (law.sigma == 0.0 and left >= law.mean):
@@ -122,7 +122,7 @@ def unfit_ratio(scenario: CompiledScenario, tokens: float) -> float:
 def _share_broken(
     contract: CompiledContract, source: Source, share: float, among: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
-    """Slices on which a clause over ``source``, of those ``among`` bool [C], is broken when ``share`` of the
+    """Slices on which a clause over ``source``, of those ``among`` bool [C], is broken if ``share`` of the
     observations are bad.
     """
     broken = np.zeros(len(contract.slices), dtype=np.bool_)

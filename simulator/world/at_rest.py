@@ -1,7 +1,7 @@
-"""Home kernels that break the contract with nothing injected: there no recovery is possible.
+"""Home kernels that break the contract without any fault, so that no incident can recover on them.
 
-Judged as the ground truth is, by the healthy values of the traffic prompts. It is no engine's business, so it
-is asked before anything runs.
+Judged like the ground truth, by the healthy values of the traffic prompts. The check needs no engine and is
+made before anything runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulator.world.tables import clause_broken, clause_value
 class BrokenAtRest:
     """A clause that a slice's home kernel breaks when healthy.
 
-    value: of the clause, in ``unit``; the share of prompts beyond the threshold where that is judged.
+    value: of the clause, in ``unit``; for a rate clause, the share of prompts beyond the threshold.
     """
 
     kernel: str
@@ -45,7 +45,7 @@ class BrokenAtRest:
         )
 
 
-#: What follows of it, and what to do.
+#: Consequence and next step, for messages.
 CONSEQUENCE = (
     "no incident can recover there, and its MTTR says nothing; give the slice a home that keeps the "
     "contract, or the clause a limit that the healthy kernel keeps"
@@ -53,7 +53,8 @@ CONSEQUENCE = (
 
 
 def broken_at_rest(spec: ScenarioSpec, file: str) -> tuple[BrokenAtRest, ...]:
-    """What the home kernels of scenario ``spec``, whose URIs are relative to ``file``, break when healthy.
+    """Clauses that the home kernels of scenario ``spec`` break when healthy; its URIs are relative to
+    ``file``.
 
     Raises DocumentError for a pool, profile or contract that cannot be used.
     """
@@ -61,7 +62,7 @@ def broken_at_rest(spec: ScenarioSpec, file: str) -> tuple[BrokenAtRest, ...]:
 
 
 def broken_in_pool(pool: MeasuredPool) -> tuple[BrokenAtRest, ...]:
-    """The same for a pool that is loaded, slice by slice."""
+    """The same for a loaded pool, slice by slice."""
     layout = layout_of(pool, {})
     contract = compile_contract(pool.contract, layout)
     found = []
@@ -78,7 +79,7 @@ def _broken(
     place: int,
     columns: tuple[str, ...],
 ) -> Iterator[BrokenAtRest]:
-    """Clauses on probes that ``kernel`` breaks on the slice at ``place``."""
+    """Probe clauses that ``kernel`` breaks on the slice at index ``place``."""
     name = contract.slices[place]
     rows = kernel.samples.rows("traffic", name)
     documents = {clause.id: clause for clause in pool.contract.spec.clauses}

@@ -1,4 +1,4 @@
-"""The state of every replica of B fleets as arrays: what events change and telemetry and truth read."""
+"""The state of every replica of B fleets as arrays: changed by events, read by telemetry and ground truth."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ class ReplicaBoard:
 
     def __init__(self, each: Sequence[CompiledScenario]) -> None:
         shape = (len(each), len(each[0].layout.replicas))
-        #: Int8: what discovery says, a ``ReplicaState``.
+        #: Int8: state in discovery, a ``ReplicaState``.
         self.state = np.full(shape, int(ReplicaState.READY), dtype=np.int8)
         self.state[np.stack([scenario.absent for scenario in each])] = int(ReplicaState.ABSENT)
         #: Measured condition in force.
         self.condition = np.zeros(shape, dtype=np.int64)
-        #: Which requests it strikes, as ``faults.effects.Struck`` says.
+        #: The requests that it strikes, as in ``faults.effects.Struck``.
         self.only_slice = np.full(shape, -1, dtype=np.int64)
         self.after_tokens = np.zeros(shape, dtype=np.int64)
         self.min_batch = np.zeros(shape, dtype=np.int64)
-        #: Some condition struck not all requests, at some time.
+        #: Whether any condition so far struck only some requests.
         self.triggered = False
         #: Int8: how a probe ends, a ``ProbeOutcome``; absent replicas are not probed.
         self.probed = np.where(self.is_ready(), int(ProbeOutcome.ANSWERED), int(ProbeOutcome.NONE))
         self.probed = self.probed.astype(np.int8)
         #: Share of its requests, and of its probes, that a replica answers with an error.
         self.error_ratio = np.zeros(shape, dtype=np.float64)
-        #: A fault keeps it dead.
+        #: Whether a fault keeps it dead.
         self.crashed = np.zeros(shape, dtype=np.bool_)
         self.hung = np.zeros(shape, dtype=np.bool_)
-        #: Neither scrapes nor probe results arrive.
+        #: Whether neither scrapes nor probe results arrive.
         self.telemetry_lost = np.zeros(shape, dtype=np.bool_)
         self.wrong_fingerprint = np.zeros(shape, dtype=np.bool_)
         #: Share of answers without a required trace field.
@@ -44,11 +44,11 @@ class ReplicaBoard:
         loss = [scenario.telemetry.scrape_loss_ratio for scenario in each]
         #: Chance of a scrape to be lost.
         self.scrape_loss = np.repeat(np.array(loss)[:, None], shape[1], axis=1)
-        #: What faults do to each replica, lists [B][R].
+        #: Effect of the faults on each replica, lists [B][R].
         self.effects = [[HEALTHY] * shape[1] for _ in each]
 
     def enter_effect(self, fleet: int, replica: int, effect: ReplicaEffect) -> None:
-        """Enter what faults do to one replica."""
+        """Set the effect of the faults on one replica."""
         place = fleet, replica
         self.effects[fleet][replica] = effect
         self.condition[place] = effect.condition
@@ -65,9 +65,10 @@ class ReplicaBoard:
         self._settle(fleet, replica)
 
     def probed_condition(self, running: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Int64 [B, R], condition that a probe sees on a replica where ``running`` [B, R] others run.
+        """Int64 [B, R], condition that a probe meets on a replica where ``running`` [B, R] other requests
+        run.
 
-        A probe makes one token: a condition of later ones spares it, and one of larger batches.
+        A probe makes one token, so conditions of later tokens spare it, and conditions of larger batches.
         """
         if not self.triggered:
             return self.condition
@@ -75,7 +76,7 @@ class ReplicaBoard:
         return np.where(spared, 0, self.condition)
 
     def enter_state(self, fleet: int, replica: int, state: ReplicaState) -> None:
-        """Enter what discovery says of one replica."""
+        """Set the state of one replica in discovery."""
         self.state[fleet, replica] = int(state)
         self._settle(fleet, replica)
 

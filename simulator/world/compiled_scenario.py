@@ -26,11 +26,11 @@ class Surge:
 
     name: str
     is_fault: bool
-    """It stands in the fault schedule, not among the ordinary changes."""
+    """Whether it comes from the fault schedule; otherwise it is an ordinary change."""
     at_s: float
     ends_at_s: float
     factor: float
-    """Of the scenario's offered rate."""
+    """Multiple of the scenario's offered rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class FleetChange:
     kind: str
     at_s: float
     replicas: tuple[int, ...]
-    """Places of those that it concerns, in order."""
+    """Indices of the replicas concerned, in order."""
     step_s: float
     """Between replicas of a rolling restart."""
     cold_start_s: float
@@ -68,33 +68,33 @@ class CompiledScenario:
     workload: WorkloadSpec
     telemetry: TelemetrySettings
     engine: EngineSpec
-    """Its step model already carries the probes' share of the replicas' time."""
+    """Its step model already includes the probes' share of the replicas' time."""
     prompts: PromptRoles
     tables: tuple[KernelTable, ...]
     """[K]"""
     violating: NDArray[np.bool_]
     """[K, Q, S], padded with the worst measured condition."""
     capacity_rps: NDArray[np.float64]
-    """[K], of one replica, as the controller is told: under the declared mean request."""
+    """[K], capacity of one replica as the controller is told, under the declared mean request."""
     engine_model: EngineModel
-    """What a controller is told of the engines: the certified step times and the declared request."""
+    """What a controller is told about the engines: the certified step times and the declared request."""
     home: NDArray[np.int64]
-    """[S], kernel that serves the slice when all is well."""
+    """[S], kernel that serves the slice while everything is healthy."""
     demand: Demand
-    """The mean request in truth."""
+    """The true mean request."""
     fair_rps: NDArray[np.float64]
-    """[K], requests per second that reach one replica when all is well."""
+    """[K], requests per second that reach one replica while everything is healthy."""
     absent: NDArray[np.bool_]
-    """[R], replicas that only a later scale-up brings."""
+    """[R], replicas that only a later scale-up adds."""
     profile_sha256: tuple[str, ...] = ()
     """[K], of the measured profiles, which pin samples and prompts."""
     pool_sha256: str = ""
-    """Of the pool, wherever it stands."""
+    """Of the pool, wherever it is defined."""
     trace_sha256: str | None = None
-    """Of the file whose requests arrive; None without one."""
+    """Of the trace file with the requests; None without one."""
     measured_by: MeasuredBy = field(default_factory=MeasuredBy)
     stage: NDArray[np.int64] | None = None
-    """[K], of each kernel's promotion."""
+    """[K], stage of each kernel's promotion."""
     certified_loss: NDArray[np.float64] | None = None
     """[K, S], quality loss of the healthy kernels on certify prompts."""
     plans: tuple[FaultPlan, ...] = ()
@@ -103,7 +103,7 @@ class CompiledScenario:
     changes: tuple[FleetChange, ...] = ()
     surges: tuple[Surge, ...] = ()
     at_rest: tuple[BrokenAtRest, ...] = ()
-    """What home kernels break with nothing injected."""
+    """Clauses that home kernels break without any fault."""
 
     @property
     def ticks(self) -> int:
@@ -112,7 +112,7 @@ class CompiledScenario:
 
     @property
     def setup(self) -> FleetSetup:
-        """What a controller of this fleet is set up with: nothing of the faults, nothing of the truth."""
+        """The set-up of a controller of this fleet: without faults and without ground truth."""
         return FleetSetup(
             layout=self.layout,
             contract=self.contract,

@@ -1,4 +1,4 @@
-"""What goes wrong or simply changes in a scenario, resolved from names to replicas, doses and times."""
+"""Faults and ordinary changes of a scenario, resolved from names to replicas, doses and times."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from simulator.world.kernel_measurements import profile_refusal
 from simulator.world.pool import MeasuredPool
 from simulator.world.tables import KernelTable, is_measured
 
-#: From the start of a process to its first ready answer, unless a change says otherwise. Measured engines
-#: of this size start in 2 to 50 s; the middle stands for a warm image.
+#: Default time from the start of a process until it is ready. Measured engines of this size start in 2 to
+#: 50 s; this value stands for a warm image.
 COLD_START_S = 20.0
-#: Conditions of a trigger that simulated requests know.
+#: Conditions of a trigger that simulated requests can fulfil.
 SIMULATED_CONDITIONS = ("min_generated_tokens", "min_batch_size", "slice")
 
 
@@ -125,7 +125,7 @@ def _plan(
 
 
 def _check_simulated(fault: ScheduledFault, kind: FaultKind, path: str, file: str) -> None:
-    """Refuse what only live servers show."""
+    """Refuse faults that only live servers can show."""
     if kind.channel is Channel.LIVE_ONLY:
         expected = "a kind of fault that can be simulated"
         step = "simulated answers have no text and no sampling: run it against live servers"
@@ -143,7 +143,7 @@ def _check_simulated(fault: ScheduledFault, kind: FaultKind, path: str, file: st
 
 
 def _struck(fault: ScheduledFault, layout: FleetLayout, path: str, file: str) -> Struck:
-    """Which requests the fault strikes."""
+    """The requests that the fault strikes."""
     trigger = fault.trigger
     if trigger is None:
         return ALL_REQUESTS
@@ -237,7 +237,9 @@ def _shape(fault: ScheduledFault, path: str, file: str) -> Shape:
 def _changed(
     change: Change, path: str, layout: FleetLayout, present: dict[str, int], file: str
 ) -> tuple[int, ...]:
-    """Replicas a change concerns; ``present`` keeps count of a kernel's replicas as changes come and go."""
+    """Replicas that a change concerns; ``present`` tracks each kernel's number of replicas over the
+    changes.
+    """
     if change.kind not in ("scale_up", "scale_down"):
         return resolve_target(FaultTarget(kernel=change.kernel, zone=change.zone), layout, path, file)
     if change.kernel is None:

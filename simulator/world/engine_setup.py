@@ -1,4 +1,4 @@
-"""What the request engine of a scenario is set up with: limits, step times, capacities, shares of load."""
+"""Set-up of a scenario's request engine: limits, step times, capacities, shares of load."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from simulator.world.tables import KernelTable, PromptRoles
 def step_models(
     spec: ScenarioSpec, pool: MeasuredPool, prompts: PromptRoles, file: str
 ) -> NDArray[np.float64]:
-    """Step-time coefficients that traffic feels beside the probes, float64 [K, 4] seconds.
+    """Step-time coefficients for traffic in the presence of probes, float64 [K, 4] seconds.
 
-    Probes run on the replicas: what they take is missing to traffic, as a uniformly longer step. A probe
+    Probes run on the replicas; the time they take is modelled as a uniformly longer step for traffic. A probe
     rate that takes half of a replica or more is refused.
     """
     measured = np.stack([kernel.step_model for kernel in pool.kernels])
@@ -42,7 +42,7 @@ def step_models(
 
 
 def demand_of(spec: ScenarioSpec) -> Demand:
-    """The mean request of the workload; of one that drifts, over the whole episode."""
+    """The mean request of the workload; if it drifts, over the whole episode."""
     work, drift = spec.workload, spec.workload.drift
     prompt, output = (1.0, 1.0) if drift is None else (drift.prompt_factor, drift.output_factor)
     return Demand(
@@ -52,7 +52,7 @@ def demand_of(spec: ScenarioSpec) -> Demand:
 
 
 def declared_demand(spec: ScenarioSpec) -> Demand:
-    """The mean request that the controller is told of: as declared, else the laws' own means."""
+    """The mean request that the controller is told: as declared, or else the distributions' means."""
     work = spec.workload
     told = work.declared
     if told is not None:
@@ -61,7 +61,7 @@ def declared_demand(spec: ScenarioSpec) -> Demand:
 
 
 def absent_replicas(layout: FleetLayout, pool: MeasuredPool) -> NDArray[np.bool_]:
-    """Bool [R]: replicas that only a scale-up brings."""
+    """Bool [R]: replicas that only a scale-up adds."""
     absent = np.zeros(len(layout.replicas), dtype=np.bool_)
     for index, kernel in enumerate(pool.kernels):
         own = np.flatnonzero(layout.replica_kernel == index)
@@ -93,7 +93,7 @@ def engine_spec(
     step_model: NDArray[np.float64],
     tables: tuple[KernelTable, ...],
 ) -> EngineSpec:
-    """The request engine's spec; refuses limits that differ between kernels or that it cannot run with."""
+    """The request engine's spec; refuses limits that differ between kernels or cannot be used."""
     limits = _limits(pool)
     slices = len(layout.slices)
     hard = np.asarray((contract.applies & contract.hard[:, None]).any(axis=0))
@@ -128,7 +128,7 @@ def engine_spec(
 
 
 def _delays_s(pool: MeasuredPool) -> tuple[float, ...]:
-    """By which serving delays the requests of each kernel, [K]; empty where it was measured of none."""
+    """Delay that serving adds to the requests of each kernel, [K]; empty if it was measured for none."""
     delays_s = tuple(kernel.request_delay_s for kernel in pool.kernels)
     return delays_s if any(delays_s) else ()
 
@@ -141,7 +141,7 @@ def kv_tokens(engine: EngineSpec) -> int:
 def engine_model(
     spec: ScenarioSpec, pool: MeasuredPool, contract: CompiledContract, step_model: NDArray[np.float64]
 ) -> EngineModel:
-    """What is certified of the pool's engines, for the request that the workload declares."""
+    """The certified engine model of the pool, for the request that the workload declares."""
     whole_s, first_s, gap_s = (float(each) / MS_PER_S for each in contract.slo_ms.min(axis=0))
     limits = [kernel.entry.limits for kernel in pool.kernels]
     work = spec.workload
@@ -161,7 +161,7 @@ def engine_model(
 
 
 def capacities(pool: MeasuredPool, model: EngineModel) -> NDArray[np.float64]:
-    """Requests per second of one replica of each kernel, or what the pool states."""
+    """Requests per second of one replica of each kernel: what the pool states, or else derived."""
     derived = capacities_rps(model.step_s, model, model.demand)
     stated = [kernel.entry.capacity_rps for kernel in pool.kernels]
     return np.array([own or model_rps for own, model_rps in zip(stated, derived, strict=True)])

@@ -1,6 +1,7 @@
-"""What was measured of one kernel: its profile, its samples, and the lengths of the prompts that it pins.
+"""Measurements of one kernel: its profile, its samples, and the lengths of its pinned prompts.
 
-Loading is cached per file content path, because an experiment compiles many scenarios over one pool.
+Loading is cached by file path and modification time, because an experiment compiles many scenarios over one
+pool.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from contracts.regular_files import TEXT_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredKernel:
-    """A pool entry with what was measured of it."""
+    """A pool entry with its measurements."""
 
     entry: PoolKernel
     path: str
@@ -41,7 +42,7 @@ class MeasuredKernel:
 
     @property
     def step_model(self) -> NDArray[np.float64]:
-        """Coefficients of a step as served, seconds, float64 [4]; DocumentError where none was measured."""
+        """Coefficients of a step as served, seconds, float64 [4]; DocumentError if none was measured."""
         step = self.profile.spec.step_time
         if step is None:
             raise profile_refusal(
@@ -54,11 +55,11 @@ class MeasuredKernel:
 
     @property
     def request_delay_s(self) -> float:
-        """Seconds by which serving delays every request."""
+        """Delay in s that serving adds to every request."""
         return request_delay_s(self.profile.spec.serving)
 
     def fault_of(self, condition: str) -> str:
-        """Fault kind that condition was measured under."""
+        """Fault kind of a measured condition."""
         return next(c.fault for c in self.profile.spec.conditions if c.name == condition)
 
     def step_time_factor(self, condition: str) -> float:
@@ -81,7 +82,7 @@ def measured_kernel(entry: PoolKernel, pool_file: str) -> MeasuredKernel:
 
 
 def _stamp(path: Path) -> int:
-    """Time of the last change, so that a rewritten file is read again; a missing one fails in the loader."""
+    """Modification time, so that a rewritten file is read again; a missing file fails in the loader."""
     return path.stat().st_mtime_ns if path.is_file() else 0
 
 
@@ -131,11 +132,11 @@ def profile_refusal(file: Path | str, path: str, expected: str, actual: str, nex
 
 
 def _line_of(file: str, path: str) -> int:
-    """Line of ``path`` in the YAML at ``file``; 0 where that cannot be told."""
+    """Line of ``path`` in the YAML at ``file``; 0 if unknown."""
     steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", path) if step)
     try:
         written = parse(read_text(file), file)
     except DocumentError:
         return 0
-    # An experiment compiles documents that it derived: then the field does not stand in the file.
+    # An experiment compiles derived documents, so the field may be missing in the file.
     return written.line_of(steps) if steps[:2] in written.lines else 0

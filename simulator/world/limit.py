@@ -1,4 +1,4 @@
-"""Fleets whose home kernels stand just at their certified limit: the hardest null for a detector."""
+"""Fleets with home kernels exactly at their certified limit: the hardest null for a detector."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Floats = NDArray[np.float64]
 
 
 def at_limit(scenario: CompiledScenario) -> CompiledScenario:
-    """``scenario`` whose home kernels stand just at their limit while healthy: the null without slack.
+    """``scenario`` with home kernels exactly at their limit while healthy: the null without slack.
 
-    Of each kernel that a slice lives on, the values on each slice are scaled alike until the worst of their
-    probe clauses is at its limit. The others stay as measured, so that there is somewhere to go.
+    For each home kernel, the values on each slice are scaled by one factor until the worst of their probe
+    clauses is at its limit. Other kernels stay as measured, so that failover targets exist.
     """
     homes = set(scenario.home.tolist())
     plan = plan_clauses(scenario.contract)
@@ -41,7 +41,7 @@ def _at_limit(table: KernelTable, scenario: CompiledScenario, plan: ClausePlan) 
 
 
 def limit_factor(values: Floats, place: int, contract: CompiledContract, plan: ClausePlan) -> float:
-    """Largest factor by which ``values`` [n, M] of a slice's prompts still keep every clause."""
+    """Largest factor at which ``values`` [n, M] of a slice's prompts still keep every clause."""
     watched = (contract.source == Source.PROBE) & contract.applies[:, place] & ~plan.mirrored
     clauses = np.flatnonzero(watched).tolist()
     low, high = 0.0, 1e6
@@ -53,7 +53,7 @@ def limit_factor(values: Floats, place: int, contract: CompiledContract, plan: C
 
 
 def _over_limit(values: Floats, clause: int, contract: CompiledContract, plan: ClausePlan) -> float:
-    """Mean of the clause's observations over its limit."""
+    """Mean of the clause's observations divided by its limit."""
     if plan.is_rate[clause]:
         over = contract.sense[clause] * (values - contract.threshold[clause]) > 0.0
         return float(over.mean() / max(plan.null_mean[clause], 1e-12))

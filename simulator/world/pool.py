@@ -25,13 +25,13 @@ from simulator.world.tables import MeasuredBy, is_measured
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPool:
-    """A pool, its contract and what was measured of its kernels."""
+    """A pool, its contract and the measurements of its kernels."""
 
     spec: PoolSpec
     file: str
-    """Holds the pool."""
+    """File that contains the pool."""
     contract: KernelContract
-    """With the estimators that were measured."""
+    """With the measured estimators."""
     kernels: tuple[MeasuredKernel, ...]
     """[K], in pool order."""
     by: MeasuredBy
@@ -43,12 +43,12 @@ class MeasuredPool:
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """Slices that have a home, as in every world: the pool serves no others. In the contract's order."""
+        """Slices that have a home, in the contract's order; the pool serves no others."""
         homes = {home.slice for home in self.spec.home}
         return tuple(part.name for part in self.contract.spec.slices if part.name in homes)
 
     def home_of(self, slice_name: str) -> int:
-        """Index of the kernel that serves the slice when all is well."""
+        """Index of the kernel that serves the slice while everything is healthy."""
         names = [kernel.entry.name for kernel in self.kernels]
         return next(names.index(home.kernel) for home in self.spec.home if home.slice == slice_name)
 
@@ -86,7 +86,9 @@ def _columns_of_all(samples: list[KernelSamples]) -> set[str]:
 
 
 def _measured_by(columns: set[str], judged: AsMeasured) -> MeasuredBy:
-    """The most telling estimators that all kernels share; the exact ones, to be refused, for none."""
+    """The most informative estimators that all kernels share; if there are none, the exact ones, which are
+    refused later.
+    """
     quality, drift = first_measured("tv_mean", columns), first_measured("kl_mean", columns)
     usual = MeasuredBy()
     notes = judged.notes()
@@ -96,7 +98,9 @@ def _measured_by(columns: set[str], judged: AsMeasured) -> MeasuredBy:
 
 
 def layout_of(pool: MeasuredPool, extra: dict[str, int]) -> FleetLayout:
-    """Axes of the fleet; ``extra`` replicas per kernel come later by scale-up, behind the first ones."""
+    """Axes of the fleet; ``extra`` replicas per kernel, added by later scale-ups, come after the
+    first ones.
+    """
     replicas: list[str] = []
     owner: list[int] = []
     zones: list[str] = []
@@ -149,7 +153,7 @@ def _known_good(pool: MeasuredPool) -> int:
 
 
 def _check_names(pool: MeasuredPool, asked: set[str]) -> None:
-    """DocumentError for kernels of one name, and for a slice that is ``asked`` for without a home."""
+    """DocumentError for duplicate kernel names, and for a slice in ``asked`` without a home."""
     names = [kernel.entry.name for kernel in pool.kernels]
     if len(set(names)) != len(names):
         raise profile_refusal(

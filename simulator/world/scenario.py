@@ -1,6 +1,6 @@
-"""Documents to a compiled scenario: pool, measured profiles, contract, faults and changes.
+"""Compiles documents to a scenario: pool, measured profiles, contract, faults and changes.
 
-Rules across documents are checked on the way, each refusal naming file, path, expectation and next step.
+Rules across documents are checked on the way; each refusal names file, path, expectation and next step.
 Step times are used as measured; nothing is rescaled to another machine.
 """
 
@@ -54,7 +54,7 @@ def with_trace(scenario: Scenario, trace: Path) -> Scenario:
 
 
 def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
-    """Compile ``scenario``, whose URIs are relative to ``file``."""
+    """Compile ``scenario``; its URIs are relative to ``file``."""
     spec = scenario.spec
     pool = load_pool(spec, file)
     layout = layout_of(pool, extra_replicas(spec))
@@ -97,7 +97,7 @@ def compile_scenario(scenario: Scenario, file: str) -> CompiledScenario:
 def _tables(
     pool: MeasuredPool, prompts: PromptRoles, layout: FleetLayout, contract: CompiledContract
 ) -> tuple[KernelTable, ...]:
-    """What was measured of each kernel, [K]."""
+    """The measurements of each kernel, [K]."""
     return tuple(
         build_table(kernel.samples, prompts, layout.probe_metrics, contract, pool.by)
         for kernel in pool.kernels
@@ -105,7 +105,7 @@ def _tables(
 
 
 def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
-    """What is known of each kernel by its profile."""
+    """Facts about each kernel from its profile."""
     return {
         "profile_sha256": tuple(document_sha256(kernel.profile) for kernel in pool.kernels),
         "stage": stages_of(kernel.entry for kernel in pool.kernels),
@@ -118,14 +118,14 @@ def _of_kernels(pool: MeasuredPool, layout: FleetLayout) -> dict[str, Any]:
 
 
 def _hashes(spec: ScenarioSpec, pool: MeasuredPool, file: str) -> dict[str, Any]:
-    """Of what the scenario's own hash and the profiles' do not cover."""
+    """Hashes of inputs that the scenario's own hash and the profiles' hashes do not cover."""
     uri, plain = spec.workload.trace_uri, pool.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     trace = None if uri is None else sha256_of(resolve_uri(uri, file))
     return {"pool_sha256": canonical_sha256(plain), "trace_sha256": trace}
 
 
 def _homes(pool: MeasuredPool, layout: FleetLayout) -> NDArray[np.int64]:
-    """Kernel int64 [S] that serves each slice when all is well."""
+    """Kernel int64 [S] that serves each slice while everything is healthy."""
     return np.array([pool.home_of(name) for name in layout.slices], dtype=np.int64)
 
 

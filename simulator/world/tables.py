@@ -1,8 +1,8 @@
-"""Measured samples as arrays: what traffic is served with, what probes return, what breaks the contract.
+"""Measured samples as arrays: for traffic, for probes, and for the clauses that they break.
 
-One table per kernel; conditions are ordered by measured drift, healthy first, so that a higher index
-is a worse state. Certify prompts only order the ladder, probe prompts are what simulated probes replay,
-traffic prompts are the ground truth: no prompt plays two parts.
+One table per kernel. Conditions are ordered by measured drift, healthy first, so that a higher index is a
+worse state. Certify prompts are only used to order the ladder, probe prompts are replayed by simulated
+probes, and traffic prompts are the ground truth: no prompt has two roles.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from contracts.telemetry import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredBy:
-    """How a pool was measured: exactly, or by the most probable tokens alone."""
+    """How a pool was measured: exactly, or only by the most probable tokens."""
 
     quality: str = "tv_mean@full_vocab"
-    """Column that says how far a served answer is from the reference."""
+    """Column with the distance of a served answer from the reference."""
     drift: str = "kl_mean@full_vocab"
     """Column that orders doses."""
     notes: tuple[str, ...] = ()
-    """What is to be said of the estimators; nothing where all is as the contract says."""
+    """Notes on the estimators; empty if all are those of the contract."""
 
     @property
     def estimator(self) -> str:
@@ -38,7 +38,7 @@ class MeasuredBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRoles:
-    """Which prompts play which part, the same for every kernel of a pool.
+    """The prompts of each role, the same for every kernel of a pool.
 
     Axes: N traffic prompts, U probe prompts.
     """
@@ -46,28 +46,28 @@ class PromptRoles:
     traffic: NDArray[np.int64]
     """[N], rows of the samples file, slice by slice."""
     traffic_slice: NDArray[np.int64]
-    """[N], place of each one's slice."""
+    """[N], index of each prompt's slice."""
     probe: NDArray[np.int64]
     """[U], rows of the samples file, slice by slice."""
     probe_slice: NDArray[np.int64]
-    """[U], place of each one's slice."""
+    """[U], index of each prompt's slice."""
     probe_ids: NDArray[np.int64]
     """[U], the prompts' own ids."""
     probe_tokens: NDArray[np.int64]
     """[U], their lengths."""
 
     def traffic_of(self, slice_index: int) -> NDArray[np.int64]:
-        """Places of a slice's prompts on the traffic axis."""
+        """Indices of a slice's prompts on the traffic axis."""
         return np.flatnonzero(self.traffic_slice == slice_index)
 
     @property
     def mean_probe_tokens(self) -> float:
-        """Tokens of a probe on average, each slice counting alike because probes go round robin."""
+        """Mean tokens of a probe, with equal weight for each slice because probes go round robin."""
         slices = range(int(self.probe_slice.max()) + 1)
         return float(np.mean([self.probe_tokens[self.probe_of(index)].mean() for index in slices]))
 
     def probe_of(self, slice_index: int) -> NDArray[np.int64]:
-        """Places of a slice's prompts on the probe axis."""
+        """Indices of a slice's prompts on the probe axis."""
         return np.flatnonzero(self.probe_slice == slice_index)
 
 
@@ -91,7 +91,7 @@ class KernelTable:
 
 
 def plan_prompts(samples: KernelSamples, slices: tuple[str, ...], tokens: Mapping[int, int]) -> PromptRoles:
-    """Prompts of each part for ``slices``; the parts are disjoint because a prompt id stands once.
+    """The prompts of each role for ``slices``; the roles are disjoint because prompt ids are unique.
 
     ``tokens`` maps a prompt id to its length.
     """
@@ -115,7 +115,7 @@ def build_table(
     contract: CompiledContract,
     by: MeasuredBy,
 ) -> KernelTable:
-    """The table of one kernel; ``metrics`` are the probe metrics of the layout, NaN where not measured."""
+    """The table of one kernel; ``metrics``: the layout's probe metrics, NaN if not measured."""
     order = condition_order(samples, by)
     names = tuple(samples.condition_names[index] for index in order)
     quality = np.stack([samples.prompt_values(by.quality, name, plan.traffic) for name in names])
@@ -126,7 +126,8 @@ def build_table(
     return KernelTable(
         conditions=names,
         drift=np.array([mean_drift(samples, name, by) for name in names]),
-        # A fault that changes no numbers (slower steps) may have none of its own: then the healthy ones hold.
+        # A fault that changes no numbers (slower steps) may lack measurements; then the healthy ones are
+        # used.
         quality=np.clip(np.where(np.isnan(quality), quality[0], quality), 0.0, 1.0),
         probe=columns[order][:, plan.probe],
         violating=judge_values(values, plan, contract),
@@ -142,7 +143,7 @@ def condition_order(samples: KernelSamples, by: MeasuredBy) -> list[int]:
 
 
 def is_measured(samples: KernelSamples, condition: str, by: MeasuredBy) -> bool:
-    """True when the quality of every traffic prompt was measured under ``condition``."""
+    """Whether the quality of every traffic prompt was measured under ``condition``."""
     values = samples.prompt_values(by.quality, condition, samples.rows("traffic"))
     return bool(np.isfinite(values).all())
 
@@ -174,7 +175,7 @@ def judge_values(
 
 
 def clause_broken(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.bool_]:
-    """Bool [Q]: the observations ``values`` [Q, n] break the clause; what was not measured does not count."""
+    """Bool [Q]: the observations ``values`` [Q, n] break the clause; unmeasured ones do not count."""
     found = clause_value(values, contract, clause)
     if contract.is_rate[clause]:
         return np.asarray(found > contract.rate_limit[clause])
@@ -183,8 +184,8 @@ def clause_broken(values: NDArray[np.float64], contract: CompiledContract, claus
 
 
 def clause_value(values: NDArray[np.float64], contract: CompiledContract, clause: int) -> NDArray[np.float64]:
-    """Float64 [Q] that the clause is judged by: the share beyond the threshold, or the clipped mean, of the
-    measured observations of ``values`` [Q, n]; 0 where there are none.
+    """Float64 [Q], the value by which the clause is judged: the share beyond the threshold, or the clipped
+    mean, of the measured observations of ``values`` [Q, n]; 0 if there are none.
     """
     if contract.is_rate[clause]:
         return share_beyond(values, contract, clause)
@@ -204,7 +205,9 @@ def share_beyond(values: NDArray[np.float64], contract: CompiledContract, clause
 def certified_probe_values(
     tables: tuple[KernelTable, ...], plan: PromptRoles, slices: int
 ) -> NDArray[np.float64]:
-    """Healthy probe values float64 [K, S, n, M] of every kernel; slices with fewer prompts end with NaN."""
+    """Healthy probe values float64 [K, S, n, M] of every kernel; slices with fewer prompts are padded with
+    NaN.
+    """
     rows = [plan.probe_of(place) for place in range(slices)]
     most = max(own.size for own in rows)
     values = np.full((len(tables), slices, most, tables[0].probe.shape[3]), np.nan)

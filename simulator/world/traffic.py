@@ -1,7 +1,6 @@
-"""The scenario's workload: as arrivals of one fleet, block by block, and as the load that it declares.
+"""The scenario's workload: the arrivals of a fleet, drawn in blocks, and the declared load.
 
-The load that a scenario declares is that of its arrivals and its ordinary surges, not of the surges that are
-faults.
+The declared load includes arrivals and ordinary surges, but not surges that are faults.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from simulator.world.compiled_scenario import CompiledScenario, Surge
 from simulator.world.tables import PromptRoles
 from simulator.world.workload import BLOCK, LengthDrift, WorkloadSpec, WorkloadStream
 
-#: Longest output as a share of the smallest KV cache, and with a prompt together: every request must fit
-#: beside the blocks that stay free at admission.
+#: Longest output as a share of the smallest KV cache, and longest prompt plus output: every request must fit
+#: in addition to the blocks that stay free at admission.
 _OUTPUT_SHARE, _WHOLE_SHARE = 0.25, 0.9
 
 
@@ -35,9 +34,9 @@ def compile_workload(
     kv_tokens: int,
     file: str,
 ) -> WorkloadSpec:
-    """The workload of ``spec``; lengths are cut so that every request fits ``kv_tokens``.
+    """The workload of ``spec``; lengths are clipped so that every request fits ``kv_tokens``.
 
-    A surge makes the same requests arrive faster while it lasts; it draws no number of its own.
+    A surge makes the same requests arrive faster while it lasts; it draws no random numbers of its own.
     """
     work = spec.workload
     shares = {entry.slice: entry.share for entry in work.slice_mix}
@@ -92,7 +91,7 @@ def _law(lengths: TokenLengths, longest: int) -> LengthLaw:
 
 
 class DrawnTraffic:
-    """The arrivals of B fleets up to ``horizon_s``, drawn into their engine block by block, ahead of time."""
+    """The arrivals of B fleets up to ``horizon_s``, drawn ahead of time into their engine, block by block."""
 
     def __init__(self, workloads: list[WorkloadSpec], seeds: list[int], horizon_s: float = np.inf) -> None:
         self._horizon_s = horizon_s
@@ -102,7 +101,7 @@ class DrawnTraffic:
         self._block = np.empty(BLOCK, ARRIVAL)
 
     def feed(self, engine: FleetEngine, until_at_s: float) -> None:
-        """Give ``engine`` at least all arrivals up to and with ``until_at_s``."""
+        """Feed ``engine`` at least all arrivals up to and including ``until_at_s``."""
         if until_at_s < self._enough_until_at_s:
             return
         for fleet in np.flatnonzero(self._drawn_until_at_s <= until_at_s):
@@ -113,14 +112,14 @@ class DrawnTraffic:
         self._enough_until_at_s = float(self._drawn_until_at_s.min())
 
 
-#: A trace's rate is counted over so long: shorter bursts are its gaps, not its load.
+#: Window over which a trace's rate is counted; shorter bursts are part of its gaps, not of its load.
 _COUNTED_S = 60.0
 
 
 def declared_peak_rps(world: CompiledScenario) -> NDArray[np.float64]:
-    """Requests per second of each slice when most are declared to arrive; float64 [S].
+    """Requests per second of each slice at the declared peak; float64 [S].
 
-    Of a trace: the most that arrive within one minute, as it is played.
+    For a trace: the most that arrive within one minute, as it is replayed.
     """
     work, profile = world.workload, _without_faults(world)
     if work.trace is None:
@@ -132,13 +131,13 @@ def declared_peak_rps(world: CompiledScenario) -> NDArray[np.float64]:
 
 
 def declared_load_ratio(world: CompiledScenario) -> float:
-    """That peak over all slices, as a share of what the replicas that are there from the start carry."""
+    """The declared peak over all slices, divided by the capacity of the initially present replicas."""
     carried = world.capacity_rps[world.layout.replica_kernel][~world.absent].sum()
     return float(declared_peak_rps(world).sum() / carried)
 
 
 def _without_faults(world: CompiledScenario) -> RateProfile:
-    """The rate over time before faults raise it."""
+    """The rate over time without the surges of faults."""
     profile = world.workload.profile
     for surge in world.surges:
         if surge.is_fault:

@@ -1,7 +1,7 @@
 """The workload as a stream of ``RequestArrivals``: one seed, one named random stream per kind of number.
 
-Numbers are drawn in blocks of a fixed size, so the stream does not depend on the pieces in which it is read;
-adding or removing a kind of number (a fault's, a session's) changes none of the others.
+Numbers are drawn in blocks of a fixed size, so the stream does not depend on how it is read. Adding or
+removing a kind of number (a fault's, a session's) changes none of the others.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from simulator.engine.spec import EngineSpec
 from simulator.engine.validate import require, require_index, require_tokens
 
 BLOCK = 4096
-#: Shares that sum to 1 within this are whole.
+#: Tolerance within which shares must sum to 1.
 _SHARE_SLACK = 1e-5
 _NO_SESSIONS = np.empty((0, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthDrift:
-    """Token counts that change linearly over the first ``over_s`` and stay there."""
+    """Token counts that change linearly over the first ``over_s`` and then stay constant."""
 
     prompt_factor: float
-    """Multiple of what the laws give from ``over_s`` on."""
+    """Factor on the drawn token counts from ``over_s`` on."""
     output_factor: float
     over_s: float
 
@@ -47,18 +47,18 @@ class LengthDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """What arrives at one fleet. S slices."""
+    """The arrivals of one fleet. S slices."""
 
     profile: RateProfile
     """Rate over time: constant, diurnal, with surges multiplied in."""
     slice_share: NDArray[np.float64]
     """[S], sums to 1."""
     prompt_tokens: tuple[LengthLaw, ...]
-    """One law for all slices or one each."""
+    """One distribution for all slices, or one each."""
     output_tokens: tuple[LengthLaw, ...]
     """Likewise."""
     prompt_ids: NDArray[np.int64]
-    """[n], places of traffic prompts on the last axis of ``EngineSpec.quality``, grouped by slice."""
+    """[n], indices of traffic prompts on the last axis of ``EngineSpec.quality``, grouped by slice."""
     prompt_offsets: NDArray[np.int64]
     """[S + 1], where each slice's group begins and ends."""
     gap_cv: float = 1.0
@@ -70,9 +70,9 @@ class WorkloadSpec:
     sessions: int = 256
     """Alive at once per fleet."""
     session_life_s: float = 120.0
-    """After it a session is replaced by a new one."""
+    """Then a session is replaced by a new one."""
     drift: LengthDrift | None = None
-    """Of the token counts, clipped as the first laws say; None: there is none."""
+    """Of the token counts, clipped by the first distributions; None: no drift."""
 
     def __post_init__(self) -> None:
         slices = self.slice_share.shape[0]
@@ -97,30 +97,30 @@ def check_workload(engine: EngineSpec, workload: WorkloadSpec) -> None:
 
 
 class _Draws(NamedTuple):
-    """The random numbers of n requests or more."""
+    """The random numbers of at least n requests."""
 
     arrived_at_s: NDArray[np.float64]  # [>= n], not decreasing
     of_slice: NDArray[np.float64]  # [n] in [0, 1)
     prompt_tokens: NDArray[np.int64]  # [>= n]
     output_tokens: NDArray[np.int64]  # [n]
-    of_session: NDArray[np.float64]  # [n, 2] in [0, 1): belongs to one, and to which; or empty
+    of_session: NDArray[np.float64]  # [n, 2] in [0, 1): whether in a session, and in which; or empty
     of_prompt: NDArray[np.float64]  # [n] in [0, 1)
     routing: NDArray[np.float64]  # [n, 4] in [0, 1)
 
 
 class _Choices(NamedTuple):
-    """What the numbers choose from. S slices."""
+    """The sets from which the random numbers choose. S slices."""
 
-    share_edges: NDArray[np.float64]  # [S - 1], cumulated shares
+    share_edges: NDArray[np.float64]  # [S - 1], cumulative shares
     prompt_ids: NDArray[np.int64]  # [n], as in ``WorkloadSpec``
     prompt_offsets: NDArray[np.int64]  # [S + 1]
     session_ratio: float
-    session_places: int  # sessions of a slice at once
+    session_places: int  # concurrent sessions of a slice
     session_life_s: float
 
 
 class WorkloadStream:
-    """The arrivals of one fleet, in order, drawn as far as they are asked for."""
+    """The arrivals of one fleet, in order, drawn on demand."""
 
     def __init__(self, spec: WorkloadSpec, seed: int) -> None:
         self._spec = spec
@@ -142,7 +142,7 @@ class WorkloadStream:
         self._rest = np.empty(0, ARRIVAL)
 
     def until(self, end_at_s: float) -> RequestArrivals:
-        """The arrivals up to and with ``end_at_s`` that no earlier call has returned."""
+        """The arrivals up to and including ``end_at_s`` that no earlier call has returned."""
         pieces = [self._rest]
         while not pieces[-1].size or pieces[-1]["arrived_at_s"][-1] <= end_at_s:
             pieces.append(np.empty(BLOCK, ARRIVAL))
@@ -155,8 +155,8 @@ class WorkloadStream:
     def draw(self, block: NDArray[np.void], enough_s: float = np.inf) -> NDArray[np.void]:
         """The next ``BLOCK`` requests, with all their random numbers, as records ``ARRIVAL`` [BLOCK].
 
-        Written over ``block``; returned is its part up to the first request after ``enough_s``, behind which
-        none may be asked for. Not to be mixed with ``until``.
+        They are written to ``block``; the part up to the first request after ``enough_s`` is returned, and no
+        later requests may be drawn after that. Not to be mixed with ``until``.
         """
         spec, rng = self._spec, self._rng
         counts, row = (self._gaps.take(BLOCK), None) if self._replay is None else self._replay.take(BLOCK)
@@ -187,7 +187,7 @@ class WorkloadStream:
     def _lengths(
         self, laws: tuple[LengthLaw, ...], of_slice: NDArray[np.float64], drawn: int
     ) -> NDArray[np.int64]:
-        """Token counts of the first ``len(of_slice)`` of so many ``drawn`` requests."""
+        """Token counts of the first ``len(of_slice)`` of ``drawn`` requests."""
         normal = self._rng["lengths"].standard_normal(drawn)[: len(of_slice)]
         if len(laws) == 1:
             return laws[0].from_normal(normal)
@@ -199,7 +199,7 @@ class WorkloadStream:
         return tokens
 
     def _recorded(self, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Token counts of the trace, clipped as the first laws say, so that every request fits."""
+        """Token counts of the trace, clipped by the first distributions, so that every request fits."""
         trace, spec = self._spec.trace, self._spec
         assert trace is not None
         prompt, output = spec.prompt_tokens[0], spec.output_tokens[0]
@@ -211,10 +211,10 @@ class WorkloadStream:
 
 @compiled
 def _pack(block, draws, choices):
-    """Uniforms to what they choose.
+    """Turn uniforms into what they choose.
 
-    A session stays within its slice and is replaced with age; each place changes hands at its own phase, so
-    that sessions do not all end at once. -1 is none.
+    A session stays within its slice and is replaced after its life; each place has its own phase, so that
+    sessions do not all end at once. -1 is no session.
     """
     for j in range(block.shape[0]):
         request = block[j]
@@ -238,7 +238,7 @@ def _pack(block, draws, choices):
 
 @compiled
 def _session(u, part, at_s, choices):
-    """The session that ``u`` chooses among those of slice ``part`` that live at ``at_s``."""
+    """The session that ``u`` chooses among those of slice ``part`` that exist at ``at_s``."""
     slices = choices.share_edges.shape[0] + 1
     place = int(u * choices.session_places) * slices + part
     generation = int(at_s / choices.session_life_s + place * 0.6180339887498949)
@@ -259,7 +259,7 @@ def _unpacked(records: NDArray[np.void]) -> RequestArrivals:
 
 
 def warm() -> None:
-    """Compile what this module compiles, so that no job pays for it after a fork."""
+    """Compile this module's functions before work is forked."""
     law = (LengthLaw(mean=1.0),)
     spec = WorkloadSpec(
         profile=constant_rate(1.0),

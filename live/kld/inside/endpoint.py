@@ -1,8 +1,9 @@
 """The routes below ``/selvage/kld/``: an endpoint plugin of vLLM. EDGE: runs inside a vLLM API server.
 
-``GET status`` says what there is. ``POST reduce`` scores prompts and answers a few numbers per position
-against a reference file that this host can read; ``POST rows`` answers whole rows of log-probabilities. One
-request is served at a time, a few prompts of it in the engine, so that users' requests find room beside it.
+``GET status`` describes the plugin. ``POST reduce`` scores prompts and returns a few numbers per position
+against a reference file that this host can read. ``POST rows`` returns whole rows of log-probabilities. One
+request is served at a time, with few of its prompts in the engine at once, which leaves room for users'
+requests.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _SERVED_WITHIN_S = 240.0
 
 
 class KldPlugin:
-    """What vLLM's loader of endpoint plugins asks for."""
+    """The interface that vLLM's loader of endpoint plugins requires."""
 
     name = "selvage_kld"
     required_tasks = ("generate",)
@@ -49,13 +50,13 @@ class KldPlugin:
         self._limits = ModelLimits(0, 0)
 
     def attach_router(self, app: Any) -> None:
-        """Add the routes; every one of them asks the gate first."""
+        """Add the routes; every route checks the gate first."""
         app.add_route(f"{PREFIX}status", self._guarded(self._status), methods=["GET"])
         app.add_route(f"{PREFIX}reduce", self._guarded(self._reduce), methods=["POST"])
         app.add_route(f"{PREFIX}rows", self._guarded(self._rows), methods=["POST"])
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:  # noqa: ARG002 (vLLM's)
-        """Keep the engine, and what its model can take."""
+        """Keep the engine and the limits of its model."""
         self._engine = engine_client
         model = state.vllm_config.model_config
         self._limits = ModelLimits(int(model.max_model_len), int(model.get_vocab_size()))
@@ -105,7 +106,7 @@ class KldPlugin:
         return await self._scored(row_orders(object_of(await _body(request)), self._limits))
 
     async def _scored(self, orders: list[dict[str, Any]]) -> Any:
-        """Raw numbers of all orders, in their order."""
+        """Raw numbers of all orders, concatenated in their order."""
         from starlette.responses import Response
 
         named = {f"selvage-kld-{uuid.uuid4().hex}": order for order in orders}
@@ -127,13 +128,13 @@ class KldPlugin:
         return Response(raw, media_type="application/octet-stream", headers=spent)
 
     async def _generate(self, named: dict[str, dict[str, Any]]) -> None:
-        """Send every prompt through the engine, a few at a time; the worker looks on."""
+        """Send every prompt through the engine, a few at a time; the worker captures the scores."""
         room = asyncio.Semaphore(_IN_ENGINE)
 
         async def one(name: str, ids: list[int]) -> None:
             from vllm import SamplingParams
 
-            # Prompts whose log-probabilities are asked for skip the prefix cache, so all rows are computed.
+            # Requests with prompt log-probabilities bypass the prefix cache, so all rows are computed.
             asked = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
             async with room:
                 async for _ in self._engine.generate({"prompt_token_ids": ids}, asked, name):
@@ -144,15 +145,15 @@ class KldPlugin:
                 group.create_task(one(name, order["token_ids"]))
 
     async def _call(self, method: str, *args: Any) -> list[Any]:
-        """What every worker answers; OrderRefusedError where one fails, or the engine has no such method."""
-        # No time limit goes with the call: the engine would give up on a worker that is late, whose answer
-        # then stays in its queue and is taken for that of the next call, or of the next step.
+        """The answers of all workers; OrderRefusedError if one fails, or the engine has no such method."""
+        # The RPC itself gets no time limit: the engine would stop waiting for a late worker, and the late
+        # answer would stay in its queue and be taken for the answer of the next call or step.
         call = self._engine.collective_rpc(method, None, args)
         try:
             answers = await asyncio.wait_for(call, _ENGINE_WITHIN_S)
         except TimeoutError:
             raise OrderRefusedError(f"no answer to {method} within {_ENGINE_WITHIN_S:g} s") from None
-        except Exception as problem:  # vLLM passes the worker's exception on as one of several types
+        except Exception as problem:  # vLLM re-raises a worker's exception as one of several types
             raise OrderRefusedError(f"the engine does not answer {method}: {problem}") from None
         return list(answers)
 

@@ -1,7 +1,7 @@
-"""Whether this server was started for such measurements, and who may ask for them.
+"""Whether this server was started for these measurements, and which callers may use them.
 
-With a token's file in the environment, whoever has the token; without one, callers on the loopback interface
-that came by no proxy. Files of references are read below one folder alone.
+If the environment names a token file, a caller needs the token. Without one, only callers on the loopback
+interface that came through no proxy are served. Reference files are read below one folder only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FLAG = "SELVAGE_KLD"
 TOKEN_FILE = "SELVAGE_KLD_TOKEN_FILE"
 FOLDER = "SELVAGE_KLD_FOLDER"
 SHORTEST_TOKEN = 16
-#: A request with one of these came through somebody else.
+#: Headers that show that a request came through a proxy.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-envoy-external-address")
 
 
 @dataclass(frozen=True, slots=True)
 class KldGate:
-    """What the environment of this process says. token empty: loopback alone."""
+    """The settings in this process's environment. token empty: loopback only."""
 
     enabled: bool
     folder: Path = Path()
@@ -35,7 +35,7 @@ class KldGate:
 
 
 def gate(environment: Mapping[str, str] = os.environ) -> KldGate:
-    """The gate as ``environment`` sets it; shut where a part of it is wrong."""
+    """The gate that ``environment`` defines; disabled if a setting is wrong."""
     if environment.get(FLAG) != "1":
         return KldGate(enabled=False, shut=f"this server was not started with {FLAG}=1")
     folder = Path(environment.get(FOLDER, ""))
@@ -53,7 +53,7 @@ def gate(environment: Mapping[str, str] = os.environ) -> KldGate:
 
 
 def refusal(now: KldGate, host: str | None, headers: Mapping[str, str]) -> str:
-    """Why a caller from ``host`` (None: a Unix socket) may not ask; empty where it may.
+    """Why a caller from ``host`` (None: a Unix socket) is refused; "" if it is not.
 
     headers: by lower-case name.
     """

@@ -1,4 +1,4 @@
-"""What client and server agree on: columns of an answer, limits of a request, and what a request may ask for.
+"""The protocol between client and server: columns of an answer, limits of a request, allowed requests.
 
 Bodies are checked before anything reaches the engine.
 """
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Name and number of the protocol between client and server.
+#: Version of the protocol between client and server.
 PROTOCOL = 1
 PREFIX = "/selvage/kld/"
 TOKEN_HEADER = "x-selvage-kld-token"
 
-#: Columns of an answer, float64 each. kl: KL(reference || server) in nats; reverse_kl: the other way round;
-#: tv: total variation; same_top: 1 where both prefer the same token; reference_logp and candidate_logp:
-#: log-probability of the prompt's own next token; linf and l2: distances of logits at temperature 1;
-#: abs_log_w and token_prob_error: expectations over the server's own distribution.
+#: Columns of an answer, float64 each. kl: KL(reference || server) in nats; reverse_kl: the reverse
+#: direction; tv: total variation; same_top: 1 if both prefer the same token; reference_logp and
+#: candidate_logp: log-probability of the prompt's own next token; linf and l2: distances of logits at
+#: temperature 1; abs_log_w and token_prob_error: expectations over the server's own distribution.
 COLUMNS = (
     "kl",
     "reverse_kl",
@@ -33,7 +33,7 @@ COLUMNS = (
     "token_prob_error",
 )
 
-#: Most of what one request may ask for; positions are next tokens of prompts.
+#: Limits of one request; a position is one next token of a prompt.
 MOST_PROMPTS = 256
 MOST_POSITIONS = 16_384
 #: Most numbers in one answer of whole rows.
@@ -45,19 +45,19 @@ _FLOAT_BYTES = 4
 
 
 class OrderRefusedError(Exception):
-    """A request that is not allowed or makes no sense; the message says why."""
+    """A request that is not allowed or not valid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """Of the served model: tokens of a prompt, and its vocabulary."""
+    """Limits of the served model: tokens of a prompt, and size of the vocabulary."""
 
     tokens: int
     vocabulary: int
 
 
 def prompts_of(body: dict[str, Any], limits: ModelLimits) -> list[list[int]]:
-    """The prompts' token ids; OrderRefusedError where they are too many, too long or none."""
+    """The prompts' token ids; OrderRefusedError if there are too many, none, or one of a wrong length."""
     prompts = body.get("prompts")
     if not isinstance(prompts, list) or not 1 <= len(prompts) <= MOST_PROMPTS:
         raise OrderRefusedError(f"prompts must be a list of 1 to {MOST_PROMPTS} lists of token ids")
@@ -84,7 +84,7 @@ def row_orders(body: dict[str, Any], limits: ModelLimits) -> list[dict[str, Any]
 
 
 def reduce_orders(body: dict[str, Any], limits: ModelLimits, files: CheckedFiles) -> list[dict[str, Any]]:
-    """Orders to reduce, one per prompt, with the checked file of the reference."""
+    """Orders for reduced numbers, one per prompt, with the checked file of the reference."""
     prompts, told = prompts_of(body, limits), body.get("reference")
     if not isinstance(told, dict) or not isinstance(told.get("path"), str):
         raise OrderRefusedError("reference must be an object with path, sha256, vocabulary and first_rows")
@@ -105,19 +105,19 @@ def reduce_orders(body: dict[str, Any], limits: ModelLimits, files: CheckedFiles
 
 
 class CheckedFiles:
-    """Reference files below one folder whose content was hashed once."""
+    """Reference files below one folder; the hash of each file is computed once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[tuple[str, int, int, int], str] = {}
 
     def checked(self, name: str, sha256: str) -> dict[str, Any]:
-        """Path and identity of a file whose content is ``sha256``; OrderRefusedError for every other."""
+        """Path and identity of a file with the hash ``sha256``; OrderRefusedError for any other."""
         path = Path(name)
         try:
             path = path.resolve(strict=True)
             facts = path.stat()
-        except (OSError, RuntimeError, ValueError):  # ValueError: a NUL, or half a character
+        except (OSError, RuntimeError, ValueError):  # ValueError: a NUL or a lone surrogate in the name
             path = Path()
         if not path.is_relative_to(self._folder) or not path.is_file():
             raise OrderRefusedError("the reference is no file below this server's folder of references")
@@ -133,7 +133,7 @@ class CheckedFiles:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """The JSON object in ``body``; OrderRefusedError where it is none."""
+    """The JSON object in ``body``; OrderRefusedError if there is none."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""From two rows of log-probabilities to a few numbers per position. EDGE: torch.
+"""Reduces two rows of log-probabilities to a few numbers per position. EDGE: torch.
 
 The definitions are those of ``contracts.metrics.numeric``; everything is computed in float64.
 """
@@ -16,7 +16,7 @@ def reduced(reference: Any, scores: Any, targets: Any) -> Any:
     """Tensor float64 [positions, columns] on the CPU, columns as in ``COLUMNS``.
 
     reference, scores: [positions, V], log-probabilities or logits at temperature 1; targets: int64
-    [positions]. A position whose scores are no distribution (NaN, infinite) is NaN throughout.
+    [positions]. A position with scores that are no distribution (NaN, infinite) is NaN in all columns.
     """
     base = torch.log_softmax(reference.to(scores.device, torch.float64), dim=-1)
     mine = torch.log_softmax(scores.to(torch.float64), dim=-1)
@@ -42,12 +42,12 @@ def reduced(reference: Any, scores: Any, targets: Any) -> Any:
 
 
 def _expected(weight: Any, value: Any) -> Any:
-    """Sum of ``value`` over the vocabulary, weighted; what has no weight does not count, infinite or not."""
+    """Weighted sum of ``value`` over the vocabulary; entries of weight 0 are ignored, even if infinite."""
     return torch.where(weight > 0.0, weight * value, 0.0).sum(dim=-1)
 
 
 def _distances(base: Any, mine: Any, ratio: Any) -> tuple[Any, Any]:
-    """Half the range, and the length about its mean, of the difference over tokens that both allow."""
+    """Half the range, and the norm about the mean, of the difference over tokens that both allow."""
     allowed = ~(base.isneginf() | mine.isneginf())
     one_sided = (base.isneginf() ^ mine.isneginf()).any(dim=-1) | ~allowed.any(dim=-1)
     difference = torch.where(allowed, ratio, 0.0)

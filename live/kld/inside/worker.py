@@ -1,9 +1,9 @@
-"""The engine's side: reduces rows where the engine scores prompts. EDGE: runs inside a vLLM process.
+"""Reduces rows in the worker, where the engine scores prompts. EDGE: runs inside a vLLM process.
 
 Entry point of the group ``vllm.general_plugins``: adds three methods to vLLM's workers, which
-``collective_rpc`` calls. While nothing is expected nothing of the engine is touched. While something is, the
-model runner's own scoring of prompts is watched: it runs as always, and its rows are looked at on the way.
-Whatever goes wrong here is told to whoever asked; the engine never sees it.
+``collective_rpc`` calls. Without an expected request the engine is unchanged. While requests are expected,
+the model runner's scoring of prompts is wrapped: it runs as always, and its rows are copied on the way.
+Errors here are reported to the caller; the engine never sees them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import torch
 from .gate import gate
 from .reduce import reduced
 
-#: Length of the names that requests are given; the engine adds a suffix of its own.
+#: Length of the names that requests get here; the engine appends a suffix of its own.
 NAME_LENGTH = len("selvage-kld-") + 32
 _DESK = "selvage_kld_desk"
 
 
 def install() -> None:
-    """Add the methods, where this server was started for it. May be called again."""
+    """Add the methods if this server was started for it. May be called repeatedly."""
     if not gate().enabled:
         return
     from vllm.v1.worker.worker_base import WorkerBase
@@ -45,17 +45,17 @@ def _desk(worker: Any) -> Desk:
 
 
 def _ready(worker: Any) -> str:
-    """Empty where this engine can be watched, else why not."""
+    """Why this engine cannot be wrapped; "" if it can."""
     return _desk(worker).unfit()
 
 
 def _expect(worker: Any, jobs: dict[str, dict[str, Any]]) -> str:
-    """Requests that will come, by name; empty, or why they cannot be served."""
+    """Register expected requests, by name; returns why they cannot be served, or ""."""
     return _desk(worker).expect(jobs)
 
 
 def _take(worker: Any, names: list[str]) -> dict[str, dict[str, str]]:
-    """What was found of these requests, which are expected no more: base64 of raw numbers, or an error."""
+    """Results of these requests, which are then forgotten: base64 of raw numbers, or an error."""
     return _desk(worker).take(names)
 
 
@@ -67,13 +67,13 @@ class _Job:
     targets: Any
     """int64 [positions]: the prompt's next tokens."""
     reference: Any = None
-    """[positions, V], where there is something to reduce."""
+    """[positions, V]; None for whole rows."""
     found: Any = None
     error: str = ""
     done: set[int] = field(default_factory=set)
 
     def put(self, start: int, scores: Any) -> None:
-        """Keep the rows of positions ``start`` on."""
+        """Store the rows of the positions from ``start`` on."""
         end = start + scores.shape[0]
         if self.kind == "reduce":
             rows = reduced(self.reference[start:end], scores, self.targets[start:end])
@@ -85,7 +85,7 @@ class _Job:
         self.done.update(range(start, end))
 
     def answer(self) -> dict[str, str]:
-        """As RPC can carry it: plain text."""
+        """The result as plain text, which RPC can carry."""
         if not self.error and len(self.done) != len(self.targets):
             self.error = f"{len(self.done)} of {len(self.targets)} positions were scored"
         if self.error:
@@ -94,7 +94,7 @@ class _Job:
 
 
 class Desk:
-    """What one worker is asked for, and what it found."""
+    """The requests that one worker expects, and their results."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -102,14 +102,14 @@ class Desk:
         self._files: dict[tuple[str, int, int, int], Any] = {}
 
     def unfit(self) -> str:
-        """Why this engine cannot be watched; empty where it can."""
+        """Why this engine cannot be wrapped; "" if it can."""
         for name in ("num_prompt_logprobs", "requests", "sampler", "_get_prompt_logprobs_dict"):
             if not hasattr(self._runner, name):
                 return f"this model runner has no {name}; start vLLM with VLLM_USE_V2_MODEL_RUNNER=0"
         return ""
 
     def expect(self, jobs: dict[str, dict[str, Any]]) -> str:
-        """Take orders; none is kept where one is refused."""
+        """Accept orders; if one is refused, none is kept."""
         try:
             made = {name: self._job(order) for name, order in jobs.items()}
         except (OSError, ValueError, RuntimeError) as problem:
@@ -119,7 +119,7 @@ class Desk:
         return ""
 
     def take(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """Answers of these orders; the engine is left alone once nobody waits."""
+        """Results of these orders; the wrapper is removed once no order is left."""
         jobs = {name: self._jobs.pop(name) for name in names if name in self._jobs}
         if not self._jobs:
             self._runner.__dict__.pop("_get_prompt_logprobs_dict", None)
@@ -138,7 +138,7 @@ class Desk:
         return _Job("reduce", targets, part.view(len(targets), width))
 
     def _rows(self, order: dict[str, Any]) -> Any:
-        """The numbers of a file, which must be the very one that was checked."""
+        """The numbers of a file, which must be exactly the file that was checked."""
         key = (order["path"], order["size"], order["mtime_ns"], order["inode"])
         if key not in self._files:
             with open(order["path"], "rb") as file:
@@ -150,7 +150,7 @@ class Desk:
         return self._files[key]
 
     def _watching(self, hidden_states: Any, num_scheduled_tokens: dict[str, int]) -> Any:
-        """The runner's own method, with its rows looked at."""
+        """The runner's own method, with its rows captured."""
         with self._gathering(iter(self._turns(num_scheduled_tokens))):
             return type(self._runner)._get_prompt_logprobs_dict(
                 self._runner, hidden_states, num_scheduled_tokens
@@ -174,7 +174,7 @@ class Desk:
                 sampler.gather_logprobs = before
 
     def _turns(self, scheduled: dict[str, int]) -> list[tuple[_Job | None, int, int]]:
-        """Whose rows come in which order: order, first position and count, as vLLM will go through them."""
+        """Requests in the order in which vLLM will process their rows: job, first position, count."""
         turns: list[tuple[_Job | None, int, int]] = []
         for request_id in self._runner.num_prompt_logprobs:
             request = self._runner.requests.get(request_id)
@@ -187,7 +187,7 @@ class Desk:
         return turns
 
     def _look(self, turn: tuple[_Job | None, int, int] | None, scores: Any, targets: Any) -> None:
-        """Keep rows that are ours, once their tokens prove it."""
+        """Store rows of our requests, after a check of their tokens."""
         if turn is None:
             for each in self._jobs.values():
                 each.error = "this version of vLLM scores prompts in another order"
@@ -205,5 +205,5 @@ class Desk:
                 told = f"the server has {scores.shape[1]} tokens, the reference {job.reference.shape[1]}"
                 raise ValueError(told)
             job.put(start, scores.detach())
-        except Exception as problem:  # whatever it was: the request itself must go on
+        except Exception as problem:  # whatever the error, the user-visible request must go on
             job.error = f"{type(problem).__name__}: {problem}"

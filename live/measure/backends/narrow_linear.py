@@ -1,8 +1,8 @@
-"""Linear layers that multiply fp8, int8 or packed 4-bit weights by torch's own kernels. EDGE: torch.
+"""Linear layers that multiply fp8, int8 or packed 4-bit weights with torch's own kernels. EDGE: torch.
 
-Weights are rounded to nearest and scaled symmetrically; activations are scaled per row as they come. Every
-layer that is made is checked against the product of its own rounded weights, because a packed format that is
-read otherwise than it was written gives numbers that look like any others.
+Weights are rounded to nearest and scaled symmetrically; activations are scaled per row at run time. Every new
+layer is compared with the product of its own rounded weights: if a packed format were read in another way
+than it is written, the results would be wrong without looking unusual.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from live.measure.backends.quantize import GROUP
 
 _FP8_LARGEST, _INT8_LARGEST, _INT4_LARGEST = 448.0, 127.0, 7.0
 _INT4_ZERO, _INNER_TILES = 8, 8
-#: The integer product of a GPU takes no fewer rows than this.
+#: Fewest rows that the integer product of a GPU accepts.
 _LEAST_ROWS = 32
-#: Relative error of a layer against its own rounded weights that activations of 8 bits may make.
+#: Largest relative error against the layer's own rounded weights that 8-bit activations explain.
 _LARGEST_ERROR = 0.08
 _SMALLEST_SCALE = 1e-12
 
 
 class NarrowLinear(torch.nn.Module):
-    """A linear layer of narrow weights. Rows [..., in_features] to [..., out_features], in ``dtype``."""
+    """A linear layer with narrow weights: rows [..., in_features] -> [..., out_features], in ``dtype``."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class NarrowLinear(torch.nn.Module):
         self.dtype, self.bias = layer.weight.dtype, layer.bias
 
     def rounded(self) -> Any:
-        """The weights that it stands for, float32 [out_features, in_features]."""
+        """The weights that the layer represents, float32 [out_features, in_features]."""
         return self.weight.float() * self.scale
 
     def products(self, rows: Any) -> Any:
@@ -48,7 +48,7 @@ class NarrowLinear(torch.nn.Module):
 
 
 class Fp8Linear(NarrowLinear):
-    """fp8 e4m3 weights and activations: a scale per row of each, or one for all."""
+    """fp8 e4m3 weights and activations, with a scale per row of each, or one scale for all rows."""
 
     def __init__(self, layer: Any, *, shared: bool = False) -> None:
         super().__init__(layer)
@@ -58,7 +58,7 @@ class Fp8Linear(NarrowLinear):
         self.register_buffer("scale", scale)
 
     def products(self, rows: Any) -> Any:
-        """``torch._scaled_mm`` of rows that are rounded as they come."""
+        """``torch._scaled_mm`` of rows that are rounded at run time."""
         narrow, scale = self._narrow(rows)
         out = torch.bfloat16
         by = self.scale if self._shared else self.scale.t()
@@ -80,7 +80,7 @@ class Int8Linear(NarrowLinear):
         self.register_buffer("scale", scale)
 
     def products(self, rows: Any) -> Any:
-        """``torch._int_mm``; too few rows are filled up with zeros."""
+        """``torch._int_mm``; if there are too few rows, zeros are appended."""
         narrow, scale = _int8(rows)
         count = len(narrow)
         padded = torch.nn.functional.pad(narrow, (0, 0, 0, max(0, _LEAST_ROWS - count)))
@@ -102,7 +102,7 @@ class Int4Linear(NarrowLinear):
         self.register_buffer("scale", both.transpose(0, 1).contiguous())
 
     def rounded(self) -> Any:
-        """The weights that it stands for."""
+        """The weights that the layer represents."""
         codes = torch.stack([self._pairs >> 4, self._pairs & 15], dim=-1).flatten(1)
         groups = (codes.float() - _INT4_ZERO).unflatten(1, (-1, GROUP))
         return (groups * self.scale[..., :1].transpose(0, 1).float()).flatten(1)
@@ -121,9 +121,9 @@ _MAKERS: dict[str, Callable[[Any], NarrowLinear]] = {
 
 
 def narrow_layers(network: Any, quantization: str) -> None:
-    """Replace every linear layer inside the model's blocks; embeddings and the head stay as they are.
+    """Replace every linear layer inside the model's blocks; embeddings and the head stay.
 
-    Raises MeasurementError where a layer does not multiply as its own rounded weights do.
+    Raises MeasurementError if a layer's product differs from that of its own rounded weights.
     """
     wide = [
         (name, layer)
@@ -138,7 +138,7 @@ def narrow_layers(network: Any, quantization: str) -> None:
 
 
 def _check(name: str, layer: NarrowLinear) -> None:
-    """A layer multiplies by the weights that it says it has."""
+    """Check that a layer multiplies by the weights that it reports."""
     weights = layer.rounded()
     rows = torch.randn(_LEAST_ROWS, layer.in_features, generator=torch.Generator().manual_seed(0))
     rows = rows.to(weights.device)
@@ -160,6 +160,8 @@ def _int8(values: Any) -> tuple[Any, Any]:
 
 
 def _scale(values: Any, largest: float, axis: int | None) -> Any:
-    """float32 scale along ``axis`` that takes the largest magnitude to ``largest``; None: one, [1, 1]."""
+    """float32 scale along ``axis`` that maps the largest magnitude to ``largest``; None: one scale,
+    [1, 1].
+    """
     top = values.abs().amax().reshape(1, 1) if axis is None else values.abs().amax(axis, keepdim=True)
     return (top / largest).clamp(min=_SMALLEST_SCALE)

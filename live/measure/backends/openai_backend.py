@@ -1,7 +1,7 @@
 """OpenAI-compatible back end: a running server behind ``--endpoint``, top-k log-probabilities only.
 
-Tries ``prompt_logprobs`` (vLLM and kin), then ``echo`` with ``logprobs``. What the server leaves out of
-its top k is one rest bucket, so divergences are lower bounds and carry the estimator ``top_k``. Faults
+Tries ``prompt_logprobs`` (vLLM and similar servers), then ``echo`` with ``logprobs``. Tokens outside the
+server's top k form one rest bucket, so divergences are lower bounds and carry the estimator ``top_k``. Faults
 cannot be injected and memory is unknown. Step times come from requests of known work (``request_steps``).
 """
 
@@ -31,21 +31,21 @@ from live.measure.steps.timed_requests import time_requests
 
 #: Log-probabilities per position that a server returns at its defaults (vLLM: --max-logprobs).
 TOP_K = 20
-#: Servers return log-probabilities as 32-bit numbers: so little above 0 is rounding.
+#: Servers return log-probabilities as 32-bit numbers: values up to this above 0 are rounding errors.
 ROUNDING = 1e-6
-#: How servers write a token where they are asked for its number.
+#: How servers write a token when they are asked for its id.
 TOKEN_PREFIX = "token_id:"
 _SCRAPE_S = 10.0
 
-#: By name of a ``StepPlan``'s clock.
+#: Clocks by the name that a ``StepPlan`` gives them.
 _Clocks = Mapping[str, Callable[[], float]]
 
 
 class OpenaiBackend:
     """One running server; its only kernel has the declared name, or is named after the served model.
 
-    clock: seconds, for step times by the wall. cpu_clock: the same for plans that ask for CPU time, where
-    the server's process is known.
+    clock: seconds, for step times in wall time. cpu_clock: the same for plans in CPU time, if the server's
+    process is known.
     """
 
     name = "openai"
@@ -71,16 +71,16 @@ class OpenaiBackend:
         )
 
     def identity(self) -> tuple[str, ...]:
-        """What its answers depend on, as far as the server says: address, model, fingerprint."""
+        """What its answers depend on, as far as the server reports it: address, model, fingerprint."""
         with self.start(self.kernels[0]) as session:
             mark = session.facts.fingerprint
         return self._endpoint.base, *self._served.stated, mark.engine_version, mark.system_fingerprint
 
     def try_out(self, longest: Prompt) -> None:
-        """Score one prompt as all will be; raises what keeps the server from being measured.
+        """Score one prompt as a trial; raises the error that prevents a measurement of the server.
 
         DocumentError: it cannot be reached, refuses the key, or has fewer positions than ``longest`` and the
-        token that follows need. MeasurementError: its answers lack what is measured.
+        next token need. MeasurementError: its answers lack what is measured.
         """
         wanted, most = len(longest.token_ids) + 1, self._served.positions
         if 0 < most < wanted:
@@ -97,7 +97,7 @@ class OpenaiBackend:
         environment: tuple[Variable, ...] = (),
         options: tuple[EngineOption, ...] = (),
     ) -> Iterator[Session]:
-        """Nothing is started: the server runs already. Extra settings cannot be given to it."""
+        """Connect; nothing is started, because the server runs already and accepts no extra settings."""
         if environment or options:
             raise MeasurementError("a running server takes no environment or options")
         with self._endpoint.client() as client:
@@ -108,7 +108,7 @@ class OpenaiBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Served:
-    """What the server lists: a model, how many positions it has (0: not said), and what it states of it."""
+    """The model that the server lists, its number of positions (0: not stated), and its stated identity."""
 
     name: str
     positions: int
@@ -142,12 +142,12 @@ class _Line:
     served: _Served
 
     def complete(self, prompt: list[int] | list[list[int]], **more: object) -> dict[str, Any]:
-        """The server's completion of one prompt or several, greedy."""
+        """The server's greedy completion of one or several prompts."""
         body = {"model": self.served.name, "prompt": prompt, "temperature": 0.0, **more}
         return self.endpoint.answer(self.client, "POST", "/v1/completions", body)
 
     def version(self) -> str:
-        """Version of the server, as far as it says."""
+        """Version of the server, if it reports one."""
         try:
             return str(self.endpoint.answer(self.client, "GET", "/version").get("version", UNSTATED))
         except MeasurementError:
@@ -188,16 +188,16 @@ class OpenaiSession:
             yield top_scores(rows, self._top_k, prompt.token_ids[1:])
 
     def time_steps(self, plan: StepPlan) -> list[StepPoint]:
-        """Requests of known work, each of prompts that were never sent before."""
+        """Time requests of known work, each with prompts that were never sent before."""
         return time_requests(self._send, plan, self._line.served.positions, self._clocks[plan.clock])
 
     def stream(self, prompts: list[list[int]], tokens: int) -> list[Streamed]:
-        """``prompts`` as streamed requests at once, timed by the wall."""
+        """``prompts`` as concurrent streamed requests, in wall time."""
         line = self._line
         return stream_at_once(line.client, line.served.name, prompts, tokens)
 
     def exported(self) -> str:
-        """Its Prometheus text; empty where it exports none."""
+        """The server's Prometheus text; "" if it exports none."""
         try:
             answer = whole_answer(self._line.client, "GET", "/metrics", _SCRAPE_S)
         except httpx.HTTPError:
@@ -205,15 +205,15 @@ class OpenaiSession:
         return answer.text if answer.status_code == 200 else ""
 
     def canary(self) -> str:
-        """Not to be had from outside."""
+        """Not available from outside."""
         return ""
 
     def inject(self, dose: FaultDose) -> None:
-        """Not to be done from outside."""
+        """Not possible from outside."""
         raise MeasurementError(f"{dose.name} cannot be injected into a server from outside")
 
     def undo(self) -> None:
-        """Nothing was injected."""
+        """Do nothing, because nothing was injected."""
 
     def peak_bytes(self) -> int:
         """Unknown from outside."""
@@ -242,7 +242,7 @@ class OpenaiSession:
         return bool(answer["choices"][0].get("prompt_logprobs"))
 
     def _send(self, prompts: list[list[int]], tokens: int) -> None:
-        """One request; MeasurementError where the server made fewer tokens than wanted."""
+        """Send one request; MeasurementError if the server made fewer tokens than requested."""
         answer = self._line.complete(prompts, max_tokens=tokens, min_tokens=tokens, ignore_eos=True)
         made = (answer.get("usage") or {}).get("completion_tokens")
         if made is not None and made != tokens * len(prompts):
@@ -255,7 +255,7 @@ class OpenaiSession:
 def prompt_rows(answer: dict[str, Any]) -> list[dict[int, float]]:
     """Log-probabilities by token id of every position of a prompt, from an answer with ``prompt_logprobs``.
 
-    Raises MeasurementError where there are none, or numbers that are no log-probabilities.
+    Raises MeasurementError if there are none, or the numbers cannot be log-probabilities.
     """
     try:
         rows = [
@@ -292,7 +292,7 @@ def top_scores(rows: list[dict[int, float]], top_k: int, own: Sequence[int]) -> 
 
 
 def _as_name(model: str) -> str:
-    """A document name from a model name: its last part, other signs as dashes."""
+    """A document name from a model name: its last part, with other characters as dashes."""
     last = model.rstrip("/").rsplit("/", 1)[-1].lower()
     cleaned = "".join(sign if sign.isalnum() and sign.isascii() else "-" for sign in last)
     return cleaned.strip("-")[:60] or "server"

@@ -30,10 +30,10 @@ Tensors = dict[str, Any]
 
 
 def quantise_checkpoint(source: Path, target: Path, scheme: str) -> Path:
-    """Write ``source`` quantised by ``scheme`` to folder ``target``; returns ``target``.
+    """Write ``source``, quantised by ``scheme``, to the folder ``target``; returns ``target``.
 
-    Linear weights inside the layers are quantised; embeddings, norms and the head stay. Raises
-    ValueError for a weight whose input width is not a multiple of 64 where groups are used.
+    Linear weights inside the layers are quantised; embeddings, norms and the head stay. Raises ValueError for
+    a weight with an input width that is not a multiple of 64, if the scheme uses groups.
     """
     maker, configuration, others = _MAKERS[scheme]
     tensors: Tensors = {}
@@ -132,7 +132,7 @@ def _awq4(name: str, weight: Any) -> Tensors:
 
 
 def _pack(levels: Any, order: tuple[int, ...] = tuple(range(8))) -> Any:
-    """Eight levels 0..15 along the last axis per int32, ``order`` naming the level in each nibble."""
+    """Pack eight levels 0..15 along the last axis into each int32; ``order``: the level in each nibble."""
     rows, columns = levels.shape
     nibbles = levels.to(torch.int64).reshape(rows, columns // 8, 8)
     packed = torch.zeros(rows, columns // 8, dtype=torch.int64)

@@ -25,13 +25,13 @@ from live.measure.prompts import Prompt
 from live.measure.reference import require_torch, without_bars
 from live.measure.torch_kernels import GPU_KERNELS, TORCH_KERNELS
 
-#: Attention back ends of torch's scaled_dot_product_attention that a kernel asks for by name.
+#: Back ends of torch's scaled_dot_product_attention that a kernel selects by name.
 _ATTENTION = {
     "flash": "FLASH_ATTENTION",
     "cudnn": "CUDNN_ATTENTION",
     "math": "MATH",
 }
-#: Switches of torch.backends.cuda.matmul that change how wide numbers are multiplied.
+#: Switches of torch.backends.cuda.matmul that change the precision of products.
 _PRODUCTS = {"tf32": "allow_tf32", "fp16_accumulation": "allow_fp16_accumulation"}
 
 
@@ -54,7 +54,7 @@ class TorchBackend:
         environment: tuple[Variable, ...] = (),
         options: tuple[EngineOption, ...] = (),
     ) -> Iterator[Session]:
-        """Load ``kernel`` in this process; its memory is freed with the context."""
+        """Load ``kernel`` in this process; its memory is freed when the context ends."""
         if environment or options:
             raise MeasurementError("the torch back end has no restart faults")
         given = {option.name: str(option.value) for option in kernel.options}
@@ -97,7 +97,7 @@ class TorchBackend:
         return network
 
     def _try(self, kernel: Kernel, network: Any) -> None:
-        """One small step, so that what this device lacks is said before anything is measured."""
+        """Run one small step, so that unsupported features are reported before anything is measured."""
         ids = self._torch.zeros((1, 2), dtype=self._torch.long, device=self._device)
         try:
             with self._torch.inference_mode():
@@ -155,7 +155,8 @@ class TorchSession:
     def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
         """Full-vocabulary log-probabilities, float32, from logits in the kernel's own dtype.
 
-        Prompts run alone, or with the next ones of their length where the kernel takes several at a time.
+        Each prompt runs alone, or batched with neighbours of equal length if the kernel takes several
+        sequences.
         """
         torch = self._torch
         for rows in _alike(prompts, self._sequences):
@@ -206,7 +207,7 @@ class TorchSession:
         actions[dose.method](*dose.arguments)
 
     def undo(self) -> None:
-        """Copy every saved weight back and take the slowing away."""
+        """Restore every saved weight and remove the slowing."""
         with self._torch.no_grad():
             for layer, weight in self._saved.values():
                 layer.weight.copy_(weight)
@@ -214,7 +215,7 @@ class TorchSession:
         self._slow_factor, self._slow_extra_ms = 1.0, 0.0
 
     def peak_bytes(self) -> int:
-        """Peak bytes of the accelerator, else of this process."""
+        """Peak bytes of the accelerator, or else of this process."""
         if self._device != "cpu":
             return int(self._torch.cuda.max_memory_allocated())
         import resource
@@ -292,7 +293,7 @@ class TorchSession:
 
 
 def _alike(prompts: Sequence[Prompt], most: int) -> Iterator[list[Prompt]]:
-    """The prompts in order, at most ``most`` neighbours of one length at a time."""
+    """The prompts in order, in groups of at most ``most`` neighbours of equal length."""
     for _, same in groupby(prompts, key=lambda prompt: len(prompt.token_ids)):
         rows = list(same)
         yield from (rows[start : start + most] for start in range(0, len(rows), most))

@@ -1,8 +1,8 @@
 """vLLM back end: one engine in a process of its own, driven by ``vllm_driver`` over pipes.
 
-The interpreter is ``SELVAGE_VLLM_PYTHON``, else the running one. Works with a CPU or a GPU build of
-vLLM; the two files that the engine's process loads are staged in a temporary folder, so that nothing
-else of this project is importable there.
+The interpreter is ``SELVAGE_VLLM_PYTHON``, or else the running one. Works with CPU and GPU builds of vLLM.
+The two files that the engine's process loads are staged in a temporary folder, so nothing else of this
+project is importable there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STAGED = {
     Path(__file__).with_name("vllm_driver.py"): "selvage_vllm_driver.py",
 }
 _MODEL_LEN = 1024
-#: Scores travel in files; few prompts at a time stay in the page cache and never reach the disk.
+#: Scores are passed in files; with few prompts at a time they stay in the page cache.
 _PROMPTS_PER_FILE = 24
 
 
@@ -124,7 +124,7 @@ class VllmSession:
             start += count
 
     def score_by_api(self, prompt: Prompt) -> FullScores:
-        """The same through vLLM's public API; slow, for checking the capture."""
+        """The same through vLLM's public API; slow, used to check the capture."""
         rows = self._driver.call("log_probabilities_by_api", prompt=list(prompt.token_ids))["rows"]
         return FullScores(log_probs=np.array(rows, dtype=np.float32))
 
@@ -134,7 +134,7 @@ class VllmSession:
         return [int(token) for token in answer["token_ids"]]
 
     def reset_prefix_cache(self) -> None:
-        """Forget cached KV blocks, which may have been computed under a fault."""
+        """Drop cached KV blocks, which may have been computed under a fault."""
         self._driver.call("reset_prefix_cache")
 
     def time_steps(self, plan: StepPlan) -> list[StepPoint]:
@@ -155,17 +155,17 @@ class VllmSession:
         return str(self._rpc("selvage_canary")["sha256"])
 
     def inject(self, dose: FaultDose) -> None:
-        """Call the worker extension, then forget KV blocks of the state before."""
+        """Call the worker extension, then drop KV blocks computed before the fault."""
         self._rpc(dose.method, *dose.arguments)
         self.reset_prefix_cache()
 
     def undo(self) -> None:
-        """Put everything back, then forget KV blocks computed under the fault."""
+        """Undo every fault, then drop KV blocks computed under it."""
         self._rpc("selvage_undo")
         self.reset_prefix_cache()
 
     def peak_bytes(self) -> int:
-        """Peak resident bytes of the engine's process, or of its accelerator where it has one."""
+        """Peak resident bytes of the engine's process, or of its accelerator if it has one."""
         answer = self._driver.call("memory")
         return int(answer["peak_device_bytes"] or answer["peak_rss_bytes"])
 
@@ -209,7 +209,7 @@ class _DriverProcess:
         self._replies = os.fdopen(receive, encoding="utf-8")
 
     def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """One request and its reply; MeasurementError with the log's end when the engine fails."""
+        """Send one request and return the reply; MeasurementError with the log's end if the engine fails."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(json.dumps({"op": operation, **arguments}) + "\n")
@@ -224,7 +224,7 @@ class _DriverProcess:
         return answer
 
     def close(self) -> None:
-        """End the process: politely by closing its input, else by force."""
+        """End the process: close its input, and kill it if it does not end."""
         assert self._child.stdin is not None
         with suppress(BrokenPipeError):
             self._child.stdin.close()
@@ -243,7 +243,7 @@ class _DriverProcess:
 
 
 def vllm_python() -> str:
-    """The interpreter that has vLLM; MissingPartError with the remedy when none is known to."""
+    """The interpreter that has vLLM; MissingPartError with a remedy if none is known."""
     named = os.environ.get("SELVAGE_VLLM_PYTHON")
     if named:
         return named

@@ -1,10 +1,10 @@
 """One vLLM engine driven by lines of JSON. EDGE: runs inside a vLLM process.
 
-Stands alone there: imports only the standard library, torch and vllm. Requests come on stdin, one JSON
-object per line ``{"op": ..., ...}``; each gets one reply line on the descriptor named by
-``SELVAGE_REPLY_FD`` (stdout belongs to vLLM's log). Arrays travel as raw little-endian float32 files
-whose shapes are in the reply. The engine runs in this process, so that full-vocabulary
-log-probabilities are taken from the engine's own sampler without passing through its API.
+Imports only the standard library, torch and vllm. Requests come on stdin, one JSON object per line
+``{"op": ..., ...}``; each gets one reply line on the descriptor named by ``SELVAGE_REPLY_FD`` (stdout belongs
+to vLLM's log). Arrays are passed as raw little-endian float32 files, with their shapes in the reply. The
+engine runs in this process, so that full-vocabulary log-probabilities are taken directly from its sampler
+instead of through its API.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from vllm import LLM, SamplingParams
 
 
 class Capture:
-    """Writes the log-probabilities that the sampler scores prompt tokens with to a file.
+    """Captures the log-probabilities with which the sampler scores prompt tokens.
 
-    ``SamplingParams(prompt_logprobs=-1)`` returns the same numbers as Python objects, two hundred
-    times slower.
+    ``SamplingParams(prompt_logprobs=-1)`` returns the same numbers as Python objects, two hundred times
+    slower.
     """
 
     def __init__(self, worker: Any) -> None:
@@ -64,7 +64,7 @@ class VllmDriver:
         self._next_id = 0
 
     def describe(self) -> dict[str, Any]:
-        """Fingerprint parts, as the engine itself states them."""
+        """Parts of the fingerprint, as the engine reports them."""
         config = self.engine.vllm_config
         return {
             "engine_version": vllm.__version__,
@@ -83,7 +83,7 @@ class VllmDriver:
         }
 
     def log_probabilities(self, prompts: list[list[int]], path: str) -> dict[str, Any]:
-        """Score each prompt alone; appends float32 rows to ``path``: positions 1.. of every prompt."""
+        """Score each prompt alone; writes float32 rows to ``path``: positions 1.. of every prompt."""
         params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
         counts: list[int] = []
         with Capture(self._worker()) as capture, open(path, "wb") as file:
@@ -96,7 +96,7 @@ class VllmDriver:
         return {"rows": counts, "vocabulary": width}
 
     def log_probabilities_by_api(self, prompt: list[int]) -> dict[str, Any]:
-        """The same through the public API, for one prompt: a check of the capture."""
+        """The same through the public API, for one prompt; used to check the capture."""
         params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=-1, detokenize=False)
         output = self.llm.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)[0]
         positions = list(output.prompt_logprobs or [])[1:]
@@ -110,21 +110,21 @@ class VllmDriver:
         return {"token_ids": list(output.outputs[0].token_ids)}
 
     def rpc(self, method: str, args: list[Any]) -> dict[str, Any]:
-        """Call a worker extension method on every worker; the first worker's result."""
+        """Call a worker extension method on every worker; returns the first worker's result."""
         results: list[dict[str, Any]] = self.llm.collective_rpc(method, args=tuple(args))
         return results[0]
 
     def reset_prefix_cache(self) -> dict[str, Any]:
-        """Forget KV blocks computed earlier (under another fault, say)."""
+        """Drop KV blocks computed earlier, for example under another fault."""
         return {"reset": bool(self.llm.reset_prefix_cache())}
 
     def time_steps(
         self, batch: int, context: int, decode_steps: int, seed: int, clock: str
     ) -> dict[str, Any]:
-        """Prefill ``batch`` fresh prompts of ``context`` tokens, decode together; times of every step.
+        """Prefill ``batch`` fresh prompts of ``context`` tokens and decode them together; times every step.
 
         Each row: [prefill tokens, decoding sequences, context tokens attended, ms]. ``clock`` is
-        ``cpu`` (process CPU time: a busy machine does not blur it) or ``wall``.
+        ``cpu`` (process CPU time, independent of other load) or ``wall``.
         """
         now = time.process_time if clock == "cpu" else time.perf_counter
         generator = torch.Generator().manual_seed(seed)
@@ -174,7 +174,7 @@ class VllmDriver:
 
 
 class StepWatch:
-    """Notes what the scheduler put into each executed step."""
+    """Records what the scheduler put into each executed step."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker

@@ -1,9 +1,8 @@
-"""Whether profiles of one server agree on the times of its steps, each within what it says of itself, and on
-what a replica carries with such steps.
+"""Compares profiles of one server: whether they agree on its step times and on a replica's capacity.
 
-A coefficient, and a predicted step time, agree where every two intervals meet. Wide intervals always meet,
-so every prediction must be known to ``WANTED_SHARE`` too. Capacity has no interval: it is what plans are made
-of, and may differ by ``CAPACITY_SHARE`` at most.
+A coefficient or a predicted step time agrees if every two intervals overlap. Wide intervals always overlap,
+so every prediction must also have a relative half-width of at most ``WANTED_SHARE``. Capacity has no
+interval, but plans are made from it, so it may differ by ``CAPACITY_SHARE`` at most.
 """
 
 from __future__ import annotations
@@ -21,16 +20,18 @@ from contracts.errors import MeasurementError
 from contracts.units import s_from_ms
 from live.measure.steps.model import OPERATING_POINTS, widest_prediction
 
-#: A predicted step time that is less sure than this share of it is not known well enough to plan by.
+#: Largest relative half-width of a predicted step time that is good enough to plan by.
 WANTED_SHARE = 0.15
-#: Largest capacity over the smallest, less one, that agrees.
+#: Largest excess of the largest capacity over the smallest that counts as agreement.
 CAPACITY_SHARE = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueAgreement:
-    """One coefficient or predicted step time in every profile, ms. apart: the largest difference of two, by
-    the sum of their half-widths; above 1 they contradict each other.
+    """One coefficient or predicted step time in every profile, ms.
+
+    apart: the largest difference of two values divided by the sum of their half-widths; above 1 they
+    contradict each other.
     """
 
     name: str
@@ -40,13 +41,13 @@ class ValueAgreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether every two intervals meet."""
+        """Whether every two intervals overlap."""
         return self.apart <= 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityTerms:
-    """The request and the replica that capacity is asked of; objectives in ms, inf: there is none."""
+    """The request and the replica for which capacity is computed; SLOs in ms, inf: none."""
 
     prompt_tokens: float = 48.0
     output_tokens: float = 24.0
@@ -57,7 +58,7 @@ class CapacityTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityAgreement:
-    """What one replica carries by every profile, requests per second. served: with the serving path."""
+    """Capacity of one replica by every profile, requests per second. served: with the serving path."""
 
     carried_rps: tuple[float, ...]
     max_sequences: int
@@ -65,18 +66,18 @@ class CapacityAgreement:
 
     @property
     def apart(self) -> float:
-        """The largest over the smallest, less one."""
+        """The largest capacity divided by the smallest, minus 1."""
         return max(self.carried_rps) / min(self.carried_rps) - 1.0
 
     @property
     def agrees(self) -> bool:
-        """Whether plans that rest on either are alike."""
+        """Whether plans by either profile would be alike."""
         return self.apart <= CAPACITY_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAgreement:
-    """All of it; half_width_shares: of the least sure predicted step time of every profile."""
+    """The whole comparison; half_width_shares: of the least certain predicted step time of every profile."""
 
     coefficients: tuple[ValueAgreement, ...]
     predictions: tuple[ValueAgreement, ...]
@@ -85,7 +86,7 @@ class StepAgreement:
 
     @property
     def agrees(self) -> bool:
-        """Whether all coefficients and predictions agree and are sure enough, and capacity does."""
+        """Whether coefficients, predictions and capacity agree, and predictions are certain enough."""
         sure = all(share <= WANTED_SHARE for share in self.half_width_shares)
         steps = all(one.agrees for one in (*self.coefficients, *self.predictions))
         return sure and steps and self.capacity.agrees
@@ -96,10 +97,10 @@ def step_agreement(
     served: Sequence[ServingPath | None] = (),
     terms: CapacityTerms | None = None,
 ) -> StepAgreement:
-    """Compare ``models`` of one server; served: its serving path by each of them, where it was measured.
+    """Compare ``models`` of one server; served: its serving path in each profile that has it.
 
-    Raises MeasurementError for fewer than two, for one that states no uncertainty or predicts other steps
-    than the others, and for terms under which nothing is carried.
+    Raises MeasurementError for fewer than two models, for a model without half-widths or with predictions of
+    other steps, and for terms under which the capacity is zero.
     """
     if len(models) < 2 or any(one.half_widths is None for one in models):
         raise MeasurementError(
@@ -121,7 +122,7 @@ def _coefficient(name: str, models: Sequence[StepTime]) -> ValueAgreement:
 
 
 def _shared_predictions(models: Sequence[StepTime]) -> tuple[ValueAgreement, ...]:
-    """The operating points, which every profile must state alike."""
+    """The operating points, which must be equal in all profiles."""
     stated = [{_work(one): one for one in model.predictions or ()} for model in models]
     if len(stated[0]) < len(OPERATING_POINTS) or any(each.keys() != stated[0].keys() for each in stated):
         message = "; ".join(", ".join(map(_named, each)) or "none" for each in stated)
@@ -169,7 +170,7 @@ def _apart(difference: float, together: float) -> float:
 def _capacity(
     models: Sequence[StepTime], served: Sequence[ServingPath | None], terms: CapacityTerms, most: int
 ) -> CapacityAgreement:
-    """Of one replica, as simulator and controller take it; with serving paths where every profile has one."""
+    """Capacity of one replica, as simulator and controller compute it; with serving paths if all have one."""
     held = terms.max_sequences or most
     whole = len(served) == len(models) and None not in served
     paths = served if whole else [None] * len(models)

@@ -26,8 +26,8 @@ from contracts.errors import MeasurementError
 from contracts.units import CONFIDENCE
 from live.measure.steps.spread import Spread, spread_of
 
-#: (prefilled tokens, decoding sequences, context per sequence) of the steps whose predicted time is stated;
-#: of sequences no more than were timed at once.
+#: (prefilled tokens, decoding sequences, context per sequence) of the steps with a stated predicted time;
+#: only those with no more sequences than were timed at once.
 OPERATING_POINTS = ((0, 1, 128), (0, 4, 128), (128, 8, 128))
 _NAMES = (
     "base_ms",
@@ -91,19 +91,19 @@ def fit_step_time(points: Sequence[StepPoint], *, keep_points: int = 64) -> Step
 
 
 def widest_point(model: StepTime) -> StepPrediction | None:
-    """The operating point whose predicted step time is the least sure; None where none is stated."""
+    """The operating point with the least certain predicted step time; None if none is stated."""
     known = [one for one in model.predictions or () if one.predicted_ms > 0.0]
     return max(known, key=lambda one: one.half_width_ms / one.predicted_ms, default=None)
 
 
 def widest_prediction(model: StepTime) -> float:
-    """The largest half-width of a predicted step time, as a share of it; 0 where none is stated."""
+    """The largest relative half-width of a predicted step time; 0 if none is stated."""
     widest = widest_point(model)
     return 0.0 if widest is None else widest.half_width_ms / widest.predicted_ms
 
 
 def step_time_ratio(slowed: Sequence[StepPoint], healthy: Sequence[StepPoint]) -> float:
-    """Median over equal work of slowed / healthy time; ValueError where they share none."""
+    """Median over equal work of slowed / healthy time; ValueError if they have no work in common."""
     before, after = _least_by_kind(healthy), _least_by_kind(slowed)
     ratios = [after[kind] / before[kind] for kind in after if before.get(kind, 0.0) > 0.0]
     if not ratios:
@@ -112,7 +112,7 @@ def step_time_ratio(slowed: Sequence[StepPoint], healthy: Sequence[StepPoint]) -
 
 
 def _least_by_kind(points: Sequence[StepPoint]) -> dict[tuple[int, ...], float]:
-    """Least time of each kind of work: whatever else runs only adds to it."""
+    """Least time of each kind of work, because other load only adds time."""
     least: dict[tuple[int, ...], float] = {}
     for point in points:
         kind = _kind(point)
@@ -121,7 +121,7 @@ def _least_by_kind(points: Sequence[StepPoint]) -> dict[tuple[int, ...], float]:
 
 
 def _work(point: StepPoint) -> list[float]:
-    """What a point was made of, in the order of ``_NAMES``."""
+    """The work of a point, in the order of ``_NAMES``."""
     outside = (0.0, 0.0) if point.sequences is None else (1.0, float(point.sequences))
     steps = (point.steps or 1, point.prefill_tokens, point.decode_sequences, point.context_tokens)
     return [*map(float, steps), *outside]
@@ -132,7 +132,7 @@ def _kind(point: StepPoint) -> tuple[int, ...]:
 
 
 def _by_kind(points: Sequence[StepPoint]) -> tuple[list[StepPoint], Floats]:
-    """Every kind of work with its typical time, and the times of those blocks that have all kinds."""
+    """Every kind of work with its typical time, and the times of the blocks that contain all kinds."""
     times: dict[tuple[int, ...], list[float]] = {}
     firsts: dict[tuple[int, ...], StepPoint] = {}
     for point in points:
@@ -147,7 +147,7 @@ def _by_kind(points: Sequence[StepPoint]) -> tuple[list[StepPoint], Floats]:
 
 
 def _refuse_undetermined(features: Floats, measured: Floats, asked: NDArray[np.int64]) -> None:
-    """MeasurementError naming the coefficients that the points leave open."""
+    """MeasurementError with the names of coefficients that the points do not determine."""
     weighted = features / measured[:, None]
     scaled = weighted / np.maximum(np.linalg.norm(weighted, axis=0), 1e-300)
     _, sizes, rows = np.linalg.svd(scaled, full_matrices=True)

@@ -33,7 +33,7 @@ ANSWER_TOKENS = 33
 #: Prompt of all streams, and a longer one of a stream alone; short, so that prefills hardly widen gaps.
 PROMPT_TOKENS, LONG_PROMPT_TOKENS = 32, 192
 BLOCKS, ROUNDS = 4, 2
-#: vLLM's histograms by request, whose sums over counts are means in seconds.
+#: vLLM's histograms per request; sum divided by count is a mean in seconds.
 _ENGINE_FIRST = ("vllm:request_queue_time_seconds", "vllm:request_prefill_time_seconds")
 _ENGINE_DECODE = "vllm:request_decode_time_seconds"
 _SUMS = ("sum", "count")
@@ -48,13 +48,15 @@ class StreamingSession(Protocol):
         ...
 
     def exported(self) -> str:
-        """What it exports to Prometheus; empty where nothing."""
+        """The server's Prometheus text; "" if it exports none."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStreams:
-    """One kind of request in every block, [blocks]; of engines NaN where they do not say."""
+    """One kind of request in every block, [blocks]; the engine's own means are NaN if it does not export
+    them.
+    """
 
     request: RequestKind
     first_ms: NDArray[np.float64]  # [blocks]
@@ -65,9 +67,10 @@ class TimedStreams:
 
 
 def measure_serving(session: StreamingSession, step: StepTime, streams: Sequence[int]) -> ServingPath:
-    """The terms of ``session`` beside its step model, with as many streams at a time as ``streams`` has.
+    """The serving terms of ``session`` in addition to its step model, from the numbers of streams in
+    ``streams``.
 
-    Raises MeasurementError where the server does not stream, or for fewer than two numbers of streams.
+    Raises MeasurementError if the server does not stream, or for fewer than two numbers of streams.
     """
     if len(set(streams)) < 2 or min(streams) != 1:
         raise MeasurementError(f"one stream and a few at a time are needed, got {sorted(set(streams))}")
@@ -79,20 +82,20 @@ def measure_serving(session: StreamingSession, step: StepTime, streams: Sequence
 
 
 def streams_of(streams: Sequence[int]) -> tuple[RequestKind, ...]:
-    """Kinds of requests: one stream of a longer prompt, then so many at once as ``streams`` has."""
+    """Kinds of requests: one stream with a longer prompt, then the numbers of concurrent streams."""
     kinds = [(1, LONG_PROMPT_TOKENS), *((many, PROMPT_TOKENS) for many in sorted(set(streams)))]
     return tuple(RequestKind(sequences=n, context=prompt, tokens=ANSWER_TOKENS) for n, prompt in kinds)
 
 
 def stream_load(streams: Sequence[int]) -> tuple[int, int]:
-    """Requests and tokens that measuring sends at most."""
+    """Most requests and tokens that the measurement sends."""
     times, asked = 1 + BLOCKS * ROUNDS, streams_of(streams) if streams else ()
     tokens = sum(kind.sequences * (kind.context + kind.tokens) for kind in asked)
     return times * sum(kind.sequences for kind in asked), times * tokens
 
 
 def fit_serving(timed: Sequence[TimedStreams], step: StepTime) -> ServingPath:
-    """Terms that explain ``timed`` beside ``step``, none below 0."""
+    """Non-negative terms that explain ``timed`` in addition to ``step``."""
     blocks = np.array([_terms(timed, step, at) for at in range(len(timed[0].first_ms))])
     request_ms, step_ms, token_ms = (float(value) for value in np.median(blocks, axis=0))
     widths = _half_widths(blocks)
@@ -109,7 +112,7 @@ def fit_serving(timed: Sequence[TimedStreams], step: StepTime) -> ServingPath:
 
 
 def engine_sums(text: str) -> Mapping[str, float]:
-    """Sample -> value of a Prometheus text, over the engines of the server; empty where it is none."""
+    """Sample name -> value in a Prometheus text, summed over engines; empty if it is not valid."""
     try:
         return sample_sums(read_samples(text))
     except LiveError:
@@ -117,7 +120,7 @@ def engine_sums(text: str) -> Mapping[str, float]:
 
 
 def _timed(session: StreamingSession, request: RequestKind, prompts: FreshPrompts) -> TimedStreams:
-    """``request`` in every block, and what the engine counted of it meanwhile."""
+    """Times of ``request`` in every block, and the engine's own means over the same requests."""
     before = engine_sums(session.exported())
     blocks = [
         [session.stream(prompts.of(request), request.tokens) for _ in range(ROUNDS)] for _ in range(BLOCKS)
@@ -139,7 +142,7 @@ def _median(answers: Sequence[Streamed], name: str) -> float:
 
 
 def _mean_ms(before: Mapping[str, float], after: Mapping[str, float], name: str) -> float:
-    """Mean of what a histogram counted in between; NaN where it is not exported or counted nothing."""
+    """A histogram's mean between two readings; NaN if it is not exported or has no new entries."""
     took, count = (after.get(f"{name}_{part}", np.nan) - before.get(f"{name}_{part}", 0.0) for part in _SUMS)
     return 1000.0 * took / count if count > 0.0 else math.nan
 
@@ -166,14 +169,14 @@ def _first_ms(step: StepTime, request: RequestKind) -> float:
 
 
 def _half_widths(blocks: NDArray[np.float64]) -> list[float]:
-    """95 % half-widths of the terms by their spread between the blocks [blocks, 3]."""
+    """95 % half-widths of the terms, from their spread over the blocks [blocks, 3]."""
     count = len(blocks)
     quantile = float(student_t.ppf(0.5 + CONFIDENCE / 2.0, count - 1))
     return [float(width) for width in quantile * blocks.std(axis=0, ddof=1) / math.sqrt(count)]
 
 
 def _outside_ratio(timed: Sequence[TimedStreams], request_ms: float) -> float | None:
-    """Share of the request overhead that the engine's histograms do not have; None: not known."""
+    """Share of the request overhead that the engine's histograms do not include; None: unknown."""
     alone = [one for one in timed if one.request.sequences == 1 and math.isfinite(one.engine_first_ms)]
     if not alone or request_ms <= 0.0:
         return None

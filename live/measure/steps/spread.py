@@ -1,12 +1,12 @@
-"""How far a fit to timed requests may be off: what repeating the measurement would change.
+"""Uncertainty of a fit to timed requests: how much the result would change if the measurement were repeated.
 
-Every kind of work was timed in several blocks, one after the other. Its typical time is the median over the
-blocks, which a burst of other work that hits fewer than half of them hardly moves. Two things make another
-measurement differ. Within this one the times scatter: neighbouring blocks are joined to stretches, so that
-what lasts for several blocks counts once, and the stretches are drawn anew with replacement. And the server
-as a whole is slower in one stretch than in another: the spread of that level is a random effect, of which a
-measurement minutes later has another draw, so it is not divided by the number of stretches. Drift that is
-slower than the whole measurement cannot be seen in it; 2 % are assumed.
+Every kind of work was timed in several consecutive blocks. Its typical time is the median over the blocks,
+which is hardly affected by a burst of other load in fewer than half of them. Two effects make a repeated
+measurement differ. First, times scatter within the measurement: neighbouring blocks are joined to stretches,
+so that an effect lasting several blocks counts once, and the stretches are resampled with replacement.
+Second, the whole server is slower in one stretch than in another: the spread of that level is a random
+effect. A measurement minutes later draws it anew, so it is not divided by the number of stretches. Drift that
+is slower than the whole measurement cannot be observed in it; 2 % are assumed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from contracts.rng import stream
 
 Floats = NDArray[np.float64]
 
-#: Fewer blocks say nothing of the spread between them.
+#: Fewest blocks from which a spread is estimated.
 LEAST_BLOCKS = 3
 _MOST_STRETCHES = 8
-#: What a server's level drifts by more slowly than a measurement lasts: it is not seen, so it is assumed.
+#: Assumed drift of a server's level that is slower than a measurement.
 _UNSEEN_RATIO = 0.02
 _DRAWS = 200
 #: Median absolute deviation -> standard deviation of a normal distribution.
@@ -51,9 +51,9 @@ def typical_ms(blocks: Floats) -> Floats:
 
 
 def spread_of(blocks: Floats, coefficients: Floats, fit: Callable[[Floats], Floats]) -> Spread | None:
-    """Spread of ``coefficients`` [P]; ``fit`` finds such, of any sign [n, P], from typical times [n, kinds].
+    """Spread of ``coefficients`` [P]; None for fewer than ``LEAST_BLOCKS`` ``blocks`` [blocks, kinds].
 
-    None for fewer than ``LEAST_BLOCKS`` ``blocks`` [blocks, kinds].
+    ``fit`` maps typical times [n, kinds] to coefficients of any sign [n, P].
     """
     if len(blocks) < LEAST_BLOCKS:
         return None
@@ -68,7 +68,7 @@ def spread_of(blocks: Floats, coefficients: Floats, fit: Callable[[Floats], Floa
 
 
 def _level_ratio(blocks: Floats, parts: list[NDArray[np.int64]]) -> float:
-    """Spread of the stretches' levels, which a single odd stretch hardly moves."""
+    """Spread of the stretches' levels; robust against a single outlying stretch."""
     typical = typical_ms(blocks)
     levels = np.array([np.median(np.log(typical_ms(blocks[part]) / typical)) for part in parts])
     low, high = np.quantile(levels, _ONE_SIGMA)
@@ -77,7 +77,7 @@ def _level_ratio(blocks: Floats, parts: list[NDArray[np.int64]]) -> float:
 
 
 def _between_draws(blocks: Floats, parts: list[NDArray[np.int64]], fit: Callable[[Floats], Floats]) -> Floats:
-    """Covariance of the coefficients over stretches drawn with replacement."""
+    """Covariance of the coefficients over stretches resampled with replacement."""
     count = len(parts)
     draws = stream(0, "step-spread").integers(count, size=(_DRAWS, count))
     typical = [typical_ms(blocks[np.concatenate([parts[one] for one in draw])]) for draw in draws]

@@ -19,17 +19,17 @@ from contracts.loading.untrusted import MALFORMED
 from live.load import DONE
 
 _DATA = b"data:"
-#: Of all events of one answer.
+#: Size limit of all events of one answer.
 MOST_ANSWER_BYTES = 256_000_000
-#: Bytes of one event: rows of 20 log-probabilities of a few thousand tokens fit.
+#: Size limit of one event, bytes; rows of 20 log-probabilities for a few thousand tokens fit.
 MOST_BYTES = 16_000_000
 
 
 def payloads(answer: httpx.Response) -> Iterator[bytes]:
-    """What every event of ``answer`` carries, up to the one that says it is done.
+    """The data of every event of ``answer``, up to the final event.
 
-    Raises MeasurementError for an event of more than ``MOST_BYTES`` or more than ``MOST_ANSWER_BYTES``,
-    httpx.HTTPError where the line breaks.
+    Raises MeasurementError for an event above ``MOST_BYTES`` or an answer above ``MOST_ANSWER_BYTES``,
+    httpx.HTTPError if the connection breaks.
     """
     rest, size = b"", 0
     for part in answer.iter_bytes():
@@ -49,7 +49,7 @@ def payloads(answer: httpx.Response) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """One streamed answer as its client saw it: to the first token, and from there to the last."""
+    """One streamed answer as its client saw it: time to the first token, and from there to the last."""
 
     first_ms: float
     rest_ms: float
@@ -62,9 +62,9 @@ def stream_at_once(
     tokens: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Streamed]:
-    """Answers of ``tokens`` tokens to ``prompts``, a request each, sent at once.
+    """Answers of ``tokens`` tokens to ``prompts``, one request each, sent concurrently.
 
-    Raises MeasurementError where the server does not stream, fails, or ends an answer early.
+    Raises MeasurementError if the server does not stream, fails, or ends an answer early.
     """
 
     def one(prompt: list[int]) -> Streamed:
@@ -75,7 +75,7 @@ def stream_at_once(
 
 
 def _body(model: str, prompt: list[int], tokens: int) -> dict[str, object]:
-    """Greedy, to the last wanted token, with the count of tokens at the end."""
+    """Body of a greedy request with a fixed number of tokens and a final token count."""
     return {
         "model": model,
         "prompt": prompt,

@@ -1,13 +1,13 @@
-"""Step times of a server that is seen from outside: requests of known work, timed as a whole.
+"""Step times of a server, measured from outside: requests of known work, timed as a whole.
 
-A request of B prompts and D tokens each is B prefills and, but for the first token, D - 1 decode steps of B
-sequences. Requests differ in B, in the prompts' length and in D, so that the fit of ``step_model`` can tell
-what each part takes, and what client, network and the server's interface add to a request.
+A request of B prompts and D tokens each is B prefills and, after the first token, D - 1 decode steps of B
+sequences. Requests differ in B, in the prompts' length and in D, so that the fit of ``step_model`` can
+separate the time of each part, and what client, network and the server's interface add to a request.
 
-No prompt is sent twice, to this server or another, because a server remembers prefixes: a repeated prompt
-measures its cache. In every round each kind of request comes in an order of its own, so that a server which
-drifts, or a burst of other work, hits all kinds alike; cheap kinds come oftener. Rounds are spread over a
-least time and go on until the predicted step times are sure enough, or until a stated time is over.
+No prompt is sent twice, to this server or another, because servers cache prefixes: a repeated prompt would
+measure the cache. In every round the kinds of requests come in a new random order, so that drift of the
+server and bursts of other load affect all kinds alike; cheap kinds come more often. Rounds are spread over a
+least time. They continue until the predicted step times are certain enough, or until a stated time is over.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from live.measure.backend import StepPlan
 from live.measure.steps.model import fit_step_time, widest_prediction
 from live.measure.steps.spread import LEAST_BLOCKS
 
-#: A prefill of more tokens than this is cut into several steps by most servers.
+#: Most servers split a prefill of more tokens than this into several steps.
 MOST_PREFILL_TOKENS = 1024
 _MOST_TURNS = 4
-#: Ordinary tokens of any vocabulary lie in this range.
+#: Range of ordinary tokens in every vocabulary.
 _TOKENS = (16, 240)
 
-#: Sends prompts (token ids) and wants so many tokens of each.
+#: Sends prompts (token ids) and requests this many tokens of each.
 Send = Callable[[list[list[int]], int], None]
 
 
 class TooFewRoundsError(MeasurementError):
-    """The stated time was over before it was known how rounds differ."""
+    """The stated time was over before the spread between rounds was known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestKind:
-    """One kind of request: prompts, tokens of each, tokens that are wanted of each."""
+    """One kind of request: number of prompts, tokens per prompt, requested tokens per prompt."""
 
     sequences: int
     context: int
@@ -53,11 +53,11 @@ class RequestKind:
 
     @property
     def all_tokens(self) -> int:
-        """Tokens that are prefilled and decoded."""
+        """Number of tokens that are prefilled and decoded."""
         return self.sequences * (self.context + self.tokens)
 
     def point(self, measured_ms: float) -> StepPoint:
-        """What it is made of, and the time that it took."""
+        """The work of such a request with its measured time."""
         decoded = self.tokens - 1
         attended = decoded * self.context + decoded * (decoded + 1) // 2
         return StepPoint(
@@ -72,7 +72,7 @@ class RequestKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLoad:
-    """The load that timing steps puts on a server, at most."""
+    """Upper limits of the load that timing puts on a server."""
 
     sequences: int  # at a time
     requests: int
@@ -82,16 +82,16 @@ class StepLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassingTime:
-    """The time that passes, in seconds, and how to let it pass."""
+    """A clock in seconds, and a function that waits."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
 def requests_of(plan: StepPlan, most_tokens: int = 0) -> tuple[RequestKind, ...]:
-    """Kinds of request: one token, and one more than ``decode_steps``, of every batch and context.
+    """Kinds of requests for every batch and context: with one token, and with ``decode_steps`` + 1 tokens.
 
-    Those that a server of ``most_tokens`` positions (0: unknown) has no room for are left out.
+    Kinds that do not fit a server with ``most_tokens`` positions (0: unknown) are left out.
     """
     longest = most_tokens - plan.decode_steps - 1 if most_tokens else max(plan.contexts)
     return tuple(
@@ -104,13 +104,13 @@ def requests_of(plan: StepPlan, most_tokens: int = 0) -> tuple[RequestKind, ...]
 
 
 def turns_of(kinds: Sequence[RequestKind]) -> tuple[int, ...]:
-    """How often each of ``kinds`` comes in a round: the fewer its tokens the oftener, at most four times."""
+    """How often each of ``kinds`` comes in a round: more often with fewer tokens, at most four times."""
     dearest = max((kind.all_tokens for kind in kinds), default=0)
     return tuple(min(_MOST_TURNS, round(math.sqrt(dearest / kind.all_tokens))) for kind in kinds)
 
 
 def load_of(plan: StepPlan) -> StepLoad:
-    """What ``plan`` sends at most."""
+    """The most that ``plan`` sends."""
     kinds = requests_of(plan)
     times = [1 + plan.rounds * plan.most_blocks * turns for turns in turns_of(kinds)]  # one to warm up
     return StepLoad(
@@ -129,12 +129,11 @@ def time_requests(
     pace: PassingTime | None = None,
     seed: int | None = None,
 ) -> list[StepPoint]:
-    """One point per kind of request and block, until predictions are sure enough or time or blocks run out.
+    """One point per kind of request and block, until predictions are certain enough, or time or blocks run
+    out.
 
-    ``seed`` of the order of requests; without it the system gives one.
-
-    Raises MeasurementError where the server has no room for the shortest context, TooFewRoundsError where
-    it is too slow for enough blocks.
+    ``seed`` of the order of requests; without it the system provides one. Raises MeasurementError if the
+    server has no room for the shortest context, TooFewRoundsError if it is too slow for enough blocks.
     """
     kinds = requests_of(plan, most_tokens)
     if not kinds:
@@ -157,7 +156,7 @@ def time_requests(
 
 
 def _refuse_too_few(blocks: int, plan: StepPlan) -> None:
-    """TooFewRoundsError where too few blocks ended in time to know how they differ."""
+    """TooFewRoundsError if too few blocks ended in time to estimate their spread."""
     least = min(plan.blocks, LEAST_BLOCKS)
     if blocks < least:
         message = f"only {blocks} of at least {least} blocks of {plan.rounds} rounds ended within"
@@ -185,18 +184,18 @@ class _Rounds:
         self._order = stream(secrets.randbits(62) if seed is None else seed, "step-order")
 
     def warm_up(self) -> None:
-        """The first request of a size is slow: memory, compilation."""
+        """Warm up: the first request of a size is slow because of memory allocation and compilation."""
         for kind in self._kinds:
             self._send(self._fresh.of(kind), kind.tokens)
 
     def wait_until(self, until_at_s: float) -> None:
-        """Leave the server alone until then."""
+        """Wait until then without sending requests."""
         left_s = until_at_s - self.pace.now()
         if left_s > 0.0:
             self.pace.sleep(left_s)
 
     def block(self, ends_at_s: float) -> list[StepPoint] | None:
-        """A point of every kind over the block's rounds; None where the time ran out before its end."""
+        """A point of every kind over the block's rounds; None if the time ran out before the block's end."""
         times: list[list[float]] = [[] for _ in self._kinds]
         for _ in range(self._plan.rounds):
             for index in self._order.permutation(self._round):

@@ -1,4 +1,4 @@
-"""Step times of one session: measured, fitted, and refused where they say too little."""
+"""Step times of one session: measured, fitted, and refused if they are too uncertain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NEXT = "measure for longer (--step-seconds), or when the machine is quieter"
 
 
 def measure_steps(session: Session, plan: StepPlan | None) -> tuple[StepTime | None, list[str]]:
-    """``(model, notes)``; the model is None, and the notes say why, where it was not asked for or found."""
+    """``(model, notes)``; the model is None if it was not requested or not found, and the notes say why."""
     if plan is None:
         return None, ["Step times were not measured: --no-step-times. This kernel cannot be simulated."]
     try:
@@ -43,7 +43,7 @@ def measure_steps(session: Session, plan: StepPlan | None) -> tuple[StepTime | N
 def measure_served(
     session: Session, plan: StepPlan | None, step: StepTime | None
 ) -> tuple[ServingPath | None, list[str]]:
-    """What serving adds to ``step``, and notes; None where it was not asked for, or cannot be had."""
+    """What serving adds to ``step``, and notes; None if it was not requested or cannot be measured."""
     if plan is None or step is None or not plan.streams or not isinstance(session, StreamingSession):
         return None, []
     try:
@@ -53,12 +53,12 @@ def measure_served(
 
 
 def slowdown(other: Session, healthy: Session) -> float:
-    """Least times of equal requests to ``other`` by those to ``healthy``; at least a little."""
+    """Ratio of the least times of equal requests to ``other`` and to ``healthy``."""
     return step_time_ratio(other.time_steps(_SERVER_PLAN), healthy.time_steps(_SERVER_PLAN))
 
 
 def _determined(points: Sequence[StepPoint], most: float) -> StepTime:
-    """The fitted model; MeasurementError where it says next to nothing about the time of a step."""
+    """The fitted model; MeasurementError if its predicted step times are too uncertain."""
     fitted = fit_step_time(points)
     if widest_prediction(fitted) > most:
         raise MeasurementError(
@@ -69,7 +69,7 @@ def _determined(points: Sequence[StepPoint], most: float) -> StepTime:
 
 
 def _how_sure(fitted: StepTime) -> str:
-    """The least sure prediction, and what it is of."""
+    """The least certain prediction, in words."""
     widest = widest_point(fitted)
     if widest is None:
         return "no step time is predicted"
@@ -81,7 +81,7 @@ def _how_sure(fitted: StepTime) -> str:
 
 
 def _step_notes(fitted: StepTime, plan: StepPlan) -> list[str]:
-    """What a reader of the coefficients must know beside them."""
+    """Notes that a reader needs to interpret the coefficients."""
     notes: list[str] = []
     if fitted.dropped_points:
         notes.append(f"{fitted.dropped_points} timed steps took no time by the clock and were left out.")
