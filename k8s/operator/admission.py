@@ -163,7 +163,7 @@ def _judged(
         return _refused(
             "RouteTaken",
             f"route.name: HTTPRoute {policy.spec.route.name} is claimed by the older RoutePolicy {owner}; "
-            " name another route or delete one of the two",
+            "name another route or delete one of the two",
         )
     accepted = condition("Accepted", True, "Valid", "the document is sound and its route is its own")
     return _resolved(policy, accepted, seen, namespace, reader)
