@@ -24,7 +24,7 @@ def policy_conditions(
     """Every condition of a policy; ``loop`` None: nothing of it was ever in force."""
     heads = (verdict.accepted, _resolved(verdict, loop))
     if suspended:
-        message = "spec.suspend is true: the route stays as it is and nobody looks; remove it to go on"
+        message = "spec.suspend is true: the route stays as it is and is not watched; remove it to go on"
         return (*heads, condition("Ready", False, "Suspended", message))
     decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
     if loop is None or decision is None:
@@ -76,7 +76,7 @@ def _programmed(loop: RouteLoop) -> ResourceCondition:
     name, actuator = loop.actuator.target.route.name, loop.actuator
     if loop.standing.programmed:
         message = f"HTTPRoute {name} holds the weights of the last plan"
-        doubts = f"; whether they are in force nobody knows: {actuator.doubts}" if actuator.doubts else ""
+        doubts = f"; whether they are in force is unknown: {actuator.doubts}" if actuator.doubts else ""
         if loop.standing.unaccepted:
             return condition("Programmed", None, "GatewayBehind", message + doubts)
         return condition("Programmed", True, "Written", message + doubts)
@@ -157,7 +157,7 @@ def _fallback(decision: Decision, loop: RouteLoop) -> ResourceCondition:
 
 def _meta(decision: Decision, loop: RouteLoop) -> ResourceCondition:
     if loop.setup.meta is None:
-        return condition("MetaContractHeld", None, "NoMetaContract", "nobody watches the policy")
+        return condition("MetaContractHeld", None, "NoMetaContract", "no meta-contract is set")
     if not bool(decision.demoted[0]):
         return condition("MetaContractHeld", True, "Held", "the policy keeps its meta-contract")
     at = int(decision.demotion_reason[0])
@@ -236,7 +236,7 @@ def _headroom(loop: RouteLoop, decision: Decision) -> tuple[ResourceCondition, .
     offered_rps, ready = float(seen.offered_rps[0].sum()), int(seen.ready[0, k])
     share = f"{ratio:.0%} of the usual load"
     if not np.isfinite(offered_rps) or bool(decision.held[0]):
-        message = f"nobody knows how much is offered, so nothing is said of {share}"
+        message = f"the offered load is unknown, so nothing is said of {share}"
         return (condition(_HEADROOM, None, "LoadUnknown", message),)
     carried_rps = float(seen.capacity_rps[0, k]) if ready else 0.0
     return (_enough(carried_rps >= ratio * offered_rps, loop.setup.layout.kernels[k], ready, share),)

@@ -49,7 +49,7 @@ def freeze(policy: PolicyName, lasts: str, reason: str, rows: Sequence[str] = ()
     with cluster_client() as api:
         break_glass(api, policy, {"until": until, "reason": reason, **table})
     what = "pinned" if rows else "frozen"
-    return f"{policy.name}: {what} until {until}; nobody moves weights, hard clauses still warn"
+    return f"{policy.name}: {what} until {until}; no weights are moved, hard clauses still warn"
 
 
 def unfreeze(policy: PolicyName, pinned: bool) -> str:

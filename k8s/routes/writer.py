@@ -144,7 +144,7 @@ def check_owned(found: Manifest, route: WrittenRoute) -> None:
     owner, written = _annotations(found).get(OWNER), _annotations(found).get(WRITTEN)
     if owner != route.owner:
         message = (
-            f"HTTPRoute {route.name} belongs to {owner or 'nobody that it names'}, not to {route.owner}; "
+            f"HTTPRoute {route.name} belongs to {owner or 'an owner without a name'}, not to {route.owner}; "
             f"annotate it with {OWNER}={route.owner} to hand it over, or name another route"
         )
         raise RouteError("RouteOwnedByOther", message)
@@ -155,7 +155,7 @@ def check_owned(found: Manifest, route: WrittenRoute) -> None:
         canonical_sha256(rules),
     ):  # the last: of older versions
         message = (
-            f"the rules of HTTPRoute {route.name} were edited by somebody else and are left as they are; "
+            f"the rules of HTTPRoute {route.name} were edited by another client and are left as they are; "
             f"remove its annotation {WRITTEN} to let {route.owner} write them again"
         )
         raise RouteError("ForeignEdit", message)

@@ -145,7 +145,7 @@ class _Counted:
         if (found := self._hash.hexdigest()) != self._layer.digest:
             expected = f"sha256 {self._layer.digest} of {self._layer.name}"
             message = f"sha256 {found} in {self._bytes} bytes"
-            raise self._repository.refused(expected, message, "somebody changed it, or it did not come whole")
+            raise self._repository.refused(expected, message, "it was changed, or it did not arrive whole")
 
 
 def _settle(part: Path, folder: Path) -> None:

@@ -93,7 +93,7 @@ class Repository:
                 async for piece in answer.aiter_raw():
                     take(piece)
                 return None
-        raise self.refused(f"at most {MOST_HOPS} redirects", "more", "ask whoever runs the registry")
+        raise self.refused(f"at most {MOST_HOPS} redirects", "more", "ask the registry's administrator")
 
     def _next(self, url: str, location: str) -> str:
         """The target of a redirect."""
@@ -115,7 +115,7 @@ class Repository:
     def _check(self, status: int, origin: str) -> None:
         if status == httpx.codes.OK:
             return
-        hint = "check the URI, and the rights of whoever asks"
+        hint = "check the URI, and the rights of the credentials"
         raise self.refused(f"an answer of {origin}", f"HTTP {status}", hint)
 
     async def _authorised(self, headers: list[str]) -> str:

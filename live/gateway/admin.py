@@ -116,7 +116,7 @@ class EnvoyAdmin:
         try:
             response = whole_answer(self._client, method, path, _TIMEOUT_S, params=parameters)
         except httpx.ConnectError:
-            raise GatewayGoneError(f"{self.url}{path}: Envoy does not answer: nobody listens there") from None
+            raise GatewayGoneError(f"{self.url}{path}: Envoy does not answer: the port is closed") from None
         except httpx.HTTPError as error:
             raise LiveError(f"{self.url}{path}: Envoy does not answer ({type(error).__name__})") from None
         if response.status_code != 200:

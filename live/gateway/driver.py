@@ -210,5 +210,5 @@ def _locked(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise LiveError(f"{path}: somebody else drives this gateway; end that first") from None
+        raise LiveError(f"{path}: another controller drives this gateway; end that first") from None
     return descriptor

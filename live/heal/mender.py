@@ -73,7 +73,7 @@ class ServerMender:
     def restart(self) -> tuple[bool, str]:
         """Restart the server if that is allowed."""
         if self.restarts is None:
-            return False, "nobody here may restart it"
+            return False, "it may not be restarted from here"
         try:
             return (True, "") if self.restarts() else (False, "it did not come back")
         except Exception as error:  # such as a supervisor that is gone; reported as a failed restart
@@ -103,7 +103,7 @@ class ServerMender:
         if self._born_at_s and now_at_s > self._born_at_s[0]:
             return Flush.RESTARTED, ""
         step = "start it with VLLM_SERVER_DEV_MODE=1, or restart it to let it come back"
-        return Flush.FAILED, f"it offers no flush of its prefix cache, and nobody here may restart it; {step}"
+        return Flush.FAILED, f"it offers no flush of its prefix cache, and may not be restarted here; {step}"
 
     def probe(self, number: int) -> tuple[bool, str]:
         """Probe one prompt cold, from its own cache entry, and from the cache that all requests share."""

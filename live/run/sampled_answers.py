@@ -52,7 +52,7 @@ def sampled(fleet: FleetSetup, prober: Prober, folder: Path, port: int | None) -
     layout = fleet.layout
     asked = PASSIVE_COLUMNS[0] in layout.probe_metrics
     if port is None:
-        message = "nobody may send sampled log-probabilities, which a clause asks for: --sampled-port"
+        message = "sampled log-probabilities, which a clause asks for, are not accepted: --sampled-port"
         yield Sampled(probes=prober, notes=(message,) if asked else ())
         return
     if not asked:

@@ -184,7 +184,7 @@ def _refuse_missing(certificate: Certificate, meta: MetaContract, file: str) -> 
     for clause in meta.spec.clauses:
         if clause.checked != "online" and clause.id not in known:
             expected = f"{clause.metric} within {clause.threshold:g}"
-            step = f"certify again: {meta.metadata.name} asks for this clause, and nobody judged it"
+            step = f"certify again: {meta.metadata.name} asks for this clause, and it was not judged"
             raise _refusal(file, f"clauses.{clause.id}", expected, "nothing", step)
 
 

@@ -109,7 +109,7 @@ def unknown(certificate: Certificate, facts: Facts) -> tuple[str, ...]:
         return ("what it covers was not recorded when it was certified; issue it again",)
     if LOAD not in _known(certificate):
         return (f"{LOAD}: not recorded when it was certified; issue it again",)
-    return () if LOAD in facts else (f"{LOAD}: nobody declares it here; the supervisor judges what comes",)
+    return () if LOAD in facts else (f"{LOAD}: it is not declared here; the supervisor judges what comes",)
 
 
 def _known(certificate: Certificate) -> dict[str, CertifiedRange]:

@@ -44,7 +44,7 @@ def public_key(text: str) -> str:
 def refuse_unsigned(file: Path, key_hex: str) -> None:
     """DocumentError unless the key signed the present content of ``file``."""
     place = signature_file(file)
-    hint = f"whoever holds the key signs it: selvage policy sign {file} --key KEY"
+    hint = f"the holder of the key signs it: selvage policy sign {file} --key KEY"
     if not place.exists():
         raise _refusal(file, f"a signature by {key_hex} in {place}", "none", hint)
     signature, content = read_regular(place, TEXT_BYTES), read_regular(file, TEXT_BYTES)

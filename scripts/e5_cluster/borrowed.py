@@ -78,7 +78,7 @@ class BorrowedPolicy:
         if self._generation is None or int(found["metadata"]["generation"]) == self._generation:
             return
         raise ExperimentError(
-            f"RoutePolicy {self.name}: somebody else changed its spec during the run, so it is left alone; "
+            f"RoutePolicy {self.name}: another client changed its spec during the run, so it is left alone; "
             f"what it was before the run stands in its annotation {UNDO}: apply what you want, take the "
             "annotation away, and run again"
         )

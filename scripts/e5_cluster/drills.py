@@ -96,7 +96,7 @@ class DrillCourse:
     def _status(self, name: str) -> dict[str, Any]:
         found = self._cluster.drill(name)
         if found is None:
-            raise ExperimentError(f"FaultDrill {name}: somebody deleted it during the run; run again")
+            raise ExperimentError(f"FaultDrill {name}: it was deleted during the run; run again")
         status = dict(found.get("status") or {})
         if int(status.get("observedGeneration", 0)) != int(found["metadata"]["generation"]):
             return {}
@@ -137,7 +137,7 @@ class DrillCourse:
             data = dict((self._cluster.read_config(ledger_name(name)) or {}).get("data") or {})
         return EndedDrill(
             verdict=str(status.get("verdict", DrillVerdict.INVALID)).lower(),
-            reason=str(passed.get("message", "nobody said why")),
+            reason=str(passed.get("message", "no reason was given")),
             content=_object(data.get(REPORT, "")),
             line=_object(data.get(LINE, "")),
         )

@@ -102,7 +102,7 @@ def _configuration(text: str, command: str, meta: str, artefacts: bool) -> Confi
     own = artefacts and found.policy in TRAINED and text.startswith(f"{found.policy}:artefact=")
     plain = found.name in POLICIES and found.name != INFORMED
     if not plain and not (own and set(parse_spec(found.spec)[1]) == {"artefact"} and "@" not in text):
-        expected = f"a policy by its name, without settings; not {INFORMED}, whom nobody tells of live faults"
+        expected = f"a policy by its name, without settings; not {INFORMED}, which is not told of live faults"
         step = f"e.g. --policies {BASELINE_CONFIGURATION},sequential"
         raise option_refusal(command, "--policies", expected, text, step)
     return found

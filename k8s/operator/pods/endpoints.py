@@ -156,7 +156,7 @@ def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
     if strange := sorted((spec.get("selector") or {}).keys() - {"matchLabels"}):
         text = (
             f"{what}: expected matchLabels alone in its selector, got {', '.join(map(str, strange))}; "
-            "nobody knows which pods it selects, so write them as matchLabels"
+            "the pods that it selects are unknown, so write them as matchLabels"
         )
         return FoundEndpoints(endpoints=(), port=None, reason="SelectorNotRead", message=text)
     ports = [one.get("number") for one in spec.get("targetPorts") or []]

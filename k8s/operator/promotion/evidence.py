@@ -92,7 +92,7 @@ def _entry_result(
         return _said(GateOutcome.SUCCESSFUL, message, entry.entry_sha256)
     if entry.verdict == "pass" and entry.verdict_source != "evaluated":
         message = (
-            f"entry {entry.sequence} claims a pass that nobody evaluated; enter the output of evaluate --json"
+            f"entry {entry.sequence} claims a pass without an evaluation; enter the output of evaluate --json"
         )
         return _said(GateOutcome.INCONCLUSIVE, message, entry.entry_sha256)
     return _said(_OUTCOMES[entry.verdict], f"entry {entry.sequence}: {entry.verdict}", entry.entry_sha256)

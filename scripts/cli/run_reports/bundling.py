@@ -130,7 +130,10 @@ def _page(lines: list[str], kept: list[dict[str, Any]]) -> str:
         told += [f"- {name}: {_word(value)}" for name, value in one.get("engine", {}).items()]
         told += _failing(one)
     if not kept:
-        told += ["No probe's traces were kept: the log is of an older version, or nobody was condemned.", ""]
+        told += [
+            "No probe's traces were kept: an older version wrote the log, or no replica was condemned.",
+            "",
+        ]
     return "\n".join(told)
 
 

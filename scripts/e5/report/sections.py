@@ -136,7 +136,7 @@ GROUP_TEXT = {
     "silent_numeric": "HTTP 200 throughout: only the numbers are wrong. Mean, with 95 % limits below.",
     "silent_other": "Observability is lost or lies; answers are right unless another fault hides behind it.",
     "visible": "Crashes, stalls and errors, which request counters show as well.",
-    "near_miss": "The numbers move and every clause still holds: whoever switches here switches falsely.",
+    "near_miss": "The numbers move and every clause still holds: every switch here is false.",
     "control": "Ordinary change without a fault: every switch here that is not for capacity is false.",
 }
 
