@@ -31,7 +31,7 @@ def ready_folder(folder: Path) -> None:
 
 
 def refuse_to_replace(place: Path | None, command: str) -> None:
-    """DocumentError where ``place`` is there already: a document that somebody may have changed by hand."""
+    """DocumentError where ``place`` is there already: a document that may have been edited by hand."""
     if place is not None and place.exists():
         hint = "name another, or add --force"
         raise refusal(command, "a file that is not there yet", str(place), hint, path="--out")

@@ -83,7 +83,7 @@ class LinkedCode(JITCodeLibrary):
                 self._codegen.set_env(name, environment)
 
 
-#: Values of options that nobody set.
+#: Values of options that are not set.
 _DEFAULTS = {name: option.default for name, option in Flags.options.items()}
 #: numba's hash of flags: over the names of all options, and so the same of any.
 _HASH = hash(Flags())

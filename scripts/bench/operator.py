@@ -48,7 +48,7 @@ def run() -> dict[str, object]:
     large = PoolSize(kernels=LARGE_KERNELS, replicas=LARGE_REPLICAS, slices=LARGE_SLICES)
     first = _measured(1, small, TURNS)
     many = _measured(POOLS, small, MANY_TURNS)
-    reconcile = _measured(1, large, TURNS)  # last: memory that it leaves behind is nobody's
+    reconcile = _measured(1, large, TURNS)  # last: memory that it leaves behind counts for no other figure
     beyond = POOLS - 1
     return {
         "reconcile_cpu_ms": reconcile.parsed_ms,

@@ -143,7 +143,7 @@ def _growth_runs() -> tuple[list[float], list[float]]:
 
     So what a tick costs by itself, which would flatter the growth, weighs the same on both sides; and no
     histograms are copied, whose size is the telemetry's, not the requests'. Runs are interleaved, and the
-    growth is that of the fastest: a neighbour who empties the shared caches only ever adds time, and far
+    growth is that of the fastest: a neighbour that empties the shared caches only ever adds time, and far
     more to the large fleet.
     """
     small, large = [], []

@@ -115,7 +115,7 @@ def e5(asked: E5Options) -> None:
         raise _refusal("--target", "sim, local or kubernetes", asked.target, "e.g. --target local")
     run_and_show(_run_options(asked), as_json=asked.as_json)
     if _has_stress_part(asked):
-        typer.echo("the stress part: who does harm where what it is told is wrong", err=True)
+        typer.echo("the stress part: which policies do harm where declarations are wrong", err=True)
         run_and_show(_run_options(_stress_part(asked)), quiet=asked.as_json)
 
 

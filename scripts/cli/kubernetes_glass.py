@@ -12,7 +12,7 @@ from contracts.errors import MissingPartError
 _NAMESPACE = typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
 _POLICY = typer.Argument(help="Name of the RoutePolicy.")
 _FOR = typer.Option("--for", help="Duration, as 30m or 2h; it ends by itself.")
-_REASON = typer.Option("--reason", help="Who freezes it and why; it is stored in the resource.")
+_REASON = typer.Option("--reason", help="Person who freezes it, and the reason; stored in the resource.")
 
 
 def freeze(

@@ -169,7 +169,7 @@ def error_json(message: str, code: int, problems: Sequence[Problem] = ()) -> str
     outcome: Failed where something was judged, Error otherwise. error: what standard error says. problems:
     each reason by itself, where a document was refused.
     """
-    from contracts.loading.files import json_text  # only who failed needs it
+    from contracts.loading.files import json_text  # only needed after a failure
 
     outcome = "Failed" if code == EXIT_FAILED else "Error"
     told = [asdict(problem) for problem in problems]

@@ -28,7 +28,7 @@ def suite(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the incidents.")] = 20,
     quiet_days: Annotated[float, typer.Option(min=0.001, help="Slice-days without a fault.")] = 120.0,
     baseline: Annotated[
-        str, typer.Option(help="Who takes over: hysteresis, threshold or fixed_known_good.")
+        str, typer.Option(help="Fallback policy: hysteresis, threshold or fixed_known_good.")
     ] = "hysteresis",
     force: Annotated[bool, typer.Option("--force", help="Write over suites that are there.")] = False,
 ) -> None:
@@ -54,5 +54,5 @@ def suite(
     if baseline != KnownGoodPolicy().policy_id:
         place = made.meta.parent / CERTIFICATE.format(baseline=baseline)
         words = ("selvage", "policy", "certify", baseline, "--meta", str(made.meta), "--out", str(place))
-        typer.echo(f"next, certify who takes over: {shlex.join(words)}", err=True)
+        typer.echo(f"next, certify the fallback: {shlex.join(words)}", err=True)
     typer.echo(str(made.meta))

@@ -148,7 +148,7 @@ def _absolute(uri: str) -> str:
 def _control(folder: Path, document: Path, contract: Path, log: Path, undo: Undo) -> None:
     """The controller's process; what it says goes to its log."""
     die_with(os.getppid())
-    os.setsid()  # a terminal's Ctrl-C is for the one who started us
+    os.setsid()  # a terminal's Ctrl-C is for the process that started this one
     with log.open("a", encoding="utf-8", buffering=1) as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)

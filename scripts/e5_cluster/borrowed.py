@@ -42,7 +42,7 @@ class BorrowedPolicy:
                 self._generation = int(made["metadata"]["generation"])
                 return
             self._generation = before
-        raise ExperimentError(f"RoutePolicy {self.name}: changes all the time; look who writes it")
+        raise ExperimentError(f"RoutePolicy {self.name}: keeps changing; find the client that writes it")
 
     def give_back(self) -> bool:
         """Restore the original spec; returns whether there was one to restore.
@@ -60,7 +60,7 @@ class BorrowedPolicy:
             if self._cluster.put_policy(changed) is not None:
                 self._generation = None
                 return True
-        raise ExperimentError(f"RoutePolicy {self.name}: changes all the time; look who writes it")
+        raise ExperimentError(f"RoutePolicy {self.name}: keeps changing; find the client that writes it")
 
     def require_ours(self) -> None:
         """ExperimentError if another writer changed it since it was put in force."""

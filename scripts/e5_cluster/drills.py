@@ -48,7 +48,7 @@ class DrillCourse:
     def run(self, drill: Manifest, plan: DrillPlan) -> EndedDrill:
         """Apply ``drill``, wait for its end and delete it, whatever happens.
 
-        ExperimentError where nobody runs it, or where it does not end in time.
+        ExperimentError if no operator runs it, or if it does not end in time.
         """
         metadata = {**drill["metadata"], "annotations": {OF_POLICY: self._policy}}
         name, self._phase = str(metadata["name"]), ""

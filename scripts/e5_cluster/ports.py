@@ -42,7 +42,7 @@ class ExperimentCluster(Cluster, Protocol):
         """Delete a FaultDrill, which is gone once it is undone; one that is gone is no error."""
 
     def lease_age_s(self, name: str) -> float | None:
-        """Seconds since a Lease was renewed; None where there is none, or nobody holds it."""
+        """Seconds since a Lease was renewed; None if it does not exist or has no holder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

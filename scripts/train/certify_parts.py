@@ -82,7 +82,7 @@ def run_part(part: CertificationPart) -> PartResult:
 
 
 def driver_of(part: CertificationPart, world: CompiledScenario) -> ControllerDriver:
-    """Who drives ``world`` in ``part``."""
+    """The driver of ``world`` in ``part``."""
     return ControllerDriver(make(part.spec, world, part.meta) if part.spec else _still(world))
 
 

@@ -115,7 +115,7 @@ TIMELINE_TEXT = (
     "one. Health is what the controller believed; quality is the truth."
 )
 HARM_TEXT = (
-    "Paired differences to fixed-bare, who never moves anything, in percentage points, the worst scenarios "
+    "Paired differences to fixed-bare, which never moves anything, in percentage points, the worst scenarios "
     "first. Each limit is one-sided; those of a policy hold together over all scenarios at 95 % (paired t, "
     "Bonferroni)."
 )

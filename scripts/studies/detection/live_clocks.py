@@ -65,7 +65,7 @@ def first_out(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> str:
             at_s = (telemetry.now_ms[0] - seen[0].now_ms[0]) / MS_PER_S
             reason = QuarantineReason(int(state.quarantine_reason[0, gone[0]])).name.lower()
             return f"{setup.layout.replicas[gone[0]]} at {at_s:.0f} s ({reason})"
-    return "nobody"
+    return "none"
 
 
 def by_minute(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> Iterator[str]:

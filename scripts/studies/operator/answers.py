@@ -52,14 +52,14 @@ def _lines(second: float) -> Iterator[str]:
 
 
 def _unread(second: float) -> Iterator[str]:
-    """What a server exports beside: its process, and histograms that nobody reads here."""
+    """What a server exports beside: its process, and histograms that are not read here."""
     for n in range(UNREAD_GAUGES):
         yield f"# HELP python_gc_objects_{n} Of the process."
         yield f"# TYPE python_gc_objects_{n} gauge"
         yield f'python_gc_objects_{n}{{generation="0"}} {second + n!r}'
     for n in range(UNREAD_HISTOGRAMS):
         name = f"vllm:request_unread_{n}_seconds"
-        yield f"# HELP {name} Histogram of what nobody reads here."
+        yield f"# HELP {name} Histogram that is not read here."
         yield f"# TYPE {name} histogram"
         for edge in EDGES_S["latency_ms"]:
             yield f'{name}_bucket{{{_LABELS},le="{float(edge)!r}"}} {second!r}'

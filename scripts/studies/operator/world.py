@@ -174,7 +174,7 @@ class RecordedSource:
 
     @property
     def verifier(self) -> PodVerifier | None:
-        """Nobody is verified."""
+        """No return is verified."""
         return None
 
     @property

@@ -2,7 +2,7 @@
 
 The worlds of ``drawn`` that have a choice of kernels, with one fault that stays and a load of a quarter to
 three quarters of what their homes carry. A line per world: MTTR in seconds by policy and seed, beside that of
-the informed reference, who is told of the fault, and in brackets how many useful tokens they fall short of
+the informed reference, which is told of the fault, and in brackets how many useful tokens they fall short of
 it, in percentage points. Seeds in which nothing breaks the contract, or no policy could recover, are left
 out, and so are faults that break a clause of level L1 alone, which moves nothing. LEFT marks a world in which
 the reference recovers and a policy does not, SLOW one in which it takes 1.5 times as long and 15 s more; COST
