@@ -64,7 +64,7 @@ def test_a_foreign_edit_is_reported_and_left_alone(routes: ApiRoutes) -> None:
     edited = stored(routes)
     edited["spec"]["rules"][0]["backendRefs"][0]["weight"] = 1
     routes.replace(edited)
-    with pytest.raises(RouteError, match="edited by somebody else") as caught:
+    with pytest.raises(RouteError, match="edited by another client") as caught:
         put_rules(routes, ours(routes), rules(0.5))
     assert caught.value.reason == "ForeignEdit"
     assert stored(routes)["spec"]["rules"][0]["backendRefs"][0]["weight"] == 1
