@@ -229,7 +229,7 @@ _BEARER = 'Bearer realm="URL/token"'
 HOSTILE: dict[str, tuple[Change, str]] = {
     "another content": (lambda one: _blob(one, b"\1" * 5000), "sha256"),
     "a longer blob": (lambda one: _blob(one, b"\0" * 6000), "at most 5000 bytes of data/samples.npz"),
-    "a shorter blob": (lambda one: _blob(one, b"\0" * 10), "did not come whole"),
+    "a shorter blob": (lambda one: _blob(one, b"\0" * 10), "did not arrive whole"),
     "a blob that breaks off": (_cut, "RemoteProtocolError"),
     "another manifest": (_manifest, "of manifest.json"),
     "no blob": (lambda one: one.held.pop(sha256(FILES["data/samples.npz"])), "HTTP 404"),
