@@ -130,8 +130,8 @@ class ClusterActuator:
         return True
 
     def _rotate(self, plan: RoutingPlan) -> None:
-        """Label the pods whose rotation changes. First, pods leave the rotation of kernels that they no longer
-        belong to; then pods enter rotation; then pods leave it.
+        """Label the pods whose rotation changes. First, pods leave the rotation of kernels that they no
+        longer belong to; then pods enter rotation; then pods leave it.
 
         Pods are skipped if their backend's selector does not contain the label, because labelling them has no
         effect. If the server refuses one label, the others are still set. A pod whose label was refused does

@@ -2,7 +2,8 @@
 
 The oldest closed files of any policy are deleted first. Every file begins with the documents and the state
 from which its turns continue, so the remaining files can still be verified and replayed. With more policies,
-each file is closed at a smaller size. If space still runs out, logging stops, and the operator logs a warning.
+each file is closed at a smaller size. If space still runs out, nothing more is logged, and a log line of the
+operator warns of that.
 """
 
 from __future__ import annotations

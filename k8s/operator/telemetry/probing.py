@@ -2,8 +2,8 @@
 
 ``live.probe`` sends and judges probes; this module chooses their targets. Nothing is probed until the
 reference has answered, and ``problem`` says why. Afterwards the reference also generates the answers with
-which pods returning from quarantine are verified. A replacement pod is probed at its own address; late answers
-of its predecessor are not counted for it.
+which pods returning from quarantine are verified. A replacement pod is probed at its own address; late
+answers of its predecessor are not counted for it.
 """
 
 from __future__ import annotations
