@@ -28,7 +28,7 @@ _Kept = TypeVar("_Kept")
 
 
 class _GuardedRoutes:
-    """Routes whose unreachable server is a ``ClusterError``; conflicts stay what they are."""
+    """Routes that raise ``ClusterError`` if the server cannot be reached; conflicts stay what they are."""
 
     def __init__(self, inner: ApiRoutes) -> None:
         self._inner = inner

@@ -25,7 +25,7 @@ class ApiRoutes:
         self._timeout_s = timeout_s
 
     def read(self, name: str) -> Manifest | None:
-        """The route, None where there is none."""
+        """The route, None if there is none."""
         try:
             return self._call("get_namespaced_custom_object", name=name)
         except client.ApiException as error:
@@ -34,7 +34,7 @@ class ApiRoutes:
             raise
 
     def create(self, route: Manifest) -> Manifest:
-        """Create; ``Conflict`` where it exists meanwhile."""
+        """Create the route; raises ``Conflict`` if it exists by now."""
         with _conflicts():
             return self._call("create_namespaced_custom_object", body=route, field_manager=FIELD_MANAGER)
 

@@ -26,16 +26,16 @@ from k8s.operator.objects import Manifest
 from k8s.operator.pods.slots import BUILT_IN, PODS, POOL_VERSION, POOLS, SERVICES, SLICES, Places, read_of
 
 _LOG = logging.getLogger(__name__)
-#: One watch lasts so long, then the next goes on from there: a connection that died unseen is found by then.
+#: Duration of one watch; the next continues from its version. This limits how long a dead connection is used.
 WINDOW_S = 10
-#: Without an answer for so long a kind is out of touch.
+#: A kind whose last answer is older than this is treated as unknown.
 STALE_S = 2.0 * WINDOW_S
 #: After a failure.
 PAUSE_S = 1.0
 
 
 class _Gone(Exception):
-    """The version that a watch went on from is no longer known: list again."""
+    """The resourceVersion of a watch has expired: list again."""
 
 
 class NamespaceWatch:
@@ -64,7 +64,7 @@ class NamespaceWatch:
         """Listings of any kind so far."""
 
     def __enter__(self) -> NamespaceWatch:
-        """Begin to watch."""
+        """Start watching."""
         for kind in BUILT_IN:
             self._start(kind)
         return self
@@ -86,7 +86,7 @@ class NamespaceWatch:
 
     @property
     def places(self) -> Places | None:
-        """All of it, None where a kind was not listed yet or nothing was heard of it for too long."""
+        """The cache, None if a kind was not listed yet or its last answer is too old."""
         touched = min(self._received_at_s.values()) >= time.monotonic() - STALE_S
         return self._places if touched else None
 
@@ -107,7 +107,7 @@ class NamespaceWatch:
                 self._stop.wait(PAUSE_S)
 
     def _list(self, kind: str) -> str:
-        """List all of ``kind``; the version that a watch goes on from."""
+        """List all of ``kind``; returns the resourceVersion from which to watch."""
         try:
             found = listed(partial(self._get, kind), partial(read_of, kind))
         except client.ApiException as error:
@@ -121,7 +121,7 @@ class NamespaceWatch:
         return found.version
 
     def _window(self, kind: str, version: str) -> str:
-        """Watch ``kind`` for one window; the version it got to."""
+        """Watch ``kind`` for one window; returns the last resourceVersion."""
         asked = {"resource_version": version, "allow_watch_bookmarks": True, "timeout_seconds": WINDOW_S}
         try:
             answer = self._get(kind, watch=True, **asked)
@@ -137,7 +137,7 @@ class NamespaceWatch:
         return version
 
     def _heed(self, kind: str, event: dict[str, Any]) -> str:
-        """Take in one event; the version of its object."""
+        """Apply one event; returns the resourceVersion of its object."""
         what, found = event["type"], event["object"]
         if what == "ERROR":
             raise _Gone

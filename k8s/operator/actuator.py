@@ -1,10 +1,11 @@
-"""Plans put in force: weights of the route that is ours, and labels of single pods.
+"""Writes plans to the cluster: the weights of the policy's own HTTPRoute, and the labels of single pods.
 
-The route first: a pod is taken out of rotation only where its kernel keeps another one, or takes no traffic.
+The route is written before the labels. A pod is taken out of rotation only if its kernel keeps another ready
+pod or takes no traffic.
 
-A Service splits its traffic evenly over its pods. So of a pod that comes back by steps the label stays "out"
-until its first step, and then a kernel with whole pods gives it a whole one's part; a kernel without any gets
-the steps by its weights, once the pod is seen in rotation.
+A Service splits its traffic evenly over its pods. A pod that returns in steps therefore stays out of rotation
+until its first step. If its kernel has other pods with a full share, it then gets a full share too. Otherwise
+the steps are applied to the kernel's weights as soon as the pod is seen in rotation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LEADS_NO_MORE = "this replica leads no more, so it writes nothing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteTarget:
-    """The route of one policy, and whose traffic it carries."""
+    """The route of one policy, with its rules' shape and the fleet layout that its weights refer to."""
 
     route: WrittenRoute
     shape: RouteShape
@@ -39,8 +40,8 @@ class RouteTarget:
 
 
 class ClusterActuator:
-    """``RouteActuator`` and ``live.ports.ReplicaShares`` of one policy; a plan that is not taken leaves the
-    last one in force.
+    """``RouteActuator`` and ``live.ports.ReplicaShares`` of one policy. If a plan cannot be applied, the last
+    one stays in force.
     """
 
     def __init__(
@@ -50,44 +51,44 @@ class ClusterActuator:
         pods: Callable[[], Sequence[PodReplica]],
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """leads: whether this operator may still act; asked before each write, because a server that answers
-        slowly may hold one turn up for longer than a lease.
+        """leads: whether this operator is still the leader. It is checked before each write, because a slow
+        API server may delay a turn beyond the lease.
         """
         self._cluster, self.target, self._pods, self._leads = cluster, target, pods, leads
         self.last_error = ""
         self.last_reason = ""
-        """One word for conditions; "" after a plan that was taken."""
+        """Reason for conditions, in one word; "" if the last write succeeded."""
         self.writes = 0
-        """Times that the route was written."""
+        """How often the route was written."""
         self.confirmed = False
-        """Whether the route was ever seen to hold a plan of ours."""
+        """Whether the route was ever confirmed to hold a table of this policy."""
         self._refusals: dict[str, str] = {}
         self._shares: dict[str, float] = {}
         self._rotation = np.ones(len(target.layout.replicas), dtype=np.bool_)
-        """Bool [R]: of the plan before."""
+        """Bool [R]: replicas in rotation by the last plan."""
         self._said = GatewayReport(verdicts={}, behind={}, silent=())
 
     @property
     def refusal(self) -> str:
-        """What gateways said last against the route as it was written, "" for nothing."""
+        """Why gateways last refused the route as written, "" if none did."""
         return "; ".join(one for one in self._refusals.values() if one)
 
     @property
     def behind(self) -> tuple[tuple[str, int], ...]:
-        """Gateways that have not accepted the route as it is, and the generation that they looked at last."""
+        """Gateways that have not accepted the current route, with the generation that they last observed."""
         return tuple(sorted(self._said.behind.items()))
 
     @property
     def doubts(self) -> str:
-        """Why what the route holds may not be in force, "" where its gateways accept it."""
+        """Why the route may not be in force, "" if its gateways accept it."""
         return unconfirmed_reason(self._said)
 
     def admit(self, shares: Mapping[str, float]) -> None:
-        """Of replicas that come back, by slot, from the next plan on; whoever is not named is whole."""
+        """Set the shares of returning replicas, by slot, from the next plan on. Others get a full share."""
         self._shares = dict(shares)
 
     def apply(self, plan: RoutingPlan) -> bool:
-        """Write the first fleet of ``plan``; True once route and labels are as it says."""
+        """Apply the first fleet of ``plan``; True if route and labels match it."""
         if not any(one.replica.state == ReplicaState.READY for one in self._pods()):
             return self._failed("NoReadyReplicas", "no replica of any kernel is ready, so the route stays")
         empty = unserved_slices(plan, self.target.layout, self._ready_kernels())
@@ -106,7 +107,9 @@ class ClusterActuator:
         return True
 
     def write(self, table: NDArray[np.float64], *, pinned: bool = False) -> bool:
-        """Put ``table`` [S, K + 1] in force, whoever decided it; ``pinned``: whatever comes back by steps."""
+        """Write ``table`` [S, K + 1] to the route; True if the route holds it. ``pinned``: write the table as
+        it is, without reducing kernels whose pods return in steps.
+        """
         if not self._leads():
             return self._failed("LeadsNoMore", _LEADS_NO_MORE)
         given = table if pinned else self._held(table)
@@ -127,10 +130,12 @@ class ClusterActuator:
         return True
 
     def _rotate(self, plan: RoutingPlan) -> None:
-        """Label the pods whose place in rotation changed: out of a kernel that is not theirs, back in, out.
+        """Label the pods whose rotation changes. First, pods leave the rotation of kernels that they no
+        longer belong to; then pods enter rotation; then pods leave it.
 
-        Where no selector asks for the label it would change nothing but what is believed. A pod whose label
-        is refused stops no other one, but nobody leaves a kernel that it should have come back to.
+        Pods are skipped if their backend's selector does not contain the label, because labelling them has no
+        effect. If the server refuses one label, the others are still set. A pod whose label was refused does
+        not count as a remaining pod when another pod of its kernel is to leave.
         """
         held = self._held(plan.table[0])
         wanted = dict(zip(self.target.layout.replicas, self._let_in(plan, held).tolist(), strict=True))
@@ -156,7 +161,7 @@ class ClusterActuator:
         labels.check()
 
     def _held(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``table`` [S, K + 1] less what kernels of pods that come back do not get yet."""
+        """``table`` [S, K + 1] without the weight that kernels of returning pods do not get yet."""
         if not self._shares:
             return table
         out = {one.slot for one in self._pods() if not one.in_rotation} & self._shares.keys()
@@ -165,8 +170,8 @@ class ClusterActuator:
         return held_back(table, self._rotation & self._ready(), self._parts() * seen, owner)
 
     def _let_in(self, plan: RoutingPlan, held: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Bool [R]: who is to be in rotation. Of a kernel that must serve and has nobody else, whoever comes
-        back, verified or not.
+        """Bool [R]: replicas to be in rotation. A returning replica is included once its share is above 0. If
+        its kernel has weight and no other ready replica, it is included at once, verified or not.
         """
         owner, rotation, begun = self.target.layout.replica_kernel, plan.in_rotation[0], self._parts() > 0.0
         serving = rotation & self._ready() & begun
@@ -175,11 +180,11 @@ class ClusterActuator:
         return np.asarray(rotation & (begun | alone[owner]))
 
     def _parts(self) -> NDArray[np.float64]:
-        """[R]: 0..1, of what a whole replica gets."""
+        """[R], 0..1: share of each replica; 1 is a full share."""
         return np.array([self._shares.get(name, 1.0) for name in self.target.layout.replicas])
 
     def _ready(self) -> NDArray[np.bool_]:
-        """Bool [R]: its pod is ready, in rotation or not."""
+        """Bool [R]: whether the replica's pod is ready, in rotation or not."""
         ready = {one.slot for one in self._pods() if one.replica.state == ReplicaState.READY}
         return np.array([name in ready for name in self.target.layout.replicas], dtype=np.bool_)
 
@@ -194,7 +199,7 @@ class ClusterActuator:
 
 
 class _Labels:
-    """Labels of pods, each put for itself."""
+    """Sets pod labels one by one and collects the errors."""
 
     def __init__(self, cluster: Cluster, leads: Callable[[], bool]) -> None:
         self._cluster, self._leads = cluster, leads
@@ -202,7 +207,7 @@ class _Labels:
         self.refused: list[PodReplica] = []
 
     def put(self, pod: PodReplica, value: str) -> None:
-        """Set the label of ``pod``; what the server says against that is kept."""
+        """Set the label of ``pod``; an error is kept for ``check``."""
         try:
             if not self._leads():
                 raise ClusterError(_LEADS_NO_MORE)
@@ -212,13 +217,13 @@ class _Labels:
             self._errors.append(str(error))
 
     def check(self) -> None:
-        """ClusterError where a label was not taken."""
+        """Raise ClusterError if a label could not be set."""
         if self._errors:
             raise ClusterError("; ".join(dict.fromkeys(self._errors)))
 
 
 def unserved_slices(plan: RoutingPlan, layout: FleetLayout, ready: frozenset[str]) -> list[str]:
-    """Slices without weight on any kernel while a ``ready`` one breaks no hard clause there."""
+    """Slices without weight on any kernel although a ``ready`` kernel breaks no hard clause there."""
     table = plan.table[0]
     forbidden = np.zeros(table[:, :-1].shape, dtype=np.bool_) if plan.forbidden is None else plan.forbidden[0]
     able = ~forbidden & np.array([kernel in ready for kernel in layout.kernels])

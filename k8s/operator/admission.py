@@ -1,6 +1,7 @@
-"""Which RoutePolicies are accepted, and what they refer to: judged from the objects alone. Pure.
+"""Decides from the objects alone which RoutePolicies are accepted and whether their references resolve. Pure.
 
-What a document's own schema and rules refuse never comes here, unless the server held it before they did.
+The API server already rejects what violates a schema or a validation rule. Such objects only occur here if
+they were stored before the rule existed.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ _FIELDS = {"KernelPool": "pool", "KernelContract": "contract"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """One policy with what it refers to, all of it sound."""
+    """One policy and the objects that it refers to, all of them valid."""
 
     policy: RoutePolicy
     pool: KernelPool
     contract: KernelContract
     mirrors: tuple[Mirror, ...] = ()
-    """What promotions in shadow are shown; no part of what is kept."""
+    """Request mirrors for promotions in the shadow stage; not part of the snapshot."""
     announced: tuple[Announced, ...] = ()
-    """Upgrades in place that promotions announce; no part of what is kept."""
+    """Upgrades in place that promotions announce; not part of the snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAdmission:
-    """What the objects say of one policy. documents None: it cannot be put in force as it stands."""
+    """Result for one policy. documents None: the policy cannot be put in force in its current form."""
 
     accepted: ResourceCondition
     resolved: ResourceCondition
@@ -47,7 +48,7 @@ class PolicyAdmission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """An object as it was read. document None: it is not sound, for ``problem``."""
+    """Result of parsing one object. document None: the object is invalid, and ``problem`` says why."""
 
     found: Manifest
     document: Document | None
@@ -56,19 +57,21 @@ class _Read:
 
 
 class ObjectReader:
-    """Documents of one namespace's objects; one whose document did not change is not read again."""
+    """Parses objects of one namespace into documents. An object with an unchanged document is not parsed
+    again.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Read] = {}
 
     def keep(self, seen: Resources) -> None:
-        """Forget what is none of ``seen``."""
+        """Drop cached results of objects that are not in ``seen``."""
         kinds = (seen.contracts, seen.pools, seen.policies)
         there = {_key(found) for objects in kinds for found in objects.values()}
         self._known = {key: read for key, read in self._known.items() if key in there}
 
     def read(self, found: Manifest, kind: type[DocumentT]) -> tuple[DocumentT | None, str]:
-        """The document in ``found``, None and why where it is not sound or of another kind."""
+        """The document in ``found`` and ""; None and the reason if it is invalid or of another kind."""
         read = self._read(found)
         if read.document is None:
             return None, read.problem
@@ -77,7 +80,7 @@ class ObjectReader:
         )
 
     def sha256(self, found: Manifest) -> str:
-        """Of the document in ``found``, "" where it is not sound."""
+        """Hash of the document in ``found``, "" if it is invalid."""
         return self._read(found).sha256
 
     def _read(self, found: Manifest) -> _Read:
@@ -106,7 +109,7 @@ def _read_anew(found: Manifest) -> _Read:
 
 
 def route_owners(seen: Resources) -> dict[str, str]:
-    """Route -> the oldest policy that names it; by name where they are of one second."""
+    """Route -> the oldest policy that names it; policies created in the same second are ordered by name."""
     claims: dict[str, tuple[str, str]] = {}
     for name, found in seen.policies.items():
         route = found.get("spec", {}).get("route", {}).get("name")
@@ -116,7 +119,7 @@ def route_owners(seen: Resources) -> dict[str, str]:
 
 
 class PolicyJudge:
-    """Verdicts on one namespace's policies; what a listing left as it was is not judged again."""
+    """Admission of one namespace's policies. Each is judged once per ``Resources`` object."""
 
     def __init__(self, namespace: str) -> None:
         self.reader = ObjectReader()
@@ -127,7 +130,7 @@ class PolicyJudge:
         self._verdicts: dict[str, PolicyAdmission] = {}
 
     def policy(self, name: str, seen: Resources) -> PolicyAdmission:
-        """As ``judge_policy``; the same object as before where nothing of it changed."""
+        """As ``judge_policy``. Returns the same object as before if the result is equal."""
         if seen is not self._seen:
             self._seen, self._owners = seen, route_owners(seen)
             self._fresh.clear()
@@ -142,7 +145,7 @@ class PolicyJudge:
 
 
 def judge_policy(name: str, seen: Resources, namespace: str) -> PolicyAdmission:
-    """The verdict on policy ``name``, which is one of ``seen``."""
+    """Admission of policy ``name``, which must be in ``seen``."""
     return _judged(name, seen, namespace, route_owners(seen), ObjectReader())
 
 
@@ -170,7 +173,7 @@ def _judged(
 
 
 def judge_document(found: Manifest, kind: type[Document], reader: ObjectReader) -> ResourceCondition:
-    """Whether a contract or a pool is sound by itself."""
+    """Condition Accepted of a contract or a pool, judged without the objects that refer to it."""
     document, problem = reader.read(found, kind)
     if document is None:
         return condition("Accepted", False, "Invalid", problem)
@@ -222,7 +225,7 @@ def _backend_problem(pool: KernelPool, namespace: str) -> str:
 
 
 def pin_problem(policy: RoutePolicy, pool: KernelPool) -> str:
-    """What of the table that ``policy`` pins is not in ``pool``, "" for nothing."""
+    """Which slice or kernel of the table pinned by ``policy`` is not in ``pool``; "" if all are."""
     freeze = policy.spec.freeze
     serving = {kernel.name for kernel in pool.spec.kernels if kernel.role != "reference"}
     for row in () if freeze is None or freeze.table is None else freeze.table:

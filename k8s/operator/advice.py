@@ -1,7 +1,8 @@
-"""Contract health as a label of each pod, so that others act: pickers, rollouts, people.
+"""Contract health as a label of each pod, for endpoint pickers, rollouts and people to act on.
 
-The label says what is known of a pod's kernel and of the pod itself. Who filters by ``broken`` must never be
-left without a server: where nobody else keeps the contract, the known-good kernel is ``last-resort``.
+The label combines the health of a pod's kernel and of the pod itself. A client that excludes ``broken`` pods
+must never be left without a server: if every serving pod is broken, pods of the known-good kernel are
+labelled ``last-resort``.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ KEPT, GUARDED, BROKEN, LAST_RESORT, UNKNOWN = "kept", "guarded", "broken", "last
 
 
 class Advisor:
-    """Writes a pod's label where it changed; what the server refuses is tried again at the next turn."""
+    """Writes pod labels that changed. A label that the server refuses is tried again at the next turn."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._written: dict[str, dict[tuple[str, str], str]] = {}
-        """Policy -> label of each of its pods, by name and uid: one that comes again has none."""
+        """Policy -> label of each of its pods, by name and uid: a recreated pod has no label yet."""
         self.problem = ""
-        """What the server said against the last label, "" for nothing."""
+        """Error of the last turn's labels, "" if there was none."""
 
     def forget(self) -> None:
-        """Somebody else leads, and writes."""
+        """Forget all written labels: another operator leads and writes them."""
         self._written.clear()
 
     def turned(self, loop: RouteLoop) -> None:
@@ -53,7 +54,7 @@ class Advisor:
         self._written[policy] = after
 
     def drop(self, policy: str) -> None:
-        """``policy`` is gone."""
+        """Forget the labels of ``policy``, which was deleted."""
         self._written.pop(policy, None)
 
 
@@ -72,7 +73,7 @@ def advice(loop: RouteLoop, decision: Decision | None) -> dict[str, str]:
 
 
 def _of_kernels(loop: RouteLoop, decision: Decision) -> dict[str, str]:
-    """Kernel -> worst of its slices."""
+    """Kernel -> label value by its worst slice."""
     judgement, found = decision.judgement, {}
     for k, name in enumerate(loop.setup.layout.kernels):
         worst = int(judgement.level[0, k].max())
@@ -85,7 +86,7 @@ def _of_kernels(loop: RouteLoop, decision: Decision) -> dict[str, str]:
 
 
 def _last(loop: RouteLoop, pods: list[PodReplica]) -> list[str]:
-    """Pods that stay open where everything is broken: the known-good kernel's, else all that serve."""
+    """Pods to use if everything is broken: those of the known-good kernel that serve, else all that serve."""
     known_good = loop.setup.layout.kernels[loop.setup.layout.known_good]
     serving = [one for one in pods if _serves(one)]
     best = [one.pod for one in serving if one.replica.kernel == known_good]

@@ -1,4 +1,4 @@
-"""OCI artefacts that documents name, fetched beside the operator's loop, which never waits for a registry."""
+"""Fetches OCI artefacts that documents name in a thread, so that the operator's loop never waits for one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from contracts.loading.oci import OciUri
 from live.artefacts.fetch import RegistryAccess, fetch
 
 _LOG = logging.getLogger(__name__)
-#: What could not be fetched is tried again after so long.
+#: Seconds until a failed fetch is tried again.
 FETCH_AGAIN_S = 30.0
-#: What nobody asked for during so long is fetched no more: whose document named it was corrected or is gone.
+#: An artefact that was not requested for this long is dropped: its document was corrected or deleted.
 UNWANTED_S = 4.0 * FETCH_AGAIN_S
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """wanted: documents that lack ``uri``, by fingerprint; version: artefacts that had come then."""
+    """Documents that wait for an artefact. wanted: fingerprint of the documents; version:
+    ``Artefacts.version`` when they began to wait; uri: the artefact.
+    """
 
     wanted: str
     version: int
@@ -29,19 +31,19 @@ class _Held:
 
 @dataclass(slots=True)
 class _Wanted:
-    """uri: of it; problem: why it is not there; again_at_s: when it is fetched next; asked_at_s: when
-    somebody asked for it last.
+    """An artefact to fetch. problem: why the last fetch failed; again_at_s: time of the next fetch;
+    asked_at_s: time of the last request.
     """
 
     uri: OciUri
     problem: str = ""
     again_at_s: float = float("-inf")
     asked_at_s: float = float("-inf")
-    told: str = ""  # the problem that was logged last
+    told: str = ""  # the last problem that was logged
 
 
 class Artefacts:
-    """What one operator fetches, one at a time in a thread that ends with the process."""
+    """The artefacts that one operator fetches, one at a time, in a daemon thread."""
 
     def __init__(self, access: RegistryAccess) -> None:
         self._access = access
@@ -51,20 +53,20 @@ class Artefacts:
         self._asked: _Wanted | None = None
         self._now_s = float("-inf")
         self.version = 0
-        """Artefacts that came so far: what waits is tried again where this rises."""
+        """Number of artefacts fetched so far. When it rises, waiting documents are tried again."""
 
     def want(self, uri: OciUri) -> None:
-        """Fetch ``uri`` from the next turn on; whoever still lacks it asks again."""
+        """Request ``uri`` from the next turn on. Repeat the request for as long as it is needed."""
         self._wanted.setdefault(uri.artefact, _Wanted(uri)).asked_at_s = self._now_s
 
     def hold(self, name: str, wanted: str, uri: OciUri) -> str:
-        """Documents ``wanted`` of policy ``name`` wait for ``uri``; what to say of that."""
+        """Let documents ``wanted`` of policy ``name`` wait for ``uri``; returns the text for their status."""
         self.want(uri)
         self._held[name] = _Held(wanted, self.version, uri)
         return self._problem(uri)
 
     def held(self, name: str, wanted: str) -> str:
-        """Why documents ``wanted`` of policy ``name`` still wait, "" where they may be tried again."""
+        """Why documents ``wanted`` of policy ``name`` still wait, "" if they may be tried again."""
         known = self._held.get(name)
         if known is None or (known.wanted, known.version) != (wanted, self.version):
             return ""
@@ -72,12 +74,12 @@ class Artefacts:
         return self._problem(known.uri)
 
     def _problem(self, uri: OciUri) -> str:
-        """Why ``uri`` is not there yet."""
+        """Why ``uri`` is not fetched yet."""
         known = self._wanted.get(uri.artefact)
         return f"{uri.artefact} is being fetched" if known is None or not known.problem else known.problem
 
     def turn(self, now_s: float) -> None:
-        """Settle what has ended and begin what is due. Never waits."""
+        """Take the result of a finished fetch and start the next one that is due. Never waits."""
         self._now_s = now_s
         if self._thread is not None and self._thread.is_alive():
             return

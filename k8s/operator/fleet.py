@@ -1,6 +1,7 @@
-"""Documents as what the controller is set up with, as the shape of the route, and which a loop does not take.
+"""Converts documents into the controller's setup and the shape of the route, and fingerprints them.
 
-Pure but for files. What a running loop does not take is told apart by fingerprint.
+Pure except for file access. If the fingerprint changes, a running loop cannot apply the documents and is
+replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ DATA_FOLDER = "/etc/selvage/documents"
 
 
 def live_documents(documents: Documents) -> LiveDocuments:
-    """The documents with the places that URIs in them are relative to."""
+    """The documents with the paths against which relative URIs in them are resolved."""
     return LiveDocuments(
         pool=documents.pool,
         pool_file=Path(DATA_FOLDER) / "pool.yaml",
@@ -44,19 +45,19 @@ def live_documents(documents: Documents) -> LiveDocuments:
 
 
 def slots(pool: KernelPool) -> dict[str, tuple[str, ...]]:
-    """Kernel -> names of its places for replicas; pods come and go in them."""
+    """Kernel -> names of its replica slots. Pods come and go; the slots stay."""
     return {one.name: tuple(f"{one.name}-{n}" for n in range(one.replicas)) for one in serving(pool)}
 
 
 def controller_setup(documents: Documents, rates: SampleRates) -> LiveSetup:
-    """What drives and what it drives, as on live servers: clauses by what a server's answers can judge,
-    capacities stated or from the profiles' step times. DocumentError for whatever does not fit.
+    """The controller's setup, made as for live servers: with the clauses that a server's answers can judge,
+    and capacities as stated or from the profiles' step times. Raises DocumentError if documents do not fit.
     """
     return live_setup(live_documents(documents), slots(documents.pool), rates)
 
 
 def route_shape(documents: Documents, layout: FleetLayout, shed: Backend) -> RouteShape:
-    """The route's rules but for their weights."""
+    """Everything about the route's rules except their weights."""
     default = next(one.name for one in documents.contract.spec.slices if one.default)
     return RouteShape(
         slices=layout.slices,
@@ -74,7 +75,7 @@ def serving(pool: KernelPool) -> tuple[PoolKernel, ...]:
 
 
 def kernel_backends(pool: KernelPool) -> tuple[KernelBackend, ...]:
-    """Where the replicas of each serving kernel are found."""
+    """Backend and number of slots of each serving kernel."""
     return tuple(
         KernelBackend(kernel=one.name, backend=one.backend, replicas=one.replicas)
         for one in serving(pool)
@@ -83,12 +84,12 @@ def kernel_backends(pool: KernelPool) -> tuple[KernelBackend, ...]:
 
 
 def backend_of(ref: BackendRef) -> Backend:
-    """A kernel's backend as a route names it."""
+    """A kernel's backend as a backendRef of a route."""
     return Backend(group=ref.group, kind=ref.kind, name=ref.name, port=ref.port)
 
 
 def frozen(freeze: Freeze | None, now: datetime) -> bool:
-    """Whether weights are frozen at ``now``; what is no instant freezes nothing."""
+    """Whether weights are frozen at ``now``. An ``until`` that is not a valid time freezes nothing."""
     if freeze is None:
         return False
     try:
@@ -99,10 +100,10 @@ def frozen(freeze: Freeze | None, now: datetime) -> bool:
 
 
 def with_freeze(documents: Documents, policy: RoutePolicy | None) -> Documents:
-    """``documents``, which stay in force, with the freeze of ``policy`` as it is now.
+    """``documents``, which stay in force, with the freeze from the current ``policy``.
 
-    A freeze takes effect and ends whatever else is wrong with the objects. If its own table does not fit the
-    pool in force, it is bad input, and the freeze of ``documents`` stays. policy None: unreadable.
+    A freeze takes effect and ends even if other fields of the objects are invalid. If the freeze's own table
+    does not fit the pool in force, the freeze of ``documents`` stays. policy None: it could not be read.
     """
     if policy is None or pin_problem(policy, documents.pool):
         return documents
@@ -111,14 +112,16 @@ def with_freeze(documents: Documents, policy: RoutePolicy | None) -> Documents:
 
 
 def earlier_now(now: Callable[[], datetime], clock: Clock) -> Callable[[], datetime]:
-    """The instant of the system clock or of ``clock``, whichever is behind: a jump ahead ends no freeze."""
+    """A clock that returns the earlier of system time and ``clock``, so that a forward jump of the system
+    clock does not end a freeze.
+    """
     return lambda: min(now(), datetime.fromtimestamp(clock.now_ms() / MS_PER_S, UTC))
 
 
 def pinned_table(
     freeze: Freeze | None, table: NDArray[np.float64], layout: FleetLayout
 ) -> NDArray[np.float64] | None:
-    """``table`` [S, K + 1] with the pinned rows; None where none is pinned."""
+    """``table`` [S, K + 1] with its pinned rows replaced; None if the freeze pins no table."""
     if freeze is None or freeze.table is None:
         return None
     found = table.copy()
@@ -137,7 +140,9 @@ def _backend(kernel: PoolKernel) -> Backend:
 
 
 def fingerprint(documents: Documents) -> str:
-    """What of the documents a running loop depends on; break-glass and suspension change nothing of it."""
+    """Hash of everything in the documents that a running loop depends on. Freeze (break-glass) and suspension
+    are excluded, because a running loop follows them.
+    """
     spec = documents.policy.spec.model_copy(update={"freeze": None, "suspend": None})
     policy = documents.policy.model_copy(update={"spec": spec})
     apart = "".join(repr(one) for one in (documents.mirrors, documents.announced) if one)
@@ -145,7 +150,7 @@ def fingerprint(documents: Documents) -> str:
 
 
 def with_problem(verdict: PolicyAdmission, problem: str, reason: str = "DoesNotFit") -> PolicyAdmission:
-    """``verdict`` with ResolvedRefs False for ``reason``; its documents are not taken."""
+    """``verdict`` with condition ResolvedRefs False for ``reason`` and without documents."""
     resolved = condition("ResolvedRefs", False, reason, problem)
     return PolicyAdmission(accepted=verdict.accepted, resolved=resolved, documents=None)
 
@@ -159,5 +164,5 @@ def with_note(verdict: PolicyAdmission, note: str) -> PolicyAdmission:
 
 
 def reason_of(error: Exception) -> str:
-    """Of ResolvedRefs, where documents are refused for ``error``."""
+    """Reason of condition ResolvedRefs if documents are refused because of ``error``."""
     return "ProfileDiffers" if isinstance(error, ProfileDiffersError) else "DoesNotFit"

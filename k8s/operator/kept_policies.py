@@ -1,7 +1,8 @@
-"""What a policy goes on from: what its loop knows, else what a leader before kept in the cluster.
+"""The state from which a policy continues: its loop's state, else the snapshot that an earlier leader stored.
 
-A server that does not answer says nothing of what was kept: nobody begins then, because who began without it
-would take pods back that were out of rotation, and evidence for lost. One that refuses it will go on to.
+If the API server does not answer, no loop is started: without the snapshot it would return pods to service
+that are out of rotation, and lose their evidence. If the server refuses the read, the loop starts without the
+snapshot, because waiting would not help.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from k8s.operator.route_loop import LoopParts, RouteLoop
 from k8s.operator.status.log_fields import fields
 
 _LOG = logging.getLogger(__name__)
-#: Kept documents that could not be put in force are tried again after so long.
+#: Interval between attempts to put stored documents in force.
 TRY_AGAIN_S = 5.0
 
 
 class KeptPolicies:
-    """Of one operator. missing: told of artefacts that were not fetched."""
+    """Snapshots of one operator's policies. missing: called with each artefact that must be fetched first."""
 
     def __init__(self, parts: LoopParts, missing: Callable[[OciUri], None]) -> None:
         self._parts, self._missing = parts, missing
@@ -31,16 +32,18 @@ class KeptPolicies:
         self._problems: dict[str, str] = {}
 
     def forget(self, name: str) -> None:
-        """Policy ``name`` is at work, or gone."""
+        """Drop attempts and problems of policy ``name``, which runs now or was deleted."""
         self._tried_at_s.pop(name, None)
         self._problems.pop(name, None)
 
     def problem(self, name: str) -> str:
-        """Why nothing that was kept of policy ``name`` is in force, "" where nothing speaks against it."""
+        """Why the stored snapshot of policy ``name`` is not in force, "" if no problem is known."""
         return self._problems.get(name, "")
 
     def snapshot(self, name: str, loop: RouteLoop | None) -> Snapshot:
-        """What ``loop`` knows, which is newer than what was kept. ClusterError while nobody says."""
+        """The state of ``loop``, which is newer than any stored one; without a loop, the stored snapshot.
+        Raises ClusterError if the server does not answer.
+        """
         if loop is not None:
             return loop.snapshot()
         try:
@@ -51,8 +54,8 @@ class KeptPolicies:
             return Snapshot(documents=None, state="", problem=str(error))
 
     def last_good(self, name: str) -> RouteLoop | None:
-        """A loop of the documents that a leader before kept; None where none are sound, or it is too early to
-        try again.
+        """A loop with the documents that an earlier leader stored; None if they are missing or invalid, or if
+        it is too early to try again.
         """
         now_s = self._parts.clock.now_ms() / MS_PER_S
         if now_s - self._tried_at_s.get(name, float("-inf")) < TRY_AGAIN_S:
@@ -74,7 +77,7 @@ class KeptPolicies:
         return None
 
     def _say(self, name: str, told: str) -> None:
-        """Keep a problem, and log it where it is another one than before."""
+        """Store a problem, and log it if it changed."""
         if told and told != self._problems.get(name):
             _LOG.warning("policy %s: %s", name, told, extra=fields(policy=name))
         self._problems[name] = told

@@ -1,6 +1,6 @@
-"""The operator of one namespace: every turn looks at what is there, and needs no memory of events.
+"""The operator of one namespace. It is level-based: every turn acts on the current objects, not on events.
 
-One policy that fails, whatever it is, does not stop the others.
+An exception in one policy does not stop the others.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from live.control.turns import BatchedTurns, Decided
 
 _LOG = logging.getLogger(__name__)
 
-#: Resources are listed again after so long, whatever the watches say.
+#: Interval at which resources are listed again, independent of watches.
 RESYNC_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Begun:
-    """A policy in the first half of a turn. turn None: its tick is not due, or it has no loop."""
+    """A policy after the first part of a turn. turn None: its tick is not due, or it has no loop."""
 
     found: Manifest
     verdict: PolicyAdmission
@@ -50,7 +50,7 @@ class _Begun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refused:
-    """Documents that are not taken into force. wanted: their fingerprint."""
+    """Documents that cannot be put in force. wanted: their fingerprint."""
 
     wanted: str
     told: str
@@ -58,8 +58,8 @@ class _Refused:
 
 
 class NamespaceOperator:
-    """Drives every RoutePolicy of one namespace; only the leader calls ``turn``. caller: of promotions'
-    webhooks; None: none may be called.
+    """Runs every RoutePolicy of one namespace; only the leader calls ``turn``. caller: calls the webhooks of
+    promotions; None: webhooks are not allowed.
     """
 
     def __init__(self, parts: LoopParts, *, advises: bool = False, caller: HookCaller | None = None) -> None:
@@ -71,7 +71,7 @@ class NamespaceOperator:
         self.artefacts = Artefacts(parts.registries)
         self.promotions = Promotions(parts.cluster, caller, self.artefacts.want)
         self.problem = ""
-        """What the server said against the last listing, "" for nothing."""
+        """Error of the last list request, "" if it succeeded."""
         self.failures = TurnFailures()
         self._seen: Resources | None = None
         self._listed_at_s = float("-inf")
@@ -81,21 +81,21 @@ class NamespaceOperator:
         self._batches = BatchedTurns()
         self._kept = KeptPolicies(parts, self.artefacts.want)
         self.together = 0
-        """Policies that decided in a batch with others at the last turn."""
+        """Number of policies that decided in a batch with others at the last turn."""
         self._current: dict[str, Documents] = {}
-        """Policy -> what its loop was found to go by already."""
+        """Policy -> documents that are known to be in force in its loop."""
 
     def nudge(self) -> None:
-        """Something changed: list at the next turn. Called from any thread."""
+        """List resources at the next turn because something changed. May be called from any thread."""
         self._nudged.set()
 
     @property
     def failed(self) -> bool:
-        """Whether the last turn failed for the server, a status or a policy."""
+        """Whether the last turn failed for the API server, a status or a policy."""
         return bool(self.problem or self.publisher.problem or self.failures.now or self.failures.others)
 
     def forget(self) -> None:
-        """Somebody else leads, or this process ends: what is known here grows old."""
+        """Drop all loops and caches, because another operator leads or this process ends."""
         for name in list(self.loops):
             self._drop(name)
         self.promotions.forget()
@@ -106,7 +106,7 @@ class NamespaceOperator:
         self._seen = None
 
     def turn(self) -> None:
-        """One tick of every policy. Nothing is raised for what the server or a policy does."""
+        """Run one tick of every policy. Failures of the API server or of a policy raise nothing."""
         now_s = self.parts.clock.now_ms() / MS_PER_S
         self.artefacts.turn(now_s)
         self._list(now_s)
@@ -148,7 +148,7 @@ class NamespaceOperator:
             self._forget(name)
 
     def _begin(self, name: str, seen: Resources) -> _Begun:
-        """Judge a policy, and read where its tick is due."""
+        """Judge a policy, and read its telemetry if its tick is due."""
         found = seen.policies[name]
         verdict = self._judge.policy(name, seen)
         verdict = self._in_force(name, self.promotions.admit(name, verdict, seen))
@@ -163,7 +163,7 @@ class NamespaceOperator:
         )
 
     def _decided(self, begun: Mapping[str, _Begun]) -> dict[str, Decided]:
-        """What policies decide that are set up alike, in batches; the others decide for themselves."""
+        """Decisions of policies with equal setups, made in batches; the others decide alone."""
         asked = {
             name: self.loops[name].asked(one.turn) for name, one in begun.items() if one.turn is not None
         }
@@ -172,7 +172,7 @@ class NamespaceOperator:
         return found
 
     def _finish(self, name: str, begun: _Begun, decided: Decided | None, now_s: float) -> None:
-        """Decide and put in force where the policy has read, and say what there is to say."""
+        """Decide and apply if telemetry was read; then write the policy's status."""
         loop, verdict = self.loops.get(name), begun.verdict
         if loop is not None and begun.suspended:
             loop.leave_batch()
@@ -193,13 +193,13 @@ class NamespaceOperator:
         self.publisher.say(Publication(about=begun.found, conditions=conditions, body=body, key=body), now_s)
 
     def _counted(self, name: str, loop: RouteLoop, turn: Turn) -> None:
-        """Count a turn, and tell its verdicts where somebody wants to know."""
+        """Count a turn, and pass its verdicts to ``evaluations`` if that is set."""
         self.tallies.setdefault(name, Tally()).turned(turn)
         if self.parts.evaluations is not None:
             self.parts.evaluations.turned(name, loop.setup, turn)
 
     def _in_force(self, name: str, verdict: PolicyAdmission) -> PolicyAdmission:
-        """Take the documents of ``verdict`` into force; the verdict with what speaks against that."""
+        """Put the documents of ``verdict`` in force; returns the verdict, with the problem if that failed."""
         documents, loop = verdict.documents, self.loops.get(name)
         if documents is None:
             taken = verdict.accepted.reason == "RouteTaken"
@@ -220,7 +220,7 @@ class NamespaceOperator:
     def _replaced(
         self, name: str, verdict: PolicyAdmission, documents: Documents, wanted: str
     ) -> PolicyAdmission:
-        """A loop of ``documents``, whose fingerprint is ``wanted``, in the place of the one before."""
+        """Replace the policy's loop by one for ``documents``, whose fingerprint is ``wanted``."""
         try:
             fresh = RouteLoop(documents, self.parts, self._kept.snapshot(name, self.loops.get(name)))
         except ClusterError as error:
@@ -240,15 +240,15 @@ class NamespaceOperator:
             _LOG.info("policy %s: its documents are in force", name, extra=about)
             if anew := fresh.standing.state_problem:
                 _LOG.warning("policy %s: its controller begins anew: %s", name, anew, extra=about)
-            if changed:  # by whoever changed the documents, who need not be told of it
+            if changed:  # expected after a change of documents, so it is not reported
                 fresh.standing.state_problem = ""
             return verdict
         refused_verdict = with_problem(verdict, told, reason)
         return refused_verdict if name in self.loops else self._last_good(name, refused_verdict)
 
     def _last_good(self, name: str, verdict: PolicyAdmission) -> PolicyAdmission:
-        """Go on with the documents that a leader before kept, where those of today are not sound; ``verdict``
-        with what speaks against those.
+        """Continue with the documents that an earlier leader stored, because the current ones are invalid.
+        Returns ``verdict`` with a note if the stored ones cannot be used either.
         """
         loop = self._kept.last_good(name)
         if loop is not None:
@@ -256,7 +256,7 @@ class NamespaceOperator:
         return with_note(verdict, self._kept.problem(name))
 
     def _forget(self, name: str) -> None:
-        """Policy ``name`` is gone: one that comes again under its name begins with nothing said of it."""
+        """Forget the deleted policy ``name``, so that a new one of that name starts without its history."""
         self.tallies.pop(name, None)
         self._refused.pop(name, None)
         if self.parts.evaluations is not None:
@@ -272,7 +272,7 @@ class NamespaceOperator:
             loop.close()
 
     def _documents(self, seen: Resources, now_s: float) -> None:
-        """Status of pools and contracts."""
+        """Write the status of pools, contracts and promotions."""
         reader = self._judge.reader
         routed = {loop.documents.pool.metadata.name: loop for loop in self.loops.values()}
         for name, found in seen.pools.items():
@@ -291,7 +291,7 @@ class NamespaceOperator:
 
 
 def _pool_publication(found: Manifest, loop: RouteLoop | None, reader: ObjectReader) -> Publication:
-    """loop: of the policy that routes it."""
+    """Status of a pool. loop: of the policy that routes it."""
     accepted = judge_document(found, KernelPool, reader)
     body = {} if loop is None else pool_body(loop)
     rows = [[row["name"], row["ready"], row["clause"]] for row in body.get("kernels", [])]

@@ -1,4 +1,4 @@
-"""What the operator sees of one namespace, as the API server returns it, and the port to that server."""
+"""The objects of one namespace that the operator reads, and its port to the API server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Manifest = dict[str, Any]
 
 
 class ClusterError(SelvageError):
-    """The API server refused or did not answer; what is in force stays in force.
+    """The API server refused a request or did not answer. What is in force stays in force.
 
-    refused: it understood and will not do it, so that asking again changes nothing by itself.
+    refused: the server answered and rejected the request, so repeating it does not help.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
@@ -25,7 +25,7 @@ class ClusterError(SelvageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Our resources of one namespace, by kind and name."""
+    """Selvage's resources of one namespace, by kind and name."""
 
     contracts: Mapping[str, Manifest]
     pools: Mapping[str, Manifest]
@@ -34,7 +34,7 @@ class Resources:
 
     @property
     def uids(self) -> list[str]:
-        """Of all of them."""
+        """Uids of all of them."""
         kinds = (self.policies, self.pools, self.contracts, self.promotions)
         return [str(one["metadata"].get("uid", "")) for kind in kinds for one in kind.values()]
 
@@ -50,7 +50,7 @@ class EventNote:
 
 
 class Cluster(Protocol):
-    """One namespace of a cluster. Every method raises ``ClusterError`` where the server does not do it."""
+    """One namespace of a cluster. Every method raises ``ClusterError`` if the server does not comply."""
 
     @property
     def namespace(self) -> str:
@@ -62,18 +62,18 @@ class Cluster(Protocol):
 
     @property
     def places_version(self) -> int | None:
-        """Rises where ``service``, ``inference_pool``, ``endpoint_slices`` or ``pods`` would answer otherwise
-        than before; None: nobody knows, ask.
+        """Rises when results of ``service``, ``inference_pool``, ``endpoint_slices`` or ``pods`` change.
+        None: changes are not tracked, so read the objects.
         """
 
     def resources(self) -> Resources:
         """Every contract, pool, policy and promotion."""
 
     def service(self, name: str) -> Manifest | None:
-        """A Service, None where there is none."""
+        """A Service, None if there is none."""
 
     def inference_pool(self, name: str) -> Manifest | None:
-        """An InferencePool, None where there is none or nobody knows that kind."""
+        """An InferencePool, None if there is none or the cluster does not have that kind."""
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
         """EndpointSlices of a Service."""
@@ -85,13 +85,13 @@ class Cluster(Protocol):
         """Set one label of a pod."""
 
     def write_status(self, found: Manifest, status: Manifest) -> None:
-        """Replace the status of one of our resources."""
+        """Replace the status of one of Selvage's resources."""
 
     def note(self, event: EventNote) -> None:
         """Write an Event."""
 
     def read_config(self, name: str) -> Manifest | None:
-        """A ConfigMap, None where there is none."""
+        """A ConfigMap, None if there is none."""
 
     def write_config(self, config: Manifest) -> None:
         """Create or replace a ConfigMap."""

@@ -1,4 +1,4 @@
-"""What a turn means to people: conditions of a policy and its pool. Pure."""
+"""Status conditions of a policy and its pool, from the last turn. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADROOM, _RETURNS = "KnownGoodHeadroom", "ReturnsVerified"
 def policy_conditions(
     verdict: PolicyAdmission, loop: RouteLoop | None, suspended: bool
 ) -> tuple[ResourceCondition, ...]:
-    """Every condition of a policy; ``loop`` None: nothing of it was ever in force."""
+    """All conditions of a policy. ``loop`` None: the policy has no loop."""
     heads = (verdict.accepted, _resolved(verdict, loop))
     if suspended:
         message = "spec.suspend is true: the route stays as it is and is not watched; remove it to go on"
@@ -45,7 +45,7 @@ def policy_conditions(
 
 
 def _resolved(verdict: PolicyAdmission, loop: RouteLoop | None) -> ResourceCondition:
-    """With what is wrong with backends, and what is to be said of the documents before they are trusted."""
+    """Condition ResolvedRefs, with problems of backends and notes about the documents."""
     found = verdict.resolved
     if loop is None or found.status != "True":
         return found
@@ -131,7 +131,7 @@ def _degraded(verdict: PolicyAdmission, loop: RouteLoop, decision: Decision) -> 
     ]
     if alarmed:
         return condition("Degraded", True, "ClauseInAlarm", f"a clause is in alarm: {', '.join(alarmed)}")
-    awaited = {one.candidate for one in loop.documents.announced}  # its servers come with the upgrade
+    awaited = {one.candidate for one in loop.documents.announced}  # has servers once the upgrade starts
     counts = zip(layout.kernels, decision.observation.ready[0], strict=True)
     gone = [name for name, ready in counts if ready == 0 and name not in awaited]
     if gone:
@@ -166,14 +166,14 @@ def _meta(decision: Decision, loop: RouteLoop) -> ResourceCondition:
 
 
 def _returns(loop: RouteLoop) -> tuple[ResourceCondition, ...]:
-    """Nothing of a policy that takes nobody out."""
+    """Condition of returns from quarantine; none if the policy does not quarantine."""
     if not (loop.enforces and loop.setup.options.quarantine):
         return ()
     return (returns_condition(loop.returns),)
 
 
 def returns_condition(returns: PodReturns | None) -> ResourceCondition:
-    """Whether pods that come back from quarantine are verified, and where those stand that do now."""
+    """Whether pods returning from quarantine are verified, and the progress of those returning now."""
     if returns is None:
         message = "pods come back from quarantine unverified: nothing is probed, or --verify-probes is 0"
         return condition(_RETURNS, None, "NotAsked", message)
@@ -208,7 +208,7 @@ def _ready(found: tuple[ResourceCondition, ...], loop: RouteLoop, decision: Deci
 
 
 def pool_conditions(accepted: ResourceCondition, loop: RouteLoop | None) -> tuple[ResourceCondition, ...]:
-    """Conditions of a pool; ``loop``: of a policy that routes it, None where there is none."""
+    """Conditions of a pool. ``loop``: of a policy that routes it, None if there is none."""
     decision = None if loop is None or loop.standing.turn is None else loop.standing.turn.decision
     if loop is None or decision is None:
         message = "no policy routes this pool yet"
@@ -224,10 +224,10 @@ def pool_conditions(accepted: ResourceCondition, loop: RouteLoop | None) -> tupl
 
 
 def _headroom(loop: RouteLoop, decision: Decision) -> tuple[ResourceCondition, ...]:
-    """One condition where the pool declares its headroom, else none.
+    """One condition if the pool declares its headroom, else none.
 
-    The usual load is what is offered, smoothed as moves are planned against; capacity is that of ready
-    replicas in rotation. Messages have no number that drifts: each new one would be written.
+    The usual load is the smoothed offered load with which moves are planned. Capacity is that of ready
+    replicas in rotation. Messages contain no drifting numbers, because each change would be a status write.
     """
     ratio = loop.documents.pool.spec.known_good_headroom_ratio
     if ratio is None:

@@ -1,6 +1,6 @@
-"""One RoutePolicy at work: its controller over the cluster's ports, one turn per tick.
+"""The control loop of one RoutePolicy: its controller over the cluster's ports, one turn per tick.
 
-Whatever a port does, the table in force stays: a turn that fails is told by conditions and changes nothing.
+If a port fails, the table in force stays, and conditions report the failure.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _Answer = TypeVar("_Answer")
 
 
 class Journal(TurnWatcher, Protocol):
-    """Writes every turn down, until ``close``."""
+    """Records every turn until ``close``."""
 
     def promoted(self, change: Mapping[str, Any]) -> None:
-        """A promotion's stage or verdict changed; nothing is raised."""
+        """Record that a promotion's stage or verdict changed. Raises nothing."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Stop recording."""
 
 
 def no_journal(sensing: Sensing, state: ControllerState) -> Journal | None:  # noqa: ARG001 - the port's shape
-    """A journal that writes nothing."""
+    """No journal: nothing is recorded."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopParts:
-    """What every loop of an operator shares."""
+    """Dependencies that all loops of an operator share."""
 
     cluster: Cluster
     clock: Clock
@@ -66,20 +66,20 @@ class LoopParts:
     now: Callable[[], datetime]
     shed: Backend
     leads: Callable[[], bool] = lambda: True
-    """Whether this operator may still act."""
+    """Whether this operator is still the leader."""
     rates: Callable[[Documents], SampleRates] = usual_rates
-    """How often a replica is looked at."""
+    """How often a replica is scraped and probed."""
     registries: RegistryAccess = field(default_factory=RegistryAccess)
-    """Where artefacts that documents name are fetched from."""
+    """Access to the registries that hold the documents' artefacts."""
     journal: Callable[[Sensing, ControllerState], Journal | None] = no_journal
-    """Opens the journal of one policy, from this state on."""
+    """Opens the journal of one policy, beginning with the given state."""
     evaluations: Evaluations | None = None
-    """Receives changed verdicts."""
+    """Receives verdicts that changed."""
 
 
 class RouteLoop:
-    """Raises DocumentError at construction where the documents do not fit together, and ClusterError where
-    nothing that was kept fits and the server does not say what is in force.
+    """Construction raises DocumentError if the documents do not fit together. It raises ClusterError if no
+    stored state can be used and the API server does not answer what is in force.
     """
 
     def __init__(self, documents: Documents, parts: LoopParts, kept: Snapshot) -> None:
@@ -88,7 +88,7 @@ class RouteLoop:
         self.setup, self.notes = found.setup, found.notes
         self._key, self._documents = setup_key(self.setup), documents_text(documents)
         state, problem = kept_state(kept, self.setup)
-        # Who begins without a state has no evidence of another pod either.
+        # Without a restored state there is no evidence that could belong to an earlier pod.
         uids, backends = None if state is None else kept.uids, kernel_backends(documents.pool)
         self.discovery = PodDiscovery(parts.cluster, backends, documents.announced, kept.slots, uids)
         target = _target(documents, parts, self.setup.layout)
@@ -121,7 +121,7 @@ class RouteLoop:
             self.controller.watch(self.journal)
 
     def close(self) -> None:
-        """Stop looking; the route stays as it is."""
+        """Stop reading telemetry; the route stays as it is."""
         self.source.close()
         if self.returns is not None:
             self.returns.close()
@@ -130,49 +130,49 @@ class RouteLoop:
 
     @property
     def enforces(self) -> bool:
-        """Whether plans are carried out."""
+        """Whether plans are written to the cluster."""
         return not self.controller.observes
 
     @property
     def in_force(self) -> bool:
-        """Whether the route holds the last plan, and no gateway is known not to go by it."""
+        """Whether the route holds the last plan and no gateway has refused it or is behind."""
         actuator = self.actuator
         return self.standing.programmed and not (actuator.refusal or actuator.behind)
 
     @property
     def unseen(self) -> str:
-        """What should be seen and is not, "" for nothing."""
+        """Problems that leave servers unobserved, "" if there are none."""
         return "; ".join(one for one in (*self.discovery.beyond, self.source.problem) if one)
 
     @property
     def returning(self) -> tuple[str, ...]:
-        """Slots of pods on their way back from quarantine."""
+        """Slots of pods that are returning from quarantine."""
         return () if self.returns is None else self.returns.names
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """Of these, those that get no traffic yet."""
+        """The ``returning`` slots that get no traffic yet."""
         shares = {} if self.returns is None else self.returns.shares
         return tuple(slot for slot, part in shares.items() if part == 0.0)
 
     def due(self) -> bool:
-        """Whether the policy's tick has passed since the last turn."""
+        """Whether a control tick has passed since the last turn."""
         turn = self.standing.turn
         return turn is None or self.clock.now_ms() / MS_PER_S - turn.at_s >= 0.9 * self.setup.fleet.tick_s
 
     def turn(self, documents: Documents) -> LoopStanding:
-        """One tick. ``documents``: as they are now, for break-glass and suspension."""
+        """Run one tick. ``documents``: the current ones, for freeze (break-glass) and suspension."""
         if documents.policy.spec.suspend:
             return self.standing
         return self.finish(documents, self.begin())
 
     def begin(self) -> Begun:
-        """The first part of a tick: discover and read. ``finish`` comes next."""
+        """First part of a tick: discover pods and read telemetry. Call ``finish`` afterwards."""
         self.standing.discovery_error = self._discover()
         return self.controller.begin()
 
     def asked(self, begun: Begun) -> UndecidedFleet | None:
-        """What is to be decided; None where nothing was read."""
+        """The decision that is due, for a batch of policies; None if no telemetry was read."""
         telemetry, turn = begun.turn.telemetry, self.standing.turn
         if telemetry is None:
             return None
@@ -185,7 +185,7 @@ class RouteLoop:
         )
 
     def finish(self, documents: Documents, begun: Begun, decided: Decided | None = None) -> LoopStanding:
-        """The rest of a tick. ``decided``: by a batch of policies; None: decide alone."""
+        """Rest of a tick. ``decided``: the decision of a batch of policies; None: decide alone."""
         standing, self.documents = self.standing, documents
         standing.frozen = frozen(documents.policy.spec.freeze, self.parts.now())
         self._switch.frozen = standing.frozen
@@ -206,22 +206,22 @@ class RouteLoop:
         return standing
 
     def leave_batch(self) -> None:
-        """No more decided with others: hold no memory of theirs."""
+        """Copy the state out of a batch's arrays, so that this loop does not keep their memory alive."""
         if self._together:
             self._together = False
             self.controller.state = compact_copy(self.controller.state)
             self.standing.turn = compact_copy(self.standing.turn)
 
     def snapshot(self) -> Snapshot:
-        """What is known now, for a loop that takes over from this one."""
+        """The current state, for the loop that replaces this one."""
         state = state_to_json(self.controller.state, self.setup)
         found = self.discovery
         slots, uids, returning = found.slots, found.uids, self.returning
         return Snapshot(documents=self.documents, state=state, slots=slots, uids=uids, returning=returning)
 
     def keep(self, policy: Manifest) -> str:
-        """Keep the state where that is due; what went wrong, "" for nothing and for what was said before. An
-        observer keeps nothing.
+        """Store the state if that is due. Returns a new problem, else "". A policy in mode observe stores
+        nothing.
         """
         standing, state = self.standing, self.controller.state
         version = int(state.version[0]), state.quarantined.tobytes(), self.returning
@@ -241,8 +241,8 @@ class RouteLoop:
         return ""
 
     def _begin(self) -> ControllerState:
-        """A state that begins with the table in force, where that is one of ours, and with the pods that were
-        taken out of rotation: nothing moves.
+        """An initial state from the cluster: with the route's table, if Selvage wrote the route, and with the
+        pods that are out of rotation in quarantine. So starting moves no traffic.
         """
         _unless_refused(self.discovery.refresh)
         now_s = self.parts.clock.now_ms() / MS_PER_S
@@ -262,7 +262,7 @@ class RouteLoop:
         return ""
 
     def _hold(self, documents: Documents) -> None:
-        """Keep the route as it is, or as it is pinned."""
+        """While frozen: write the table in force, or the pinned table."""
         state = self.controller.state
         pinned = pinned_table(documents.policy.spec.freeze, state.table[0], self.setup.layout)
         table = state.table[0] if pinned is None else pinned
@@ -270,8 +270,8 @@ class RouteLoop:
             self.controller.state = altered(state, table=pinned[None])
 
     def _check(self, turn: Turn) -> None:
-        """Read the route now and then although nothing moved: somebody may have edited it, or a gateway may
-        have accepted it meanwhile.
+        """Read the route from time to time even if no weight moved: it may have been edited, or a gateway may
+        have accepted it since.
         """
         if self.standing.checks(turn.at_s, self.setup.fleet.tick_s) and turn.in_force:
             self.actuator.write(self.controller.state.table[0])
@@ -287,8 +287,8 @@ def _target(documents: Documents, parts: LoopParts, layout: FleetLayout) -> Rout
 
 
 def _unless_refused(ask: Callable[[], _Answer]) -> _Answer | None:
-    """The answer of ``ask``, None where the server refuses it. Raises ClusterError where it does not answer:
-    who begins without what is in force would move it.
+    """The answer of ``ask``, None if the server refuses it. Raises ClusterError if it does not answer:
+    a loop that starts without knowing what is in force would change it.
     """
     try:
         return ask()

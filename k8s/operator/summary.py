@@ -1,6 +1,6 @@
-"""The numbers of a policy's and a pool's status, and the same in a few words. Pure.
+"""The numbers of a policy's and a pool's status, and short texts of them. Pure.
 
-The words are for ``kubectl get``: of a list a column shows the first entry alone.
+The texts are for printer columns of ``kubectl get``, which show only the first entry of a list.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 from k8s.operator.route_loop import RouteLoop
 
-#: Decimals of a share; what rounds to nothing is left out.
+#: Decimals of a share; a share that rounds to 0 is left out.
 _DECIMALS = 3
 
 
 def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
-    """Numbers of a policy's status: whose table is in force, and every slice."""
+    """Numbers of a policy's status: the policy that drives, the table's version, and every slice."""
     if loop is None:
         return {}
     layout, state = loop.setup.layout, loop.controller.state
@@ -45,7 +45,7 @@ def policy_body(loop: RouteLoop | None) -> dict[str, Any]:
 
 
 def pool_body(loop: RouteLoop) -> dict[str, Any]:
-    """Numbers of a pool's status, kernel by kernel; every slice counts alike in a kernel's weight."""
+    """Numbers of a pool's status per kernel. A kernel's weight is the mean over slices, not over traffic."""
     decision = None if loop.standing.turn is None else loop.standing.turn.decision
     if decision is None:
         return {}
@@ -67,16 +67,16 @@ def pool_body(loop: RouteLoop) -> dict[str, Any]:
 
 
 def shares_text(weights: Mapping[str, float]) -> str:
-    """``fp8 0.7, bf16 0.3`` of shares, 0 to 1; who gets nothing is left out, "" where nobody gets any."""
+    """Shares (0 to 1) as ``fp8 0.7, bf16 0.3``. Names without a share are left out; "" if none has any."""
     rounded = {name: round(weight, _DECIMALS) for name, weight in weights.items()}
     return ", ".join(f"{name} {share:g}" for name, share in rounded.items() if share > 0.0)
 
 
 def pool_summary(rows: Sequence[Mapping[str, Any]], shed: float) -> dict[str, Any]:
-    """What ``rows``, kernels as a pool's status lists them, come to. shed: share that is refused, 0 to 1.
+    """Summary of ``rows``, the kernels in a pool's status. shed: share that is refused, 0 to 1.
 
-    The worst kernel is the one of the highest health H, of equals one with a clause in alarm; "" where none
-    has any excess.
+    The worst kernel is the one with the highest health H; among equals, one with a clause in alarm. It is ""
+    if no kernel has H above 0 or a clause in alarm.
     """
     worst = max(rows, key=lambda row: (row["health"], bool(row["clause"])))
     named = worst["health"] > 0.0 or bool(worst["clause"])
@@ -90,7 +90,7 @@ def pool_summary(rows: Sequence[Mapping[str, Any]], shed: float) -> dict[str, An
 
 
 def policy_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What ``rows``, slices as a policy's status lists them, come to."""
+    """Summary of ``rows``, the slices in a policy's status."""
     weights = [
         shares_text({**{one["name"]: one["weight"] for one in row["weights"]}, "(refused)": row["shed"]})
         for row in rows

@@ -10,28 +10,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Conditions of a route's parents, and the status that means that traffic does not go as it is written.
+#: Condition types of a route's parents, with the status that means that the route is not in force as written.
 _REFUSES = {"Accepted": "False", "ResolvedRefs": "False", "PartiallyInvalid": "True"}
-#: Characters of what a gateway says that are told on.
+#: Maximum characters of a gateway's message that are reported.
 _MOST_TOLD = 400
-#: What a parentRef leaves out.
+#: Default values of a parentRef.
 _DEFAULTS = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayReport:
-    """Of one route; gateways by what they are called."""
+    """What gateways report on one route. Gateways are named as by ``_called``."""
 
     verdicts: Mapping[str, str]
-    """Of those that looked at it as it is: what they say against it, "" where they accept it."""
+    """Gateways that observed the current generation -> why they refuse it, "" if they accept it."""
     behind: Mapping[str, int]
-    """Those that have looked at an earlier generation, and at which."""
+    """Gateways that did not judge the current generation -> the generation that they observed last."""
     silent: tuple[str, ...]
-    """Those that the route names and that never said anything."""
+    """Gateways in ``parentRefs`` without any entry in the route's status."""
 
 
 def gateway_reports(route: Mapping[str, Any]) -> GatewayReport:
-    """What the parents of ``route`` say in its status."""
+    """The reports of the parents of ``route`` in its status."""
     generation = int(route["metadata"].get("generation") or 0)
     refs = (route.get("spec") or {}).get("parentRefs") or []
     named = {_called(one, route): _key(one, route) for one in refs}
@@ -55,8 +55,8 @@ def gateway_reports(route: Mapping[str, Any]) -> GatewayReport:
 
 
 def unconfirmed_reason(said: GatewayReport) -> str:
-    """Why the weights of a route may not be in force although it holds them, "" where all of its gateways say
-    that they accept it.
+    """Why the weights in a route may not be in force: gateways that are behind or silent, or no gateway at
+    all. "" if every gateway has accepted or refused the route.
     """
     told = [f"gateway {name} has not accepted it as it is yet" for name in said.behind]
     told += [f"gateway {name} has said nothing of it" for name in said.silent]
@@ -73,7 +73,7 @@ def _against(name: str, conditions: list[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _called(ref: Mapping[str, Any], route: Mapping[str, Any]) -> str:
-    """``NAMESPACE/NAME/LISTENER``, without what goes without saying."""
+    """``NAMESPACE/NAME/LISTENER/PORT`` of a parentRef, without the route's own namespace and unset parts."""
     own = route["metadata"].get("namespace")
     place = ref.get("namespace")
     parts = [place if place != own else None, ref.get("name", "?"), ref.get("sectionName"), ref.get("port")]
@@ -81,7 +81,7 @@ def _called(ref: Mapping[str, Any], route: Mapping[str, Any]) -> str:
 
 
 def _key(ref: Mapping[str, Any], route: Mapping[str, Any]) -> tuple[str, ...]:
-    """Equal for references to the same parent."""
+    """A key that is equal for references to the same parent."""
     filled = {**_DEFAULTS, "namespace": route["metadata"].get("namespace"), **ref}
     fields = ("group", "kind", "namespace", "name", "sectionName", "port")
     return tuple(str(filled.get(one) or "") for one in fields)

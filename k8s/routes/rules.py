@@ -20,10 +20,10 @@ WHOLE = 10_000
 MOST_BACKENDS, MOST_RULES = 16, 16
 
 Rule = dict[str, Any]
-#: What a rule may be called (SectionName).
+#: Pattern of a rule's name (SectionName).
 _SECTION = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
-#: What definitions of the Gateway API fill in, by the field whose value or items they stand in.
+#: Default values of the Gateway API's CRDs, by the field that holds the object or its list.
 _FILLED: dict[str, Rule] = {
     "backendRef": {"group": "", "kind": "Service"},
     "backendRefs": {"group": "", "kind": "Service", "weight": 1},
@@ -62,7 +62,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    """A share of every slice's requests that a backend is shown too; its answers are dropped."""
+    """A share of every slice's requests that is mirrored to a backend; its answers are dropped."""
 
     backend: Backend
     ratio: float  # 0 to 1
@@ -76,7 +76,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteShape:
-    """What of a route does not change from tick to tick."""
+    """The parts of a route that do not change from tick to tick."""
 
     slices: Sequence[str]  # S, as in the table
     default_slice: str  # takes requests without a known header
@@ -123,7 +123,7 @@ def backend_places(shape: RouteShape) -> dict[str, int]:
 
 
 def table_of(rules: Sequence[Rule], shape: RouteShape) -> NDArray[np.float64] | None:
-    """The table [S, K + 1] that ``rules`` carry out; None where they are not rules of ``shape``."""
+    """The table [S, K + 1] that ``rules`` express; None if they are not rules of ``shape``."""
     found = np.zeros((len(shape.slices), len(shape.kernels) + 1))
     by_slice = {_slice_of(rule, shape): rule for rule in rules}
     for at, name in enumerate(shape.slices):

@@ -16,9 +16,9 @@ from k8s.routes.rules import Rule, dropped_fields, plain_rules
 
 OWNER = "selvage.dev/route-policy"
 WRITTEN = "selvage.dev/rules-sha256"
-#: Hash of the rules that were asked for, where the server stored others.
+#: Annotation with the hash of the requested rules, if the server stored them in another form.
 ASKED = "selvage.dev/asked-sha256"
-#: Reads and writes of one call before it gives up for this tick.
+#: Maximum number of attempts in one call.
 ATTEMPTS = 5
 Manifest = dict[str, Any]
 
@@ -39,10 +39,10 @@ class Routes(Protocol):
     """HTTPRoutes of one namespace, as the writer needs them."""
 
     def read(self, name: str) -> Manifest | None:
-        """The route, None where there is none."""
+        """The route, None if there is none."""
 
     def create(self, route: Manifest) -> Manifest:
-        """Create; ``Conflict`` where it exists meanwhile."""
+        """Create the route; raises ``Conflict`` if it exists by now."""
 
     def replace(self, route: Manifest, *, trial: bool = False) -> Manifest:
         """Replace by resourceVersion; what is stored now. ``Conflict`` where it is not the newest.
@@ -97,7 +97,7 @@ def put_rules(routes: Routes, route: WrittenRoute, rules: list[Rule]) -> RouteWr
 
 
 def _holds(found: Manifest, rules: list[Rule]) -> bool:
-    """Whether ``found``, which is ours, has ``rules``, or what the server made of them."""
+    """Whether the owned route ``found`` has ``rules``, or the form in which the server stored them."""
     said, stored = _annotations(found), found["spec"].get("rules", [])
     if said.get(WRITTEN) != _digest(stored):
         return False
@@ -105,7 +105,7 @@ def _holds(found: Manifest, rules: list[Rule]) -> bool:
 
 
 def _check_mirrors(routes: Routes, wanted: Manifest, rules: list[Rule]) -> None:
-    """RouteError where a definition drops the share of a mirror: without it all requests are mirrored."""
+    """Raise RouteError if the CRD drops the share of a mirror: without it, all requests would be mirrored."""
     if not any(rule.get("filters") for rule in rules):
         return
     stored = routes.replace(wanted, trial=True)["spec"].get("rules", [])
@@ -118,7 +118,7 @@ def _check_mirrors(routes: Routes, wanted: Manifest, rules: list[Rule]) -> None:
 
 
 def _note_stored(routes: Routes, stored: Manifest, rules: list[Rule]) -> None:
-    """Write down what the server made of ``rules`` where it is not the same: it is no edit of others."""
+    """Record the stored form of ``rules`` if it differs, so that it is not taken for an edit by others."""
     kept, name = stored["spec"].get("rules", []), stored["metadata"]["name"]
     for _ in range(ATTEMPTS):
         if _annotations(stored).get(WRITTEN) == _digest(kept):

@@ -1,1 +1,1 @@
-"""Drills on a cluster: which are accepted, the pods they strike, what is kept and said of them."""
+"""Drills on a cluster: admission, the pods that they strike, their records and their status."""

@@ -1,4 +1,4 @@
-"""Which FaultDrills may run, judged from the objects alone; every refusal says what to do. Pure."""
+"""Decides from the objects alone which FaultDrills may run; every refusal says what to do. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRUE = "True"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSite:
-    """A drill with the fleet that it strikes, all of it sound."""
+    """A drill and the fleet that it strikes, all of them valid."""
 
     drill: FaultDrill
     plan: DrillPlan
@@ -44,7 +44,7 @@ class DrillSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillAdmission:
-    """What the objects say of one drill. site None: it cannot run as things stand."""
+    """Result for one drill. site None: it cannot run at present."""
 
     accepted: ResourceCondition
     resolved: ResourceCondition
@@ -84,8 +84,8 @@ def judge_drill(found: Manifest, seen: Resources, place: DrillPlace) -> DrillAdm
 
 
 def change_since(site: DrillSite, began: Resources, now: Resources) -> str:
-    """What became of the objects that ``site`` was judged by in ``began``, "" where they are the same: by
-    their uid and generation, so that a pool that came again under its name is another one.
+    """How the objects that ``site`` was judged by in ``began`` changed, "" if they did not. They are compared
+    by uid and generation, so a pool that was recreated under its name counts as changed.
     """
     documents = site.documents
     names = (documents.pool.metadata.name, documents.contract.metadata.name, documents.policy.metadata.name)
@@ -114,14 +114,14 @@ def refused_admission(reason: str, message: str) -> DrillAdmission:
 
 
 def unresolved_admission(verdict: DrillAdmission, reason: str, message: str) -> DrillAdmission:
-    """``verdict`` with something missing that may come."""
+    """``verdict`` with condition ResolvedRefs False, for something missing that may still be created."""
     return DrillAdmission(
         accepted=verdict.accepted, resolved=condition("ResolvedRefs", False, reason, message)
     )
 
 
 def _unsound(drill: FaultDrill) -> tuple[str, str] | None:
-    """Reason and message of what is wrong with the document by itself."""
+    """Reason and message of a problem within the document itself."""
     spec = drill.spec
     if not spec.abort_when:
         return "NoGuards", "abort_when: a drill on a cluster needs at least one guard that ends it; state one"

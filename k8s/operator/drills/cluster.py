@@ -1,4 +1,4 @@
-"""What drills need of the API server beyond what the operator reads."""
+"""The API server calls that drills need in addition to those of the operator."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from typing import Protocol
 
 from k8s.operator.objects import Cluster, Manifest
 
-#: Kept on a drill while something of it may be in force: its deletion waits for the undo.
+#: Finalizer of a drill while any of its faults may be in force, so that deletion waits for the undo.
 FINALIZER = "selvage.dev/drill-undo"
 
 
 class DrillCluster(Cluster, Protocol):
-    """One namespace, with what a drill changes in it. Methods raise ``ClusterError``."""
+    """One namespace, with the changes that a drill makes in it. Methods raise ``ClusterError``."""
 
     def drills(self) -> dict[str, Manifest]:
         """Every FaultDrill by name."""
 
     def hold(self, drill: Manifest, held: bool) -> None:
-        """Put the finalizer on ``drill``, or take it away; a drill that is gone is no error."""
+        """Add the finalizer to ``drill`` (``held``) or remove it; a deleted drill is not an error."""
 
     def delete_pod(self, name: str, uid: str) -> None:
-        """Delete that very pod at once; one that is gone is no error."""
+        """Delete the pod with this name and uid at once; it is not an error if it is gone."""
 
     def has_chaos_mesh(self) -> bool:
-        """Whether the definitions of Chaos Mesh are installed."""
+        """Whether the CRDs of Chaos Mesh are installed."""
 
     def create_chaos(self, chaos: Manifest) -> None:
-        """Create a NetworkChaos; one of that name is no error."""
+        """Create a NetworkChaos; it is not an error if one of that name exists."""
 
     def delete_chaos(self, name: str) -> None:
-        """Delete a NetworkChaos; one that is gone is no error."""
+        """Delete a NetworkChaos; it is not an error if it is gone."""
 
     def chaos(self, name: str) -> Manifest | None:
-        """A NetworkChaos, None where there is none."""
+        """A NetworkChaos, None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillPod:
-    """A pod that drills may strike, as it is now."""
+    """A pod that drills may strike, in its current state."""
 
     name: str
     uid: str
@@ -47,12 +47,12 @@ class DrillPod:
 
     @property
     def process(self) -> int:
-        """A number that is another one for every pod and every start of its servers."""
+        """A number that differs for every pod and after every restart of its containers."""
         return (int(self.uid.replace("-", ""), 16) << 16) + self.restarts
 
 
 def drill_pod(pod: Manifest) -> DrillPod:
-    """``pod`` as drills see it."""
+    """The ``DrillPod`` of pod object ``pod``."""
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or []
     return DrillPod(

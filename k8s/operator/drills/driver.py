@@ -1,4 +1,4 @@
-"""Every FaultDrill of one namespace: level-based, one run per pool, what was left behind taken back."""
+"""Runs the FaultDrills of one namespace: level-based, one run per pool; undoes what lost runners left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAVE_S = 240.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillParts:
-    """What drills of one namespace share. now_s: Unix time, for status."""
+    """Dependencies shared by the drills of one namespace. now_s: Unix time, for status."""
 
     cluster: DrillCluster
     place: DrillPlace
@@ -44,17 +44,17 @@ class DrillParts:
 
 
 class Drills:
-    """Only the leader calls ``turn``."""
+    """The FaultDrills of one namespace. Only the leader calls ``turn``."""
 
     def __init__(self, parts: DrillParts) -> None:
         self.parts = parts
         self.problem = ""
-        """What the server said against the last turn, "" for nothing."""
+        """Error of the API server in the last turn, "" for none."""
         self._publisher = Publisher(parts.cluster)
         self._works: dict[str, DrillWork] = {}
 
     def turn(self) -> None:
-        """Look at every drill once; nothing is raised for what the server does."""
+        """Process every drill once. Failures of the API server raise nothing."""
         try:
             found, seen = self.parts.cluster.drills(), self.parts.cluster.resources()
         except ClusterError as error:
@@ -72,7 +72,7 @@ class Drills:
                 self.problem = str(error)
 
     def leave(self, why: str = "the drill runner was stopped; apply the drill under another name") -> None:
-        """End every run and wait for its undo: somebody else leads, or this process ends."""
+        """End every run and wait for its undo, because another operator leads or this process ends."""
         for work in self._works.values():
             work.stop(why)
         deadline_at_s = time.monotonic() + LEAVE_S
@@ -112,7 +112,7 @@ class Drills:
         self._say(work.drill, running(work.verdict, work.phase, work.told))
 
     def _finish(self, uid: str, work: DrillWork) -> None:
-        """Say how a run ended; where its undo was not confirmed the finalizer stays."""
+        """Write how a run ended. If its undo was not confirmed, the finalizer stays."""
         assert work.ended is not None
         reason = drill_verdict_text(work.ended.verdict), work.ended.reason
         said = ended(work.verdict, work.drill["metadata"]["name"], work.ended.verdict, reason)
@@ -123,7 +123,7 @@ class Drills:
             self.parts.cluster.hold(work.drill, held=False)
 
     def _rescue(self, drill: Manifest, seen: Resources) -> None:
-        """Take back what a runner that is gone may have left in force."""
+        """Undo faults that a lost runner may have left in force."""
         name, verdict = drill["metadata"]["name"], judge_drill(drill, seen, self.parts.place)
         try:
             told = take_back(self.parts.cluster, drill, self.parts.steering)
@@ -191,7 +191,7 @@ class Drills:
         return next((str(one.drill["metadata"]["name"]) for one in found), None)
 
     def _ended_unseen(self, uids: set[str]) -> None:
-        """Runs of drills that are gone in spite of their finalizer end as well."""
+        """End the runs of drills that were deleted in spite of their finalizer."""
         for uid, work in list(self._works.items()):
             if uid not in uids:
                 work.stop("the drill is gone")
@@ -199,7 +199,7 @@ class Drills:
                     del self._works[uid]
 
     def _say(self, drill: Manifest, said: tuple[tuple[ResourceCondition, ...], dict[str, Any]]) -> bool:
-        """Write the status where that is due; whether it was."""
+        """Write the status if that is due; returns whether it was written."""
         conditions, body = said
         return self._publisher.say(
             Publication(about=drill, conditions=conditions, body=body, key=body), self.parts.now_s()

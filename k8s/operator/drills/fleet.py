@@ -156,7 +156,7 @@ class ClusterFleet:
         )
 
     def await_serving(self, name: str, timeout_s: float) -> bool:
-        """Wait until a pod is ready in that place; False when none is in time, or nobody waits any more."""
+        """Wait until a pod in slot ``name`` is ready; False after ``timeout_s`` or when stopping."""
         deadline_at_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_at_s and not self.stopping:
             with suppress(ClusterError):  # asked again
@@ -167,13 +167,13 @@ class ClusterFleet:
         return False
 
     def named(self, requests: list[LoadRecord]) -> list[LoadRecord]:
-        """Servers that were started for drills name their pod in answers; others are unknown."""
+        """Assign requests to slots by the pod named in each answer, which only servers for drills state."""
         slots = {one.pod: one.slot for one in self._discovery.pods}
         slots |= {pod.name: slot for slot, pod in self._struck.items()}
         return [replace(one, replica=slots.get(one.replica, "")) for one in requests]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing; no resource is held."""
 
     def _look(self) -> None:
         self._discovery.refresh()
@@ -250,7 +250,7 @@ class ClusterFleet:
 
 
 def _host(slice_name: str, pod: PodReplica, weight: int) -> HostCounters:
-    """A pod's weight; nobody counts requests of single pods."""
+    """A pod's weight, because requests of single pods are not counted."""
     return HostCounters(
         slice=slice_name,
         replica=pod.slot,

@@ -1,8 +1,8 @@
-"""Who heals a pool of the cluster during a drill: the operator, beside the runner.
+"""Healing of a pool during a drill on a cluster: the operator heals, while the drill's runner observes.
 
-Why it moved a slice the route does not tell; the policy's status does, which is written after the route. So a
-move that the route shows is waited for there, and one that nobody explains in time counts as one for health,
-as on a fleet of one machine (``live.drill.healer``).
+The route does not state why a slice was moved. The policy's status does, but it is written after the route.
+After a move in the route, its explanation in the status is awaited. A move without explanation in time counts
+as a move for health, as on a fleet of one machine (``live.drill.healer``).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from k8s.operator.objects import ClusterError
 from k8s.operator.status.recent import RecentDecision
 
-#: So long the status may be behind the route, s: it is written in the same turn.
+#: Seconds by which the status may lag behind the route; both are written in the same turn.
 BEHIND_S = 2.0
 _POLL_S = 0.2
 
 
 @dataclass(slots=True)
 class OperatorHeals:
-    """``live.drill.healer.Healer``. decisions: the newest of the policy, newest first, or ClusterError;
-    shares: of each slice in the route as it was seen last.
+    """``live.drill.healer.Healer``. decisions: returns the policy's recent decisions, newest first, or raises
+    ClusterError; shares: returns the shares of each slice in the route as last seen.
     """
 
     decisions: Callable[[], Sequence[RecentDecision]]
@@ -34,16 +34,16 @@ class OperatorHeals:
     _told: dict[str, RecentDecision] = field(default_factory=dict)
     _for_capacity: set[str] = field(default_factory=set)
     _ahead: set[str] | None = None
-    """Slices of which the status told a move that the route was not seen to show yet; None: not asked."""
+    """Slices with a move in the status that was not seen in the route yet; None: the status was not read."""
 
     def start(self) -> None:
-        """It runs."""
+        """Do nothing; the operator runs already."""
 
     def stop(self) -> None:
-        """It runs on."""
+        """Do nothing; the operator continues to run."""
 
     def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Bool [S]: the newest move of the slice was for capacity alone, as far as the status says."""
+        """Bool [S]: whether the slice's newest move was for capacity alone, by the policy's status."""
         now = dict(self.shares())
         moved = {name for name, row in now.items() if self._seen.get(name, row) != row}
         self._seen |= now
@@ -58,7 +58,7 @@ class OperatorHeals:
         return np.array([name in self._for_capacity for name in slices], dtype=np.bool_)
 
     def _read(self) -> set[str]:
-        """Slices of which the status tells another newest move than the last time it told one."""
+        """Slices whose newest move in the status has changed since the last read."""
         try:
             found = self.decisions()
         except ClusterError:

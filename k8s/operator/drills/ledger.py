@@ -1,7 +1,7 @@
-"""What may be in force of a drill, in a ConfigMap: written before the injection, read by its undo.
+"""Record of a drill's faults in a ConfigMap: written before they are injected, and read to undo them.
 
-It names each pod by its uid, so that nobody takes a later pod at an address for the one that was struck. What
-a lost runner left in force is taken back by whoever finds its note.
+Pods are recorded with their uid, so that a later pod at the same address is not taken for the struck one. If
+a runner is lost, the next leader finds its note and undoes the faults.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STRUCK = TypeAdapter(tuple[StruckPod, ...])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillNote:
-    """A drill that runs or ran. open: it was not confirmed that everything was taken back."""
+    """A drill that runs or ran. open: it is not confirmed yet that all faults were undone."""
 
     uid: str
     open: bool
@@ -49,7 +49,7 @@ class DrillNote:
 
 
 def ledger_name(drill: str) -> str:
-    """Of the ConfigMap of ``drill``."""
+    """Name of the ConfigMap of ``drill``."""
     return f"selvage-drill-{drill}"
 
 
@@ -61,12 +61,12 @@ class ClusterLedger:
         self.opened = False
 
     def open(self) -> None:
-        """Write that all of it may be in force; ClusterError where that cannot be done."""
+        """Record that all faults may be in force; raises ClusterError if that fails."""
         self._write({"state": "open"})
         self.opened = True
 
     def close(self, how: str) -> None:
-        """Write that everything was taken back."""
+        """Record that all faults were undone."""
         self._write({"state": how})
         self.opened = False
 
@@ -99,7 +99,7 @@ class ClusterLedger:
 
 
 def read_note(cluster: Cluster, drill: str) -> DrillNote | None:
-    """The note of ``drill``; None without one. ClusterError where it is there and cannot be read."""
+    """The note of ``drill``, None if there is none. Raises ClusterError if it exists and cannot be read."""
     found = cluster.read_config(ledger_name(drill))
     if found is None:
         return None
@@ -115,9 +115,9 @@ def read_note(cluster: Cluster, drill: str) -> DrillNote | None:
 
 
 def take_back(cluster: DrillCluster, drill: Manifest, steering: Steering) -> str:
-    """Undo whatever the note of ``drill`` names; what was done, in words. Again without effect.
+    """Undo all faults in the note of ``drill``; returns a description. Repeating it has no effect.
 
-    ClusterError where an undo is not confirmed: the note then stays open.
+    Raises ClusterError if an undo is not confirmed; the note then stays open.
     """
     note = read_note(cluster, drill["metadata"]["name"])
     if note is None or note.uid != drill["metadata"]["uid"]:

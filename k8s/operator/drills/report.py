@@ -1,4 +1,4 @@
-"""What a drill's status says: conditions, phase and verdict."""
+"""The status of a drill: conditions, phase and verdict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPEN = "the verdict comes when the drill has ended"
 
 
 def waiting(verdict: DrillAdmission) -> tuple[tuple[ResourceCondition, ...], dict[str, Any]]:
-    """Conditions and body of a drill that cannot run as things stand."""
+    """Conditions and body of a drill that cannot run at present."""
     bad = verdict.resolved if verdict.accepted.status == "True" else verdict.accepted
     rest = (
         condition("Progressing", False, bad.reason, bad.message),
@@ -65,9 +65,9 @@ def ended(
 
 
 def outcome_content(outcome: DrillOutcome) -> dict[str, Any]:
-    """What is kept of a judged drill: what it came to, who drove, and E5's measures to the undo.
+    """The stored result of a judged drill: outcome, driving policy, and E5's measures until the undo.
 
-    requests: offered. aborted, stopped: why it ended before its time, "" for no reason.
+    requests: number offered. aborted, stopped: why it ended early, "" if it did not.
     """
     run, record = outcome.run, outcome.run.record
     own = plain(

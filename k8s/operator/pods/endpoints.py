@@ -1,9 +1,8 @@
 """The servers behind one backend: EndpointSlices of a Service, or the pods that an InferencePool selects.
 
-A pod that was taken out of rotation has left what the gateway selects; it is found by its other labels, is
-not ready for traffic, and is still scraped and probed. One that was let in again keeps its place until the
-EndpointSlices list it. A pod that has ended (evicted, failed) or is being
-deleted is nobody's replica any more: its place is free for the next one.
+A pod out of rotation is no longer selected by the gateway. It is found by its other labels, and is still
+scraped and probed. A pod that was just put back into rotation keeps its slot until the EndpointSlices list
+it. A pod that has ended (evicted, failed) or is being deleted is not a replica any more: its slot is free.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from k8s.operator.pods.slots import POOL_VERSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEndpoints:
-    """What stands behind a backend. reason: one word for a condition, "" where nothing is wrong."""
+    """The servers behind a backend. reason: one word for a condition, "" if nothing is wrong."""
 
     endpoints: tuple[BackendEndpoint, ...]
     port: int | None
-    """That servers listen on; None while it is not known."""
+    """Port that servers listen on; None while it is unknown."""
     reason: str = ""
     message: str = ""
     selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels that the backend selects its pods by."""
+    """Labels by which the backend selects its pods."""
 
 
 def endpoints_of(cluster: Cluster, backend: BackendRef, port: int | None) -> FoundEndpoints:
-    """Servers of ``backend``, in rotation and out of it; ``port``: where they listened last.
+    """Servers of ``backend``, in rotation or not; ``port``: the last known port of its servers.
 
     Raises ClusterError.
     """
@@ -60,13 +59,13 @@ def endpoints_of(cluster: Cluster, backend: BackendRef, port: int | None) -> Fou
 
 
 def ready_url(cluster: Cluster, backend: BackendRef) -> str:
-    """Address of a ready pod that is in rotation, "" where there is none. Raises ClusterError."""
+    """URL of a ready server that is in rotation, "" if there is none. Raises ClusterError."""
     found = endpoints_of(cluster, backend, None).endpoints
     return next((one.url for one in found if one.in_rotation and one.state == ReplicaState.READY), "")
 
 
 def selector_of(cluster: Cluster, backend: BackendRef) -> dict[str, str]:
-    """The labels that ``backend`` selects its pods by, empty where it is not there. Raises ClusterError."""
+    """Labels by which ``backend`` selects its pods, empty if it does not exist. Raises ClusterError."""
     if backend.kind == "InferencePool":
         spec = (cluster.inference_pool(backend.name) or {}).get("spec") or {}
         return dict((spec.get("selector") or {}).get("matchLabels") or {})
@@ -113,9 +112,10 @@ def _behind_service(cluster: Cluster, backend: BackendRef, port: int | None) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alike:
-    """What servers of one Service have in common, as ``BackendEndpoint`` says it.
+    """Properties that all servers of one Service share, as in ``BackendEndpoint``.
 
-    port: where one without a port ``named`` so listens; None: nobody knows.
+    named: name of the container port, "" for none; port: used for a pod without a port of that name; None:
+    unknown.
     """
 
     port: int | None
@@ -124,13 +124,13 @@ class _Alike:
     label_in: str
 
     def port_of(self, pod: Manifest) -> int | None:
-        """Where ``pod`` listens."""
+        """Port that ``pod`` listens on."""
         return (named_port(pod, self.named) if self.named else None) or self.port
 
 
 def _unlisted(pods: Sequence[Manifest], service: Mapping[str, Any], alike: _Alike) -> list[BackendEndpoint]:
-    """Servers of the Service (``service``: its spec) among ``pods``, which no EndpointSlice lists: those that
-    were taken out, and those that are about to be listed.
+    """Servers among ``pods`` that no EndpointSlice of the Service lists: pods out of rotation, and pods that
+    are about to be listed. service: the Service's spec.
     """
     family, selector = asked_families(service)[0], dict(service.get("selector") or {})
     found = []
@@ -180,7 +180,7 @@ def _behind_pool(cluster: Cluster, name: str) -> FoundEndpoints:
 
 
 def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]:
-    """Reason and message where the label cannot take a single pod out; "" where it can."""
+    """Reason and message if the label cannot take single pods out of rotation; "" if it can."""
     if not own_labels(selector):
         message = (
             f"{what}: expected labels of this kernel's pods in its selector, got {dict(selector)}; add them"
@@ -196,12 +196,12 @@ def _selector_problem(what: str, selector: Mapping[str, str]) -> tuple[str, str]
 
 
 def own_labels(selector: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a kernel's pods, in rotation or not."""
+    """The selector's labels without the in-rotation label: they match a kernel's pods in rotation or not."""
     return {key: value for key, value in selector.items() if key != IN_ROTATION}
 
 
 def _port_of(ports: Sequence[Manifest], number: int | None) -> Manifest | None:
-    """The port of a Service that a backend names; None where it has none of that number for TCP."""
+    """The Service's TCP port with this number; None if there is none."""
     named = (one for one in ports if one.get("port") == number)
     return next((one for one in named if one.get("protocol") in (None, "TCP")), None)
 
@@ -209,7 +209,7 @@ def _port_of(ports: Sequence[Manifest], number: int | None) -> Manifest | None:
 def _without_port(
     backend: BackendRef, ports: Sequence[Manifest], selector: Mapping[str, str]
 ) -> FoundEndpoints:
-    """Nobody: a gateway finds no server either."""
+    """No servers, because the Service lacks the backend's port; a gateway finds none either."""
     message = (
         f"Service {backend.name}: expected port {backend.port}, as the pool's backend names it, got "
         f"{sorted(one['port'] for one in ports)}; name a port of the Service, not of its pods"
@@ -218,13 +218,13 @@ def _without_port(
 
 
 def _target_port(told: Manifest | None) -> int | None:
-    """Where servers listen by what a Service says; None for a port that pods know by name."""
+    """Numeric target port of a Service's port; None if it is a name."""
     target = _target(told)
     return target if isinstance(target, int) else None
 
 
 def _target_name(told: Manifest | None) -> str:
-    """What pods call the port, "" where the Service names its number."""
+    """Name of a Service's target port; "" if it is a number."""
     target = _target(told)
     return target if isinstance(target, str) else ""
 
@@ -236,7 +236,7 @@ def _target(told: Manifest | None) -> Any:
 def _of_pod(
     pod: Manifest, port: int, *, in_rotation: bool, movable: bool, family: str = "IPv4"
 ) -> BackendEndpoint:
-    """A pod by itself: as ready as its own condition says, at the address where it was asked in rotation."""
+    """Endpoint from a pod itself: ready by its own condition, with its address of the given family."""
     status = pod.get("status") or {}
     state = ReplicaState.READY if is_ready(pod) else ReplicaState.STARTING
     name = str(pod["metadata"]["name"])

@@ -1,7 +1,7 @@
 """Pods as the replicas of a layout: discovery behind each kernel's backend, one slot of a kernel per pod.
 
-A layout names a fixed number of replicas; pods come and go. A pod keeps its slot while it exists, and a slot
-that was freed goes to the next new pod.
+A layout has a fixed number of replicas, while pods come and go. A pod keeps its slot while it exists; a free
+slot goes to the next new pod.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from live.ports import LiveReplica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelBackend:
-    """Where the replicas of one kernel are found."""
+    """The backend of one kernel and its number of replicas."""
 
     kernel: str
     backend: BackendRef
     replicas: int
-    """Slots."""
+    """Number of slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +35,15 @@ class PodReplica:
 
     slot: str
     pod: str
-    """Name, "" for an endpoint that is no pod."""
+    """Name, "" for an endpoint that is not a pod."""
     in_rotation: bool
     replica: LiveReplica
     movable: bool = True
-    """Whether its label takes it out of rotation."""
+    """Whether changing its label takes it out of rotation."""
     label_in: str = pod_facts.IN
-    """Value of the label that brings it into rotation."""
+    """Label value that puts it into rotation."""
     leaves: str = ""
-    """Kernel in whose rotation it stands though it is none of its replicas."""
+    """Kernel that still has this pod in rotation although the pod belongs to another kernel now."""
     taken_out: bool = False
     """Whether its label says that it was taken out of rotation."""
 
@@ -61,7 +61,7 @@ class BackendProblem:
 
 
 class PodDiscovery:
-    """``live.ports.Discovery`` of one pool, as ``refresh`` saw it last."""
+    """``live.ports.Discovery`` of one pool, as of the last ``refresh``."""
 
     def __init__(
         self,
@@ -71,65 +71,67 @@ class PodDiscovery:
         slots: Slots | None = None,
         uids: Mapping[str, str] | None = None,
     ) -> None:
-        """slots, uids: of whoever discovered before; a server that is still there keeps its slot, and a pod
-        that came again under its name since then is another one.
+        """slots, uids: from the discovery of an earlier loop or leader. A server that still exists keeps its
+        slot; a pod with the same name but another uid is a new pod.
         """
         self._cluster, self._kernels, self.announced = cluster, tuple(kernels), tuple(announced)
         self._stated: dict[str, str] = {}
-        """Pod -> fingerprint that its answers state, while an upgrade is announced."""
+        """Pod -> fingerprint in its answers; only filled while an upgrade is announced."""
         self._slots = {kernel.kernel: _kept_slots(kernel, slots or {}) for kernel in kernels}
         self._uids = dict(uids or {})
-        """Key of a server -> uid of its pod when it was seen last."""
+        """Key of a server -> uid of its pod when last seen."""
         self._ports: dict[str, int | None] = {}
         self._settled_at: int | None = None
         self.pods: tuple[PodReplica, ...] = ()
-        #: Backends that are not there, or from which no single pod can be taken out.
+        #: Backends that do not exist, or from which single pods cannot be taken out of rotation.
         self.problems: tuple[BackendProblem, ...] = ()
-        #: Kernels with more servers in traffic than places, a line each; those are not looked at.
+        #: One line for each kernel with more servers in traffic than slots; the excess is not observed.
         self.beyond: tuple[str, ...] = ()
 
     @property
     def slots(self) -> Slots:
-        """The pod of each slot."""
+        """Kernel -> slot of each of its servers."""
         return self._slots
 
     @property
     def uids(self) -> Mapping[str, str]:
-        """Uid of the pod of each server, by its key, where one is known."""
+        """Key of each server -> uid of its pod, if known."""
         return self._uids
 
     @property
     def occupants(self) -> dict[str, tuple[str, str]]:
-        """Slot -> key and uid of whose it is; another pair is another pod."""
+        """Slot -> key and uid of its pod. A changed pair means another pod."""
         held = (item for one in self._slots.values() for item in one.items())
         return {slot: (key, self._uids.get(key, "")) for key, slot in held}
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """Every pod that has a slot, ready or not, in the order of kernels and slots."""
+        """All pods that have a slot, ready or not, ordered by kernel and slot."""
         return tuple(one.replica for one in self.pods)
 
     def refresh(self) -> None:
-        """See what is there; on ClusterError what was seen last stays, as where nothing is new."""
+        """Discover pods again if anything changed. On ClusterError, the last result stays."""
         version = self._cluster.places_version
         if version is not None and version == self._settled_at:
             return
         before = self._slots
         self._see()
-        self._settled_at = version if before == self._slots else None  # a place that is left is empty once
+        self._settled_at = version if before == self._slots else None  # a freed slot is refilled at the next
 
     def ready_url(self, backend: BackendRef) -> str:
-        """Address of a ready pod of any backend, "" where there is none. Raises ClusterError."""
+        """URL of a ready pod of any backend, "" if there is none. Raises ClusterError."""
         return endpoints.ready_url(self._cluster, backend)
 
     def note(self, stated: Mapping[str, str]) -> None:
-        """Slot -> fingerprint that its newest answer states: whose a server is may hang on it."""
+        """Record the fingerprints in answers (slot -> fingerprint); during an upgrade in place they decide to
+        which kernel a server belongs.
+        """
         told = {one.pod: stated[one.slot] for one in self.pods if one.pod and stated.get(one.slot)}
         if self.announced and not told.items() <= self._stated.items():
             self._stated |= told
             self._settled_at = None
 
     def _see(self) -> None:
-        """Ask the server."""
+        """Discover through the API server."""
         found = {}
         for kernel in self._kernels:
             found[kernel.kernel] = one = endpoints.endpoints_of(
@@ -145,13 +147,13 @@ class PodDiscovery:
         self._place(servers)
 
     def _misplaced(self, found: Mapping[str, FoundEndpoints]) -> list[BackendProblem]:
-        """Upgrades in place whose servers no label can tell apart."""
+        """Upgrades in place for which the label cannot distinguish the two kernels' servers."""
         there = [one for one in self.announced if one.kernel in found and one.candidate in found]
         told = [label_problem(found, one) for one in there]
         return [BackendProblem(reason="NotInPlace", message=one) for one in told if one]
 
     def _place(self, servers: Servers) -> None:
-        """Give each server its slot."""
+        """Assign slots to servers."""
         pods: list[PodReplica] = []
         beyond: list[str] = []
         for kernel in self._kernels:
@@ -164,10 +166,10 @@ class PodDiscovery:
         self.pods, self.beyond = tuple(pods), tuple(beyond)
 
     def _slotted(self, kernel: KernelBackend, found: Sequence[BackendEndpoint]) -> list[PodReplica]:
-        """The endpoints in their slots; those beyond the declared number of replicas have none.
+        """The endpoints that have a slot; those beyond the declared number of replicas have none.
 
-        A slot that is left now is empty once: whoever comes next is seen to be another one, a pod that came
-        again under its name too.
+        A slot that becomes free stays empty for one refresh, so that the next pod in it is recognised as
+        another one, even if it has the same name.
         """
         present = {one.key: one for one in found}
         anew = {key for key, one in present.items() if one.uid and self._uids.get(key, one.uid) != one.uid}
@@ -192,17 +194,17 @@ def _names(kernel: KernelBackend) -> list[str]:
 
 
 def _kept_slots(kernel: KernelBackend, kept: Slots) -> dict[str, str]:
-    """Slots of ``kernel`` as they were kept, but for those that it has no more."""
+    """Stored slots of ``kernel`` that still exist."""
     there = set(_names(kernel))
     return {key: slot for key, slot in kept.get(kernel.kernel, {}).items() if slot in there}
 
 
 def _beyond(kernel: KernelBackend, found: Sequence[BackendEndpoint], slots: Mapping[str, str]) -> list[str]:
-    """What is to be said of servers that take traffic and have no place; nothing where there are none."""
+    """A message if servers take traffic and have no slot; otherwise empty."""
     unseen = [
         one for one in found if one.key not in slots and one.in_rotation and one.state == ReplicaState.READY
     ]
-    if not unseen or len(found) <= kernel.replicas:  # who took a place over has it at the next look
+    if not unseen or len(found) <= kernel.replicas:  # a replacement gets its slot at the next refresh
         return []
     return [
         f"kernel {kernel.kernel}: {len(unseen)} ready servers beyond its replicas ({kernel.replicas}) take "

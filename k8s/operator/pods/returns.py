@@ -1,7 +1,8 @@
 """Pods whose quarantine ended: verified by generation probes and re-admitted in steps, as by ``live.heal``.
 
-A new pod in the place of one that came back was never unhealthy and does not wait. The answers to compare
-with are asked of the reference beside the tick; a pod waits for them a while, then comes back unverified.
+If another pod takes the slot of a returning pod, the return ends: the new pod was never unhealthy. The
+reference is asked beside the tick for the answers to compare with. A pod waits for them up to ``PATIENCE_S``
+and then returns unverified.
 """
 
 from __future__ import annotations
@@ -14,33 +15,33 @@ from k8s.operator.pods.replicas import PodDiscovery
 from live.heal.playbook import Mender
 from live.heal.readmission import Readmissions
 
-#: So long a pod waits for what it is verified against, s.
+#: Seconds for which a pod waits for the reference's answers.
 PATIENCE_S = 60.0
 
 
 class PodVerifier(Protocol):
-    """Knows what pods must answer, once a reference has told."""
+    """Verifies pods against a reference's answers, once they are known."""
 
     @property
     def terms(self) -> HealingTerms:
-        """What a pod must show."""
+        """Requirements for re-admission."""
 
     @property
     def ready(self) -> bool:
-        """Whether the reference has told."""
+        """Whether the reference has answered."""
 
     @property
     def unverified(self) -> str:
-        """Why it has not, "" while it is asked."""
+        """Why the reference has not answered, "" if no reason is known."""
 
     def mender(self, slot: str) -> Mender:
-        """Of the pod in ``slot``, once the reference has told."""
+        """Mender of the pod in ``slot``; only once ``ready``."""
 
 
 class PodReturns:
-    """``live.control.loop.ReturnWatch`` of one policy's pods. ``close`` it at the end.
+    """``live.control.loop.ReturnWatch`` of one policy's pods. Call ``close`` at the end.
 
-    pending: slots whose pods were on their way when somebody else led; they begin anew.
+    pending: slots whose pods were returning under an earlier leader; their return starts again.
     """
 
     def __init__(self, verifier: PodVerifier, discovery: PodDiscovery, pending: Iterable[str] = ()) -> None:
@@ -48,35 +49,37 @@ class PodReturns:
         self._inner = Readmissions(verifier.mender, verifier.terms)
         self._pending = frozenset(pending)
         self._waiting: dict[str, float] = {}
-        """Slot -> since when it waits for the reference, s."""
+        """Slot -> time since which it waits for the reference, s."""
         self._whose: dict[str, tuple[str, str]] = {}
-        """Slot -> whose return it is."""
+        """Slot -> key and uid of the returning pod."""
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Slot -> part of its traffic, 0..1, of every pod on its way."""
+        """Slot -> share of full traffic, 0..1, for every returning pod."""
         return {**dict.fromkeys(self._waiting, 0.0), **self._inner.shares}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Slots of the pods on their way."""
+        """Slots of the returning pods."""
         return tuple(sorted({*self._pending, *self.shares}))
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Where every pod on its way stands."""
+        """Progress of every returning pod, one line each."""
         return (*(f"{slot}: waits for the reference" for slot in sorted(self._waiting)), *self._inner.lines)
 
     def close(self) -> None:
-        """Do nothing more; what is under way is left alone."""
+        """Stop; returns in progress are left as they are."""
         self._inner.close()
 
     def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
-        """One tick; a line for whatever changed."""
+        """Run one tick; returns a line for each change. ended: slots whose quarantine ended; away: slots to
+        drop.
+        """
         there = self._discovery.occupants
         gone = {*away, *(slot for slot, whose in self._whose.items() if there.get(slot) != whose)}
         fresh = ({*ended, *self._pending} & there.keys()) - gone
-        if there:  # else nobody knows yet who is there
+        if there:  # otherwise no pods are discovered yet
             self._pending = frozenset()
         self._whose = {slot: whose for slot, whose in self._whose.items() if slot not in gone}
         self._whose |= {slot: there[slot] for slot in fresh}
@@ -90,7 +93,7 @@ class PodReturns:
         return lines
 
     def _let_go(self, now_s: float) -> tuple[str, ...]:
-        """Let those come back whole who have waited long enough for a reference."""
+        """Return pods at full share that have waited ``PATIENCE_S`` for the reference."""
         if self.verifier.ready:
             return ()
         late = sorted(slot for slot, at_s in self._waiting.items() if now_s - at_s >= PATIENCE_S)

@@ -1,7 +1,7 @@
 """Servers that EndpointSlices of one Service list. Pure.
 
-A slice has addresses of one family, and a Service of both families has the same servers in slices of each:
-the family that the Service names first counts, as at its first cluster address.
+An EndpointSlice holds addresses of one IP family. A dual-stack Service lists the same servers in slices of
+both families; the address of the family that the Service names first is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class BackendEndpoint:
     """One server."""
 
     key: str
-    """Pod, or address and port."""
+    """Identifies the server: the pod's name, or ``address:port`` for an endpoint without a pod."""
     pod: str
     address: str
     port: int
@@ -28,34 +28,34 @@ class BackendEndpoint:
     in_rotation: bool
     fingerprint: str = ""
     movable: bool = True
-    """Whether the label takes it out of what the gateway selects."""
+    """Whether changing the in-rotation label removes the server from the backend's selection."""
     label: str = ""
-    """Value of the label now, "" where it is not known."""
+    """Current value of the in-rotation label, "" if unknown."""
     label_in: str = IN
-    """Value that brings it into rotation."""
+    """Label value that puts the server into rotation."""
     uid: str = ""
-    """Of its pod, "" where it is not stated: a pod of a StatefulSet comes again under its name."""
+    """Uid of its pod, "" if not stated. A StatefulSet recreates a pod under its name with another uid."""
     leaves: str = ""
-    """Kernel in whose rotation it stands though it is none of its servers."""
+    """Kernel that still has this server in rotation although the server belongs to another kernel now."""
 
     @property
     def url(self) -> str:
-        """Of its server."""
+        """Base URL of the server."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"http://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """An entry of a slice. hostname, node: as it states them, "" where it does not."""
+    """One endpoint of an EndpointSlice. hostname, node: as the endpoint states them, "" if it does not."""
 
     server: BackendEndpoint
     hostname: str
     node: str
 
     def may_be(self, other: _Listed) -> bool:
-        """Whether ``other``, of another family and no pod either, may be the same server: nothing that both
-        state tells them apart.
+        """Whether ``other`` may be the same server: no field that both state differs. Used for endpoints of
+        different address families that refer to no pod.
         """
         told = ((self.hostname, other.hostname), (self.node, other.node))
         return all(one == another or not one or not another for one, another in told)
@@ -64,12 +64,12 @@ class _Listed:
 def listed_servers(
     slices: Sequence[Manifest], named: str | None, families: Sequence[str]
 ) -> list[BackendEndpoint]:
-    """Servers at the port that the slices list under the Service's name for it (``named``): of a Service
-    with several ports any may come first. named None: nobody knows the name, and the first one is taken.
+    """Servers at the port called ``named`` in the slices; the ports of a Service are in no fixed order.
+    named None: the port's name is unknown, and the first port is taken.
 
-    A server that stands in several slices is one. Of those for each family of addresses the first of
-    ``families`` where it stands counts; of one family, as while it moves from slice to slice, the one where
-    it is ready.
+    A server that is listed several times is returned once. Between address families, the first one in
+    ``families`` that lists it is used. Within one family, for example while an endpoint moves between slices,
+    an entry that is ready takes precedence.
     """
     order = dict.fromkeys([*families, *sorted({_family(one) for one in slices})])
     found: dict[str, _Listed] = {}
@@ -87,7 +87,7 @@ def _family(one: Manifest) -> str:
 
 
 def _of_family(slices: Sequence[Manifest], named: str | None) -> dict[str, _Listed]:
-    """Key -> what slices of one family list of it."""
+    """Key -> endpoint, from slices of one address family; a ready entry replaces one that is not ready."""
     found: dict[str, _Listed] = {}
     for one in slices:
         ports = [port for port in one.get("ports") or [] if port.get("port")]
@@ -102,7 +102,9 @@ def _of_family(slices: Sequence[Manifest], named: str | None) -> dict[str, _List
 
 
 def _of_slice(endpoint: Mapping[str, Any], port: int) -> _Listed:
-    """A Service may publish pods that are not ready (``publishNotReadyAddresses``), see ``serving``."""
+    """The entry of one endpoint. With ``publishNotReadyAddresses`` every endpoint has ``ready: true``, so
+    ``serving`` is checked too.
+    """
     said, target = endpoint.get("conditions") or {}, endpoint.get("targetRef") or {}
     serves = said.get("ready") is not False and said.get("serving") is not False
     pod = str(target.get("name", "")) if target.get("kind", "Pod") == "Pod" else ""

@@ -1,7 +1,8 @@
-"""What leads from a backend to its pods in one namespace, as a watch last told it, by name and label.
+"""Cache of the objects that lead from a backend to its pods in one namespace, fed by watches.
 
-Only what discovery reads of an object is kept, and ``version`` rises where that changed: a pod's heartbeat is
-no news. Safe for one writer per kind and any number of readers.
+Only the fields that discovery reads are stored. ``version`` rises if one of them changes and when a kind is
+listed for the first time; a pod's heartbeat does not count. Safe for one writer per kind and any number of
+readers.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from k8s.operator.pods.pod_facts import CONTAINERS
 
 SERVICES, SLICES, PODS, POOLS = "services", "endpointslices", "pods", "inferencepools"
 KINDS = (SERVICES, SLICES, PODS, POOLS)
-#: Of every cluster; InferencePools are a kind that a cluster may lack.
+#: Kinds that every cluster has; InferencePools may be missing.
 BUILT_IN = (SERVICES, SLICES, PODS)
 #: Version of InferencePool that is read.
 POOL_VERSION = "v1"
 #: Label of an EndpointSlice with the name of its Service.
 OF_SERVICE = "kubernetes.io/service-name"
-#: Annotations of pods that are ours.
+#: Prefix of Selvage's annotations of pods.
 _OURS = "selvage.dev/"
 
 
 class Places:
-    """All that leads from a backend to its pods."""
+    """Services, EndpointSlices, pods and InferencePools of one namespace, by name and label."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -39,7 +40,7 @@ class Places:
         self._listed: set[str] = set()
 
     def renew(self, kind: str, objects: Iterable[Manifest]) -> None:
-        """``objects`` are all of ``kind``: a listing."""
+        """Replace all objects of ``kind`` with ``objects``, the result of a list request."""
         listed = {str(one["metadata"]["name"]): one for one in objects}
         with self._lock:
             for name in self._objects[kind].keys() - listed.keys():
@@ -51,12 +52,12 @@ class Places:
                 self.version += 1
 
     def put(self, kind: str, found: Manifest) -> None:
-        """One object of ``kind`` came or changed."""
+        """Store an object of ``kind`` that was added or modified."""
         with self._lock:
             self._take(kind, str(found["metadata"]["name"]), read_of(kind, found))
 
     def drop(self, kind: str, name: str) -> None:
-        """One object of ``kind`` went."""
+        """Remove an object of ``kind`` that was deleted."""
         with self._lock:
             self._take(kind, name, None)
 
@@ -65,11 +66,11 @@ class Places:
         return kind in self._listed
 
     def service(self, name: str) -> Manifest | None:
-        """A Service, None where there is none."""
+        """A Service, None if there is none."""
         return self._objects[SERVICES].get(name)
 
     def inference_pool(self, name: str) -> Manifest | None:
-        """An InferencePool, None where there is none."""
+        """An InferencePool, None if there is none."""
         return self._objects[POOLS].get(name)
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
@@ -111,7 +112,7 @@ def _labels(found: Manifest | None) -> set[tuple[str, str]]:
 
 
 def read_of(kind: str, found: Mapping[str, Any]) -> Manifest:
-    """What discovery reads of an object of ``kind``; the same of what it has read already."""
+    """The fields of an object of ``kind`` that discovery reads. Idempotent."""
     metadata = found["metadata"]
     kept = {key: metadata[key] for key in ("name", "uid", "labels", "deletionTimestamp") if metadata.get(key)}
     if kind == SERVICES:
@@ -142,7 +143,7 @@ def read_of(kind: str, found: Mapping[str, Any]) -> Manifest:
 
 
 def _ports_of(container: Mapping[str, Any]) -> Manifest:
-    """What of a container says where it listens."""
+    """The fields of a container that determine its ports."""
     ports = [
         {key: one.get(key) for key in ("name", "containerPort", "protocol")}
         for one in container.get("ports") or []

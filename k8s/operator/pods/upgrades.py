@@ -1,8 +1,8 @@
-"""Servers that several backends of a pool lead to: whose each one is while a planned upgrade is on its way.
+"""Assigns each server to one kernel while a planned upgrade in place is in progress. Pure.
 
-Kernel and candidate share the pods of one Deployment, and their backends tell them apart by the value of one
-label. A server with the announced fingerprint is the candidate's, whatever its label still says; a server of
-unknown build is what its label says, because it was labelled when its build was known. Pure.
+Kernel and candidate share the pods of one Deployment; their backends select by different values of one label.
+A server with the announced fingerprint belongs to the candidate, even if its label is not updated yet. A
+server of unknown build is assigned by its label, which was set when the build was known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from k8s.operator.pods.slices import BackendEndpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced:
-    """One planned upgrade. fingerprint: of servers of ``kernel`` once they are ``candidate``'s."""
+    """One planned upgrade in place. fingerprint: what servers state once they run ``candidate``'s build."""
 
     kernel: str
     candidate: str
@@ -31,7 +31,7 @@ Servers = dict[str, tuple[BackendEndpoint, ...]]
 def assign_kernels(
     found: Mapping[str, FoundEndpoints], announced: Sequence[Announced], stated: Mapping[str, str]
 ) -> Servers:
-    """Each server with one kernel. stated: pod -> fingerprint that its answers state."""
+    """Servers per kernel, each server under one kernel only. stated: pod -> fingerprint in its answers."""
     servers = {kernel: one.endpoints for kernel, one in found.items()}
     for one in announced:
         if one.kernel in found and one.candidate in found:
@@ -42,7 +42,7 @@ def assign_kernels(
 
 
 def label_problem(found: Mapping[str, FoundEndpoints], one: Announced) -> str:
-    """What keeps servers of ``one`` from being told apart by their label, "" for nothing."""
+    """Why the label cannot distinguish the two kernels of upgrade ``one``, "" if it can."""
     old, new = (found[name].selector for name in (one.kernel, one.candidate))
     values = old.get(IN_ROTATION), new.get(IN_ROTATION)
     if own_labels(old) == own_labels(new) and None not in values and values[0] != values[1]:
@@ -61,7 +61,9 @@ def _handed_over(
     value: str,
     stated: Mapping[str, str],
 ) -> tuple[tuple[BackendEndpoint, ...], tuple[BackendEndpoint, ...]]:
-    """Servers of the kernel and of its candidate. value: of the label, in the candidate's backend."""
+    """Servers of the kernel, and those of its candidate. value: label value that the candidate's backend
+    selects.
+    """
     theirs = {each.key: each for each in new}
     kept = []
     for each in old:
@@ -77,7 +79,7 @@ def _handed_over(
 
 
 def _once(servers: Servers) -> Servers:
-    """A server that stands in the rotation of one kernel is no other one's; else it is the first one's."""
+    """Each server under one kernel: the first that has it in rotation, else the first that lists it."""
     owner: dict[str, str] = {}
     for rotating in (True, False):
         for kernel, found in servers.items():

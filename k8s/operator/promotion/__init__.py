@@ -1,1 +1,1 @@
-"""Promotions of a namespace: which are accepted, their webhooks, what they let in, and their reports."""
+"""Promotions of a namespace: admission, webhooks, effects on the documents in force, and status."""

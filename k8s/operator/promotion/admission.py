@@ -1,4 +1,4 @@
-"""Which promotions are accepted, and what they refer to: judged from the objects alone. Pure."""
+"""Decides from the objects alone which promotions are accepted and whether references resolve. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from live.origins import origin_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotionAdmission:
-    """What the objects say of one promotion. document None: it cannot be put in force as it stands."""
+    """Result for one promotion. document None: it cannot be put in force in its current form."""
 
     accepted: ResourceCondition
     resolved: ResourceCondition
@@ -31,8 +31,8 @@ def judge_promotion(
     taken: Collection[str],
     origins: Collection[str] = (),
 ) -> PromotionAdmission:
-    """The verdict on one promotion; ``documents``: its policy's, ``taken``: kernels of older promotions,
-    ``origins``: what webhooks may call, ``https://HOST:PORT``.
+    """Admission of one promotion. ``documents``: those of its policy; ``taken``: candidates of older
+    promotions; ``origins``: allowed targets of webhooks, ``https://HOST:PORT``.
     """
     try:
         document = document_of(found)
@@ -56,7 +56,7 @@ def judge_promotion(
 
 
 def _problem(document: KernelPromotion, documents: Documents) -> tuple[str, str] | None:
-    """Reason and what to do; None where all fits."""
+    """Reason and message of a problem; None if there is none."""
     spec, pool = document.spec, documents.pool
     roles = {kernel.name: kernel.role for kernel in pool.spec.kernels}
     for field, name in (("candidate", spec.candidate), ("replaces", spec.replaces)):
@@ -80,7 +80,9 @@ def _problem(document: KernelPromotion, documents: Documents) -> tuple[str, str]
 
 
 def _announced_problem(spec: PromotionSpec, stated: Mapping[str, str]) -> str:
-    """What speaks against an announced fingerprint. stated: kernel -> what the pool expects of it."""
+    """Problem of the announced fingerprint, "" for none. stated: kernel -> fingerprint that the pool
+    states.
+    """
     announced, new = spec.announced_fingerprint, stated.get(spec.candidate)
     if announced is None:
         return ""
@@ -98,7 +100,7 @@ def _announced_problem(spec: PromotionSpec, stated: Mapping[str, str]) -> str:
 
 
 def _not_allowed(document: KernelPromotion, origins: Collection[str]) -> tuple[str, str] | None:
-    """Reason and what to do where a webhook would call what this operator may not."""
+    """Reason and message if a webhook's origin is not allowed; None if all are."""
     for hook in document.spec.webhooks:
         try:
             origin = origin_of(hook.url)

@@ -1,7 +1,7 @@
-"""HTTP calls of webhooks beside the operator's loop: one thread, a whole time for each call, no redirects.
+"""HTTP calls of webhooks beside the operator's loop: one thread, one timeout per whole call, no redirects.
 
-Whoever writes a promotion must not make the operator call what it alone can reach: a call goes to an origin
-that the operator was started with, or nowhere. Nothing is sent but the body; no cookie is kept.
+A user who can write a promotion must not be able to make the operator call internal addresses that only the
+operator reaches. Calls therefore go only to origins with which the operator was started. No cookies are kept.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import httpx
 
 from live.origins import allowed_origin, origin_of, trusted
 
-#: No more of an answer is read.
+#: Maximum bytes of an answer that are read.
 MOST_BYTES = 4096
-#: Characters of it that are shown.
+#: Characters of an answer that are shown.
 SHOWN = 120
-#: Who ends waits so long for the thread; a name that is still being looked up may take longer.
+#: Seconds to wait for the thread at exit; a pending DNS lookup may take longer.
 _END_S = 5.0
 _HEADERS = {
     "Content-Type": "application/json",
@@ -42,26 +42,26 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookAnswer:
-    """What came back. status None: no answer; said: its beginning, escaped, or why there is none."""
+    """Result of a call. status None: no answer; said: its beginning, escaped, or why there is none."""
 
     status: int | None
     said: str = ""
 
     @property
     def agrees(self) -> bool:
-        """2xx."""
+        """Whether the status is 2xx."""
         return self.status is not None and 200 <= self.status < 300
 
     def __str__(self) -> str:
-        """For people."""
+        """Readable text for status messages."""
         if self.status is None:
             return self.said
         return f"HTTP {self.status}: {self.said}" if self.said else f"HTTP {self.status}"
 
 
 class HookCaller:
-    """Posts for one operator. origins: those that may be called, ``https://HOST:PORT``; ca_file: authorities
-    that are believed beside the usual ones. ValueError for what is no origin.
+    """Calls webhooks for one operator. origins: allowed ones, ``https://HOST:PORT``; ca_file: additional CA
+    certificates. Raises ValueError for an invalid origin.
     """
 
     def __init__(self, origins: Iterable[str] = (), ca_file: Path | None = None) -> None:
@@ -72,7 +72,7 @@ class HookCaller:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> HookCaller:
-        """Itself; without origins there is nothing to run."""
+        """Start the thread, unless no origin is allowed."""
         if self.origins:
             self._client = _client(self._ca_file)
             self._loop = asyncio.new_event_loop()
@@ -81,14 +81,14 @@ class HookCaller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every call that is under way."""
+        """Cancel every call in flight and stop the thread."""
         if self._loop is not None and self._thread is not None:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop)
             self._thread.join(_END_S)
         self._loop = self._client = self._thread = None
 
     def post(self, call: Call) -> Future[HookAnswer]:
-        """Begin a call; never waits, and its failure is an answer without a status."""
+        """Start a call without waiting. A failure becomes an answer without a status."""
         if self._loop is None or self._client is None or origin_of(call.url) not in self.origins:
             done: Future[HookAnswer] = Future()
             done.set_result(HookAnswer(status=None, said="not called: its origin is not allowed"))
@@ -107,7 +107,7 @@ class HookCaller:
 
 
 def answer_of(done: Future[HookAnswer]) -> HookAnswer:
-    """The answer of a call that is done; one without a status where it was ended or failed unforeseen."""
+    """The answer of a finished call; without a status if it was cancelled or failed unexpectedly."""
     if done.cancelled():
         return HookAnswer(status=None, said="no answer: the call was ended")
     error = done.exception()
@@ -124,9 +124,9 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _client(ca_file: Path | None) -> httpx.AsyncClient:
-    """Times are of whole calls, so the client has none; proxies as the environment names them."""
+    """HTTP client without timeouts, because each call has one as a whole; proxies as in the environment."""
     return httpx.AsyncClient(
-        timeout=None,  # a call has one as a whole
+        timeout=None,  # set per call
         follow_redirects=False,
         cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
         headers=_HEADERS,
@@ -135,7 +135,7 @@ def _client(ca_file: Path | None) -> httpx.AsyncClient:
 
 
 async def _answer(client: httpx.AsyncClient, call: Call) -> HookAnswer:
-    """A status that came counts, whatever becomes of the body after it."""
+    """Perform ``call``. Once a status was received it counts, even if reading the body fails."""
     status, content = None, b""
     try:
         async with (

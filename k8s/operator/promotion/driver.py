@@ -1,4 +1,4 @@
-"""Promotions of one namespace at work: taken up from their status, stepped after each turn of a policy."""
+"""Runs the promotions of one namespace: restored from their status, stepped after each turn of a policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from k8s.operator.status.log_fields import fields
 from k8s.operator.status.publisher import Publication, Publisher
 
 _LOG = logging.getLogger(__name__)
-#: Evidence that could not be read is asked for again after so long.
+#: Interval until evidence that could not be read is read again.
 READ_AGAIN_S = 30.0
 
 
@@ -50,7 +50,7 @@ class Promotions:
         caller: HookCaller | None = None,
         missing: Callable[[OciUri], None] = lambda _: None,
     ) -> None:
-        """missing: told of artefacts that were not fetched."""
+        """missing: called with each artefact that must be fetched first."""
         self._cluster, self._missing = cluster, missing
         self._webhooks = Webhooks(caller or HookCaller(), cluster.namespace)
         self.attempts: dict[str, Attempt] = {}
@@ -58,14 +58,14 @@ class Promotions:
         self._policies: dict[str, _Policy] = {}
 
     def forget(self) -> None:
-        """Somebody else leads: what is known here grows old, and stands in the status."""
+        """Forget everything, because another operator leads; the status keeps each promotion's state."""
         self.attempts.clear()
         self._judged.clear()
         self._policies.clear()
         self._webhooks.forget()
 
     def admit(self, policy: str, verdict: PolicyAdmission, seen: Resources) -> PolicyAdmission:
-        """``verdict`` with the documents as the policy's promotions let them be in force."""
+        """``verdict`` with documents changed by the policy's promotions."""
         names = _of_policy(policy, seen)
         before = self._policies.get(policy)
         last = None if before is None else before.documents
@@ -133,7 +133,7 @@ class Promotions:
             publisher.say(said, now_s)
 
     def _take(self, name: str, found: Manifest, judged: PromotionAdmission, documents: Documents) -> None:
-        """Take the promotion up, or go on with it where it is about the same subject."""
+        """Start the promotion, or continue it if its subject has not changed."""
         assert judged.document is not None
         document, subject = judged.document, subject_of(judged.document, documents)
         attempt, uid = self.attempts.get(name), str(found["metadata"].get("uid", ""))
@@ -148,7 +148,7 @@ class Promotions:
         attempt.approved = approvals(found["metadata"].get("annotations") or {}, subject)
 
     def _read(self, attempt: Attempt, documents: Documents, loop: RouteLoop) -> None:
-        """Read the offline evidence once, and again where that failed."""
+        """Read the offline evidence once, and again if that failed."""
         if attempt.state.stage is not PromotionStage.OFFLINE or loop.standing.turn is None:
             return
         now_s, result = loop.standing.turn.at_s, attempt.offline
@@ -194,7 +194,7 @@ class Promotions:
 
 
 def _of_policy(policy: str, seen: Resources) -> list[str]:
-    """Promotions of ``policy``, the oldest first."""
+    """Promotions of ``policy``, oldest first."""
     found = [
         (one["metadata"].get("creationTimestamp", ""), name)
         for name, one in seen.promotions.items()
@@ -204,15 +204,15 @@ def _of_policy(policy: str, seen: Resources) -> list[str]:
 
 
 def _policy_of(found: Manifest) -> str:
-    """The policy that a promotion names; "" for none, as of one that was stored before a rule of today."""
+    """The policy that a promotion names; "" if a promotion stored before today's rules names none."""
     return str((found.get("spec") or {}).get("policy") or "")
 
 
 def _stored_state(found: Manifest, subject: str) -> PromotionState:
-    """As the status keeps it, where that is about ``subject``; else from the begin.
+    """The state in the promotion's status, if it is about ``subject``; otherwise the initial state.
 
-    Of a status in another version's form one thing is read all the same: a candidate that was rolled back
-    stays out, because nothing else would keep it from being let in again.
+    If the status has another version's format, only one fact is used: a candidate that was rolled back stays
+    out, because otherwise it would get traffic again.
     """
     status = found.get("status") or {}
     try:
@@ -228,7 +228,7 @@ def _stored_state(found: Manifest, subject: str) -> PromotionState:
 
 
 def _unread(subject: str, told: str) -> PromotionState:
-    """Rolled back, for a reason that cannot be read."""
+    """State of a promotion that was rolled back for a reason that cannot be read."""
     return PromotionState(
         subject=subject,
         stage=PromotionStage.ROLLED_BACK,
@@ -239,6 +239,6 @@ def _unread(subject: str, told: str) -> PromotionState:
 
 
 def _last_reported(found: Manifest) -> str:
-    """Newest change that webhooks were told of, as the status keeps it."""
+    """The last change that webhooks were told of, from the status."""
     told = (found.get("status") or {}).get("told")
     return told if isinstance(told, str) else ""

@@ -1,6 +1,6 @@
-"""Offline evidence of a promotion: an evaluation that is made again here, or an entry of a register.
+"""Offline evidence of a promotion: an evaluation that is repeated here, or an entry of a register.
 
-It lies in a file, in the package or in a ConfigMap, pinned by its content.
+It is stored in a file, in the package or in a ConfigMap, and pinned by its SHA-256.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _OUTCOMES = {
 def offline_result(
     cluster: Cluster, document: KernelPromotion, documents: Documents, missing: Callable[[OciUri], None]
 ) -> OfflineResult:
-    """What the evidence says of the candidate; whatever cannot be read or fits another build is an Error.
+    """Result of the evidence for the candidate; Error if it cannot be read or is about another build.
 
-    ``missing`` is told of an artefact that was not fetched.
+    ``missing`` is called with an artefact that must be fetched first.
     """
     try:
         return _result(cluster, document, documents)
@@ -105,7 +105,7 @@ def _build(document: KernelPromotion, documents: Documents) -> Build:
 
 
 def _content(cluster: Cluster, ref: FileRef) -> bytes:
-    """What ``ref`` stands for; DocumentError unless it is what was pinned."""
+    """The content of ``ref``; DocumentError if it does not match the pinned SHA-256."""
     if not ref.uri.startswith(_CONFIG):
         return read_pinned(ref, _ORIGIN, TEXT_BYTES)
     name, _, key = ref.uri.removeprefix(_CONFIG).partition("/")

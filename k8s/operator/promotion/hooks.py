@@ -1,7 +1,7 @@
 """Webhooks of promotions: which are called, and what their last answers mean. Nothing here waits.
 
-An answer is of one promotion, one subject, one stage and one hook; with any of them it is forgotten. One that
-is older than two turns of asking and the time of a call is unknown again. A veto stays a veto.
+An answer belongs to one promotion, subject, stage and hook, and is forgotten when any of them changes. It
+expires after two intervals of the hook plus the call's timeout. A veto does not expire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MESSAGE = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookView:
-    """What webhooks say of one promotion now, as ``PromotionSight`` has it."""
+    """Current answers of webhooks for one promotion, as fields of ``PromotionSight``."""
 
     confirmed: frozenset[PromotionStage]
     unopposed: frozenset[PromotionStage]
@@ -35,7 +35,7 @@ class HookView:
 
 @dataclass(slots=True)
 class _Question:
-    """What one hook is asked of one stage, again and again."""
+    """One hook's repeated question about one stage."""
 
     hook: Webhook
     pending: Future[HookAnswer] | None = None
@@ -71,7 +71,7 @@ class _Question:
 
 
 class Webhooks:
-    """Of every promotion of one namespace; only the leader's loop thread calls it."""
+    """Webhooks of all promotions of one namespace. Only the leader's loop thread calls this class."""
 
     def __init__(self, caller: HookCaller, namespace: str) -> None:
         self._caller, self._namespace = caller, namespace
@@ -80,11 +80,11 @@ class Webhooks:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Those that may be called."""
+        """Origins that may be called."""
         return self._caller.origins
 
     def look(self, name: str, attempt: Attempt, now_s: float) -> HookView:
-        """Read what came, ask what is due, and say what is known."""
+        """Read new answers, send due questions, and return the current view."""
         before, questions = self._questions.get(name, {}), {}
         for hook in attempt.document.spec.webhooks:
             about = _about(hook, attempt.state)
@@ -102,7 +102,7 @@ class Webhooks:
         return _view(attempt.state, list(questions.values()), now_s)
 
     def changed(self, name: str, attempt: Attempt) -> None:
-        """Tell whoever is to be told, where stage or verdict is another than was told last."""
+        """Queue messages for event and rollback hooks if stage or verdict changed since the last message."""
         state = attempt.state
         hooks = [one for one in attempt.document.spec.webhooks if one.kind in ("event", "rollback")]
         change = f"{state.stage}/{state.verdict or 'Undecided'}@{state.subject}"
@@ -114,7 +114,9 @@ class Webhooks:
                 self._outbox.put(name, hook, self._body(name, attempt, hook, change))
 
     def deliver(self, attempts: Mapping[str, Attempt], now_s: float) -> None:
-        """Go on telling, and note in ``attempts`` what was told; what is asked of no other is dropped."""
+        """Deliver queued messages and record in ``attempts`` what was told. Questions of deleted promotions
+        are dropped.
+        """
         self._outbox.step(now_s)
         for name, attempt in attempts.items():
             if self._outbox.delivered(name):
@@ -123,7 +125,7 @@ class Webhooks:
             _end(self._questions.pop(name).values())
 
     def forget(self) -> None:
-        """Somebody else asks and tells."""
+        """Cancel everything, because another operator leads."""
         for questions in self._questions.values():
             _end(questions.values())
         self._questions.clear()
@@ -134,7 +136,7 @@ class Webhooks:
         return self._caller.post(Call(url=hook.url, body=body, timeout_s=hook.timeout_s))
 
     def _body(self, name: str, attempt: Attempt, hook: Webhook, about: str) -> bytes:
-        """JSON of what is asked or told; id: the same for what is the same, so that repeats are seen."""
+        """JSON body of a question or message. Repeats have the same id, so that receivers can detect them."""
         spec, state = attempt.document.spec, attempt.state
         found: dict[str, Any] = {
             "id": canonical_sha256([attempt.uid, hook.name, about])[:32],
@@ -155,7 +157,7 @@ class Webhooks:
 
 
 def _about(hook: Webhook, state: PromotionState) -> PromotionStage | None:
-    """The stage that ``hook`` is asked about now; None: it is not asked."""
+    """The stage about which ``hook`` is asked now; None: it is not asked."""
     stage = {"confirm": state.waits_for, "veto": state.stage}.get(hook.kind)
     return stage if stage in stages_of(hook) else None
 
@@ -177,7 +179,7 @@ def _view(state: PromotionState, questions: list[_Question], now_s: float) -> Ho
 
 
 def _end(questions: Iterable[_Question]) -> None:
-    """These answers are not read any more."""
+    """Cancel questions whose answers are not needed any more."""
     for one in questions:
         if one.pending is not None:
             one.pending.cancel()

@@ -1,6 +1,6 @@
-"""What webhooks are told: every change at least once, each hook in order, with a bounded number of tries.
+"""Delivers changes to webhooks at least once, in order per hook, with a bounded number of tries.
 
-Nothing waits for a delivery. What a leader leaves undelivered its successor tells again, because the status
+Nothing waits for a delivery. A new leader repeats what its predecessor did not deliver, because the status
 names the newest change that was told.
 """
 
@@ -15,11 +15,11 @@ from contracts.documents.promotion import Webhook
 from k8s.operator.promotion.calls import Call, HookAnswer, HookCaller, answer_of
 
 _LOG = logging.getLogger(__name__)
-#: Calls that are made for one change before it is given up; each waits twice as long as the one before.
+#: Maximum number of calls for one change; the interval between them doubles each time.
 TRIES = 8
-#: Longest time between two of them.
+#: Maximum interval between two calls.
 MOST_WAIT_S = 3600.0
-#: Changes that wait for one hook; the oldest is given up for another one.
+#: Maximum number of changes queued for one hook; beyond it, the oldest is dropped.
 MOST_WAITING = 32
 
 
@@ -37,25 +37,25 @@ class _Telling:
 
 
 class Outbox:
-    """Of every promotion of one operator; only its loop's thread calls it."""
+    """Queues of all promotions of one operator. Only the loop's thread calls this class."""
 
     def __init__(self, caller: HookCaller) -> None:
         self._caller = caller
         self._queues: dict[tuple[str, str], deque[_Telling]] = {}
 
     def put(self, promotion: str, hook: Webhook, body: bytes) -> None:
-        """Tell ``hook`` of a change of ``promotion``; body: JSON."""
+        """Queue a change of ``promotion`` for ``hook``; body: JSON."""
         queue = self._queues.setdefault((promotion, hook.name), deque())
         if len(queue) >= MOST_WAITING:
             _give_up(promotion, queue.popleft(), "too many changes wait")
         queue.append(_Telling(hook, body))
 
     def delivered(self, promotion: str) -> bool:
-        """Whether nothing of ``promotion`` waits."""
+        """Whether nothing is queued for ``promotion``."""
         return not any(name == promotion for name, _ in self._queues)
 
     def step(self, now_s: float) -> None:
-        """Read what was answered, and call where that is due. Never waits."""
+        """Read answers, and make the calls that are due. Never waits."""
         for key in list(self._queues):
             queue = self._queues[key]
             self._step(key[0], queue, now_s)
@@ -63,7 +63,7 @@ class Outbox:
                 del self._queues[key]
 
     def forget(self) -> None:
-        """Somebody else tells."""
+        """Cancel and drop everything, because another operator leads."""
         for queue in self._queues.values():
             for one in queue:
                 if one.pending is not None:

@@ -1,4 +1,4 @@
-"""One promotion at work, and what its resource asks for. Pure."""
+"""The record of one running promotion, and the terms in its resource. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STAGES = {stage.lower(): stage for stage in PromotionStage}
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """A promotion that is in force, as it stands."""
+    """A promotion that is in force, with its current state."""
 
     uid: str  # of its resource
     document: KernelPromotion
@@ -36,20 +36,20 @@ class Attempt:
     approved: frozenset[PromotionStage] = frozenset()
     offline: OfflineResult | None = None
     read_at_s: float = float("-inf")
-    """When the offline evidence was read last."""
+    """Time of the last read of the offline evidence."""
     queued: str = ""
-    """Newest change that webhooks are to be told of."""
+    """Newest change queued for webhooks."""
     told: str = ""
-    """Newest change that they were told of, or that was given up."""
+    """Newest change that was delivered or given up."""
 
     @property
     def candidate(self) -> str:
-        """Its kernel."""
+        """Name of the promoted kernel."""
         return self.document.spec.candidate
 
 
 def terms_of(document: KernelPromotion) -> PromotionTerms:
-    """The machine's terms."""
+    """The terms of the promotion's state machine."""
     spec = document.spec
     return PromotionTerms(
         shadow=_stage(spec.shadow),
@@ -74,9 +74,8 @@ def _hooked(document: KernelPromotion, kind: HookKind) -> frozenset[PromotionSta
 
 
 def subject_of(document: KernelPromotion, documents: Documents) -> str:
-    """Hash of what is promoted, on which terms, under which contract: another one begins anew.
-
-    Webhooks are no part of it: who is asked and told may change while a candidate is on its way.
+    """Hash of the candidate's build, the promotion's terms and the contract. If it changes, the promotion
+    starts again. Webhooks are excluded, so they may change during a promotion.
     """
     spec = document.spec.model_dump(mode="json", exclude_none=True, exclude=_NOT_SUBJECT)
     return canonical_sha256([spec, kernel_sha256(document, documents), document_sha256(documents.contract)])
@@ -90,7 +89,7 @@ def kernel_sha256(document: KernelPromotion, documents: Documents) -> str:
 
 
 def approvals(annotations: dict[str, Any], subject: str) -> frozenset[PromotionStage]:
-    """Approved stages, of this subject alone: an approval does not outlive what it saw."""
+    """Stages approved for this subject; an approval of another subject does not count."""
     found = set()
     for one in str(annotations.get(APPROVE, "")).split(","):
         stage, _, about = one.strip().partition("@")
@@ -100,7 +99,7 @@ def approvals(annotations: dict[str, Any], subject: str) -> frozenset[PromotionS
 
 
 def change_of(name: str, attempt: Attempt, before: PromotionState) -> dict[str, Any]:
-    """What the decision log keeps of a step from ``before``; empty where stage and verdict stayed."""
+    """Entry of the decision log for a step from ``before``; empty if stage and verdict did not change."""
     state = attempt.state
     if (state.stage, state.verdict) == (before.stage, before.verdict):
         return {}

@@ -1,4 +1,4 @@
-"""What a promotion's tick means to people: its conditions and its status. Pure."""
+"""Conditions and status of a promotion. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from k8s.operator.promotion.admission import PromotionAdmission
 from k8s.operator.promotion.records import Attempt, kernel_sha256
 from k8s.operator.status.conditions import ResourceCondition, condition
 
-#: Reasons whose message grows from tick to tick; conditions say these, and status.message the rest.
+#: Fixed condition messages for reasons whose own message changes at every tick; status.message has that one.
 _STEADY = {
     "Judging": "the candidate is judged; status.message says how far it is",
     "Guarded": "an L2 clause is in alarm: its share is held down and its window begins anew",
 }
-#: What else than an approval is waited for.
+#: Reasons that wait for a webhook instead of an approval.
 _BY_WEBHOOK = ("AwaitingConfirmation", "VetoUnknown")
 
 
 def promotion_conditions(
     judged: PromotionAdmission, attempt: Attempt | None
 ) -> tuple[ResourceCondition, ...]:
-    """Every condition of a promotion; ``attempt`` None: nothing of it was ever in force."""
+    """All conditions of a promotion. ``attempt`` None: it is not in force."""
     heads = (judged.accepted, judged.resolved)
     if attempt is None:
         message = "it is not in force; see Accepted and ResolvedRefs"
@@ -63,7 +63,7 @@ def _degraded(state: PromotionState) -> ResourceCondition:
 
 
 def promotion_body(attempt: Attempt, documents: Documents | None) -> dict[str, Any]:
-    """Status besides conditions: what is kept, and the triple that it is about."""
+    """Status fields other than conditions: the stored state, weights, and hashes of kernel and contract."""
     body = kept_values(attempt.state) | {
         "mostWeight": most_ratio(attempt.state, attempt.terms),
         "mirrored": mirrored_ratio(attempt.state, attempt.terms),
@@ -77,7 +77,7 @@ def promotion_body(attempt: Attempt, documents: Documents | None) -> dict[str, A
 
 
 def change_key(attempt: Attempt) -> list[str]:
-    """What of a body is told at once."""
+    """The part of the status whose changes are written at once."""
     state = attempt.state
     shown = (state.subject, state.stage, state.verdict, state.reason, state.guarded, attempt.told)
     return [str(one) for one in shown]

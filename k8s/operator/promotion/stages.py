@@ -1,8 +1,8 @@
 """Documents of a policy with its promotions in force: stages, homes, caps and mirrors. Pure.
 
-The shield goes by the pool's stages, so nothing of a promotion needs a path of its own: a kernel in shadow
-gets no weight whatever a policy proposes, a canary at most its cap. A kernel of role ``candidate`` that no
-promotion lets in is in shadow.
+The shield enforces the pool's stages, so a promotion needs no other path: a kernel in shadow gets no weight,
+whatever a policy proposes, and a canary at most its cap. A kernel of role ``candidate`` without a promotion
+is in shadow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PoolStage = Literal["shadow", "canary", "active"]
 
 
 def with_promotions(documents: Documents, attempts: Sequence[Attempt]) -> Documents:
-    """``documents`` as they are in force while ``attempts`` stand as they do; the same object without any."""
+    """``documents`` with the effects of ``attempts``; the same object if there is nothing to change."""
     if not attempts and all(kernel.role != "candidate" for kernel in documents.pool.spec.kernels):
         return documents
     by_kernel = {one.candidate: one for one in attempts}
@@ -39,14 +39,16 @@ def with_promotions(documents: Documents, attempts: Sequence[Attempt]) -> Docume
 
 
 def pool_stage(state: PromotionState) -> PoolStage:
-    """Stage of the candidate in its pool."""
+    """Pool stage of a candidate with promotion state ``state``."""
     if state.stage is PromotionStage.FULL:
         return "active"
     return "canary" if state.stage is PromotionStage.CANARY and not state.paused else "shadow"
 
 
 def _announced(attempts: Sequence[Attempt]) -> tuple[Announced, ...]:
-    """Upgrades in place; they hold in every stage, after a rollback too, until the promotion is deleted."""
+    """Announced upgrades in place. They apply in every stage, also after a rollback, until the promotion is
+    deleted.
+    """
     specs = [one.document.spec for one in attempts]
     return tuple(
         Announced(kernel=one.replaces, candidate=one.candidate, fingerprint=one.announced_fingerprint)
@@ -62,7 +64,7 @@ def _staged(kernel: PoolKernel, attempt: Attempt | None) -> PoolKernel:
 
 
 def _homes(documents: Documents, attempts: Sequence[Attempt]) -> tuple[Home, ...]:
-    """Slices of a replaced kernel come home to a candidate that is full."""
+    """Home kernels; slices of a replaced kernel get the candidate as home once it is in stage Full."""
     heirs = {
         one.document.spec.replaces: one.candidate
         for one in attempts
@@ -75,7 +77,7 @@ def _homes(documents: Documents, attempts: Sequence[Attempt]) -> tuple[Home, ...
 
 
 def _canary_ratio(attempts: Sequence[Attempt]) -> float | None:
-    """The shield knows one cap for all canaries: the least of those that are on their way."""
+    """Cap of all canaries: the smallest of their caps, because the shield has one cap; None without any."""
     found = [most_ratio(one.state, one.terms) for one in attempts if pool_stage(one.state) == "canary"]
     return min(found) if found else None
 

@@ -1,1 +1,1 @@
-"""What outlives a turn: the decision log and its room, and the snapshot a new leader goes on from."""
+"""Records that outlive a turn: the decision log and its disk space, and the snapshot for a new leader."""

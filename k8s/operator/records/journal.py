@@ -25,13 +25,13 @@ from live.run.options import RunOptions, recipe
 
 _LOG = logging.getLogger(__name__)
 
-#: Newest files of a log that are kept, of 48 MiB each or less where many policies share the room.
+#: Number of newest files kept per log, each at most 48 MiB, or less if many policies share the space.
 KEPT = 8
 
 
 @dataclass(slots=True)
 class PolicyJournal:
-    """``Journal``: moves with their reasons as log lines; where there is a log, every turn."""
+    """``Journal``: logs moves with their reasons; if there is a decision log, it records every turn."""
 
     policy: str
     setup: ControllerSetup
@@ -39,11 +39,11 @@ class PolicyJournal:
     route: str = ""
     """Name of the HTTPRoute, for log lines."""
     space: LogSpace | None = None
-    """Room of all logs; None: this one alone."""
+    """Disk space shared by all logs; None: not limited."""
     _full: bool = False
 
     def turn(self, turn: Turn) -> None:
-        """Take note of ``turn``. Raises OSError where the volume is full; the chain stays whole."""
+        """Record ``turn``. Raises OSError if the volume is full; the hash chain stays intact."""
         if _moved(turn) or turn.healing:
             for one in turn_lines(turn, self.setup):
                 about = fields(
@@ -64,7 +64,7 @@ class PolicyJournal:
             old.unlink(missing_ok=True)
 
     def promoted(self, change: Mapping[str, Any]) -> None:
-        """Take note of a promotion's stage or verdict; a full volume is said and nothing is raised."""
+        """Record a change of a promotion's stage or verdict. A full volume is logged; nothing is raised."""
         if self.log is None:
             return
         try:
@@ -80,7 +80,7 @@ class PolicyJournal:
                 self.space.closed(self.log.folder)
 
     def _takes(self) -> bool:
-        """Whether there is room for a turn; a log that stands still is said once."""
+        """Whether there is space for a turn. If there is none, a warning is logged once."""
         if self.space is None or self.log is None:
             return True
         full = not self.space.takes()
@@ -94,7 +94,7 @@ class PolicyJournal:
 
 
 def _moved(turn: Turn) -> bool:
-    """Whether a weight or a place in rotation changed, or would have."""
+    """Whether a weight or a quarantine changed, or in mode observe would have."""
     if turn.decision is None:
         return False
     changed = turn.decision.quarantined[0] != turn.before.quarantined[0]
@@ -102,9 +102,10 @@ def _moved(turn: Turn) -> bool:
 
 
 def open_journal(space: LogSpace | None, sensing: Sensing, state: ControllerState) -> PolicyJournal:
-    """The journal of a policy; its log under ``space`` goes on, and without one only moves are told.
+    """The journal of a policy. It continues the log under ``space``; without ``space``, it only logs moves.
 
-    A folder that cannot be written, or whose chain is broken, is said: the policy goes on without a log.
+    If the folder cannot be written or its hash chain is broken, a warning is logged and the policy runs
+    without a decision log.
     """
     name, log = sensing.documents.policy.metadata.name, None
     if space is not None:
@@ -124,7 +125,7 @@ def open_journal(space: LogSpace | None, sensing: Sensing, state: ControllerStat
 
 
 def _written(place: Path, sensing: Sensing) -> tuple[LiveDocuments, RunOptions]:
-    """The documents as files beside the log, by hash: a replay finds those that were in force."""
+    """Write the documents beside the log in files named by hash, so that a replay finds them."""
     documents = sensing.documents
     found = LiveDocuments(
         pool=documents.pool,

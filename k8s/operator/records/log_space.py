@@ -1,8 +1,9 @@
-"""How much room the decision logs of all policies may take: a pod that outgrows its volume is evicted.
+"""Limits the disk space of all policies' decision logs, because a pod that outgrows its volume is evicted.
 
-The oldest closed files of any policy go first. A file begins with the documents and the state that its turns
-go on from, so what is left is verified and replayed as before. Files that are being written to are closed
-earlier the more policies there are; where even that is not enough nothing more is written, and that is said.
+The oldest closed files of any policy are deleted first. Every file begins with the documents and the state
+from which its turns continue, so the remaining files can still be verified and replayed. With more policies,
+each file is closed at a smaller size. If space still runs out, nothing more is logged, and a log line of the
+operator warns of that.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from pathlib import Path
 
 from live.control.journal import SEGMENT_BYTES, segments
 
-#: Room of all logs, unless somebody says otherwise.
+#: Default limit of all logs together.
 MOST_BYTES = 768 * 2**20
-#: Files are closed at no less than this, because each begins with a whole state.
+#: Minimum size at which a file is closed, because each file begins with a complete state.
 LEAST_SEGMENT_BYTES = 2**18
-#: Files that a policy has open and closed fit so many times into its part.
+#: Number of files that fit into the share of one policy.
 _PARTS = 4
-#: The folder is looked at again after so many lines.
+#: Minimum number of lines between two scans of the folder.
 _LINES = 16
 
 
 class LogSpace:
-    """Room under ``folder``, which has one folder per policy. One thread asks."""
+    """Disk space under ``folder``, which has one folder per policy. Not thread-safe."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self.folder, self.most_bytes = folder, most_bytes
@@ -31,21 +32,21 @@ class LogSpace:
 
     @property
     def segment_bytes(self) -> int:
-        """At which size a file is to be closed, with as many policies as write now."""
+        """Size at which a file is closed, for the number of policies that write now."""
         own = self.most_bytes // (_PARTS * max(1, len(self._open)))
         return max(LEAST_SEGMENT_BYTES, min(SEGMENT_BYTES, own))
 
     def opened(self, place: Path) -> None:
-        """A policy writes to ``place``: room is made before its next line."""
+        """Note that a policy writes to ``place``; the folder is scanned before the next line."""
         self._open.add(place)
         self._lines = 0
 
     def closed(self, place: Path) -> None:
-        """Nobody writes to ``place`` any more: all of it may go."""
+        """Note that no policy writes to ``place`` any more; all of its files may be deleted."""
         self._open.discard(place)
 
     def takes(self) -> bool:
-        """Whether another line may be written; looks at the folder now and then, and makes room."""
+        """Whether another line may be written. Scans the folder from time to time and deletes old files."""
         if self._lines <= 0 or not self._fits:
             self._fits = self._make_room()
             self._lines = max(_LINES, len(self._open))
@@ -53,7 +54,7 @@ class LogSpace:
         return self._fits
 
     def _make_room(self) -> bool:
-        """Delete the oldest files that nobody writes to while all of it is too much; whether it fits now."""
+        """Delete the oldest closed files until the limit is kept; returns whether it is kept."""
         sizes = {path: path.stat().st_size for path in self.folder.rglob("*") if path.is_file()}
         total = sum(sizes.values())
         for path in self._closed_files():
@@ -64,7 +65,7 @@ class LogSpace:
         return total <= self.most_bytes
 
     def _closed_files(self) -> list[Path]:
-        """Files of logs that nobody writes to, oldest first."""
+        """Log files that are not being written to, oldest first."""
         found: list[Path] = []
         for place in sorted(one for one in self.folder.iterdir() if one.is_dir()):
             own = segments(place)

@@ -1,7 +1,7 @@
-"""What a new leader goes on from, a ConfigMap per policy: the controller's state and the last good documents.
+"""The snapshot from which a new leader continues: controller state and last good documents in a ConfigMap.
 
-The state is versioned JSON of ``controller.state_json``, compressed; a hash over it tells a torn write. It
-knows places for servers alone, so who is in which place is kept beside it.
+There is one ConfigMap per policy. The state is compressed, versioned JSON of ``controller.state_json``; a
+hash detects a torn write. The state refers to slots only, so the pod of each slot is stored beside it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from k8s.operator.objects import Manifest
 from k8s.operator.pods.replicas import PodReplica, Slots
 from k8s.resources.kinds import document_of, object_of
 
-#: A ConfigMap holds one MiB; base64 takes a third of it.
+#: A ConfigMap holds one MiB, and base64 adds a third to the size.
 MOST_BYTES = 700_000
-#: How hard gzip tries: a state is kept often and read seldom.
+#: Compression level of gzip: low, because a state is written often and read seldom.
 _LEVEL = 3
-#: Nobody is in any place.
+#: No slot has a pod.
 _NOBODY: Slots = {}
 _Part = TypeVar("_Part")
 _STATE, _SHA256, _DOCUMENTS = "state.json.gz", "state-sha256", "documents.json"
@@ -46,22 +46,22 @@ _SLOTS, _UIDS, _RETURNING = "slots.json", "uids.json", "returning.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What was kept. documents None: none that are sound; state: JSON, "" for none."""
+    """The stored snapshot. documents None: there are no valid ones; state: JSON, "" for none."""
 
     documents: Documents | None
     state: str
     problem: str = ""
-    """Why something was left out."""
+    """Why a part could not be read, "" if all could."""
     slots: Slots = field(default_factory=dict)
-    """The pod of each slot."""
+    """Kernel -> slot of each of its servers."""
     uids: Mapping[str, str] = field(default_factory=dict)
-    """Uid of each server's pod; without a server's, whoever has its name now is taken for it."""
+    """Uid of each server's pod. If it is missing, a pod with the server's name is taken for the same pod."""
     returning: tuple[str, ...] = ()
-    """Slots whose pods were on their way back from quarantine."""
+    """Slots whose pods were returning from quarantine."""
 
 
 def config_name(policy: str) -> str:
-    """Of the ConfigMap of ``policy``."""
+    """Name of the ConfigMap of ``policy``."""
     return f"selvage-state-{policy}"
 
 
@@ -74,11 +74,10 @@ def snapshot_config(
     uids: Mapping[str, str],
     returning: Sequence[str] = (),
 ) -> Manifest:
-    """The ConfigMap, which goes with its policy; ``documents``: ``documents_text`` of what is in force;
-    ``slots``: who is in which place; ``uids``: of the servers' pods; ``returning``: slots of pods on their
-    way back.
+    """The ConfigMap, owned by its policy. ``documents``: ``documents_text`` of those in force; ``slots``:
+    slot of each server; ``uids``: of the servers' pods; ``returning``: slots of returning pods.
 
-    ValueError where the state is too large for one.
+    Raises ValueError if the state is too large for a ConfigMap.
     """
     text = state_to_json(state, setup)
     packed = gzip.compress(text.encode(), _LEVEL, mtime=0)
@@ -111,7 +110,7 @@ def snapshot_config(
 
 
 def read_snapshot(config: Manifest | None) -> Snapshot:
-    """What ``config`` holds; whatever cannot be read is left out and said."""
+    """The snapshot in ``config``. Parts that cannot be read are left out and named in ``problem``."""
     if config is None:
         return Snapshot(documents=None, state="")
     read = _Reading()
@@ -144,14 +143,14 @@ def _fields(config: Manifest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Parts of a snapshot that are read each for itself: what another version wrote otherwise spoils its own
-    part alone.
+    """Reads the parts of a snapshot independently, so that a part in another version's format does not affect
+    the others.
     """
 
     problems: dict[str, str] = field(default_factory=dict)
 
     def part(self, name: str, read: Callable[[], _Part], otherwise: _Part) -> _Part:
-        """What ``read`` returns, ``otherwise`` where it cannot be read."""
+        """The result of ``read``, or ``otherwise`` if it fails."""
         try:
             return read()
         except (DocumentError, OSError, EOFError, zlib.error, *MALFORMED) as error:
@@ -159,12 +158,12 @@ class _Reading:
             return otherwise
 
     def failed(self, name: str) -> bool:
-        """Whether a part was not read."""
+        """Whether the part could not be read."""
         return name in self.problems
 
 
 def kept_state(kept: Snapshot, setup: ControllerSetup) -> tuple[ControllerState | None, str]:
-    """The state for ``setup``; None and why where it is another fleet's, contract's or version's."""
+    """The state for ``setup``; None and the reason if it has another fleet, contract or version."""
     if not kept.state:
         return None, kept.problem
     try:
@@ -176,11 +175,11 @@ def kept_state(kept: Snapshot, setup: ControllerSetup) -> tuple[ControllerState 
 def held_out(
     state: ControllerState, setup: ControllerSetup, pods: Sequence[PodReplica], now_s: float
 ) -> ControllerState:
-    """``state`` of one fleet, of which nothing is known, with a quarantine from now on for each of ``pods``
-    whose label says that it was taken out: who did that is not asked, and it comes back by the usual proof.
+    """Initial ``state`` of one fleet, with a quarantine from now on for each of ``pods`` whose label says
+    that it is out of rotation, whatever set that label. Such pods return in the usual way.
 
-    No more than a contract lets be out, and never the last ready one of a kernel; none where the policy's
-    controller quarantines nobody.
+    The contract's cap on quarantined replicas holds, and the last ready pod of a kernel is never included. If
+    the policy's controller does not quarantine, ``state`` is returned without quarantines.
     """
     layout, cap_ratio = setup.layout, setup.contract.ejection_cap_ratio
     away = np.zeros_like(state.quarantined)
@@ -198,8 +197,8 @@ def held_out(
 
 
 def _held(pods: Sequence[PodReplica], cap_ratio: float) -> list[PodReplica]:
-    """Who of one kernel's ``pods`` stays out: of the ready ones as many as the cap lets, and then whoever is
-    not ready, while somebody serves.
+    """The pods of one kernel that stay out: ready ones up to the cap; also those that are not ready, if a
+    ready pod remains in rotation.
     """
     ready = [one for one in pods if one.replica.state == ReplicaState.READY]
     most = max(0, int(most_away(np.array([len(ready)]), cap_ratio)[0]))
@@ -209,7 +208,7 @@ def _held(pods: Sequence[PodReplica], cap_ratio: float) -> list[PodReplica]:
 
 
 def _unpacked(packed: bytes) -> str:
-    """The state in ``packed``; ValueError for one beyond the limit, which is no state of ours."""
+    """The state in ``packed``; ValueError if it exceeds the limit, so it was not written by Selvage."""
     with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
         text = stream.read(TEXT_BYTES + 1)
     if len(text) > TEXT_BYTES:
@@ -218,13 +217,13 @@ def _unpacked(packed: bytes) -> str:
 
 
 def documents_text(documents: Documents) -> str:
-    """The documents as a snapshot holds them."""
+    """The documents as stored in a snapshot."""
     found = [object_of(one) for one in (documents.policy, documents.pool, documents.contract)]
     return json.dumps(found, sort_keys=True, ensure_ascii=True)
 
 
 def _slots(text: str) -> Slots:
-    """ValueError where ``text`` is not a slot of its own for each server of each kernel."""
+    """Slots in ``text``; ValueError unless each server of a kernel has its own slot."""
     found = json_of(text)
     for kernel, held in found.items():
         names = list(held.values())
@@ -234,7 +233,7 @@ def _slots(text: str) -> Slots:
 
 
 def _uids(text: str) -> dict[str, str]:
-    """ValueError where ``text`` is not a uid for each server."""
+    """Uids in ``text``; ValueError unless each server has one."""
     found = json_of(text)
     if not all(isinstance(one, str) for one in found.values()):
         raise ValueError("expected one uid for each server")
@@ -242,7 +241,7 @@ def _uids(text: str) -> dict[str, str]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """ValueError where ``text`` is no list of names."""
+    """Names in ``text``; ValueError unless it is a list of names."""
     found = json_of(text)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError("expected names of places")

@@ -1,4 +1,4 @@
-"""Conditions of resources, as metav1.Condition: one observation each, with a reason and what to do."""
+"""Conditions of resources, as metav1.Condition: one observation each, with a reason and the next step."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 Status = Literal["True", "False", "Unknown"]
 
-#: Types for which True is the bad news: their events are warnings.
+#: Condition types for which status True is a problem.
 BAD_WHEN_TRUE = frozenset({"Degraded", "FallbackActive"})
-#: Types whose transitions are ordinary work, and no event of theirs is a warning.
+#: Condition types that are never a problem: their events are not warnings.
 NEUTRAL = frozenset({"Progressing"})
 
 
@@ -25,17 +25,17 @@ class ResourceCondition:
 
     @property
     def bad(self) -> bool:
-        """Whether somebody should look."""
+        """Whether the condition is a problem: its event is a warning."""
         return self.type not in NEUTRAL and self.status == ("True" if self.type in BAD_WHEN_TRUE else "False")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """A condition that is not what it was; becomes an Event."""
+    """A condition that changed; becomes an Event."""
 
     condition: ResourceCondition
     before: str
-    """Status before, "" for a condition that is new."""
+    """Previous status, "" for a new condition."""
 
 
 def condition(kind: str, holds: bool | None, reason: str, message: str) -> ResourceCondition:
@@ -47,7 +47,7 @@ def condition(kind: str, holds: bool | None, reason: str, message: str) -> Resou
 def as_json(
     found: Sequence[ResourceCondition], old: Sequence[Mapping[str, Any]], generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """``found`` as status holds them; ``lastTransitionTime`` stays where the status (True, False) stays.
+    """``found`` as stored in status. ``lastTransitionTime`` only changes if a condition's status changes.
 
     ``now``: RFC 3339, UTC.
     """

@@ -1,7 +1,7 @@
-"""Turns that failed: a policy whose turn raised, whatever it was, is unwell and does not stop the others.
+"""Turns that failed: an exception in one policy's turn is shown in its status and does not stop the others.
 
-What such a turn leaves behind is that of the last one that came through: its conditions would say that all is
-well, so those that people and alerts look at are written anew.
+The status of the last successful turn would still say that all is well, so the conditions that operators and
+alerts rely on are overwritten.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _LOG = logging.getLogger(__name__)
 
 #: Reason of the conditions of a policy whose turn failed.
 TURN_FAILED = "TurnFailed"
-#: Status besides conditions.
+#: Status fields that a publication sets itself.
 _BESIDE = ("conditions", "observedGeneration")
 
 
 class TurnFailures:
-    """Which policies failed at the turn under way."""
+    """The policies and other resources that failed during the current turn."""
 
     def __init__(self) -> None:
         self.now: dict[str, str] = {}
-        """Policy -> what its turn failed of."""
+        """Policy -> the error that its turn raised."""
         self.others: dict[str, str] = {}
-        """Any other resource, or all of one kind -> what its status failed of."""
+        """Any other resource, or all of one kind -> the error raised while its status was made."""
 
     def begin(self) -> None:
-        """Another turn."""
+        """Start a new turn: forget earlier failures."""
         self.now = {}
         self.others = {}
 
     @contextmanager
     def guarded(self, policy: str) -> Iterator[None]:
-        """A bug in one policy must not stop the others."""
+        """Catch and record any exception in the turn of ``policy``, so that the other policies go on."""
         try:
             yield
         except Exception as error:
@@ -49,7 +49,7 @@ class TurnFailures:
 
     @contextmanager
     def told(self, what: str) -> Iterator[None]:
-        """Nor must a bug in what is said of one resource: its status stays."""
+        """Catch and record any exception while the status of ``what`` is made; its old status stays."""
         try:
             yield
         except Exception as error:
@@ -58,7 +58,7 @@ class TurnFailures:
 
 
 def failed_turn_conditions(told: str) -> tuple[ResourceCondition, ...]:
-    """What is so while turns fail of ``told``, whatever was so before."""
+    """Conditions of a policy while its turns fail with error ``told``; they replace the former ones."""
     held = f"the turn failed ({told}); the route stays as it is"
     return (
         condition("Ready", False, TURN_FAILED, held),
@@ -68,7 +68,7 @@ def failed_turn_conditions(told: str) -> tuple[ResourceCondition, ...]:
 
 
 def failed_publication(found: Manifest, told: str) -> Publication:
-    """What is said of policy ``found`` after a turn that failed of ``told``: the rest of its status stays."""
+    """Status of policy ``found`` after a turn that failed with ``told``; other conditions and fields stay."""
     status = found.get("status") or {}
     worse = failed_turn_conditions(told)
     changed = {one.type for one in worse}

@@ -1,7 +1,6 @@
-"""What the turns of a policy came to: counted since this process began, and verdicts on clauses as events.
-Pure.
+"""Outcomes of a policy's turns: counters since the process started, and events for clause verdicts. Pure.
 
-There is one event where a verdict changed, and none while it stands.
+A verdict on a clause causes an event only when it changes.
 """
 
 from __future__ import annotations
@@ -19,32 +18,32 @@ from controller.options import ControllerSetup
 from controller.shield.records import ShieldReason
 from live.control.loop import Turn
 
-#: What a turn came to: weights or rotation changed, nothing did, telemetry was silent, nothing was read, or
-#: an unforeseen error ended it.
+#: Outcomes of a turn: a weight changed, nothing changed, telemetry was silent, nothing was decided, or an
+#: unforeseen error ended it.
 OUTCOMES: Final = ("moved", "kept", "held", "unread", "failed")
-#: Why the shield changes rows.
+#: Reasons for which the shield changes rows.
 SHIELD_REASONS: Final = tuple(str(one.name).lower() for one in ShieldReason)
-#: Why the baseline takes over.
+#: Reasons for which the baseline policy takes over.
 DEMOTION_REASONS: Final = (*POLICY_METRICS, "operator")
 
 
 def _zeros(names: tuple[str, ...]) -> Counter[str]:
-    """Every series stands from the begin, so that a first increase is seen."""
+    """Counters at 0 for all names, so that Prometheus sees the first increase."""
     return Counter(dict.fromkeys(names, 0))
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one policy; reasons are those of this build, so they are few."""
+    """Counters of one policy. The label values are fixed by this build, so their number is small."""
 
     decisions: Counter[str] = field(default_factory=lambda: _zeros(OUTCOMES))
     """Turns by outcome."""
     interventions: Counter[str] = field(default_factory=lambda: _zeros(SHIELD_REASONS))
     """Rows of the table that the shield changed, by reason; a row may have several."""
     demotions: Counter[str] = field(default_factory=lambda: _zeros(DEMOTION_REASONS))
-    """Times that the baseline took over, by the metric that the policy broke, or ``operator``."""
+    """How often the baseline took over, by the metric that the policy broke, or ``operator``."""
     _demoted: bool | None = None
-    """Whether the baseline drove at the turn before; None: not known, and nothing is counted."""
+    """Whether the baseline drove at the last turn; None: unknown, and a demotion is not counted."""
 
     def turned(self, turn: Turn) -> None:
         """Count ``turn``."""
@@ -72,37 +71,37 @@ def _outcome(turn: Turn) -> str:
     return "moved" if bool(turn.decision.moved[0]) else "kept"
 
 
-#: Most events of one policy in one turn; what is beyond comes with the next turns.
+#: Maximum number of events of one policy in one turn; the rest follows in the next turns.
 MOST: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """A verdict that is not what it was."""
+    """A changed verdict on one clause, for one kernel and slice."""
 
     policy: str
     clause: str
     kernel: str
     slice: str
     excess: float
-    """Relative distance beyond the clause's limit, 0 where it is kept."""
+    """Relative excess over the clause's limit, 0 if the clause is kept."""
     label: Literal["pass", "fail"]
 
 
 @dataclass(slots=True)
 class Evaluations:
-    """Tells ``sink`` of changed verdicts; a clause that never alarmed is not reported."""
+    """Passes changed verdicts to ``sink``; a clause that never alarmed is not reported."""
 
     sink: Callable[[Evaluated], None]
     _failing: dict[str, set[tuple[str, str, str]]] = field(default_factory=dict)
-    """Policy -> kernel, slice and clause that were told to fail."""
+    """Policy -> (kernel, slice, clause) whose last reported verdict is fail."""
 
     def drop(self, policy: str) -> None:
-        """``policy`` is gone."""
+        """Forget ``policy``, which was deleted."""
         self._failing.pop(policy, None)
 
     def turned(self, policy: str, setup: ControllerSetup, turn: Turn) -> None:
-        """Tell what changed with ``turn``."""
+        """Report the verdicts that changed with ``turn``."""
         if turn.decision is None:
             return
         failing = self._failing.setdefault(policy, set())
@@ -124,7 +123,9 @@ class Evaluations:
 def _changed(
     setup: ControllerSetup, turn: Turn, failing: set[tuple[str, str, str]]
 ) -> Iterator[tuple[tuple[str, str, str], float | None]]:
-    """Places whose verdict is not that of ``failing``, at most ``MOST``; excess, None where it is kept."""
+    """At most ``MOST`` (kernel, slice, clause) whose verdict differs from ``failing``, with the excess; None
+    if the clause is kept.
+    """
     assert turn.decision is not None
     judgement, layout, clauses = turn.decision.judgement, setup.layout, setup.contract.clause_ids
     now = {

@@ -1,4 +1,4 @@
-"""Status and events: written where something changed, else seldom, and never because of an own write."""
+"""Writes status and Events: at once after a change, otherwise seldom, and never because of its own writes."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from k8s.operator.status.log_fields import fields
 
 _LOG = logging.getLogger(__name__)
 
-#: Levels of log lines about conditions: ordinary ones, and those that somebody should look at.
+#: Log levels for conditions: ordinary ones, and problems.
 _LEVELS = (logging.INFO, logging.WARNING)
-#: Numbers that drift while nothing changes are written so seldom.
+#: Minimum interval between writes of numbers that drift while no condition changes.
 REST_S = 60.0
-#: A status that the server will not take as it is, as where its definition knows a field otherwise, is tried
-#: again after so long, or when it has changed.
+#: A status that the server rejects, for example because its CRD is of another version, is tried again after
+#: this interval or when it has changed.
 REFUSED_S = 10.0
-#: Events about one object that come at once, and the time for each one after that: as client-go limits them.
+#: Burst of Events about one object, and seconds per further Event: the limits of client-go.
 EVENTS_AT_ONCE = 25
 EVENT_EACH_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is to be said of one resource."""
+    """The status to publish for one resource."""
 
     about: Manifest
-    """As the server returned it last."""
+    """The resource as last returned by the server."""
     conditions: tuple[ResourceCondition, ...]
     body: dict[str, Any]
-    """Status besides conditions."""
+    """Status fields other than conditions."""
     key: Any = None
-    """What of ``body`` is a change that is told at once."""
+    """The part of ``body`` whose changes are written at once."""
 
 
 @dataclass(slots=True)
@@ -49,8 +49,8 @@ class _Last:
 
 @dataclass(slots=True)
 class _Events:
-    """What may be told of one object by Events: a condition that comes and goes at every tick fills no
-    cluster with them. It is logged each time all the same.
+    """Rate limit for Events about one object, so that a condition that changes at every tick does not flood
+    the cluster. Every change is logged in any case.
     """
 
     left: float = float(EVENTS_AT_ONCE)
@@ -58,7 +58,7 @@ class _Events:
     untold: int = 0
 
     def takes(self, now_s: float) -> bool:
-        """Whether one more may be told now; counts it."""
+        """Whether one more Event may be written now; counts it."""
         passed_s = max(0.0, now_s - self.seen_at_s)
         self.left, self.seen_at_s = min(float(EVENTS_AT_ONCE), self.left + passed_s / EVENT_EACH_S), now_s
         if self.left < 1.0:
@@ -69,7 +69,7 @@ class _Events:
 
 
 class Publisher:
-    """Of one operator. ``tick_s``: least time between two writes of one status."""
+    """Publishes status for one operator. ``tick_s``: minimum interval between two writes of one status."""
 
     def __init__(self, cluster: Cluster, tick_s: float = 1.0) -> None:
         self._cluster, self._tick_s = cluster, tick_s
@@ -78,16 +78,17 @@ class Publisher:
         self._refused: dict[str, tuple[str, float]] = {}
         """Uid -> the change that the server refused, and when."""
         self.writes = 0
-        """Statuses written."""
+        """Number of status writes."""
         self.problem = ""
-        """What the server said against the last status, "" for nothing."""
+        """Error of the last status write, "" if it succeeded and no status stands refused."""
         self.events_problem = ""
-        """What the server said against the last Event, "" for nothing."""
+        """Error of the last Event, "" if it was written."""
 
     def say(self, found: Publication, now_s: float) -> bool:
-        """Write the status of ``found`` where that is due; whether it was. The server's refusal is kept.
+        """Write the status of ``found`` if that is due; returns whether it was written. An error is kept in
+        ``problem``.
 
-        A status that was written is written, whatever comes of its Events: they are told once, or lost.
+        Events are written after the status and tried once; an Event that fails is lost.
         """
         metadata = found.about["metadata"]
         uid = str(metadata.get("uid", "")) or f"{found.about['kind']}/{metadata['name']}"
@@ -117,7 +118,7 @@ class Publisher:
         return True
 
     def forget(self, uids: Sequence[str]) -> None:
-        """Keep what was said of these alone."""
+        """Forget all resources except ``uids``."""
         kept = set(uids)
         self._last = {uid: last for uid, last in self._last.items() if uid in kept}
         self._events = {uid: told for uid, told in self._events.items() if uid in kept}
@@ -132,8 +133,8 @@ class Publisher:
         return status != last.status and passed_s >= REST_S
 
     def _tell(self, found: Publication, old: Sequence[dict[str, Any]], events: _Events, now_s: float) -> None:
-        """Transitions as log lines and Events; after a refusal no more Events of this status are tried, and
-        no more than ``events`` takes: the first one after that says how many were left out.
+        """Write transitions as log lines and Events. After one Event failed, no more are tried for this
+        status. The rate limit ``events`` applies; the next Event after it says how many were left out.
         """
         refused = False
         for one in transitions(found.conditions, old):
@@ -161,7 +162,7 @@ class Publisher:
 
 
 def _said_once(before: str, problem: str, what: str) -> str:
-    """``problem``, as a log line too where it is another one than ``before``."""
+    """Return ``problem``; log it if it differs from ``before``."""
     if problem != before:
         _LOG.warning("%s not written: %s", what, problem)
     return problem

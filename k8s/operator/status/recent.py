@@ -1,6 +1,6 @@
-"""The newest decisions of a policy, a few words each, for its status.
+"""Short texts of a policy's newest decisions, for its status.
 
-The evidence stands in the decision log; these are its headlines, and need no right to reach into a pod.
+The decision log has the evidence, but reading it needs access to the operator's pod; the status does not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.options import ControllerSetup
 from live.control.journal import turn_texts
 from live.control.loop import Turn
 
-#: Decisions that are kept, and characters of each.
+#: Number of decisions kept, and maximum characters of each.
 MOST_RECENT, MOST_CHARACTERS = 10, 1000
 
 
@@ -26,21 +26,21 @@ class RecentDecision:
 
     at: str
     told: str
-    """What moved and why, a line each."""
+    """What moved and why, one line per move."""
     moved: tuple[str, ...] = ()
     """Slices whose weights moved."""
     for_capacity: tuple[str, ...] = ()
-    """Of these, for capacity alone."""
+    """The slices in ``moved`` that moved for capacity alone."""
 
 
 class RecentDecisions:
-    """Newest first."""
+    """The newest decisions of one policy, newest first."""
 
     def __init__(self) -> None:
         self._found: deque[RecentDecision] = deque(maxlen=MOST_RECENT)
 
     def turned(self, turn: Turn, setup: ControllerSetup) -> None:
-        """Keep what ``turn`` moved, if anything."""
+        """Record ``turn`` if it moved weights or replicas."""
         decision = turn.decision
         if decision is None:
             return
@@ -56,12 +56,12 @@ class RecentDecisions:
         )
 
     def go_on(self, status: Mapping[str, Any]) -> None:
-        """Take over what a leader before wrote into ``status``, where nothing is known yet."""
+        """If no decision is known yet, take those that an earlier leader wrote into ``status``."""
         if not self._found:
             self._found.extend(decisions_in(status))
 
     def plain(self) -> list[dict[str, Any]]:
-        """As status holds them."""
+        """The decisions as stored in status."""
         return [
             {"at": one.at, "told": one.told, "moved": list(one.moved), "forCapacity": list(one.for_capacity)}
             for one in self._found

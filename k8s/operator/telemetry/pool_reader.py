@@ -1,4 +1,4 @@
-"""What a policy's telemetry is made of, and the port that brings it."""
+"""The inputs of a policy's telemetry source, and the port of that source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReadFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensing:
-    """What a telemetry source and a log are made of."""
+    """Inputs for a telemetry source and a decision log."""
 
     setup: ControllerSetup
     documents: Documents
@@ -38,9 +38,9 @@ class PoolReader(ServerReader, Protocol):
     """Reads the servers of one pool. A subclass that overrides nothing is complete."""
 
     failure: ReadFailure | None = None
-    """Why no server is read at all now, None for nothing."""
+    """Why no server at all can be read now, None if servers can be read."""
     problem: str = ""
-    """Which servers are not read and why, "" for nothing."""
+    """Which servers are not read and why, "" for none."""
 
 
 class PoolTelemetry(TelemetrySource, Protocol):
@@ -48,24 +48,24 @@ class PoolTelemetry(TelemetrySource, Protocol):
 
     @property
     def problem(self) -> str:
-        """Why something that should be seen is not, "" for nothing."""
+        """Why telemetry is incomplete, "" if it is complete."""
 
     @property
     def failure(self) -> ReadFailure | None:
-        """Why no server is read at all now, None for nothing."""
+        """Why no server at all can be read now, None if servers can be read."""
 
     @property
     def sent_tokens(self) -> dict[str, int]:
-        """Prompt tokens of probes, by replica."""
+        """Replica -> prompt tokens sent in probes."""
 
     @property
     def verifier(self) -> PodVerifier | None:
-        """Of pods that come back from quarantine; None: they come back unverified."""
+        """Verifies pods returning from quarantine; None: they return unverified."""
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Stop reading."""
 
 
 def usual_rates(documents: Documents) -> SampleRates:  # noqa: ARG001 - the port's shape
-    """The rates of a reader that states none."""
+    """Default rates, for a reader that states none."""
     return USUAL_RATES

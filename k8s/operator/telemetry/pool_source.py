@@ -1,4 +1,4 @@
-"""What one pool's controller reads: pods scraped and probed, and the gateway's counts where it tells them."""
+"""Telemetry of one pool's controller: scrapes and probes of pods, and the gateway's counts if configured."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from live.control.source import FleetSource, SourceParts
 from live.gateway.prometheus import ClusterNames, GatewayMetrics
 from live.ports import LiveReplica
 
-#: How Envoy Gateway names clusters: by rule, and by backend where it makes one for each.
+#: Envoy Gateway's names of clusters: by rule, and by backend if there is one cluster per backend.
 ENVOY_GATEWAY = r"httproute/{namespace}/{route}/rule/(?P<slice>\d+)(/backend/(?P<kernel>\d+))?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """How an operator looks at servers. probing None: nothing is probed. gateways: addresses of proxies'
-    Prometheus metrics; clusters: how they name clusters, with ``{namespace}`` and ``{route}`` filled in.
-    prometheus: which Prometheus servers a pool may name instead of scrapes. scrape_timeout_s: of one scrape.
+    """How an operator observes servers. probing None: nothing is probed. gateways: addresses of proxies'
+    Prometheus metrics; clusters: pattern of their cluster names, with ``{namespace}`` and ``{route}`` to fill
+    in. prometheus: servers that a pool may use instead of scrapes. scrape_timeout_s: of one scrape.
     """
 
     probing: Probing | None = None
@@ -40,7 +40,7 @@ class Watching:
     scrape_timeout_s: float = 1.0
 
     def __post_init__(self) -> None:
-        """DocumentError for an expression that tells no slice."""
+        """Raises DocumentError if ``clusters`` is not a regular expression with the group ``slice``."""
         try:
             groups = re.compile(self.clusters).groupindex
         except re.error as error:
@@ -54,7 +54,7 @@ class Watching:
         return refusal("--gateway-clusters", expected, actual, hint)
 
     def names(self, sensing: Sensing, shed: Backend) -> ClusterNames:
-        """How the gateway names the clusters of a policy's route."""
+        """Names of the gateway's clusters for a policy's route."""
         layout, route = sensing.setup.layout, sensing.documents.policy.spec.route.name
         shape = route_shape(sensing.documents, layout, shed)
         filled = self.clusters.replace("{namespace}", re.escape(sensing.namespace))
@@ -92,7 +92,7 @@ class PoolSource:
 
     @property
     def problem(self) -> str:
-        """Why something that should be seen is not, "" for nothing."""
+        """Why telemetry is incomplete, "" if it is complete."""
         parts = (self._reader, self._prober, self._gateway)
         said = [part.problem for part in parts if part is not None]
         failed = [] if self.failure is None else [self.failure.message]
@@ -100,27 +100,27 @@ class PoolSource:
 
     @property
     def failure(self) -> ReadFailure | None:
-        """Why nobody is read at all."""
+        """Why no server at all can be read, None if servers can be read."""
         return self._reader.failure
 
     @property
     def sent_tokens(self) -> dict[str, int]:
-        """Prompt tokens of probes, by replica."""
+        """Replica -> prompt tokens sent in probes."""
         return {} if self._prober is None else self._prober.sent_tokens
 
     @property
     def verifier(self) -> PodVerifier | None:
-        """Of pods that come back from quarantine."""
+        """Verifies pods returning from quarantine; None: they return unverified."""
         return None if self._prober is None else self._prober.verifier
 
     def read(self) -> FleetTelemetry:
-        """All that arrived since the last call."""
+        """All telemetry since the last call."""
         if self._prober is not None:
             self._discovery.note(self._prober.stated)
         return self._fleet.read()
 
     def close(self) -> None:
-        """Ask nobody any more; what is under way is not waited for, because other pools' ticks come next."""
+        """Stop reading. Requests in flight are not waited for, because ticks of other pools must not wait."""
         self._fleet.close(wait=False)
         for part in (self._prober, self._gateway):
             if part is not None:
@@ -128,23 +128,25 @@ class PoolSource:
 
 
 def fingerprints(documents: Documents) -> dict[str, str]:
-    """Kernel -> what its servers must state; a candidate that is an upgrade in place what was announced."""
+    """Kernel -> fingerprint expected of its servers. For the candidate of an upgrade in place, the announced
+    fingerprint is used if the pool states none.
+    """
     announced = {one.candidate: one.fingerprint for one in documents.announced}
     return announced | expected_fingerprints(documents.pool)
 
 
 class FingerprintDiscovery:
-    """``Discovery`` with what pods' answers state of their build, where their annotation does not.
+    """``Discovery`` that takes a pod's fingerprint from its answers if its annotation is missing.
 
-    A replica that states what was announced as its kernel's upgrade is unknown there: it is about to be the
-    candidate's.
+    If a replica states the fingerprint announced for an upgrade of its kernel, its fingerprint is reported as
+    unknown, because the replica is about to be assigned to the candidate.
     """
 
     def __init__(self, inner: PodDiscovery, prober: ClusterProber | None) -> None:
         self._inner, self._prober = inner, prober
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """With the builds that answers state."""
+        """The replicas, with fingerprints from annotations or answers."""
         stated = {} if self._prober is None else self._prober.stated
         return tuple(self._with_fingerprint(one, stated.get(one.name, "")) for one in self._inner.replicas())
 

@@ -1,8 +1,9 @@
 """Golden probes of one pool's pods: the reference is asked beside the tick, then pods within the budget.
 
-``live.probe`` sends and judges; here is only who is asked. Until the reference has answered nothing is
-probed, and ``problem`` says why; then it is asked what it generates, for pods that come back. A pod that is
-replaced is asked at its own address, and what its forerunner still answers is no sample of it.
+``live.probe`` sends and judges probes; this module chooses their targets. Nothing is probed until the
+reference has answered, and ``problem`` says why. Afterwards the reference also generates the answers with
+which pods returning from quarantine are verified. A replacement pod is probed at its own address; late
+answers of its predecessor are not counted for it.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from live.run.options import ProbeOptions, ReturnOptions
 from live.run.probing import chosen_prompts, first_model, probe_plan
 from live.run.readmission import ReferenceSource
 
-#: Characters of one token, about, for prompts without token ids: only for how often a pod will be probed.
+#: Approximate characters per token, for prompts without token ids; only used to estimate the probe rate.
 _TOKEN_CHARACTERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How servers are talked to. model: name that they know, empty: their first. key_file: where the key
-    stands, and is read again when it changes.
+    """How to call servers. model: served model name; empty: the first that the server lists. key_file: file
+    with the API key, read again when it changes.
     """
 
     api_key: str = field(default="", repr=False)
@@ -56,24 +57,24 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probing:
-    """What is asked of pods. references: folder that keeps what the reference answered, by pool."""
+    """Settings of probing. references: folder in which the reference's answers are stored, by pool."""
 
     options: ProbeOptions
     references: Path
     access: Access
     returns: ReturnOptions = field(default_factory=ReturnOptions)
-    """How pods come back from quarantine."""
+    """How pods return from quarantine."""
     flush_first: bool = False
-    """Whether a pod stays out until its prefix cache was flushed, or its process is another one."""
+    """Whether a pod stays out of rotation until its prefix cache was flushed or its process was restarted."""
 
     def slices(self, wanted: Iterable[str]) -> list[str]:
-        """Those of ``wanted`` that have golden prompts."""
+        """The slices in ``wanted`` that have golden prompts."""
         known = {one.slice for one in load_prompts(self.options.prompts) if one.split == "probe"}
         return [name for name in wanted if name in known]
 
 
 def probe_rates(probing: Probing | None, slices: Iterable[str], scrape_s: float) -> SampleRates:
-    """How often a pod is looked at; ``scrape_s``: between two scrapes."""
+    """How often a pod is probed and scraped; ``scrape_s``: seconds between two scrapes."""
     probed = [] if probing is None else probing.slices(slices)
     if probing is None or not probed:
         return SampleRates(probes_per_s=USUAL_RATES.probes_per_s, scrape_interval_s=scrape_s)
@@ -88,7 +89,7 @@ def _tokens(prompt: Prompt) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The model's name, what is asked, and why a part of it is not."""
+    """The served model name, the probes to send, and why some are missing ("" for none)."""
 
     model: str
     probes: ProbePlan
@@ -96,7 +97,7 @@ class _Plan:
 
 
 class ClusterProber:
-    """``live.control.source.ProbeStep`` of one pool. ``close`` it at the end."""
+    """``live.control.source.ProbeStep`` for one pool. Call ``close`` at the end."""
 
     def __init__(self, probing: Probing, sensing: Sensing) -> None:
         self._probing, self._sensing = probing, sensing
@@ -109,23 +110,23 @@ class ClusterProber:
         self._plan_known: ProbePlan | None = None
         self._model = ""
         self.verifier: ReferenceVerifier | None = None
-        """Of pods that come back; None: they come back unverified, as was asked or for want of prompts."""
+        """Verifies returning pods; None: they return unverified, by option or for lack of prompts."""
         if probing.returns.verify_probes and self._slices:
             self.verifier = ReferenceVerifier(probing.returns, sensing, unflushed=not probing.flush_first)
         self.problem = "" if self._slices else self._unprobed()
 
     @property
     def stated(self) -> dict[str, str]:
-        """Replica -> fingerprint that its newest answer stated."""
+        """Replica -> fingerprint stated in its latest answer."""
         return {} if self._prober is None else self._prober.stated
 
     @property
     def sent_tokens(self) -> dict[str, int]:
-        """Prompt tokens that were sent, by replica."""
+        """Replica -> prompt tokens sent so far."""
         return {} if self._prober is None else self._prober.sent_tokens
 
     def close(self) -> None:
-        """Ask no more; what is in flight is cut off."""
+        """Send no more probes; probes in flight are cut off."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self.verifier is not None:
             self.verifier.close()
@@ -133,7 +134,7 @@ class ClusterProber:
             self._prober.close(wait=False)
 
     def step(self, now_s: float) -> ProbeSamples:
-        """Send what is due to the pods that are ready now; what ended since the last call."""
+        """Send due probes to the pods that are ready; returns the results since the last call."""
         if self._prober is None:
             self._prepare(now_s)
         if self._prober is None:
@@ -147,7 +148,7 @@ class ClusterProber:
         return self._prober.step(now_s)
 
     def _prepare(self, now_s: float) -> None:
-        """Ask the reference where that is due; begin to probe once it has answered."""
+        """Ask the reference if that is due; start probing once it has answered."""
         if self._asked is None:
             if now_s >= self._again_at_s and self._slices:
                 self._ask(now_s)
@@ -185,10 +186,11 @@ class ClusterProber:
         self._asked = self._threads.submit(self._plan, kernel, url)
 
     def _plan(self, kernel: str, url: str) -> _Plan:
-        """What is asked, against what ``kernel``'s server answered once: by the contract also generations.
+        """The probes to send, with the answers of ``kernel``'s server as reference; includes generation
+        probes if the contract needs them.
 
-        A reference that answers and generates nothing to compare with leaves the other probes; raises what
-        ``probe_plan`` does, and httpx's errors.
+        If the reference provides no generations to compare with, the other probes remain. Raises what
+        ``probe_plan`` raises, and httpx errors.
         """
         access, options, store = self._probing.access, self._probing.options, self._store()
         model = access.model or first_model(access.endpoint(url))
@@ -205,9 +207,11 @@ class ClusterProber:
         return self._probing.references / self._sensing.documents.pool.metadata.name
 
     def _source(self) -> ReferenceSource | None:
-        """Who says what is right to generate; None while nobody can be asked, and the verifier says why."""
-        assert self._plan_known is not None  # nothing is probed before
-        assert self.verifier is not None  # who asks
+        """The server that provides reference generations; None while none is ready, and the verifier says
+        why.
+        """
+        assert self._plan_known is not None  # set before the first probe
+        assert self.verifier is not None  # the only caller
         try:
             kernel, url = self._trusted()
         except ClusterError as error:
@@ -218,8 +222,8 @@ class ClusterProber:
         return ReferenceSource(prompts=prompts, endpoint=endpoint, store=self._store(), kernel=kernel)
 
     def _trusted(self) -> tuple[str, str]:
-        """Kernel and address of who says what is right: the reference kernel where the pool has one that runs
-        on the cluster, else the known-good one. ClusterError while none of its pods is ready.
+        """Kernel and URL of the trusted server: the reference kernel if the pool has one that runs on the
+        cluster, else the known-good kernel. Raises ClusterError while none of its pods is ready.
         """
         order = {"reference": 0, "known_good": 1}
         kernels = [one for one in self._sensing.documents.pool.spec.kernels if one.role in order]

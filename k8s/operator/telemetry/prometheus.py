@@ -1,4 +1,4 @@
-"""A pool's servers as a Prometheus scraped them: one query per tick for all of its pods."""
+"""Reads a pool's servers from Prometheus: one query per tick for all pods."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from live.observe.prometheus_api import PrometheusApi, PrometheusError
 from live.origins import origin_of, trusted
 
 _TOKEN_BYTES = 64 * 1024
-#: A sample is in the answer for so many scrapes: the newest one is, however the tick falls.
+#: Window of the query in scrape intervals, so that it contains the newest sample at any tick.
 _SCRAPES = 2.0
-#: Scrapes that a pod may be without before that is said: a new one has none yet.
+#: Scrape intervals without a sample before a pod is reported; a new pod has no sample yet.
 _PATIENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusAccess:
-    """Which servers may be asked, and how. origins: ``https://HOST:PORT``, nobody else gets the token;
-    token_file: read at every query, no token where it is absent; ca_file: authorities beside the usual ones.
+    """Which Prometheus servers may be queried, and how. origins: ``https://HOST:PORT``, the only ones that
+    get the token; token_file: read at every query, no token if absent; ca_file: additional CA certificates.
     """
 
     origins: tuple[str, ...] = ()
@@ -39,12 +39,12 @@ class PrometheusAccess:
     ca_file: Path | None = None
 
     def client(self) -> httpx.Client:
-        """For all pools. Raises OSError where the authorities cannot be read."""
+        """HTTP client for all pools. Raises OSError if the CA certificates cannot be read."""
         given = self.ca_file if self.ca_file is not None and self.ca_file.exists() else None
         return httpx.Client(verify=trusted(given), follow_redirects=False)
 
     def token(self) -> str:
-        """As it is now; DocumentError where the file is no token."""
+        """The current token, "" if there is none; DocumentError if the file holds no valid token."""
         if self.token_file is None or not self.token_file.exists():
             return ""
         found = read_regular(self.token_file, _TOKEN_BYTES).decode("ascii", "replace").strip()
@@ -54,7 +54,7 @@ class PrometheusAccess:
         return found
 
     def allowed(self, told: Prometheus, pool: KernelPool) -> str:
-        """The URL without its end; DocumentError where its origin was not named."""
+        """The URL without trailing slashes; DocumentError if its origin is not allowed."""
         origin = origin_of(told.url)
         if origin not in self.origins:
             place = f"KernelPool {pool.metadata.name}: prometheus.url"
@@ -64,7 +64,7 @@ class PrometheusAccess:
 
 
 def check_interval(documents: Documents) -> None:
-    """DocumentError where telemetry would be stale between two scrapes."""
+    """Raise DocumentError if telemetry would become stale between two scrapes."""
     told, pool = documents.pool.spec.prometheus, documents.pool.metadata.name
     stale_s = documents.contract.spec.detection.stale_after_s
     if told is None or 2.0 * told.scrape_interval_s <= stale_s:
@@ -76,15 +76,15 @@ def check_interval(documents: Documents) -> None:
 
 
 class PrometheusScrapes(PoolReader):
-    """The samples of one pool's servers. client: that many pools share.
+    """Prometheus samples of one pool's servers. client: shared by pools.
 
-    A scrape is handed on once; nothing is known of a pod that Prometheus did not scrape since.
+    Each scrape is returned once. A pod that was not scraped again is absent from the result.
     """
 
     def __init__(self, sensing: Sensing, access: PrometheusAccess, client: httpx.Client) -> None:
         pool = sensing.documents.pool
         told = pool.spec.prometheus
-        assert told is not None  # whoever has none is scraped
+        assert told is not None  # pools without it are scraped directly
         check_interval(sensing.documents)
         self._api = PrometheusApi(access.allowed(told, pool), client, access.token)
         self._interval_s, self._discovery = told.scrape_interval_s, sensing.discovery
@@ -95,15 +95,15 @@ class PrometheusScrapes(PoolReader):
             namespace_label=told.namespace_label,
         )
         self._handed: dict[str, float] = {}
-        """Pod -> instant of its newest scrape that was handed on, Unix time."""
+        """Pod -> Prometheus' Unix time of its newest scrape at the last call."""
         self._asked: dict[str, float] = {}
-        """Pod -> since when it is asked for in vain, on a steady clock."""
+        """Pod -> time since which it has no sample, on a monotonic clock."""
 
     def close(self) -> None:
-        """Others go on asking."""
+        """Do nothing; the client is shared with other pools."""
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
-        """Replica -> its scrape, of those in ``urls`` that were scraped since the last call."""
+        """Replica -> newest scrape, for replicas in ``urls`` that were scraped since the last call."""
         pods = {one.slot: one.pod for one in self._discovery.pods if one.slot in urls}
         try:
             found = self._read({pod for pod in pods.values() if pod})
@@ -126,7 +126,7 @@ class PrometheusScrapes(PoolReader):
         return pod in found and found[pod].read_at_s > self._handed.get(pod, float("-inf"))
 
     def _lacking(self, pods: Mapping[str, str], found: Mapping[str, EngineReading]) -> str:
-        """What is to be said of pods that were not scraped for longer than usual."""
+        """Message about pods that have had no sample for too long; "" if there are none."""
         now_s = time.monotonic()
         lacking = [pod or slot for slot, pod in pods.items() if pod not in found]
         self._asked = {one: self._asked.get(one, now_s) for one in lacking}
@@ -141,7 +141,7 @@ class PrometheusScrapes(PoolReader):
 
 
 def _dated(found: EngineReading) -> EngineReading:
-    """``found`` on the clock of ``monotonic_unix_s``; Prometheus dates it by a system clock."""
+    """``found`` converted from Prometheus' system clock to the clock of ``monotonic_unix_s``."""
     return replace(found, read_at_s=found.read_at_s - system_clock_ahead_s())
 
 

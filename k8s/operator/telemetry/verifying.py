@@ -1,6 +1,7 @@
-"""What pods must generate that come back from quarantine: asked of the reference once; how a pod is asked.
+"""Verification of pods returning from quarantine: the reference is asked once for the generations to match.
 
-``live.run.readmission`` makes both; here is only when, and of whom. Whatever a server does raises nothing.
+``live.run.readmission`` asks the reference and the pods; this module decides when. Server failures raise
+nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from live.heal.mender import ServerMender, Verification
 from live.run.options import ProbeOptions, ReturnOptions
 from live.run.readmission import ReferenceSource, Servers, mender_of, verification
 
-#: A reference that could not be asked is asked again after so long, s.
+#: Seconds until a reference that could not be asked is asked again.
 AGAIN_S = 10.0
 
 
 class ReferenceVerifier:
-    """``k8s.operator.pods.returns.PodVerifier`` of one pool. ``close`` it at the end.
+    """``k8s.operator.pods.returns.PodVerifier`` for one pool. Call ``close`` at the end.
 
-    unflushed: whether a pod is verified whose server offers no flush of its prefix cache.
+    unflushed: whether to verify a pod even if its server offers no flush of its prefix cache.
     """
 
     def __init__(self, asked: ReturnOptions, sensing: Sensing, *, unflushed: bool) -> None:
@@ -41,19 +42,19 @@ class ReferenceVerifier:
 
     @property
     def ready(self) -> bool:
-        """Whether the reference has told."""
+        """Whether the reference has answered."""
         return self._found is not None
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking the reference."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def serve(self, client: httpx.Client, model: str) -> None:
-        """From now on pods may be asked for ``model`` by ``client``."""
+        """Set the client and model name with which pods are asked from now on."""
         self._client, self._model = client, model
 
     def turn(self, now_s: float, known: Callable[[], ReferenceSource | None], options: ProbeOptions) -> None:
-        """Ask where that is due, and take what was answered; ``known``: who says what is right, now."""
+        """Ask the reference if that is due, and take its answer; ``known`` returns the current reference."""
         if self._found is not None:
             return
         if self._asked is not None and self._asked.done():
@@ -75,7 +76,7 @@ class ReferenceVerifier:
         self._threads.shutdown(wait=False)
 
     def mender(self, slot: str) -> ServerMender:
-        """Of the pod in ``slot``. LiveError before the reference has told."""
+        """Mender of the pod in ``slot``. Raises LiveError until the reference has answered."""
         if self._found is None or self._client is None:
             raise LiveError(f"{slot}: there is nothing yet to verify it by")
         servers = Servers(
