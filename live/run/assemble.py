@@ -120,10 +120,9 @@ def listed_servers(
 ) -> Iterator[Assembled]:
     """A controller of the servers with addresses listed in ``pool``.
 
-    folder: for its state, log and reference. port: of an own Envoy in front of the servers, which the
-    controller drives (0: any free port); None: no Envoy, so it observes and moves nothing. Raises LiveError
-    if another controller is in charge there, DocumentError for a kernel without servers or an unreachable
-    reference.
+    folder: for its state, log and reference. port: of an own Envoy in front of the servers (0: any free port);
+    None: no Envoy, so it only observes. Raises LiveError if another controller is in charge there,
+    DocumentError for a kernel without servers or an unreachable reference.
     """
     document, file = load_pool(pool)
     servers = {one.name: one.servers for one in document.spec.kernels if one.servers}

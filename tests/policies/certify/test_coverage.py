@@ -114,6 +114,6 @@ def test_load_that_nobody_declares_or_recorded_is_said_and_replaces_nobody() -> 
     held, old = (certificate(covers=ranges([fleet_facts(FLEET, load)])) for load in (0.5, None))
     assert outside(held, fleet_facts(FLEET)) == outside(old, fleet_facts(FLEET, 9.0)) == ()
     assert unknown(held, fleet_facts(FLEET, 0.5)) == ()
-    assert "nobody declares" in unknown(held, fleet_facts(FLEET))[0]
+    assert "not declared here" in unknown(held, fleet_facts(FLEET))[0]
     assert "issue it again" in unknown(old, fleet_facts(FLEET, 0.5))[0]
     assert "issue it again" in unknown(certificate(), fleet_facts(FLEET))[0]

@@ -69,11 +69,11 @@ def test_a_change_of_somebody_else_is_never_overwritten() -> None:
     policy, before = borrowed(server), copy.deepcopy(held(server)["spec"])
     policy.put(spec_of(before, "fixed"))
     server.edit(lambda found: found["spec"].update(suspend=True))
-    with pytest.raises(ExperimentError, match="somebody else changed"):
+    with pytest.raises(ExperimentError, match="another client changed"):
         policy.put(spec_of(before, "sequential"))
     with pytest.raises(ExperimentError, match=UNDO):
         policy.give_back()
-    with pytest.raises(ExperimentError, match="somebody else changed"):
+    with pytest.raises(ExperimentError, match="another client changed"):
         policy.require_ours()
     assert held(server)["spec"]["suspend"] is True
     assert json.loads(held(server)["metadata"]["annotations"][UNDO]) == before
