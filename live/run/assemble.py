@@ -120,7 +120,7 @@ def listed_servers(
 ) -> Iterator[Assembled]:
     """A controller of the servers with addresses listed in ``pool``.
 
-    folder: for its state, log and reference. port: of an own Envoy in front of the servers (0: any free port);
+    folder: for its state, log and reference. port: of an own Envoy before the servers (0: any free port);
     None: no Envoy, so it only observes. Raises LiveError if another controller is in charge there,
     DocumentError for a kernel without servers or an unreachable reference.
     """

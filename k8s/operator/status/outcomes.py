@@ -18,8 +18,8 @@ from controller.options import ControllerSetup
 from controller.shield.records import ShieldReason
 from live.control.loop import Turn
 
-#: Outcomes of a turn: weights or rotation changed, nothing changed, telemetry was silent, nothing was decided,
-#: or an unforeseen error ended it.
+#: Outcomes of a turn: weights or rotation changed, nothing changed, telemetry was silent, no decision, or an
+#: unforeseen error ended it.
 OUTCOMES: Final = ("moved", "kept", "held", "unread", "failed")
 #: Reasons for which the shield changes rows.
 SHIELD_REASONS: Final = tuple(str(one.name).lower() for one in ShieldReason)
