@@ -29,8 +29,7 @@ from controller.detect.clauses import applies, failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.late_on_the_way import Late
-from controller.judge.replicas.quarantine_pass import ERRORS
-from controller.judge.replicas.whose_failures import struck_zones
+from controller.judge.replicas.whose_failures import out_for_failures, struck_zones
 from controller.state import ControllerState, not_evidence_for_kernel
 
 
@@ -101,7 +100,7 @@ def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Cappe
 
     state: after quarantine; counted: [B, K, S, C, 4], gateway counts.
     """
-    out = state.quarantined & (state.quarantine_reason == ERRORS)
+    out = out_for_failures(state)
     if not some_in(out):
         return None
     zone = struck_zones(out, case)

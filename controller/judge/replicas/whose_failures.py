@@ -51,6 +51,7 @@ from controller.judge.replicas.departures_pass import Alarms
 from controller.judge.replicas.own_clock import LEAST_KERNELS, zones_of
 from controller.judge.replicas.quarantine_pass import ERRORS
 from controller.perceive.excuse_pass import counting_shares
+from controller.state import ControllerState
 
 Floats = NDArray[np.float64]
 
@@ -169,7 +170,7 @@ def _choose(count: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
 def failing_with_zone(case: Case) -> Flags | None:
     """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: none."""
     state, contract = case.estimate.state, case.setup.contract
-    out = state.quarantined & (state.quarantine_reason == ERRORS)
+    out = out_for_failures(state)
     if not some_in(out):
         return None
     inside = struck_zones(out, case) & case.ready & ~state.quarantined
@@ -187,13 +188,18 @@ def presumed_with_zone(case: Case) -> Flags | None:
     None: no replica. Replicas in quarantine are included.
     """
     state, contract = case.estimate.state, case.setup.contract
-    out = state.quarantined & (state.quarantine_reason == ERRORS)
+    out = out_for_failures(state)
     if not some_in(out):
         return None
     shown = case.verdicts.replicas.judged.sum(axis=2)[..., failing_clauses(contract), COUNT]
     idle = np.all(shown < contract.min_samples, axis=2)
     found = struck_zones(out, case) & case.ready & idle
     return found if some_in(found) else None
+
+
+def out_for_failures(state: ControllerState) -> Flags:
+    """bool [B, R]: in quarantine because a share of its requests failed; not those presumed to fail."""
+    return np.asarray(state.quarantined & (state.quarantine_reason == ERRORS))
 
 
 def struck_zones(struck: Flags, case: Case) -> Flags:
