@@ -210,7 +210,7 @@ def test_a_silent_gateway_is_an_error_and_the_table_is_put_back(own: Bench) -> N
 
 def test_a_second_driver_is_refused(bench: Bench) -> None:
     """Two controllers on one gateway would undo each other's tables."""
-    with pytest.raises(LiveError, match="somebody else drives"):
+    with pytest.raises(LiveError, match="another controller drives"):
         GatewayDriver(bench.driver.settings, bench.files, bench.driver.admin)
 
 
