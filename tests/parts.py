@@ -17,6 +17,8 @@ MOST_WORKERS = 8
 #: Files stay whole, so that what a module's fixture starts is started once.
 SHARED = ("-m", "not alone", "-n", "auto", "--maxprocesses", str(MOST_WORKERS), "--dist", "loadfile")
 OWN = ("-m", "alone")
+#: What takes long is said at the end of each run, so that a gate that grows says where.
+SLOWEST = ("--durations", "20", "--durations-min", "5")
 
 
 def joined(codes: Sequence[int]) -> int:
@@ -33,7 +35,9 @@ def main(options: Sequence[str]) -> int:
     codes = []
     for part in (SHARED, OWN):
         codes.append(
-            subprocess.run([sys.executable, "-m", "pytest", *part, *options], check=False).returncode
+            subprocess.run(
+                [sys.executable, "-m", "pytest", *part, *SLOWEST, *options], check=False
+            ).returncode
         )
         if codes[-1] == int(pytest.ExitCode.INTERRUPTED):
             break

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from contracts.documents.artifact import ArtifactSpec, Certificate
+from contracts.documents.artifact import ArtifactSpec, Certificate, CertifiedClause
 from contracts.documents.meta import MetaClause, MetaSpec
 from contracts.documents.route import Freeze, RoutePolicySpec
 from contracts.documents.suite import SuiteScenario, SuiteSpec
@@ -92,14 +92,22 @@ def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
                 actual="true",
                 next_step="certify again; a certificate is not edited",
             )
-    failed = [clause.id for clause in certificate.clauses if not clause.passed]
+    failed = [clause for clause in certificate.clauses if not clause.passed]
     if failed or not certificate.passed:
         yield Breach(
             path=("passed",),
             expected="a passing certificate",
-            actual=f"failed: {', '.join(failed) or 'the suite as a whole'}",
-            next_step="train or tune until the meta-contract's suite passes",
+            actual=f"failed: {', '.join(clause.id for clause in failed) or 'the suite as a whole'}",
+            next_step=_until_it_passes(failed),
         )
+
+
+def _until_it_passes(failed: Sequence[CertifiedClause]) -> str:
+    """What to do about failed clauses: collect more evidence where only their limits are beyond."""
+    within = [clause.value is not None and clause.value <= clause.threshold for clause in failed]
+    if failed and all(within):
+        return "certify with more seeds: every value keeps its threshold, only its upper limit does not yet"
+    return "train or tune until the meta-contract's suite passes"
 
 
 def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:

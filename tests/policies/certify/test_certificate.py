@@ -18,6 +18,7 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as, load_document
 from contracts.loading.shipped import SHIPPED_META
 from contracts.loading.uris import resolve_uri
+from contracts.rules.policy import certificate_breaches
 from policies import registry as baselines
 from policies.artefacts import builtin_sha256
 from policies.certify.admission import Subject, load_certificate, refuse_unless_certified, rules_sha256
@@ -265,6 +266,17 @@ def test_a_certificate_of_something_else_is_refused(how: str) -> None:
     change, said = TAMPERED[how]
     with pytest.raises(DocumentError, match=said):
         refuse_unless_certified(manifest(certificate().model_copy(update=change)), META, SUBJECT)
+
+
+@pytest.mark.parametrize(("value", "step"), [(0.5, "certify with more seeds"), (1.5, "train or tune")])
+def test_a_failed_certificate_says_what_would_make_it_pass(value: float, step: str) -> None:
+    """More seeds where every value keeps its threshold and a limit does not, another policy otherwise."""
+    clauses = list(certificate().clauses)
+    least = max(clauses[0].threshold, 1.0)
+    failed = {"threshold": least, "value": value * least, "ci_high": 2.0 * least, "passed": False}
+    clauses[0] = clauses[0].model_copy(update=failed)
+    breaches = certificate_breaches(certificate(clauses=tuple(clauses), passed=False))
+    assert [step in breach.next_step for breach in breaches] == [True]
 
 
 def test_no_certificate_is_refused() -> None:
