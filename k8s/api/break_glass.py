@@ -25,7 +25,7 @@ class PolicyName:
 
 
 def break_glass(api: client.ApiClient, policy: PolicyName, freeze: Manifest) -> None:
-    """Put ``freeze`` in force. ClusterError where it is refused, and nothing changed."""
+    """Set ``spec.freeze``. ClusterError if it is refused; then nothing has changed."""
     seen = ApiCluster(api, policy.namespace).resources()
     found = _policy(seen, policy)
     wanted = {**found, "spec": {**found["spec"], "freeze": freeze}}
@@ -43,7 +43,7 @@ def break_glass(api: client.ApiClient, policy: PolicyName, freeze: Manifest) -> 
 
 
 def mend_glass(api: client.ApiClient, policy: PolicyName, pinned: bool) -> Manifest:
-    """Take the freeze away; what it was. ``pinned``: only one that pins a table."""
+    """Remove ``spec.freeze`` and return it. ``pinned``: only if it pins a table, else ClusterError."""
     found = _policy(ApiCluster(api, policy.namespace).resources(), policy)
     freeze = found["spec"].get("freeze")
     if freeze is None:
@@ -64,7 +64,7 @@ def _policy(seen: Resources, policy: PolicyName) -> Manifest:
 
 
 def _patch(api: client.ApiClient, policy: PolicyName, found: Manifest, spec: dict[str, Any]) -> None:
-    """Patch the version that was read: a change by another writer meanwhile is a conflict (409)."""
+    """Patch the version that was read; if another writer has changed it, the server answers 409."""
     body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": spec}
     with answers(f"RoutePolicy {policy.name}"):
         client.CustomObjectsApi(api).patch_namespaced_custom_object(

@@ -1,4 +1,4 @@
-"""One namespace by the official client, ``k8s.operator.objects.Cluster``."""
+"""``k8s.operator.objects.Cluster`` of one namespace, by the official client."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from k8s.operator.pods.slots import OF_SERVICE, POOL_VERSION, POOLS, Places
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from k8s.routes.writer import Routes
 
-#: Events about one resource that are told.
+#: Most Events returned for one resource.
 _MOST_EVENTS = 20
 
 _Kept = TypeVar("_Kept")
 
 
 class _GuardedRoutes:
-    """Routes that raise ``ClusterError`` if the server cannot be reached; conflicts stay what they are."""
+    """Routes that raise ``ClusterError`` if the server cannot be reached; ``Conflict`` passes through."""
 
     def __init__(self, inner: ApiRoutes) -> None:
         self._inner = inner
@@ -47,7 +47,7 @@ class _GuardedRoutes:
 
 
 class ApiCluster:
-    """Every call has ``timeout_s``."""
+    """One namespace. Every call has the timeout ``timeout_s``."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ApiCluster:
         timeout_s: float = 5.0,
         watched: NamespaceWatch | None = None,
     ) -> None:
-        """watched: tells Services, pods and what leads to them while it is in touch; None: each call asks."""
+        """watched: cache of Services, EndpointSlices, pods and pools, used while current; None: no cache."""
         self._namespace, self._timeout_s, self._watched = namespace, timeout_s, watched
         self._core, self._custom = client.CoreV1Api(api), client.CustomObjectsApi(api)
         self._discovery, self._api = client.DiscoveryV1Api(api), api
@@ -132,8 +132,9 @@ class ApiCluster:
             )
 
     def write_status(self, found: Manifest, status: Manifest) -> None:
-        """Replace the status of one of our resources; its spec may have changed meanwhile. One that came
-        again under its name is another one, of which nothing was judged: it is left alone.
+        """Replace the status of one of our resources, even if its spec has changed meanwhile.
+
+        A resource that was deleted and created again under that name has another uid and is left alone.
         """
         kind, name = resource_named(found["kind"]), found["metadata"]["name"]
         uid = found["metadata"].get("uid")
@@ -179,8 +180,9 @@ class ApiCluster:
             self._core.create_namespaced_event(self._namespace, body, _request_timeout=self._timeout_s)
 
     def events(self, kind: str, name: str) -> list[Manifest]:
-        """Newest Events about a resource, newest first: at, type, reason and message of each. For people's
-        commands; the operator itself has no right to read Events.
+        """Newest Events about a resource, newest first: at, type, reason and message of each.
+
+        For the command line; the operator's account has no permission to read Events.
         """
         kept = partial(_event_row, kind, name)
         found = self._listed("Events", self._core.list_namespaced_event, {}, kept)
@@ -210,9 +212,10 @@ class ApiCluster:
                 )
 
     def _write_owned(self, config: Manifest) -> None:
-        """Replace a ConfigMap and keep its owner: some clusters (admission plugin
-        OwnerReferencesPermissionEnforcement) let only accounts that may delete an object change its owner, as
-        would be necessary for a policy that was made anew.
+        """Replace a ConfigMap and keep its owner reference.
+
+        A policy that was created anew would need a new owner, but with the admission plugin
+        OwnerReferencesPermissionEnforcement only accounts that may delete an object can change its owner.
         """
         name = config["metadata"]["name"]
         found = self._core.read_namespaced_config_map(name, self._namespace, _request_timeout=self._timeout_s)
@@ -230,7 +233,7 @@ class ApiCluster:
         return {one["metadata"]["name"]: {**own, **one} for one in found}
 
     def _custom_object(self, told: str, what: Mapping[str, str]) -> Manifest | None:
-        """A custom resource, None where there is none; ``what``: its group, version, plural and name."""
+        """A custom resource, None if there is none. what: its group, version, plural and name."""
         with answers(told):
             try:
                 found: Manifest = self._custom.get_namespaced_custom_object(
@@ -252,7 +255,7 @@ class ApiCluster:
         asked: Mapping[str, str],
         kept: Callable[[Manifest], _Kept],
     ) -> list[_Kept]:
-        """Every object that ``method`` lists, as ``kept`` makes it of each; every page has ``timeout_s``."""
+        """``kept`` of every object that ``method`` lists; each page has the timeout ``timeout_s``."""
         ask = partial(method, self._namespace, **asked, _request_timeout=self._timeout_s)
         with answers(what):
             return listed(ask, kept).objects
@@ -270,13 +273,13 @@ class ApiCluster:
 
 
 def _unmanaged(found: Manifest) -> Manifest:
-    """``found`` without ``managedFields``, which may be most of an object and is not used."""
+    """``found`` without ``managedFields``, which may be most of an object and are not used."""
     found["metadata"].pop("managedFields", None)
     return found
 
 
 def _event_row(kind: str, name: str, found: Manifest) -> dict[str, str] | None:
-    """What is told of an Event about that resource; None for another one's."""
+    """The row of an Event about the resource ``kind`` ``name``; None if it is about another one."""
     about = found.get("involvedObject") or {}
     if (about.get("kind"), about.get("name")) != (kind, name):
         return None

@@ -1,4 +1,4 @@
-"""How a process reaches a cluster, and what the server's refusals are told as."""
+"""How a process connects to a cluster, and how the server's refusals are reported."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib3.exceptions import HTTPError
 from contracts.loading.untrusted import MALFORMED, json_of
 from k8s.operator.objects import ClusterError
 
-#: Answers of a server that will not do what is asked, however often: 429 and 409 are none of them.
+#: Statuses for which a retry is pointless; 429 and 409 are not among them.
 _REFUSALS = (400, 403, 404, 405, 413, 422)
-#: Characters of what it says that are told.
+#: Most characters quoted from the server's message.
 _MOST_TOLD = 300
 
 
 def _why(error: client.ApiException) -> str:
-    """What a server says in its answer, as an admission policy does of what it asks for; "" for nothing."""
+    """The message in a server's error body, for example of an admission policy; "" if there is none."""
     try:
         found = json_of(error.body or "{}")
         said = " ".join(str(found["message"]).split())
@@ -30,10 +30,10 @@ def _why(error: client.ApiException) -> str:
 
 @contextmanager
 def answers(what: str) -> Iterator[None]:
-    """``ClusterError`` that names ``what`` where the server refuses or does not answer.
+    """Raise ``ClusterError`` that names ``what`` if the server refuses or does not answer.
 
-    The message has the server's words, and nothing of the request but what they repeat. Throttling (429) and
-    conflicts (409) are no refusals: a retry may succeed.
+    The message quotes the server and adds nothing of the request. Throttling (429) and conflicts (409) are
+    not refusals: a retry may succeed.
     """
     try:
         yield
@@ -46,7 +46,7 @@ def answers(what: str) -> Iterator[None]:
 
 @contextmanager
 def cluster_client() -> Iterator[client.ApiClient]:
-    """In a pod by its account, else by KUBECONFIG. ClusterError where neither names a cluster."""
+    """A client with the pod's service account, else by KUBECONFIG. ClusterError if neither is there."""
     found = client.Configuration()
     try:
         config.load_incluster_config(client_configuration=found)

@@ -1,4 +1,4 @@
-"""What drills change in a namespace, by the official client: ``k8s.operator.drills.cluster.DrillCluster``."""
+"""``k8s.operator.drills.cluster.DrillCluster`` by the official client: what drills change in a namespace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLURAL = resource_named("FaultDrill").plural
 
 
 class ApiDrillCluster(ApiCluster):
-    """Every call has ``timeout_s``."""
+    """One namespace, as drills use it. Every call has the timeout ``timeout_s``."""
 
     def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
         super().__init__(api, namespace, timeout_s)
@@ -30,9 +30,9 @@ class ApiDrillCluster(ApiCluster):
         return self._all("FaultDrill")
 
     def hold(self, drill: Manifest, held: bool) -> None:
-        """Put the finalizer on ``drill``, or take it away; a drill that is gone is no error.
+        """Add the finalizer to ``drill``, or remove it; removing it from a deleted drill is no error.
 
-        By its uid: a later drill of that name is left alone.
+        Checks the uid, so that a later drill of the same name is left alone.
         """
         metadata = drill["metadata"]
         others = [one for one in metadata.get("finalizers") or [] if one != FINALIZER]
@@ -53,7 +53,7 @@ class ApiDrillCluster(ApiCluster):
             )
 
     def delete_pod(self, name: str, uid: str) -> None:
-        """Delete that very pod at once; one that is gone, or another one of its name, is no error."""
+        """Delete the pod with this uid without grace period; no error if it is gone or was replaced."""
         options = client.V1DeleteOptions(
             grace_period_seconds=0, preconditions=client.V1Preconditions(uid=uid)
         )
@@ -77,19 +77,19 @@ class ApiDrillCluster(ApiCluster):
         return found is not None
 
     def create_chaos(self, chaos: Manifest) -> None:
-        """Create a NetworkChaos; one of that name is no error."""
+        """Create a NetworkChaos; no error if it exists."""
         with answers("NetworkChaos"), _unless((HTTPStatus.CONFLICT,)):
             self._custom.create_namespaced_custom_object(
                 *self._place, chaos, _request_timeout=self._timeout_s
             )
 
     def delete_chaos(self, name: str) -> None:
-        """Delete a NetworkChaos; one that is gone is no error."""
+        """Delete a NetworkChaos; no error if it is gone."""
         with answers(f"NetworkChaos {name}"), _unless((HTTPStatus.NOT_FOUND,)):
             self._custom.delete_namespaced_custom_object(*self._place, name, _request_timeout=self._timeout_s)
 
     def chaos(self, name: str) -> Manifest | None:
-        """A NetworkChaos, None where there is none."""
+        """A NetworkChaos, None if there is none."""
         with answers(f"NetworkChaos {name}"):
             return _unless_gone(
                 lambda: self._custom.get_namespaced_custom_object(
@@ -99,7 +99,7 @@ class ApiDrillCluster(ApiCluster):
 
 
 def _unless_gone(ask: Callable[[], Manifest]) -> Manifest | None:
-    """The answer of ``ask``; None where there is nothing of that name, or no such kind."""
+    """The answer of ``ask``; None if there is no object of that name, or no such kind."""
     try:
         return ask()
     except client.ApiException as error:
@@ -110,7 +110,7 @@ def _unless_gone(ask: Callable[[], Manifest]) -> Manifest | None:
 
 @contextmanager
 def _unless(statuses: tuple[int, ...]) -> Iterator[None]:
-    """Answers of these statuses are no errors: the block ends there."""
+    """End the block without an error when the server answers with one of ``statuses``."""
     try:
         yield
     except client.ApiException as error:

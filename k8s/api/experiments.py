@@ -16,7 +16,7 @@ _POLICIES, _DRILLS = resource_named("RoutePolicy").plural, resource_named("Fault
 
 
 class ApiExperiment(ApiCluster):
-    """Every call has ``timeout_s``."""
+    """One namespace, as an experiment uses it. Every call has the timeout ``timeout_s``."""
 
     def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
         super().__init__(api, namespace, timeout_s)
@@ -27,7 +27,7 @@ class ApiExperiment(ApiCluster):
         return self._ours(_POLICIES, f"RoutePolicy {name}", name)
 
     def put_policy(self, found: Manifest) -> Manifest | None:
-        """Replace a RoutePolicy of the version that was read; what it is now, None where it has changed."""
+        """Replace the RoutePolicy that was read; returns the new version, None if it changed meanwhile."""
         name = found["metadata"]["name"]
         with answers(f"RoutePolicy {name}"):
             try:
@@ -56,7 +56,7 @@ class ApiExperiment(ApiCluster):
         return self._ours(_DRILLS, f"FaultDrill {name}", name)
 
     def create_drill(self, drill: Manifest) -> Manifest:
-        """Create a FaultDrill; what it is now."""
+        """Create a FaultDrill and return it as the server stored it."""
         with answers(f"FaultDrill {drill['metadata']['name']}"):
             made: Manifest = self._custom.create_namespaced_custom_object(
                 GROUP,
@@ -70,7 +70,7 @@ class ApiExperiment(ApiCluster):
         return made
 
     def delete_drill(self, name: str) -> None:
-        """Delete a FaultDrill, which is gone once it is undone; one that is gone is no error."""
+        """Delete a FaultDrill, which disappears once it is undone; no error if it is gone."""
         with answers(f"FaultDrill {name}"):
             try:
                 self._custom.delete_namespaced_custom_object(

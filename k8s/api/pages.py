@@ -1,8 +1,8 @@
-"""Listings page by page: what is held at once is one page as it came, and of the others what is kept of them.
+"""Listings page by page: memory holds one full page at a time, and of the other pages only what is kept.
 
-A listing is whole or an error. A server forgets after some minutes where a listing stood (410 Gone, "the
-provided continue parameter is too old"): it begins anew then, and at last asks for everything at once, as
-client-go does, because a namespace that is only half listed would have lost its servers.
+A listing is complete or an error: half a listing would look like lost servers. A continue token expires after
+some minutes (410 Gone, "the provided continue parameter is too old"). Then the listing starts again, and the
+last try asks for everything at once, as client-go does.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kubernetes import client
 from contracts.loading.untrusted import MALFORMED, json_of
 from k8s.operator.objects import ClusterError, Manifest
 
-#: Objects of one page, as kubectl asks for.
+#: Objects per page, the same as kubectl's.
 PAGE_OBJECTS = 500
-#: Pages of one listing: 200,000 objects, more than a cluster may hold pods.
+#: Most pages of one listing: 200,000 objects, more than the pods of any supported cluster.
 _MOST_PAGES = 400
-#: Objects of a page, for each try of one listing; None: all at once.
+#: Objects per page for each try of one listing; None: all at once.
 _TRIES = (PAGE_OBJECTS, PAGE_OBJECTS, None)
 
 _Kept = TypeVar("_Kept")
@@ -29,17 +29,16 @@ _Kept = TypeVar("_Kept")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed(Generic[_Kept]):
-    """All objects of one kind. version: resourceVersion that a watch goes on from."""
+    """All objects of one kind. version: resourceVersion from which to watch."""
 
     objects: list[_Kept]
     version: str
 
 
 def listed(ask: Callable[..., Any], kept: Callable[[Manifest], _Kept]) -> Listed[_Kept]:
-    """Everything that ``ask`` lists. ask: one call of the client with the query that it is given; kept: what
-    stays of an object.
+    """Everything that ``ask`` lists. ask: calls the client with the given query; kept: reduces an object.
 
-    Raises what the client raises, and ClusterError for an answer that is no listing.
+    Raises the client's errors, and ClusterError for an answer that is not a listing.
     """
     for limit in _TRIES:
         try:
@@ -51,7 +50,7 @@ def listed(ask: Callable[..., Any], kept: Callable[[Manifest], _Kept]) -> Listed
 
 
 def _whole(ask: Callable[..., Any], kept: Callable[[Manifest], _Kept], limit: int | None) -> Listed[_Kept]:
-    """One try; ApiException 410 where the server no longer knows where it stood."""
+    """One try; ApiException 410 if the continue token has expired."""
     found: list[_Kept] = []
     version = token = ""
     for _ in range(_MOST_PAGES):

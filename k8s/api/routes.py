@@ -1,4 +1,4 @@
-"""HTTPRoutes of one namespace by the official client."""
+"""HTTPRoutes of one namespace, by the official client."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ApiRoutes:
             raise
 
     def create(self, route: Manifest) -> Manifest:
-        """Create the route; raises ``Conflict`` if it exists by now."""
+        """Create the route; raises ``Conflict`` if it already exists."""
         with _conflicts():
             return self._call("create_namespaced_custom_object", body=route, field_manager=FIELD_MANAGER)
 
     def replace(self, route: Manifest, *, trial: bool = False) -> Manifest:
-        """Replace by resourceVersion; ``Conflict`` where it is not the newest. trial: as a dry run."""
+        """Replace the route; raises ``Conflict`` if its resourceVersion is not the newest. trial: dry run."""
         asked = {"body": route, "field_manager": FIELD_MANAGER, **({"dry_run": "All"} if trial else {})}
         with _conflicts():
             return self._call("replace_namespaced_custom_object", name=route["metadata"]["name"], **asked)

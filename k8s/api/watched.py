@@ -1,9 +1,9 @@
 """Services, EndpointSlices, pods and InferencePools of a namespace, listed once and then watched.
 
-One connection per kind, listed page by page. Level-triggered: a watch that ends goes on where it stopped, one
-that failed or fell behind (410 Gone) starts with a new listing. While any of them is out of date ``places``
-is None, and callers read from the server. InferencePools are watched from the first request for one: some
-clusters do not have that kind, and where none is used no permission to read them is necessary.
+One connection per kind, listed page by page. A watch that ends is continued from its last version; one that
+failed or fell behind (410 Gone) starts with a new listing. While any kind is out of date, ``places`` is None
+and callers read from the server. InferencePools are watched from the first request for one: some clusters do
+not have that kind, and a namespace without them needs no permission to read them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 WINDOW_S = 10
 #: A kind whose last answer is older than this is treated as unknown.
 STALE_S = 2.0 * WINDOW_S
-#: After a failure.
+#: Wait after a failure, s.
 PAUSE_S = 1.0
 
 
@@ -39,7 +39,7 @@ class _Gone(Exception):
 
 
 class NamespaceWatch:
-    """Watches one namespace in threads of its own; use as a context."""
+    """Watches one namespace in its own threads; use as a context manager."""
 
     def __init__(self, api: client.ApiClient, namespace: str, timeout_s: float = 5.0) -> None:
         core = client.CoreV1Api(api)
@@ -61,7 +61,7 @@ class NamespaceWatch:
         self._received_at_s = dict.fromkeys(BUILT_IN, float("-inf"))
         self._told: dict[str, str] = {}
         self.listings = 0
-        """Listings of any kind so far."""
+        """Listings so far, over all kinds."""
 
     def __enter__(self) -> NamespaceWatch:
         """Start watching."""
@@ -70,7 +70,7 @@ class NamespaceWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End; a connection that is open ends with its window."""
+        """Stop watching; an open connection ends with its window."""
         self._stop.set()
 
     def want_pools(self) -> None:
@@ -86,7 +86,7 @@ class NamespaceWatch:
 
     @property
     def places(self) -> Places | None:
-        """The cache, None if a kind was not listed yet or its last answer is too old."""
+        """The cache; None if a kind was not listed yet or its last answer is too old."""
         touched = min(self._received_at_s.values()) >= time.monotonic() - STALE_S
         return self._places if touched else None
 
@@ -95,13 +95,13 @@ class NamespaceWatch:
         while not self._stop.is_set():
             try:
                 version = self._window(kind, version) if version else self._list(kind)
-                with self._lock:  # else the note of one kind is lost where another is wanted just then
+                with self._lock:  # want_pools replaces the dictionary, which could drop this time
                     self._received_at_s[kind] = time.monotonic()
                 self._told.pop(kind, None)
             except _Gone:
                 version = ""
-                self._stop.wait(PAUSE_S)  # a server that ends every watch so is not listed without a pause
-            except Exception as error:  # whatever a server answers, this kind is listed anew
+                self._stop.wait(PAUSE_S)  # do not list without pause if every watch ends like this
+            except Exception as error:  # whatever the server answered, list this kind anew
                 version = ""
                 self._tell(kind, error)
                 self._stop.wait(PAUSE_S)
@@ -154,7 +154,7 @@ class NamespaceWatch:
         return self._methods[kind](self._namespace, **asked)
 
     def _tell(self, kind: str, error: Exception) -> None:
-        """Log a failure that lasts once."""
+        """Log a failure, once while it lasts."""
         message = f"{getattr(error, 'status', '') or ''} {type(error).__name__}".strip()
         if self._told.get(kind) != message:
             _LOG.warning("%s are not watched (%s): they are listed at every tick meanwhile", kind, message)

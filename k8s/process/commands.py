@@ -1,7 +1,6 @@
-"""``selvage kubernetes status|pin|freeze|unpin|unfreeze`` and ``selvage explain --kubernetes``: what the
-operator wrote, and what is typed for it.
+"""``selvage kubernetes status|pin|freeze|unpin|unfreeze`` and ``selvage explain --kubernetes``.
 
-What is typed becomes a field of a RoutePolicy.
+They show what the operator wrote into the cluster; pin and freeze set ``spec.freeze`` of a RoutePolicy.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from k8s.operator.status.conditions import BAD_WHEN_TRUE, NEUTRAL
 from k8s.operator.status.recent import RecentDecision, decisions_in
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
-#: Longest break-glass: it is for a night, not for good; a longer one is renewed, or ``mode: observe`` is set.
+#: Longest break-glass. For more, renew it or set ``mode: observe``.
 LONGEST = timedelta(days=7)
 
 
 def freeze_until(text: str, now: datetime) -> str:
-    """Instant that ``text``, a duration as 2h or 1h30m, ends at; DocumentError for anything else."""
+    """Instant at which the duration ``text`` (2h, 1h30m) ends; DocumentError for anything else."""
     match = _DURATION.fullmatch(text.strip())
     days, hours, minutes, seconds = (int(one or 0) for one in match.groups()) if match else (0, 0, 0, 0)
     lasts = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -41,7 +40,7 @@ def pinned_rows(rows: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def freeze(policy: PolicyName, lasts: str, reason: str, rows: Sequence[str] = ()) -> str:
-    """Freeze, or pin ``rows``; the line to print. Raises ClusterError or DocumentError."""
+    """Freeze a policy, or pin ``rows``; returns the line to print. Raises ClusterError or DocumentError."""
     until = freeze_until(lasts, datetime.now(UTC))
     if not reason.strip():
         raise _refusal("--reason", "who does it and why", "nothing", "it stands in the resource for others")
@@ -53,7 +52,7 @@ def freeze(policy: PolicyName, lasts: str, reason: str, rows: Sequence[str] = ()
 
 
 def unfreeze(policy: PolicyName, pinned: bool) -> str:
-    """End break-glass; the line to print. Raises ClusterError."""
+    """End break-glass; returns the line to print. Raises ClusterError."""
     with cluster_client() as api:
         was = mend_glass(api, policy, pinned)
     return f"{policy.name}: drives again; it was held until {was['until']} ({was['reason']})"
@@ -77,7 +76,7 @@ def _refusal(path: str, expected: str, actual: str, next_step: str) -> DocumentE
 
 
 def status_lines(namespace: str) -> list[str]:
-    """Of every policy of ``namespace``. Raises ClusterError where the server does not answer."""
+    """Status of every policy of ``namespace``. Raises ClusterError if the server does not answer."""
     with cluster_client() as api:
         found = ApiCluster(api, namespace).resources().policies
     if not found:
@@ -86,9 +85,9 @@ def status_lines(namespace: str) -> list[str]:
 
 
 def explained_lines(name: str, namespace: str) -> list[str]:
-    """Of one policy: its status, newest decisions and Events. Raises ClusterError or DocumentError.
+    """Status, newest decisions and Events of one policy. Raises ClusterError or DocumentError.
 
-    By reading the resource and its Events alone: no right to reach into a pod is needed.
+    Reads only the resource and its Events, so it needs no permission on pods.
     """
     with cluster_client() as api:
         cluster = ApiCluster(api, namespace)
@@ -102,7 +101,7 @@ def explained_lines(name: str, namespace: str) -> list[str]:
 
 
 def decision_lines(found: Iterable[RecentDecision]) -> Iterator[str]:
-    """The newest decisions, and where their evidence is."""
+    """Lines of the newest decisions, and where to find their evidence."""
     found = list(found)
     yield "newest decisions:" if found else "no decision moved anything since the operator began"
     for one in found:
@@ -114,14 +113,14 @@ def decision_lines(found: Iterable[RecentDecision]) -> Iterator[str]:
 
 
 def event_lines(found: Sequence[Manifest]) -> Iterator[str]:
-    """Events of a policy, newest first."""
+    """Lines of a policy's Events, newest first."""
     yield "newest events:" if found else "no events"
     for one in found:
         yield f"  {one['at']}  {one['type']} {one['reason']}: {one['message']}"
 
 
 def policy_lines(name: str, found: dict[str, Any]) -> Iterator[str]:
-    """One policy: whose table is in force, its slices, and the conditions that want attention."""
+    """Lines of one policy: its mode and driver, the weights of each slice, and conditions that are bad."""
     status = found.get("status") or {}
     if not status:
         yield f"{name}: no operator has seen it yet"

@@ -1,4 +1,4 @@
-"""The drill runner's process: looks at every FaultDrill of its namespace once a second, while it leads."""
+"""The drill runner's process: handles every FaultDrill of its namespace once a second, while it leads."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from live.artefacts.fetch import RegistryAccess
 from live.control.clocks import run_on_the_beat
 
 _LOG = logging.getLogger(__name__)
-#: Of the drill runner alone; the operator has another one.
+#: Lease of the drill runner; the operator has its own.
 LEASE = "selvage-drills"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSettings:
-    """How one replica of the drill runner runs. identity: unique among replicas, the pod's name."""
+    """Settings of one replica of the drill runner. identity: unique among replicas, the pod's name."""
 
     namespace: str
     allowed: frozenset[str]
@@ -42,7 +42,7 @@ class DrillSettings:
     shed: Backend
     registries: RegistryAccess = field(default_factory=RegistryAccess)
     health_port: int | None = None
-    """Where the kubelet's probes are answered; None: nowhere."""
+    """Port for the kubelet's probes; None: probes are not answered."""
 
 
 def drills_of(api: client.ApiClient, settings: DrillSettings, artefacts: Artefacts) -> Drills:
@@ -64,7 +64,7 @@ def drills_of(api: client.ApiClient, settings: DrillSettings, artefacts: Artefac
 
 
 def serve_drills(settings: DrillSettings) -> None:
-    """Run until TERM or Ctrl-C; whatever is in force then is taken back first."""
+    """Run until TERM or Ctrl-C; faults still in force are undone before it returns."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -91,7 +91,7 @@ def serve_drills(settings: DrillSettings) -> None:
 
 
 def turn(drills: Drills, leadership: Leadership) -> None:
-    """One turn, where this replica leads; a replica that lost the lead takes back what it injected."""
+    """One turn if this replica leads; a replica that lost the lead undoes the faults that it injected."""
     if not leadership.step():
         drills.leave("another runner leads now")
         return

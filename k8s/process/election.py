@@ -1,7 +1,7 @@
-"""Leader election by a Lease: asked step by step, so that no thread outlives its right.
+"""Leader election by a Lease. The caller renews it step by step, so no thread acts after the lease is lost.
 
-As client-go does, a candidate measures on its own steady clock for how long it saw one record unchanged. The
-instants in the record are another host's wall clock: they are written for people and decide nothing.
+As in client-go, a candidate measures on its own monotonic clock how long the record has not changed. The
+timestamps in the record come from another host's wall clock: they are informational only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _wall() -> datetime:
 
 
 class Leadership:
-    """One candidate. steady_s: its clock, which no step of the system clock moves; wall: what people read."""
+    """One candidate. steady_s: monotonic clock that decides, s; wall: clock for the Lease's timestamps."""
 
     def __init__(
         self,
@@ -49,15 +49,16 @@ class Leadership:
         self._led = False
 
     def step(self) -> bool:
-        """Ask or renew where that is due; whether this candidate leads now."""
+        """Acquire or renew the lease if that is due; whether this candidate leads now."""
         self._ask()
         self._tell(self.leads())
         return self._led
 
     def goes_on(self) -> bool:
-        """Whether this candidate still leads, renewed where that is due: a turn over many policies may take
-        longer than the lease where the server is slow. Nothing is acquired anew: what a turn saw before the
-        lead was lost is old.
+        """Whether this candidate still leads; renews the lease if due, but never acquires a lost one.
+
+        With a slow server, a turn over many policies may take longer than the lease. After the lead was lost,
+        what the turn has read is out of date.
         """
         if self.leads():
             self._ask()
@@ -73,7 +74,7 @@ class Leadership:
             if self._acquired():
                 self._renewed_s = now_s
         except (client.ApiException, HTTPError, OSError):
-            pass  # not renewed: the right to act ends by itself
+            pass  # not renewed: the lease expires by itself
 
     def leads(self) -> bool:
         """Whether the lease was renewed so recently that no other process can hold it."""

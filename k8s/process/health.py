@@ -27,23 +27,23 @@ _LOG = logging.getLogger(__name__)
 COLD_START_S = 180.0
 #: A hanging client keeps its thread no longer than this, s.
 _CLIENT_S = 10.0
-#: What any server exports; only the types of what is read are compiled for.
+#: A metric that every server exports; compilation depends only on the types of what is read.
 _SCRAPED = "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.0\n"
 
 
 class ReplicaHealth:
-    """What one process says of itself. Safe for one writer and any number of readers."""
+    """Readiness of this process. Safe for one writer and any number of readers."""
 
     def __init__(self) -> None:
         self.waits_for = "the process begins"
-        """What it is not ready for, "" once it may lead."""
+        """What it still waits for; "" once it may lead."""
 
     def compile(
         self, goes_on: Callable[[], bool], parts: tuple[Callable[[], object], ...] | None = None
     ) -> None:
-        """Compile, or load what was compiled before, all that a turn calls; ready after it.
+        """Compile every function that a turn calls, or load it from the cache; then this replica is ready.
 
-        goes_on: asked between two parts, which take a minute at most; parts: what is called, None: all.
+        goes_on: checked between parts, each of which takes a minute at most; parts: warm-ups, None: all.
         """
         done: set[str] = set()
         began_at_s = time.monotonic()
@@ -63,14 +63,14 @@ class ReplicaHealth:
 
 
 def _warm_scrapes() -> None:
-    """Two scrapes of one server, and what was counted between them."""
+    """Compile what reads two scrapes of one server and counts between them."""
     reader = LayoutReader()
     before, now = (reader.read("server", _SCRAPED, at_s) for at_s in (1.0, 2.0))
     found = unknown_increments()
     count(before, now, found.engine[0], found.latency_le[0], HISTOGRAM_EDGES_MS)
 
 
-#: In the order of set-up, least first; ``warm`` is what the others leave.
+#: Warm-ups, those that need the least set-up first; ``warm`` compiles the rest.
 _PARTS: tuple[Callable[[], object], ...] = (
     _warm_scrapes,
     warm.warm_perception,
@@ -82,7 +82,7 @@ _PARTS: tuple[Callable[[], object], ...] = (
 
 
 def any_address() -> str:
-    """What a server listens on that is reached by whatever address its pod has, of either family."""
+    """Wildcard address to listen on: both IP families if the host has both, else IPv4."""
     return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
 
 
@@ -91,7 +91,7 @@ class _Server(ThreadingHTTPServer):
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
     def server_bind(self) -> None:
-        """Take both families where there are both, whatever the system's default is."""
+        """Listen on both IP families where available, whatever the system's default is."""
         if self.address_family is socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
@@ -104,7 +104,7 @@ class _Answers(BaseHTTPRequestHandler):
     health: ReplicaHealth
 
     def do_GET(self) -> None:
-        """``/healthz``: the process lives; ``/readyz``: it may lead, or what it waits for."""
+        """``/healthz``: 200 while the process lives; ``/readyz``: 200, or 503 with what it waits for."""
         waits_for = self.health.waits_for if self.path.startswith("/readyz") else ""
         known = self.path.split("?")[0] in ("/healthz", "/readyz")
         status = HTTPStatus.SERVICE_UNAVAILABLE if waits_for else HTTPStatus.OK
@@ -116,12 +116,12 @@ class _Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Probes are no news."""
+        """Probes are not logged."""
 
 
 @contextmanager
 def health_served(health: ReplicaHealth, port: int | None) -> Iterator[int]:
-    """Answer on ``port`` (0: any that is free, None: nowhere) until the end of the block; that port."""
+    """Answer probes on ``port`` (0: any free one, None: not at all) within the block; yields the port."""
     if port is None:
         yield 0
         return

@@ -1,9 +1,9 @@
-"""Logs of our processes: a line for each event on stderr, as JSON for machines or as text for people, and
-verdicts as OpenTelemetry events ``gen_ai.evaluation.result``, by the standard OTEL_* variables.
+"""Logs of our processes on stderr, one JSON or text line per event, and verdicts as OpenTelemetry events.
 
-Fields beside the message (policy, route, slice, kernel) come by ``status.log_fields.fields``. What libraries
-say below a warning is left out: HTTP clients would write a line for every scrape, with its URL, and the
-Kubernetes client whole objects. OpenTelemetry is imported only when it is configured.
+The events are ``gen_ai.evaluation.result``, configured by the standard OTEL_* variables; OpenTelemetry is
+imported only when configured. Fields beside the message (policy, route, slice, kernel) come from
+``status.log_fields.fields``. Libraries log warnings and errors only: HTTP clients would write a line with the
+URL for every scrape, and the Kubernetes client whole objects.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-#: Told from warnings on, whatever is asked for; kopf's objects say at info that an event was handled.
+#: Loggers limited to warnings whatever level is set; kopf.objects logs every handled event at info.
 _QUIET: Final = ("asyncio", "httpcore", "httpx", "kopf.objects", "kubernetes", "leaderelection", "urllib3")
 #: Event of the semantic conventions for generative AI.
 EVENT: Final = "gen_ai.evaluation.result"
 
 
 def set_up_logs(form: LogFormat, level: LogLevel, stream: TextIO | None = None) -> None:
-    """Let every logger of this process write to ``stream`` (stderr), in the place of what did before."""
+    """Let every logger of this process write to ``stream`` (default: stderr); replaces earlier handlers."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
@@ -47,7 +47,7 @@ class JsonLines(logging.Formatter):
     """One JSON object for each record: time (RFC 3339, UTC), level, logger, message, and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """The line, without a newline."""
         row: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -61,10 +61,10 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """One line for each record, the fields at its end; what an exception says stands below it."""
+    """One line per record with the fields at its end; a traceback follows on the next lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end; nothing in it can steer a terminal or begin a line of its own."""
+        """The line, without a newline; control characters and newlines in it are escaped."""
         message = "".join(f" {name}={value}" for name, value in fields_of(record).items())
         head = f"{_time(record)} {record.levelname} {record.name}: "
         line = head + printable(f"{record.getMessage()}{message}")
@@ -73,7 +73,7 @@ class TextLines(logging.Formatter):
 
 
 def _raised(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The traceback that goes with ``record``, "" for none."""
+    """The traceback of ``record``, "" if it has none."""
     return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
 
 
@@ -83,8 +83,9 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def event_provider() -> LoggerProvider:
-    """What sends events in batches, in a thread of its own, by OTLP over HTTP: endpoint, headers, resource
-    and limits from the environment. Raises MissingPartError.
+    """A provider that sends events in batches by OTLP over HTTP, in a thread of its own.
+
+    Endpoint, headers, resource and limits come from the environment. Raises MissingPartError.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter

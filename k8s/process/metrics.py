@@ -21,19 +21,19 @@ from k8s.operator.promotion.records import Attempt
 from k8s.operator.route_loop import RouteLoop
 from k8s.operator.status.outcomes import Tally
 
-#: Upper edges of times of a turn, s: a turn should take a small part of its tick of a second.
+#: Upper bucket edges of turn times, s; a turn should take a small part of its tick of one second.
 TURN_EDGES_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 def tick_histogram() -> Histogram:
-    """Times of turns, in seconds, in no registry yet."""
+    """Histogram of turn times, s, not yet in a registry."""
     message = "Time of a turn of every policy of the namespace."
     return Histogram("selvage_tick_seconds", message, buckets=TURN_EDGES_S, registry=None)
 
 
 @dataclass(slots=True)
 class LoopCounts:
-    """What the loop counts beside the operator's own state."""
+    """Counts of the loop that are not in the operator's state."""
 
     turns: int = 0
     failed_turns: int = 0
@@ -49,20 +49,20 @@ class LoopCounts:
 
 
 class OperatorCollector:
-    """Labels are bounded: policies, slices and kernels of the namespace, and reasons of this build."""
+    """Collects all metrics of the operator. Labels are policies, slices, kernels and known reasons only."""
 
     def __init__(self, operator: NamespaceOperator, counts: LoopCounts, leads: Callable[[], bool]) -> None:
         self._operator, self._counts, self._leads = operator, counts, leads
 
     def register(self) -> CollectorRegistry:
-        """A registry of its own with these metrics."""
+        """A new registry with these metrics."""
         registry = CollectorRegistry()
         registry.register(self)
         registry.register(self._counts.tick_seconds)
         return registry
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, as prometheus_client asks for them."""
+        """Every metric; called by prometheus_client at each scrape."""
         counts, operator = self._counts, self._operator
         yield GaugeMetricFamily("selvage_leader_bool", "1: this replica leads.", value=float(self._leads()))
         yield CounterMetricFamily("selvage_turns", "Turns of the loop.", value=counts.turns)
@@ -109,13 +109,13 @@ def _of_policies(loops: dict[str, RouteLoop]) -> Iterable[Metric]:
             quarantined.add_metric([name, one], int(out.sum()))
         if turn is not None and turn.decision is not None:
             demoted.add_metric([name], float(turn.decision.demoted[0]))
-        if turn is not None:  # by the clock of now: while turns fail, what was seen last grows older
+        if turn is not None:  # against the current time: the age must grow while turns fail
             age.add_metric([name], (loop.clock.now_ms() - loop.standing.scraped_at_ms) / MS_PER_S)
     return (writes, demoted, age, weight, health, quarantined, tokens, unseen)
 
 
 def _note_seeing(name: str, loop: RouteLoop, tokens: CounterMetricFamily, unseen: GaugeMetricFamily) -> None:
-    """What probes cost and whether something is not seen."""
+    """Add the tokens sent by probes, and whether the policy lacks data that it should have."""
     layout, sent = loop.setup.layout, loop.source.sent_tokens
     unseen.add_metric([name], float(bool(loop.unseen)))
     for k, kernel in enumerate(layout.kernels):
@@ -176,7 +176,7 @@ def tally_metrics(tallies: Mapping[str, Tally]) -> Iterable[Metric]:
 
 
 def evidence_metrics(loops: Mapping[str, RouteLoop]) -> Iterable[Metric]:
-    """What the detectors have of every kernel on every slice."""
+    """Evidence of the detectors, and observations behind it, per kernel and slice."""
     labels = ["policy", "slice", "kernel"]
     ratio = GaugeMetricFamily(
         "selvage_evidence_ratio",
@@ -199,7 +199,7 @@ def evidence_metrics(loops: Mapping[str, RouteLoop]) -> Iterable[Metric]:
 
 
 def clock_metrics(loops: Mapping[str, RouteLoop]) -> Iterable[Metric]:
-    """Against which step times the replicas of every kernel are held, and how many are."""
+    """Usual step times, and how many replicas are judged against them, per kernel."""
     labels = ["policy", "kernel"]
     usual = GaugeMetricFamily(
         "selvage_usual_step_time_ratio",

@@ -1,7 +1,7 @@
 """The operator's process: kopf watches resources; a level-triggered loop reads everything at every tick.
 
-No handler of kopf changes a resource: events only wake the loop, so there are no finalizers, and resources
-can be deleted while the operator is down. An event that a watch misses shows in the next listing.
+kopf's handlers change no resource: events only wake the loop, so there are no finalizers, and resources can
+be deleted while the operator is down. A change whose event was missed shows in the next listing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WATCHED = ("KernelContract", "KernelPool", "RoutePolicy", "KernelPromotion")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """How one replica of the operator runs."""
+    """Settings of one replica of the operator."""
 
     namespace: str
     identity: str
@@ -62,23 +62,23 @@ class OperatorSettings:
     shed: Backend
     tick_s: float = 1.0
     advises: bool = False
-    """Pods are labelled with their contract's health, for others to act."""
+    """Label pods with their contract's health, for other controllers to act on."""
     metrics_port: int | None = None
     health_port: int | None = None
     access: Access = field(default_factory=Access)
     watching: Watching = field(default_factory=Watching)
     journal: LogSpace | None = None
-    """Room for decision logs; None: moves are told as log lines alone."""
+    """Where decision logs are kept; None: moves appear only as log lines."""
     webhook_origins: tuple[str, ...] = ()
-    """What webhooks of promotions may call, ``https://HOST:PORT``."""
+    """Origins that promotion webhooks may call, as ``https://HOST:PORT``."""
     otel_events: bool = False
-    """Changed verdicts are sent as OpenTelemetry events."""
+    """Send changed verdicts as OpenTelemetry events."""
     registries: RegistryAccess = field(default_factory=RegistryAccess)
-    """Where artefacts that documents name are fetched from."""
+    """Registries from which artefacts named in documents are fetched."""
 
 
 class Loop:
-    """The thread that turns; ends when ``stop`` is set, and sets ``stop`` and ``failed`` when it fails."""
+    """The thread of the loop; ends when ``stop`` is set. On an error it sets ``stop`` and ``failed``."""
 
     def __init__(
         self,
@@ -113,17 +113,17 @@ class Loop:
         self._thread = threading.Thread(target=self._run, name="turns")
 
     def start(self) -> None:
-        """Begin to turn."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Wait for the turn under way; more than once is fine."""
+        """Stop the loop and wait for its current turn; may be called more than once."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def turn(self) -> None:
-        """One turn, if this replica leads; a replica that lost the lead drops its state."""
+        """One turn if this replica leads; a replica that lost the lead drops its state."""
         if not self.leadership.step():
             self.operator.forget()
             return
@@ -157,7 +157,7 @@ class Loop:
 
 
 class SharedConnections:
-    """Connections that policies share: to servers with their key, to gateways and others without it."""
+    """HTTP clients that policies share. Only the one for servers sends the API key."""
 
     def __init__(
         self,
@@ -192,17 +192,17 @@ class SharedConnections:
 
 
 class SharedScrapes(PoolReader):
-    """One scraper that outlives each of its users."""
+    """One scraper shared by several policies; closing a policy's reader does not close it."""
 
     def __init__(self, inner: Scraper) -> None:
         self._inner = inner
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
-        """What the scraper read."""
+        """Readings of the shared scraper."""
         return self._inner.scrape(urls)
 
     def close(self) -> None:
-        """Others go on asking."""
+        """Does nothing: other policies still use the scraper."""
 
 
 def _asking(settings: OperatorSettings) -> SharedConnections:
@@ -217,9 +217,9 @@ def _asking(settings: OperatorSettings) -> SharedConnections:
 
 
 def serve(settings: OperatorSettings) -> bool:
-    """Run until a signal says stop; False where the loop ended of an unforeseen error, and routes stay.
+    """Run until a stop signal; False if the loop ended with an unexpected error. Routes stay as they are.
 
-    Raises kopf's or the client's errors where there is no cluster.
+    Raises kopf's or the client's errors if there is no cluster.
     """
     stop, health = threading.Event(), ReplicaHealth()
     about = fields(namespace=settings.namespace, identity=settings.identity)
@@ -249,7 +249,7 @@ def serve(settings: OperatorSettings) -> bool:
 
 
 def _handlers(loop: Loop) -> kopf.OperatorRegistry:
-    """kopf's part: how to log in, what to watch, when to begin."""
+    """kopf's handlers: log-in, start-up, clean-up and the watched kinds."""
     registry = kopf.OperatorRegistry()
 
     def login(**context: Any) -> kopf.ConnectionInfo | None:
@@ -257,7 +257,7 @@ def _handlers(loop: Loop) -> kopf.OperatorRegistry:
 
     def begin(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
-        settings.scanning.disabled = True  # the Role is of one namespace: it lists no definitions
+        settings.scanning.disabled = True  # a namespaced Role may not list definitions
         loop.start()
 
     def cease(**_: Any) -> None:

@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions, made from the models of the documents: there is no second schema.
+"""CustomResourceDefinitions, generated from the document models, which are the only schema.
 
-Their YAML files, for ``kubectl apply -k``, are generated and never edited.
+Their YAML files, for ``kubectl apply -k``, are generated and never edited by hand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def definition(kind: ResourceKind) -> Manifest:
 
 
 def definitions() -> tuple[Manifest, ...]:
-    """Every resource of this build."""
+    """The CustomResourceDefinition of every kind."""
     return tuple(definition(kind) for kind in RESOURCES)
 
 
@@ -59,7 +59,7 @@ def _version(kind: ResourceKind) -> Manifest:
 
 
 def _schema(kind: ResourceKind) -> Manifest:
-    """The document's own schema with its cross-field rules, and the status."""
+    """The document's schema with its cross-field rules and its status."""
     schema = structural_schema(kind.model)
     spec = schema["properties"]["spec"]
     spec["x-kubernetes-validations"] = [rule.as_json() for rule in RULES[kind.name]]
@@ -71,7 +71,7 @@ _HEAD = "# Generated from the document models by `selvage kubernetes crds`; do n
 
 
 def manifest_files() -> dict[str, str]:
-    """File name -> text of every definition, and the kustomization that lists them."""
+    """File name -> text, for every definition and the kustomization that lists them."""
     found = {f"{kind.plural}.yaml": _text(definition(kind)) for kind in RESOURCES}
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -82,7 +82,7 @@ def manifest_files() -> dict[str, str]:
 
 
 def write_manifests(folder: Path) -> list[Path]:
-    """Write every file into ``folder``; the paths."""
+    """Write every file into ``folder``; returns the paths."""
     return write_texts(folder, manifest_files())
 
 
@@ -91,7 +91,7 @@ def _text(manifest: Mapping[str, object]) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what stands twice twice: API servers take no YAML aliases for granted."""
+    """Writes repeated objects in full: not every API client accepts YAML aliases."""
 
     def ignore_aliases(self, _data: object) -> bool:
         return True

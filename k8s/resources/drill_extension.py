@@ -1,7 +1,7 @@
-"""What drills need in a pod, generated from the sources: the extension and the patch of a Deployment.
+"""What drills need in a pod, generated from the sources: the extension and a patch for a Deployment.
 
-The sources go into an immutable ConfigMap that is named by their hash. The patch holds that hash and a loader
-which compares it before anything of the extension is imported; a server whose files differ does not start.
+The sources go into an immutable ConfigMap named by their hash. The patch holds that hash and a loader which
+checks it before importing anything of the extension; a server whose files differ does not start.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from contracts.loading.files import write_texts
 from faults.client.launch import PACKAGE, PLUGGED, PROCESSORS, extension_files
 from faults.inside import gate
 
-#: Label of pods whose servers take faults, and its value.
+#: Label of pods whose servers accept faults, and its value.
 DRILLS, ALLOWED = "selvage.dev/drills", "allowed"
-#: Where a server that was started for drills is steered.
+#: Port on which a server that was started for drills accepts faults.
 DRILL_PORT = 9465
-#: Secret with the entry ``token``, which servers and the drill runner mount.
+#: Secret with the key ``token``, mounted by servers and by the drill runner.
 TOKEN_SECRET = "selvage-drill-token"
 _CODE, _TOKEN, _FOLDER = "/opt/selvage-drill", "/etc/selvage-drill", "/run/selvage-drill"
-#: Where components/pod-metrics puts its file; it need not exist.
+#: Folder into which components/pod-metrics puts its file; it need not exist.
 _POD_METRICS = "/opt/selvage-pod"
 _HEAD = "# Generated from faults/inside by `selvage kubernetes drill-extension`; do not edit.\n"
 _LOADER = """\
@@ -42,7 +42,7 @@ os.execvp("python3", ["python3", "-m", "vllm.entrypoints.openai.api_server", *sy
 
 
 def extension_sha256(files: Mapping[str, bytes]) -> str:
-    """The pin of ``files``: over each path and its content's hash, in their order."""
+    """Hash that pins ``files``: over each path and the hash of its content, sorted."""
     lines = sorted(f"{path} {hashlib.sha256(content).hexdigest()}" for path, content in files.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -58,12 +58,12 @@ def extension_texts() -> dict[str, str]:
 
 
 def write_extension(folder: Path) -> list[Path]:
-    """Write both files into ``folder``; the paths."""
+    """Write both files into ``folder``; returns the paths."""
     return write_texts(folder, extension_texts())
 
 
 def loader(sha256: str, code: str = _CODE) -> str:
-    """The program that compares the files below ``code`` with ``sha256`` and then becomes vLLM's server."""
+    """The program that checks the files below ``code`` against ``sha256`` and then executes vLLM's server."""
     return _LOADER.format(code=code, package=PACKAGE, sha256=sha256)
 
 
@@ -72,7 +72,7 @@ def _name(sha256: str) -> str:
 
 
 def _key(path: str) -> str:
-    """A ConfigMap's key for ``path``: slashes are not allowed."""
+    """ConfigMap key for ``path``; keys may not contain slashes."""
     return path.replace("/", ".")
 
 
@@ -91,11 +91,11 @@ def _config_map(files: Mapping[str, bytes], sha256: str) -> dict[str, Any]:
 
 
 def _patch(files: Mapping[str, bytes], sha256: str) -> dict[str, Any]:
-    """Strategic merge into a Deployment whose server is the container ``vllm``; its own ``args`` stay."""
+    """Strategic merge patch for a Deployment whose server is the container ``vllm``; its ``args`` stay."""
     items = [{"key": _key(path), "path": f"{PACKAGE}/{path}"} for path in sorted(files)]
     volumes = [
         {"name": "drill-extension", "configMap": {"name": _name(sha256), "items": items}},
-        # Without the Secret the server starts and takes no faults.
+        # Without the Secret, the server starts and refuses faults.
         {"name": "drill-token", "secret": {"secretName": TOKEN_SECRET, "optional": True}},
         {"name": "drill-lease", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
     ]
@@ -125,7 +125,7 @@ def _container(sha256: str) -> dict[str, Any]:
     mounts = {"drill-extension": _CODE, "drill-token": _TOKEN, "drill-lease": _FOLDER}
     return {
         "name": "vllm",
-        # Isolated, so that the loader imports nothing of what it is to check.
+        # Isolated mode, so that the loader imports none of the files that it checks.
         "command": ["python3", "-I", "-c", loader(sha256), *PLUGGED, *PROCESSORS],
         "env": env,
         "ports": [{"name": "drills", "containerPort": DRILL_PORT}],
@@ -137,7 +137,7 @@ def _container(sha256: str) -> dict[str, Any]:
 
 
 class _Blocks(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, so that they can be read."""
+    """Writes texts of several lines as block scalars, which are readable."""
 
 
 def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

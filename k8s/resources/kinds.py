@@ -1,6 +1,6 @@
-"""Which documents are cluster resources, how each is read and written, and what ``kubectl get`` shows of it.
+"""Which documents are cluster resources, how each is read and written, and its ``kubectl get`` columns.
 
-An object of the API server and a document are the same thing, read by the same loader.
+An object of the API server is a document, read by the same loader as a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contracts.documents import (
 from contracts.loading.files import json_text
 from contracts.loading.loader import canonical_json, load_text
 
-#: Group of every resource; the rest of ``API_VERSION`` is the version.
+#: Group and version of every resource; together they are ``API_VERSION``.
 GROUP, VERSION = "selvage.dev", "v1alpha1"
 #: ``kubectl get selvage`` lists every kind.
 CATEGORY = "selvage"
@@ -33,14 +33,14 @@ class Column:
 
     name: str
     path: str
-    """JSONPath in the resource, of one value: of a list a column would show the first."""
+    """JSONPath of a single value in the resource; of a list, kubectl would show only the first item."""
     type: str = "string"
     """``string``, ``integer``, ``number`` or ``date``."""
     wide: bool = False
     """Shown with ``-o wide`` only."""
 
     def as_json(self) -> dict[str, object]:
-        """As a CustomResourceDefinition writes it."""
+        """The column as an entry of a CustomResourceDefinition."""
         found: dict[str, object] = {"name": self.name, "type": self.type, "jsonPath": self.path}
         return {**found, "priority": 1} if self.wide else found
 
@@ -144,28 +144,28 @@ _BY_NAME = {found.name: found for found in RESOURCES}
 
 
 def resource_named(kind: str) -> ResourceKind:
-    """The resource of document ``kind``; KeyError names the kinds where that document is a file only."""
+    """The resource of document ``kind``; KeyError, which lists the kinds, if it exists as a file only."""
     if kind not in _BY_NAME:
         raise KeyError(f"{kind} is no cluster resource; these are: {', '.join(sorted(_BY_NAME))}")
     return _BY_NAME[kind]
 
 
-#: What a document keeps of an object's metadata; the rest is the server's.
+#: Metadata of an object that belong to the document; the server sets the others.
 _METADATA = ("name", "namespace", "labels", "annotations")
-#: Written by ``kubectl apply`` for itself.
+#: Annotation that ``kubectl apply`` writes for its own use.
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def document_of(found: Mapping[str, Any]) -> Document:
-    """The document in an object as the API server returns it; ``DocumentError`` where rules are broken.
+    """The document in an object from the API server; ``DocumentError`` if it breaks rules.
 
-    Messages name the object where a file's would name the file.
+    Messages name the object instead of a file.
     """
     return load_text(json_text(written(found)), origin(found))
 
 
 def written(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an object is the document, as its author wrote it: equal where nothing of it changed."""
+    """The part of an object that its author wrote; equal for two versions that differ in nothing else."""
     metadata = {key: found["metadata"][key] for key in _METADATA if key in found["metadata"]}
     annotations = dict(metadata.get("annotations", {}))
     annotations.pop(_LAST_APPLIED, None)
@@ -184,7 +184,7 @@ def object_of(document: Document, namespace: str | None = None) -> dict[str, Any
 
 
 def origin(found: Mapping[str, Any]) -> str:
-    """How messages name an object: ``KernelPool chat/e5-pool``."""
+    """Name of an object in messages: ``KernelPool chat/e5-pool``."""
     metadata = found["metadata"]
     place = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{found['kind']} {place}{metadata['name']}"

@@ -1,7 +1,7 @@
-"""Cross-field rules as the API server judges them (CEL), so that nonsense is refused at ``kubectl apply``.
+"""Cross-field rules in CEL, which the API server evaluates, so that ``kubectl apply`` refuses bad documents.
 
-``contracts.rules`` holds every rule of every document and judges again when the operator reads one; here
-are those that need nothing but the document. Both are tried on the same broken documents in the tests.
+``contracts.rules`` holds all rules and checks a document again when the operator reads it; here are those
+that need only the document itself. The tests run both on the same broken documents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Rule:
     """Path from the spec, for the error."""
 
     def as_json(self) -> dict[str, str]:
-        """As a structural schema writes it."""
+        """The rule as an entry of a structural schema."""
         return {"rule": self.cel, "message": self.message, "fieldPath": f".{self.field}"}
 
 
@@ -34,7 +34,7 @@ def _once(items: str, key: str) -> str:
 
 
 def _only_block(name: str, key: str, value: str) -> str:
-    """CEL: field ``name`` is there where ``key`` is ``value``, and nowhere else."""
+    """CEL: field ``name`` is set exactly if ``key`` is ``value``."""
     return f"has({name}) == ({key} == '{value}')"
 
 
@@ -136,7 +136,7 @@ ROUTE = (
 
 
 def _guards(field: str) -> tuple[Rule, ...]:
-    """Of the guards in ``field``."""
+    """Rules for the guards in ``field``."""
     return (
         Rule(_once(field, "name"), f"{field}: each name once", field),
         Rule(
@@ -153,7 +153,7 @@ def _guards(field: str) -> tuple[Rule, ...]:
 
 
 def _conditions() -> str:
-    """CEL: a trigger ``f.trigger`` has a condition."""
+    """CEL: ``f.trigger`` has at least one condition."""
     flags = [name for name, field in Trigger.model_fields.items() if field.annotation is bool]
     others = [name for name in Trigger.model_fields if name not in flags]
     given = [f"has(f.trigger.{name})" for name in others] + [f"f.trigger.{name}" for name in flags]

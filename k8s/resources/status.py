@@ -1,6 +1,6 @@
-"""Status schemas: conditions in the ecosystem's own words, and what each kind says beside them.
+"""Status schemas: conditions as metav1.Condition, and the fields that each kind adds.
 
-Keys are camel case, as Kubernetes writes status; specs keep the words of the files.
+Keys are camel case, as is usual for status in Kubernetes; specs keep the keys of the files.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _NUMBER: Schema = {"type": "number", "format": "double"}
 
 
 class DrillPhase(StrEnum):
-    """How far a FaultDrill is, as its status says; every writer of a phase takes it from here."""
+    """Phase of a FaultDrill in its status; every writer of a phase uses these values."""
 
-    PENDING = "Pending"  # cannot run as things stand
-    STEADY = "Steady"  # measured before anything is injected
+    PENDING = "Pending"  # cannot run at present
+    STEADY = "Steady"  # steady state is measured before any injection
     INJECTING = "Injecting"
     UNDOING = "Undoing"
-    HEALING = "Healing"  # what was undone is watched until it is as before
+    HEALING = "Healing"  # faults are undone; waits until the fleet is as before
     DONE = "Done"
 
 
 def drill_verdict_text(verdict: DrillVerdict) -> str:
-    """``verdict`` as status and conditions say it."""
+    """``verdict`` as written in status and conditions."""
     return str(verdict).capitalize()
 
 
@@ -54,7 +54,7 @@ def _one_of(values: Iterable[str], description: str) -> Schema:
 
 
 def _listed(item: Schema, description: str) -> Schema:
-    """A list of records known by their names, which a patch may change one by one."""
+    """Schema of a list of records keyed by name, which a patch can change one by one."""
     return {
         "type": "array",
         "description": description,
@@ -119,7 +119,7 @@ _DECISION = _object(
     forCapacity=_texts("Those of them that moved for capacity alone."),
 )
 
-#: A promotion as it is kept: a restarted operator goes on from it (``controller.promotion.kept``).
+#: Kept state of a promotion, from which a restarted operator continues (``controller.promotion.kept``).
 _PROMOTION: dict[str, Schema] = {
     "stage": _one_of(PromotionStage, "How far it was let in."),
     "verdict": _one_of(GateOutcome, "How it ended; absent: not decided yet."),
@@ -145,7 +145,7 @@ _PROMOTION: dict[str, Schema] = {
     "evidence": _described(_TEXT, "Hash of the offline evidence."),
 }
 
-#: What a kind's status holds besides conditions and ``observedGeneration``.
+#: Status fields of each kind besides conditions and ``observedGeneration``.
 _OWN: dict[str, dict[str, Schema]] = {
     "KernelContract": {
         "sha256": _described(_TEXT, "Hash of the canonical document, the same for file and cluster."),

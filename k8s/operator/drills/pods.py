@@ -1,10 +1,10 @@
-"""The faults of one pod: over its server's port of drills, by deleting it, or handed to Chaos Mesh.
+"""Injects faults into one pod: over its server's drill port, by deleting the pod, or through Chaos Mesh.
 
-Every call first asks the API server whether that very pod still exists: an address goes to another pod sooner
-than a drill ends.
+Every call first asks the API server whether the pod with that uid still exists: its address may be given to
+another pod before the drill ends.
 
-Network faults are handed to Chaos Mesh, as resources that are emitted where its definitions are installed, if
-an annotation of the drill asks for it; nothing here depends on Chaos Mesh being there.
+If an annotation of the drill asks for it, network faults become Chaos Mesh resources; without that annotation
+Chaos Mesh need not be installed.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from k8s.operator.drills.cluster import DrillCluster, DrillPod, drill_pod
 from k8s.operator.objects import ClusterError, Manifest
 from k8s.resources.drill_extension import ALLOWED, DRILL_PORT, DRILLS
 
-#: Annotation of a drill whose network faults Chaos Mesh carries out, and its value.
+#: Annotation of a drill whose network faults Chaos Mesh injects, and its value.
 HAND_OVER, CHAOS_MESH = "selvage.dev/hand-over", "chaos-mesh"
 CHAOS_GROUP, CHAOS_VERSION, CHAOS_PLURAL = "chaos-mesh.org", "v1alpha1", "networkchaos"
-#: Kinds of faults that a network can have.
+#: Kinds of faults that are network faults.
 NETWORK_KINDS = ("latency",)
 
 
 def uses_chaos_mesh(drill: Manifest) -> bool:
-    """Whether ``drill`` wants its network faults carried out by Chaos Mesh."""
+    """Whether ``drill`` asks for its network faults to be injected by Chaos Mesh."""
     return bool((drill["metadata"].get("annotations") or {}).get(HAND_OVER) == CHAOS_MESH)
 
 
 def chaos_name(drill: str, fault: str, replica: str) -> str:
-    """Of the NetworkChaos of one fault on one replica."""
+    """Name of the NetworkChaos of one fault on one replica."""
     return f"selvage-{drill}-{fault}-{replica}"[:253].lower().replace("_", "-")
 
 
 def network_chaos(name: str, fault: ScheduledFault, pod: tuple[str, str], lasts_s: float) -> Manifest:
-    """The resource for ``fault`` on ``pod`` (namespace and name), which ends by itself after ``lasts_s``."""
+    """NetworkChaos for ``fault`` on ``pod`` (namespace and name); it ends by itself after ``lasts_s``."""
     namespace, pod_name = pod
     dose = CATALOGUE[fault.kind].dose.default if fault.dose is None else fault.dose
     spec: dict[str, Any] = {
@@ -62,7 +62,7 @@ def network_chaos(name: str, fault: ScheduledFault, pod: tuple[str, str], lasts_
 
 
 def chaos_proof(found: Manifest | None) -> Proof:
-    """Whether Chaos Mesh says that it injected."""
+    """Whether the status of a NetworkChaos says that it was injected."""
     said = ((found or {}).get("status") or {}).get("conditions") or []
     happened = any(one.get("type") == "AllInjected" and one.get("status") == "True" for one in said)
     return Proof(
@@ -70,17 +70,17 @@ def chaos_proof(found: Manifest | None) -> Proof:
     )
 
 
-#: The kind that deletes its pod.
+#: The kind of fault that deletes the pod.
 POD_KILL = "crash"
 
 
 class UnseenError(DrillError):
-    """The API server did not say whether the pod is there, so it was not touched."""
+    """The API server did not say whether the pod exists, so nothing was done to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steering:
-    """How pods are steered. records: a folder for what single calls note; the ConfigMap is what counts."""
+    """Access to the drill port of pods. records: folder for records of calls; the ConfigMap is decisive."""
 
     token_file: Path
     records: Path
@@ -88,24 +88,24 @@ class Steering:
 
 
 def steering_url(pod: DrillPod, port: int) -> str:
-    """Where drills of ``pod`` are steered."""
+    """URL of the drill port of ``pod``."""
     host = f"[{pod.address}]" if ":" in pod.address else pod.address
     return f"http://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosMeshFaults:
-    """What of a drill Chaos Mesh carries out on one pod. names: of faults -> of NetworkChaos."""
+    """Faults of a drill on one pod that Chaos Mesh injects. names: fault name -> NetworkChaos name."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     lasts_s: float = 0.0
-    """They end by themselves after so long."""
+    """After this time they end by themselves."""
     all: bool = False
-    """The server itself is given nothing of the drill."""
+    """Chaos Mesh injects all faults; the server itself gets none."""
 
 
 class PodFaults(ReplicaFaults):
-    """``ReplicaFaults`` of ``pod``. admit: raises DrillError where it may not be struck any more."""
+    """``ReplicaFaults`` of ``pod``. admit: raises DrillError if faults may no longer be injected into it."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class PodFaults(ReplicaFaults):
         self._handed, self._steering = handed, steering
 
     def inject(self, fault: ScheduledFault, ttl_s: float) -> Injected:
-        """Put ``fault`` in force; DrillError where the pod may not be struck any more."""
+        """Inject ``fault``; DrillError if faults may no longer be injected into the pod."""
         self._admit()
         if fault.kind != POD_KILL and fault.name not in self._handed.names:
             return super().inject(fault, ttl_s)
@@ -137,14 +137,14 @@ class PodFaults(ReplicaFaults):
         return Injected(fault=wire_form(fault), evidence={}, record=self._steering.records)
 
     def renew(self, ttl_s: float) -> float:
-        """Renew the lease of what the server has in force; what Chaos Mesh has ends by its own duration."""
+        """Renew the lease of the server's faults; those of Chaos Mesh end after their own duration."""
         try:
             return ttl_s if self._handed.all else super().renew(ttl_s)
-        except UnseenError as error:  # asked again before the lease ends
+        except UnseenError as error:  # will be retried before the lease ends
             raise ReplicaSilentError(str(error)) from error
 
     def verify(self, injected: Injected) -> Proof:
-        """As of any replica; of what was handed over what Chaos Mesh says."""
+        """Proof from the server, or from Chaos Mesh for a fault that it injects."""
         chaos = self._handed.names.get(injected.fault["name"])
         if chaos is None:
             return super().verify(injected)
@@ -152,7 +152,7 @@ class PodFaults(ReplicaFaults):
             return chaos_proof(self._cluster.chaos(chaos))
 
     def undo(self, name: str = "") -> Undone:
-        """End the fault called ``name``; a pod that is gone took its faults with it."""
+        """End the fault ``name`` ("": all of the server's); the faults of a pod that is gone are closed."""
         with _as_unseen_error():
             if name in self._handed.names:
                 self._cluster.delete_chaos(self._handed.names[name])
@@ -176,7 +176,7 @@ class PodFaults(ReplicaFaults):
 
 @contextmanager
 def _as_unseen_error() -> Iterator[None]:
-    """UnseenError where the API server refuses or does not answer."""
+    """Raise UnseenError if the API server refuses or does not answer."""
     try:
         yield
     except ClusterError as error:
@@ -184,12 +184,12 @@ def _as_unseen_error() -> Iterator[None]:
 
 
 def drill_pods(cluster: DrillCluster) -> dict[str, DrillPod]:
-    """Pods that drills may strike, by name: those that carry the label and are not on their way out."""
+    """Pods into which drills may inject, by name: labelled for drills and not terminating."""
     found = [pod for pod in cluster.pods({DRILLS: ALLOWED}) if not pod["metadata"].get("deletionTimestamp")]
     return {str(pod["metadata"]["name"]): drill_pod(pod) for pod in found}
 
 
 def pod_exists(cluster: DrillCluster, pod: DrillPod) -> bool:
-    """Whether that very pod exists, at the address it had."""
+    """Whether the pod with this uid still exists and is labelled, at the same address."""
     found = drill_pods(cluster).get(pod.name)
     return found is not None and (found.uid, found.address) == (pod.uid, pod.address)

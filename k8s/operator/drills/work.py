@@ -1,4 +1,4 @@
-"""One drill under way: the runner of ``faults.drill`` in a thread, over the pods of its pool."""
+"""One running drill: the runner of ``faults.drill`` in a thread, on the pods of its pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from live.drill.episode import Frame
 from live.drill.target import LiveTarget
 
 _LOG = logging.getLogger(__name__)
-#: Beginning of what the runner says -> phase of the status.
+#: First word of a message of the runner -> phase in the status.
 PHASES = {
     "before": DrillPhase.STEADY,
     "inject": DrillPhase.INJECTING,
@@ -34,7 +34,7 @@ PHASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
-    """How a run ended. undone: nothing of it can be in force any more."""
+    """How a run ended. undone: none of its faults can still be in force."""
 
     verdict: DrillVerdict
     reason: str
@@ -42,7 +42,7 @@ class EndedRun:
 
 
 class DrillWork:
-    """A run of ``drill``; the operator heals meanwhile. began: the objects that ``verdict`` was made by."""
+    """A run of ``drill`` while the operator heals. began: the objects on which ``verdict`` was based."""
 
     def __init__(
         self,
@@ -62,20 +62,20 @@ class DrillWork:
         )
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def check(self, now: Resources) -> None:
-        """Stop where what the run goes by is not there any more, or is another one."""
+        """Stop the run if an object that it depends on was deleted, replaced or changed."""
         if why := change_since(self.site, self._began, now):
             self.stop(f"{why}; apply the drill under another name to run it on what is there now")
 
     def stop(self, why: str) -> None:
-        """Let the run end before its time: what is in force is taken back at once."""
+        """End the run early; its faults are undone at once."""
         self._fleet.stopping = self._fleet.stopping or why
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end; whether it came."""
+        """Wait at most ``timeout_s`` for the end; whether the thread has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -86,7 +86,7 @@ class DrillWork:
             self.ended = EndedRun(
                 verdict=DrillVerdict.INCONCLUSIVE, reason=str(error), undone=not self._ledger.opened
             )
-        except Exception as error:  # a bug of ours must not leave a fault behind unsaid
+        except Exception as error:  # a bug here must not hide a fault that is still in force
             _LOG.exception("drill %s failed", self.drill["metadata"]["name"])
             message = f"an unforeseen error ended it: {error!r}"
             self.ended = EndedRun(
