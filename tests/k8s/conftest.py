@@ -1,4 +1,4 @@
-"""One API server for all tests of the cluster world, with our definitions and those that routes need."""
+"""One API server for all Kubernetes tests, with our definitions and those that routes need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.cluster.made_cluster import definitions_installed
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[client.ApiClient]:
-    """A client of a fresh API server, or of the full cluster that was named."""
+    """A client of a fresh API server, or of the full cluster named in the environment."""
     if full_cluster():
         with client.ApiClient(reached()) as found:
             prepared(found)
@@ -35,7 +35,7 @@ def api() -> Iterator[client.ApiClient]:
 
 @pytest.fixture(autouse=True)
 def calls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """File with what our accounts ask of the API server in this test; nothing of it is beyond their Roles."""
+    """File of the calls that our accounts make in this test; fails if a call exceeds their Roles."""
     path = tmp_path_factory.mktemp("calls") / "calls"
     monkeypatch.setenv(NOTES, str(path))
     yield path
@@ -45,7 +45,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def namespace(api: client.ApiClient) -> Iterator[str]:
-    """A namespace of the test's own; a full cluster is left without it."""
+    """A namespace for this test; it is deleted afterwards on a full cluster."""
     core = client.CoreV1Api(api)
     made = core.create_namespace({"metadata": {"generateName": "test-"}})
     if full_cluster():

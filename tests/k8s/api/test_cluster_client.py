@@ -1,4 +1,4 @@
-"""Who names no cluster is told what to do."""
+"""The Kubernetes client: a missing cluster, refusals by the server, and ConfigMaps whose owner is fixed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.waits
 
 
 @pytest.mark.parametrize("text", [None, "{}", "current-context: [", "- 1"])
-def test_a_cluster_that_nobody_names_is_bad_input(
+def test_a_missing_or_bad_kubeconfig_is_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
-    """No file, an empty one, no YAML, no configuration: exit code 2, and no traceback."""
+    """A kubeconfig that is missing, empty, not YAML or not a mapping gives exit code 2 and no traceback."""
     file = tmp_path / "kubeconfig"
     if text is not None:
         file.write_text(text)
@@ -54,7 +54,7 @@ STATUS = json.dumps({"kind": "Status", "message": 'pods "a" is forbidden:\n poli
     ],
 )
 def test_what_the_server_says_is_told(status: int, body: Any, refused: bool, said: str) -> None:
-    """Why a server will not do it stands in the error, in one line; throttling is no refusal."""
+    """A ClusterError holds the server's reason on one line; throttling and conflicts are not refusals."""
     error = client.ApiException(status=status, reason="Reason")
     error.body = body
     with pytest.raises(ClusterError) as caught, answers("Pod a"):
@@ -68,7 +68,7 @@ def test_what_the_server_says_is_told(status: int, body: Any, refused: bool, sai
 
 
 def test_a_route_that_is_refused_is_said_with_its_reason() -> None:
-    """A write that admission refuses is no server out of reach: the condition says who refused it and why."""
+    """A route write that admission refuses is reported as ServerRefused with the server's message."""
     routes = Refused()
     target = RouteTarget(
         route=WrittenRoute(name="chat", owner="team/chat"), shape=shape_of(2, 2), layout=LAYOUT
@@ -80,7 +80,7 @@ def test_a_route_that_is_refused_is_said_with_its_reason() -> None:
 
 
 class Refused:
-    """A cluster that refuses to tell a route."""
+    """A cluster that refuses to read a route."""
 
     @property
     def routes(self) -> Refused:
@@ -88,7 +88,7 @@ class Refused:
         return self
 
     def read(self, name: str) -> None:
-        """Refused."""
+        """Raise the client's 403 error."""
         error = client.ApiException(status=403, reason="Forbidden")
         error.body = STATUS
         with answers(f"HTTPRoute {name}"):
@@ -96,10 +96,10 @@ class Refused:
 
 
 @pytest.mark.needs("kube_api")
-def test_a_kept_state_whose_owner_may_not_be_changed_is_kept_all_the_same(
+def test_a_state_is_kept_although_its_owner_may_not_be_changed(
     api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a cluster lets nobody change owners who may not delete, the ConfigMap stays with its owner."""
+    """If the server forbids changing owner references, the ConfigMap is written with its old owner."""
     cluster = ApiCluster(api, namespace)
     before = owned("first", "old")
     cluster.write_config(before)

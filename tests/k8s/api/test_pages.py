@@ -1,4 +1,4 @@
-"""Listings that are longer than a page: whole, in pages, and begun anew where the server forgot its place."""
+"""Listings longer than a page: complete, read page by page, restarted when a continue token has expired."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ MANY = 2 * PAGE_OBJECTS + 7
 
 @dataclass
 class Listings:
-    """An API server that lists ``MANY`` objects of whatever kind. gone: continue tokens that it will
-    have forgotten; stuck: its token never changes; garbage: it answers in place of the second page.
+    """An API server that lists ``MANY`` objects of any kind.
+
+    gone: how many continue tokens expire; stuck: the token never changes; garbage: body of the second page.
     """
 
     url: str = ""
@@ -57,7 +58,7 @@ class Listings:
 
 
 def made(n: int) -> dict[str, Any]:
-    """An object of any kind, with what nobody reads."""
+    """An object with the fields of several kinds, and ``managedFields``, which are never read."""
     metadata = {"name": f"one-{n:05}", "labels": {"app": "chat"}, "managedFields": [{"manager": "kubelet"}]}
     status = {"podIP": "10.0.0.1", "phase": "Running"}
     about = {"kind": "RoutePolicy", "name": ("chat", "other")[n % 2]}
@@ -77,14 +78,14 @@ class Listing(Answering):
 
 @pytest.fixture
 def server() -> Iterator[Listings]:
-    """On a port of its own."""
+    """An API server on its own port."""
     with listening(Listings(), Listing) as found:
         yield found
 
 
 @pytest.fixture
 def asking(server: Listings) -> Iterator[client.ApiClient]:
-    """A client of it."""
+    """A client of that server."""
     configuration = client.Configuration(host=server.url)
     configuration.retries = False
     with client.ApiClient(configuration) as found:
@@ -93,17 +94,17 @@ def asking(server: Listings) -> Iterator[client.ApiClient]:
 
 @pytest.fixture
 def cluster(asking: client.ApiClient) -> ApiCluster:
-    """The namespace as the operator asks for it."""
+    """The namespace, through the operator's client."""
     return ApiCluster(asking, "chat", timeout_s=30.0)
 
 
 def limits(server: Listings) -> list[str | None]:
-    """Of each request."""
+    """Page limit of each request."""
     return [one.get("limit") for one in server.asked]
 
 
 def test_every_listing_is_taken_whole_in_pages(server: Listings, cluster: ApiCluster) -> None:
-    """Pods, slices and our resources that stand on later pages are there as those of the first are."""
+    """Pods, EndpointSlices and our resources are complete when they fill several pages."""
     page = str(PAGE_OBJECTS)
     assert len(cluster.pods({"app": "chat"})) == MANY
     assert limits(server) == [page] * 3
@@ -120,7 +121,7 @@ def test_every_listing_is_taken_whole_in_pages(server: Listings, cluster: ApiClu
 def test_a_listing_whose_place_was_forgotten_begins_anew(
     server: Listings, cluster: ApiCluster, gone: int, calls: int
 ) -> None:
-    """410 on a continue token loses no object and counts none twice; the last try asks for all at once."""
+    """After 410 on a continue token no object is missing or listed twice; the last try uses no pages."""
     server.gone = gone
     names = [one["metadata"]["name"] for one in cluster.pods({"app": "chat"})]
     assert names == [f"one-{n:05}" for n in range(MANY)]
@@ -130,14 +131,14 @@ def test_a_listing_whose_place_was_forgotten_begins_anew(
 
 @pytest.mark.parametrize("garbage", [b"[]", b'{"items": 5}', b"<html>", b"null", b'{"items": [3]}', b"{}"])
 def test_half_a_listing_is_none(server: Listings, cluster: ApiCluster, garbage: bytes) -> None:
-    """A second page that is no listing makes an error of the whole, which a turn bears."""
+    """A second page that is not a listing makes the whole listing a ClusterError."""
     server.garbage = garbage
     with pytest.raises(ClusterError, match="no listing"):
         cluster.resources()
 
 
 def test_a_listing_without_an_end_is_an_error(server: Listings, cluster: ApiCluster) -> None:
-    """A token that leads to itself is followed once."""
+    """A continue token that repeats is followed once, then the listing is an error."""
     server.stuck = True
     with pytest.raises(ClusterError, match="no end"):
         cluster.pods({"app": "chat"})
@@ -145,7 +146,7 @@ def test_a_listing_without_an_end_is_an_error(server: Listings, cluster: ApiClus
 
 
 def test_a_watch_begins_with_every_page(server: Listings, asking: client.ApiClient) -> None:
-    """What is watched was listed whole, once, and keeps of each object what discovery reads."""
+    """A watch starts with one complete listing and keeps only the fields that discovery reads."""
     server.gone = 1
     watched = NamespaceWatch(asking, "chat", timeout_s=30.0)
     version = watched._places.version
@@ -162,7 +163,7 @@ def test_a_watch_begins_with_every_page(server: Listings, asking: client.ApiClie
 
 
 def test_the_newest_events_of_one_resource_are_told(server: Listings, cluster: ApiCluster) -> None:
-    """Twenty of any number on any page, newest first, and nobody else's."""
+    """The twenty newest Events about one resource are returned, newest first, from all pages."""
     rows = cluster.events("RoutePolicy", "chat")
     even = range(MANY - 1 - (MANY - 1) % 2, -1, -2)
     assert [row["message"] for row in rows] == [str(n) for n in even][:20]
@@ -176,8 +177,9 @@ def test_the_newest_events_of_one_resource_are_told(server: Listings, cluster: A
 def test_a_real_server_gives_every_object_in_small_pages(
     api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hundreds of pods in pages of seven are those of one listing, with what came and went meanwhile left to
-    the watch that goes on from there; a continue token of no listing is an error, no half of one.
+    """A real API server lists hundreds of pods in pages of seven without losing one.
+
+    Changes during the listing are left to the watch that follows; a bad continue token is an error.
     """
     core = client.CoreV1Api(api)
     names = [f"one-{n:04}" for n in range(230)]
@@ -201,7 +203,7 @@ def test_a_real_server_gives_every_object_in_small_pages(
 
 
 def unstarted(name: str) -> dict[str, Any]:
-    """A pod that nobody starts."""
+    """A pod that is never scheduled."""
     spec = {
         "containers": [{"name": "server", "image": "none"}],
         "schedulingGates": [{"name": "tests.dev/never"}],

@@ -1,4 +1,4 @@
-"""A namespace watched on a real API server: as a listing says, and listed again where a watch fell behind."""
+"""Watches on a real API server: equal to a listing, and listed again after a watch fell behind."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
 
 
 def pod(name: str, kernel: str) -> dict[str, Any]:
-    """A pod that nobody starts."""
+    """A pod that never runs: the API server of the tests has no kubelet."""
     spec = {"containers": [{"name": "server", "image": "none"}]}
     return {"metadata": {"name": name, "labels": {"kernel": kernel}}, "spec": spec}
 
 
 def gone(*_: object, **__: object) -> None:
-    """What the client raises for an answer of that status."""
+    """Raise what the client raises for status 410."""
     raise client.ApiException(status=410, reason="Gone")
 
 
 def names(cluster: ApiCluster, kernel: str = "fp8") -> list[str]:
-    """Pods of a kernel."""
+    """Names of a kernel's pods."""
     return [one["metadata"]["name"] for one in cluster.pods({"kernel": kernel})]
 
 
 def test_a_watched_namespace_says_what_a_listing_says(api: client.ApiClient, namespace: str) -> None:
-    """Pods, Services and slices that come, change and go are seen without another listing."""
+    """Pods, Services and slices that are created, changed or deleted are seen without another listing."""
     core = client.CoreV1Api(api)
     core.create_namespaced_pod(namespace, pod("one", "fp8"))
     spec = {"selector": {"kernel": "fp8"}, "ports": [{"port": 80}]}
@@ -59,7 +59,7 @@ def test_a_watched_namespace_says_what_a_listing_says(api: client.ApiClient, nam
 
 
 def test_a_watch_that_fell_behind_lists_again(api: client.ApiClient, namespace: str) -> None:
-    """410 Gone, as an answer or as an event, ends a watch; what went meanwhile is gone after a listing."""
+    """410 Gone, as a response or as an event, ends a watch; the next listing drops objects deleted since."""
     watched = NamespaceWatch(rights(api), namespace, timeout_s=20.0)
     client.CoreV1Api(api).create_namespaced_pod(namespace, pod("one", "fp8"))
     watched._list(PODS)
@@ -75,8 +75,8 @@ def test_a_watch_that_fell_behind_lists_again(api: client.ApiClient, namespace: 
     assert [one["metadata"]["name"] for one in watched._places.pods({"kernel": "fp8"})] == ["one"]
 
 
-def test_who_may_not_watch_reads_the_server(api: client.ApiClient, namespace: str) -> None:
-    """Without a watch in touch every call asks, so nothing depends on it."""
+def test_without_a_working_watch_calls_read_the_server(api: client.ApiClient, namespace: str) -> None:
+    """While the watch cannot connect, there is no cache and each call asks the API server."""
     configuration = client.Configuration()
     configuration.host, configuration.retries = "http://127.0.0.1:9", False
     with NamespaceWatch(rights(client.ApiClient(configuration)), namespace, timeout_s=1.0) as watched:

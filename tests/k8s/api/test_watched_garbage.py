@@ -1,4 +1,4 @@
-"""A watch over servers that answer what no API server answers: a kind is listed anew, and never given up."""
+"""A watch of a server that answers garbage: the kind is listed again until that works."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LISTED = {"items": [], "metadata": {"resourceVersion": "7"}}
 
 
 class Server:
-    """Answers listings of one kind by garbage until it is sound; a watch stays open until the end."""
+    """Answers listings of one kind with garbage first, then correctly; a watch stays open briefly."""
 
     def __init__(self) -> None:
         self.garbage: list[bytes] = [b"[]", b'{"items": 5}', b"<html>", b"null", b'{"items": [3]}']
         self.ended = threading.Event()
 
     def answer(self, kind: str, *_: object, **asked: Any) -> SimpleNamespace:
-        """One answer of the client, nobody has read it."""
+        """One unread response of the client."""
         if asked.get("watch"):
             return SimpleNamespace(status=200, stream=self._wait, close=lambda: None)
         told = self.garbage.pop() if kind == SERVICES and self.garbage else json.dumps(LISTED).encode()
@@ -37,7 +37,7 @@ class Server:
 
 
 def test_a_listing_that_is_none_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After garbage of every form the kind is listed, and the places are known again."""
+    """After several kinds of garbage the listing succeeds and ``places`` is set."""
     from kubernetes import client
 
     monkeypatch.setattr("k8s.api.watched.PAUSE_S", 0.01)

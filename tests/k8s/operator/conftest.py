@@ -1,4 +1,4 @@
-"""One namespace with the sample for each test."""
+"""A namespace with the sample for each test."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from tests.support.cluster.cluster_worlds import Bench
 
 @pytest.fixture
 def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """A namespace of the test's own, still empty."""
+    """An empty namespace for this test."""
     return Bench(api=api, namespace=namespace)

@@ -1,4 +1,4 @@
-"""One namespace with pods that take faults for each test."""
+"""A namespace with pods that accept faults, for each test."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ from tests.support.cluster.drilled_pods import DrillWorld, drill_world
 
 @pytest.fixture
 def world(api: client.ApiClient, namespace: str, tmp_path: Path) -> Iterator[DrillWorld]:
-    """A namespace of the test's own, served."""
+    """A namespace for this test with running servers."""
     with drill_world(Bench(api=api, namespace=namespace), tmp_path) as found:
         yield found

@@ -1,4 +1,4 @@
-"""Drills on servers that want a key: load, proofs and verification tell it, and nothing that is kept does."""
+"""Drills on servers that require an API key: the key is sent, and it is in no object, record or log."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ KEY = "sk-of-the-servers-4711"
 
 @pytest.fixture
 def world(api: client.ApiClient, namespace: str, tmp_path: Path) -> Iterator[DrillWorld]:
-    """Servers that answer nobody without the key."""
+    """Servers that refuse every request without the key."""
     with drill_world(Bench(api=api, namespace=namespace), tmp_path, key=KEY) as found:
         yield found
 
 
 def kept(world: DrillWorld) -> str:
-    """Everything of the namespace that people and machines read, and what lies in the runner's folder."""
+    """All text of the namespace's objects and of the runner's records."""
     core, own = client.CoreV1Api(world.bench.api), world.bench.namespace
     plain = world.bench.api.sanitize_for_serialization
     objects = [
@@ -47,10 +47,10 @@ def kept(world: DrillWorld) -> str:
     return json.dumps(objects) + "".join(texts)
 
 
-def test_a_drill_on_servers_with_a_key_passes_and_tells_it_nobody(
+def test_a_drill_on_servers_with_a_key_passes_and_does_not_leak_it(
     world: DrillWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The load is answered, the struck pod is verified, and the key is in no object, record or log."""
+    """The load is answered, the fault is verified, and the key is in no object, record or log."""
     caplog.set_level(logging.DEBUG)
     world.apply()
     drills = world.drills(key=KEY)
@@ -63,7 +63,7 @@ def test_a_drill_on_servers_with_a_key_passes_and_tells_it_nobody(
 
 
 def test_a_drill_without_the_key_is_none_and_says_the_option(world: DrillWorld) -> None:
-    """Servers that refuse whoever asks are no experiment: nothing is injected, and the next step is said."""
+    """If servers refuse the key, nothing is injected and the condition names the option for the key."""
     world.apply()
     drills = world.drills(key="sk-wrong")
     world.until(drills, lambda: world.phase() == "Done")
@@ -74,6 +74,6 @@ def test_a_drill_without_the_key_is_none_and_says_the_option(world: DrillWorld) 
 
 
 def test_the_key_is_in_no_representation() -> None:
-    """What is printed of a plan or a front does not hold the key."""
+    """The repr of a load plan and of a front does not contain the key."""
     plan = LoadPlan(url="http://gateway", rate_rps=1.0, seconds=1.0, slices=("a",), api_key=KEY)
     assert KEY not in repr(plan) + repr(Front(url="http://gateway", model="m", api_key=KEY))

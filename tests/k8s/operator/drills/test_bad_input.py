@@ -1,4 +1,4 @@
-"""Drills that cannot run: refused at apply where the server can, else by a condition; nothing is struck."""
+"""Drills that cannot run: refused at apply if the server can, else by a condition; nothing is injected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def struck(**target: Any) -> list[dict[str, Any]]:
-    """The drill's fault on another target."""
+    """The drill's fault with another target."""
     return [drill_spec()["faults"][0] | {"target": target}]
 
 
@@ -37,7 +37,7 @@ REBUILT = [
     }
 ]
 GUARD = {"name": "pressure", "metric": "kv_cache_usage", "threshold": 0.5}
-#: What is changed of the drill, the condition that is False then, and its reason.
+#: Changes to the drill, the condition that they make False, and its reason.
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown pool": ({"pool": "nowhere"}, "ResolvedRefs", "RefNotFound"),
     "unknown kernel": ({"faults": struck(kernel="int4", replica=0)}, "ResolvedRefs", "DoesNotFit"),
@@ -64,7 +64,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_bad_input_is_said_and_nothing_is_struck(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
-    """Each drill that makes no sense says why by a condition with what to do, and strikes nothing."""
+    """Each bad drill gets a condition that says what to do, and injects no fault."""
     with drill_world(Bench(api=api, namespace=namespace), tmp_path, allowed=("fp8",)) as world:
         names = {what: what.lower().replace(" ", "-") for what in BAD}
         for what, (changes, _, _) in BAD.items():
@@ -84,14 +84,14 @@ def test_bad_input_is_said_and_nothing_is_struck(
 def test_a_drill_that_nothing_can_end_is_refused_at_apply(
     bench: Bench, guards: list[dict[str, Any]], said: str
 ) -> None:
-    """The API server itself refuses a drill that no guard ends, or one that nobody measures."""
+    """The API server refuses a drill without a guard, or with a guard on a metric that drills do not have."""
     world = DrillWorld(bench=bench, folder=Path())
     with pytest.raises(client.ApiException, match=said):
         world.apply(abort_when=guards)
 
 
 def test_a_drill_from_before_the_servers_rules_is_refused_by_the_runner() -> None:
-    """What a server stored under an earlier definition is judged again: the condition says what is wrong."""
+    """A drill that was stored under an earlier definition is checked again and gets a condition."""
     spec = {**drill_spec(), "abort_when": [GUARD]}
     found = {
         "apiVersion": "selvage.dev/v1alpha1",
@@ -107,7 +107,7 @@ def test_a_drill_from_before_the_servers_rules_is_refused_by_the_runner() -> Non
 
 
 def test_a_namespace_that_is_not_allowed_is_said(bench: Bench) -> None:
-    """Where drills are not allowed a drill says so, and what to do."""
+    """In a namespace where drills are not allowed, the condition says so."""
     world = DrillWorld(bench=bench, folder=Path())
     world.apply()
     world.drills(allowed="elsewhere").turn()
@@ -115,7 +115,7 @@ def test_a_namespace_that_is_not_allowed_is_said(bench: Bench) -> None:
 
 
 def test_a_second_drill_on_a_pool_is_refused(world: DrillWorld) -> None:
-    """While a drill runs on a pool another one is refused for good; the first one goes on."""
+    """While a drill runs on a pool, a second one is refused for good and the first one continues."""
     world.apply("late")
     world.apply("second")
     drills = world.drills()

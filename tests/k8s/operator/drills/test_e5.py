@@ -1,4 +1,4 @@
-"""E5 on a real API server: drills under two policies, one report, and everything as it was afterwards."""
+"""E5 on a real API server: drills under two policies, one report, and everything restored afterwards."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ PATIENCE_S = 240.0
 
 @pytest.fixture
 def cluster(world: DrillWorld) -> Iterator[E5World]:
-    """The world, operated."""
+    """The world with a running operator."""
     with running_cluster(world) as found:
         yield found
 
 
 def options(cluster: E5World, folder: Path) -> ClusterOptions:
-    """One drill, nobody and somebody who acts, one seed."""
+    """One drill, one policy that never acts and one that does, one seed."""
     return ClusterOptions(
         out=folder / "out",
         namespace=cluster.world.bench.namespace,
@@ -54,21 +54,21 @@ def options(cluster: E5World, folder: Path) -> ClusterOptions:
 
 
 def test_drills_run_under_every_policy_and_all_is_as_before(cluster: E5World, tmp_path: Path) -> None:
-    """Both are measured on one drill by the rights of the Role alone, and no revision empties a rule."""
+    """Both policies are measured with the Role's rights alone; no route revision has an empty rule."""
     before = cluster.policy()["spec"]
     recorded = Account(cluster.world.bench.api.configuration, E5)
     with every_revision(cluster.world.bench) as seen:
         run_on(recorded.api, options(cluster, tmp_path))
     assert_never_empty(seen)
     pool = ApiExperiment(recorded.api, cluster.world.bench.namespace).inference_pool("none")
-    assert pool is None  # asked of kernels behind one
+    assert pool is None  # the Role allows it for kernels behind an InferencePool
     assert recorded.calls == granted(E5)
     content = json.loads((tmp_path / "out" / "e5.json").read_text())
     header = content["header"]
     assert (header["target"], header["namespace"]) == ("kubernetes", cluster.world.bench.namespace)
     assert [one["counts"] for one in header["episodes"]] == [True, True], header["episodes"]
     visible = content["groups"]["visible"]
-    assert visible["fixed-bare"]["detection_lag_s"]["mean"] == HOLD_S  # nobody acts, to the horizon
+    assert visible["fixed-bare"]["detection_lag_s"]["mean"] == HOLD_S  # never acts: censored at the horizon
     assert visible["hysteresis"]["detection_lag_s"]["mean"] < HOLD_S
     assert 0.0 < visible["hysteresis"]["failed_ratio_incident"]["mean"] < 1.0
     assert "vLLM pods of a cluster" in (tmp_path / "out" / "report.html").read_text()
@@ -80,7 +80,7 @@ def test_drills_run_under_every_policy_and_all_is_as_before(cluster: E5World, tm
 
 
 def assert_as_before(cluster: E5World, before: dict[str, object]) -> None:
-    """Spec, annotations, drills and servers."""
+    """Spec, annotations, drills and servers are as before."""
     now = cluster.policy()
     assert now["spec"] == before
     assert UNDO not in (now["metadata"].get("annotations") or {})
@@ -113,7 +113,7 @@ def until_struck(cluster: E5World, process: subprocess.Popen[bytes], folder: Pat
 
 
 def test_a_run_that_is_stopped_gives_everything_back(cluster: E5World, tmp_path: Path) -> None:
-    """After TERM the drill is undone and gone, and the policy is as it was, before the process ends."""
+    """After TERM the drill is undone and deleted and the policy restored before the process ends."""
     before = cluster.policy()["spec"]
     words = ("--drills", str(drill_file(tmp_path)), "--policies", "sequential")
     process = started(cluster, tmp_path, *words)
@@ -125,7 +125,7 @@ def test_a_run_that_is_stopped_gives_everything_back(cluster: E5World, tmp_path:
 
 
 def test_what_a_killed_run_left_is_taken_back_by_the_next(cluster: E5World, tmp_path: Path) -> None:
-    """After KILL the policy names what it was, and ``--undo`` puts it back and ends the drill."""
+    """After KILL an annotation keeps the old spec; ``--undo`` restores it and ends the drill."""
     before = cluster.policy()["spec"]
     process = started(cluster, tmp_path, "--drills", str(drill_file(tmp_path)), "--policies", "breaker")
     until_struck(cluster, process, tmp_path)

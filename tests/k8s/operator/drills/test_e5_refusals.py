@@ -1,4 +1,4 @@
-"""What E5 refuses on a real API server: nothing is changed, and no folder is left."""
+"""What E5 refuses on a real API server: nothing is changed, and no output folder is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeo
 
 @pytest.fixture
 def untouched(bench: Bench, tmp_path: Path) -> Iterator[Bench]:
-    """The sample's documents, which are the same afterwards."""
+    """The sample's documents; checks that they are unchanged afterwards."""
     for name in ("contract", "pool", "policy"):
         bench.apply(name)
     before = bench.read("RoutePolicy", "chat")
@@ -37,7 +37,7 @@ def untouched(bench: Bench, tmp_path: Path) -> Iterator[Bench]:
 
 
 def run(bench: Bench, folder: Path, **changes: str) -> None:
-    """E5 on the sample."""
+    """Run E5 on the sample."""
     own: dict[str, Any] = {"namespace": bench.namespace, "route_policy": "chat"} | changes
     options = ClusterOptions(
         out=folder / "out", drills=(str(drill_file(folder)),), policies=("fixed",), hold_s=80.0, **own
@@ -46,14 +46,14 @@ def run(bench: Bench, folder: Path, **changes: str) -> None:
 
 
 def held(bench: Bench, lease: str) -> Leadership:
-    """A Lease that somebody holds."""
+    """A Lease with a holder."""
     found = Leadership(rights(bench.api, E5), bench.namespace, "somebody", timeout_s=20.0, lease=lease)
     assert found.step()
     return found
 
 
 def test_what_is_not_there_is_refused(untouched: Bench, tmp_path: Path) -> None:
-    """Another policy, another namespace, and a namespace in which nobody runs drills."""
+    """An unknown policy, an unknown namespace and a namespace without a drill runner are refused."""
     with pytest.raises(DocumentError, match="there are: chat"):
         run(untouched, tmp_path, route_policy="other")
     with pytest.raises(DocumentError, match="there are: none"):
@@ -65,7 +65,7 @@ def test_what_is_not_there_is_refused(untouched: Bench, tmp_path: Path) -> None:
 def test_two_runs_on_one_policy_are_refused(
     untouched: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one waits for as long as a lease of a killed run lasts, and says who may have it."""
+    """The second run waits as long as the lease of a killed run may last, then names the policy in use."""
     monkeypatch.setattr(experiment, "_PATIENCE_S", 1.0)
     held(untouched, LEASE)
     held(untouched, "selvage-e5-chat")
@@ -74,7 +74,7 @@ def test_two_runs_on_one_policy_are_refused(
 
 
 def test_a_pool_in_alarm_is_left_to_its_operator(untouched: Bench, tmp_path: Path) -> None:
-    """What the operator says of a broken clause is told, and who runs the experiment is sent to look."""
+    """While a clause is in alarm, E5 refuses to start and quotes the operator's condition."""
     held(untouched, LEASE)
     body = {
         "observedGeneration": 1,

@@ -1,4 +1,4 @@
-"""Runners that die, drills that are deleted, pods that go: whatever was in force is taken back."""
+"""Runners that die, drills that are deleted, pods that disappear: faults in force are undone."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ pytestmark = [
 
 
 class Dying(ApiDrillCluster):
-    """Its runner ends at the moment at which the note of a drill is written."""
+    """A cluster whose runner dies just after it has written the drill's note."""
 
     def write_config(self, config: Manifest) -> None:
-        """Write, and be gone."""
+        """Write the ConfigMap, then die."""
         super().write_config(config)
         raise KeyboardInterrupt
 
 
 def finalizers(world: DrillWorld) -> list[str]:
-    """What holds the drill."""
+    """Finalizers of the drill."""
     return list(world.bench.read("FaultDrill", "late")["metadata"].get("finalizers") or [])
 
 
 def test_a_runner_that_dies_between_note_and_injection_leaves_nothing(world: DrillWorld) -> None:
-    """The next runner finds the note, confirms that nothing is in force, and runs the drill no further."""
+    """The next runner finds the note, confirms that no fault is in force, and ends the drill."""
     world.apply()
     dying = world.drills(Dying(world.bench.api, world.bench.namespace, timeout_s=20.0))
     dying.turn()
@@ -60,7 +60,7 @@ def test_a_runner_that_dies_between_note_and_injection_leaves_nothing(world: Dri
 def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
     world: DrillWorld, tmp_path: Path, api: client.ApiClient
 ) -> None:
-    """After SIGKILL of the runner's process the next runner undoes what the note names."""
+    """After SIGKILL of the runner's process, the next runner undoes the faults in the note."""
     world.apply(time_to_live_s=300.0)
     command = [
         *account_process(RUNNER), "kubernetes", "drills", "--gateway", world.gateway,
@@ -90,7 +90,7 @@ def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
 
 
 def test_a_drill_that_is_deleted_is_undone_first(world: DrillWorld) -> None:
-    """The deletion of a drill waits for its undo, and then goes through."""
+    """Deleting a drill first undoes it, then completes."""
     world.apply(time_to_live_s=300.0)
     drills = world.drills()
     world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
@@ -109,8 +109,9 @@ def test_a_drill_that_is_deleted_is_undone_first(world: DrillWorld) -> None:
 
 @pytest.mark.parametrize("how", ["created again", "more replicas", "deleted", "another contract"])
 def test_a_drill_ends_with_the_objects_that_it_was_judged_by(world: DrillWorld, how: str) -> None:
-    """A pool that came again under its name, or was changed, is another one: the fault is taken back, and
-    nothing is concluded of the pods that are there now.
+    """If the pool or contract is deleted, replaced or changed, the fault is undone.
+
+    The drill is inconclusive: nothing is concluded from the pods that are there afterwards.
     """
     world.apply(time_to_live_s=300.0)
     drills = world.drills()
@@ -139,7 +140,7 @@ def test_a_drill_ends_with_the_objects_that_it_was_judged_by(world: DrillWorld, 
 
 
 def test_a_runner_that_is_stopped_takes_everything_back(world: DrillWorld) -> None:
-    """At the end of its process a runner undoes what it injected and says that the drill is inconclusive."""
+    """A runner that is stopped undoes its faults and reports the drill as inconclusive."""
     world.apply(time_to_live_s=300.0)
     drills = world.drills()
     world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
@@ -150,18 +151,18 @@ def test_a_runner_that_is_stopped_takes_everything_back(world: DrillWorld) -> No
 
 
 def test_a_pod_that_is_gone_took_its_fault_with_it(world: DrillWorld) -> None:
-    """A struck pod that is deleted meanwhile is no reason to touch a later pod at its address."""
+    """If the pod with the fault is deleted, a later pod at its address is not touched."""
     world.apply(time_to_live_s=300.0)
     drills = world.drills()
     world.until(drills, lambda: world.in_force("chat-fp8-0") == ["late"])
     (work,) = drills._works.values()
-    drills._works.clear()  # the runner is gone
+    drills._works.clear()  # as if the runner had died
     world.delete_pod("chat-fp8-0")
-    world.make_pod("fp8", 0)  # another pod, and behind its address a server with that fault in force
+    world.make_pod("fp8", 0)  # another pod; the server at its address has a fault of that name in force
     fresh = world.drills()
     world.until(fresh, lambda: world.phase() == "Done")
     assert finalizers(world) == []
     assert "gone with it" in str(world.bench.read("FaultDrill", "late")["status"])
     assert world.in_force("chat-fp8-0") == ["late"]
-    work.stop("the test ends")  # a thread that asks a server while the interpreter ends would abort it
+    work.stop("the test ends")  # a request in flight at interpreter exit would abort the process
     assert work.join(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Why the operator moved slices during a drill, as its status says: behind the route or before it."""
+"""Why the operator moved slices in a drill, read from its status, which may lag or lead the route."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOME = {"code": (100, 0, 0), "prose": (100, 0, 0)}
 
 
 def decision(number: int, moved: tuple[str, ...], for_capacity: tuple[str, ...] = ()) -> RecentDecision:
-    """One that the status tells."""
+    """A decision as in the status."""
     return RecentDecision(
         at=f"2026-11-27T20:00:{number:02}Z", told="", moved=moved, for_capacity=for_capacity
     )
@@ -26,7 +26,7 @@ def decision(number: int, moved: tuple[str, ...], for_capacity: tuple[str, ...] 
 
 @dataclass
 class Told:
-    """A status and a route; ``later`` comes into the status with the next look at it."""
+    """A status and a route; decisions in ``later`` appear in the status at the next read but one."""
 
     status: list[RecentDecision] = field(default_factory=list)
     later: list[RecentDecision] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Told:
     looks: int = 0
 
     def decisions(self) -> tuple[RecentDecision, ...]:
-        """Newest first."""
+        """Decisions of the status, newest first."""
         if self.refuses:
             raise ClusterError("gone")
         self.looks += 1
@@ -44,22 +44,22 @@ class Told:
         return found
 
     def heals(self) -> OperatorHeals:
-        """Who says why."""
+        """The healer over this status and route."""
         return OperatorHeals(self.decisions, lambda: self.route)
 
     def moves(self, name: str, shares: tuple[int, ...]) -> None:
-        """The route shows a move."""
+        """Change the shares of a slice in the route."""
         self.route = {**self.route, name: shares}
 
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody sleeps here."""
+    """Poll without sleeping."""
     monkeypatch.setattr(healer, "_POLL_S", 0.0)
 
 
 def test_the_newest_move_of_a_slice_counts_and_others_stay() -> None:
-    """For capacity alone, until the slice moves for another reason; a quiet second changes nothing."""
+    """A slice counts as moved for capacity until it moves again for another reason."""
     told = Told(status=[decision(1, ("prose",), ("prose",))])
     heals = told.heals()
     assert heals.for_capacity(SLICES).tolist() == [False, True]
@@ -71,7 +71,7 @@ def test_the_newest_move_of_a_slice_counts_and_others_stay() -> None:
 
 
 def test_a_status_that_is_behind_the_route_is_waited_for() -> None:
-    """What it said before is of another move."""
+    """If the route has moved and the status has not, the healer waits for the new decision."""
     told = Told(status=[decision(1, ("code",), ("code",))])
     heals = told.heals()
     assert heals.for_capacity(SLICES)[0]
@@ -82,7 +82,7 @@ def test_a_status_that_is_behind_the_route_is_waited_for() -> None:
 
 
 def test_a_status_that_was_before_the_route_is_of_this_move() -> None:
-    """The route was read just before the operator wrote both."""
+    """If the status had the decision before the route was seen to move, that decision applies."""
     told = Told()
     heals = told.heals()
     assert not heals.for_capacity(SLICES)[0]
@@ -94,10 +94,10 @@ def test_a_status_that_was_before_the_route_is_of_this_move() -> None:
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_move_that_nobody_explains_is_none_for_capacity(
+def test_a_move_without_a_decision_is_not_for_capacity(
     monkeypatch: pytest.MonkeyPatch, refuses: bool
 ) -> None:
-    """Somebody else's edit, a status that is not written, a server that does not answer."""
+    """If the status does not explain a move or cannot be read, the move does not count as for capacity."""
     monkeypatch.setattr(healer, "BEHIND_S", 0.01)
     told = Told(status=[decision(1, ("code",), ("code",))])
     heals = told.heals()

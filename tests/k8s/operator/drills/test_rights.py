@@ -1,4 +1,4 @@
-"""What the drill runner does at the API server, with all that a drill can ask of it, and its Role."""
+"""All API calls of the drill runner, compared with its Role."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHAOS = ("chaos-mesh.org", "v1alpha1")
 
 
 def chaos_definition() -> dict[str, Any]:
-    """Stands for Chaos Mesh's own."""
+    """A stand-in for the definition of Chaos Mesh."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"plural": "networkchaos", "singular": "networkchaos", "kind": "NetworkChaos"}
@@ -39,7 +39,7 @@ def chaos_definition() -> dict[str, Any]:
 
 
 def inject_as_chaos_mesh(world: DrillWorld) -> dict[str, Any] | None:
-    """Say of the NetworkChaos that it was injected; what it asks for, None while it is not there."""
+    """Mark the NetworkChaos as injected; returns its spec, None while it does not exist."""
     name = chaos_name("late", "late", "fp8-0")
     try:
         found: dict[str, Any] = world.bench.custom.get_namespaced_custom_object(
@@ -55,7 +55,7 @@ def inject_as_chaos_mesh(world: DrillWorld) -> dict[str, Any] | None:
 
 
 def test_the_role_is_what_the_drill_runner_uses(world: DrillWorld) -> None:
-    """A drill with everything in it does nothing that the Role does not allow, and all that it allows."""
+    """A drill that uses every feature makes exactly the calls that the Role allows."""
     extensions = client.ApiextensionsV1Api(world.bench.api)
     install_definitions(world.bench.api, [chaos_definition()])
     try:
@@ -63,19 +63,19 @@ def test_the_role_is_what_the_drill_runner_uses(world: DrillWorld) -> None:
         cluster = ApiDrillCluster(recorded.api, world.bench.namespace, timeout_s=20.0)
         world_runs_everything(world, cluster)
         cluster.hold(world.bench.read("FaultDrill", "late"), held=True)
-        world.drills(cluster).turn()  # as after the death of a runner
+        world.drills(cluster).turn()  # as after a runner died
         leadership = Leadership(recorded.api, world.bench.namespace, "one", timeout_s=20.0, lease=LEASE)
         assert leadership.step()
         leadership._asked_s = float("-inf")
         assert leadership.step()
     finally:
         extensions.delete_custom_resource_definition("networkchaos.chaos-mesh.org")
-    assert cluster.inference_pool("none") is None  # asked of kernels behind one
+    assert cluster.inference_pool("none") is None  # the Role allows it for kernels behind an InferencePool
     assert recorded.calls == granted(RUNNER)
 
 
 def world_runs_everything(world: DrillWorld, cluster: ApiDrillCluster) -> None:
-    """A delay by Chaos Mesh, then the death of that pod."""
+    """Run a drill with a delay by Chaos Mesh and then a crash of the same pod."""
     late = drill_spec()["faults"][0]
     killed = {"name": "killed", "kind": "crash", "target": late["target"], "onset_s": 8.0}
     world.apply(

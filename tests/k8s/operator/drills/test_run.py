@@ -1,4 +1,4 @@
-"""Drills on pods of a real API server, over the extension's own endpoint: proved, judged and taken back."""
+"""Drills on pods of a real API server, over the extension's endpoint: verified, judged and undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 class Watched(ApiDrillCluster):
-    """Notes what the struck pod had in force whenever the drill's note was written."""
+    """Records which faults the pod had in force whenever the drill's note was written."""
 
     def __init__(self, world: DrillWorld) -> None:
         super().__init__(world.bench.api, world.bench.namespace, timeout_s=20.0)
@@ -28,14 +28,14 @@ class Watched(ApiDrillCluster):
         self.written: list[tuple[str, list[str]]] = []
 
     def write_config(self, config: Manifest) -> None:
-        """Write, then look at the pod."""
+        """Write the ConfigMap, then read the pod's faults."""
         super().write_config(config)
         state = json.loads(config["data"]["drill.json"])["state"]
         self.written.append((state, self._world.in_force("chat-fp8-0")))
 
 
 def test_a_drill_is_written_down_proved_judged_and_undone(world: DrillWorld) -> None:
-    """A drill's undo is written before anything is in force, its fault is proved, and all is as before."""
+    """The undo is recorded before the injection, the fault is verified, and all is restored."""
     world.apply()
     cluster = Watched(world)
     drills = world.drills(cluster)
@@ -54,7 +54,7 @@ def test_a_drill_is_written_down_proved_judged_and_undone(world: DrillWorld) -> 
 
 
 def test_a_drill_that_ended_does_not_run_again(world: DrillWorld) -> None:
-    """Neither the same runner nor a new one runs a drill again whose generation has ended."""
+    """Neither the same runner nor a new one repeats a drill whose generation has ended."""
     world.apply(time_to_live_s=6.0)
     world.until(world.drills(), lambda: world.phase() == "Done")
     before = world.bench.read("FaultDrill", "late")["metadata"]["resourceVersion"]
@@ -65,7 +65,7 @@ def test_a_drill_that_ended_does_not_run_again(world: DrillWorld) -> None:
 
 
 def test_a_pod_kill_deletes_its_pod_and_waits_for_the_next(world: DrillWorld) -> None:
-    """A crash deletes the pod itself, is proved by its absence, and is over when another one serves."""
+    """A crash deletes the pod, is verified by its absence, and ends when another pod is ready."""
     fault = drill_spec()["faults"][0] | {"name": "killed", "kind": "crash"}
     del fault["dose"]
     world.apply(faults=[fault])

@@ -1,4 +1,4 @@
-"""A fault of weights through the whole cluster runner: a real engine struck, proved, healed and verified."""
+"""A fault of weights through the cluster runner with a real engine: injected, verified, undone, verified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 def test_weights_of_a_pod_are_struck_proved_and_put_back(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
-    """Three bits on one of two fp8 pods: the canary of its weights tells, before, during and after."""
+    """Three bits on one of two fp8 pods: the canary of the weights is checked before, during and after."""
     fault = {
         "name": "bits",
         "kind": "requantise",

@@ -1,4 +1,4 @@
-"""Which address and port a server is asked at: of both address families, and behind a port's name."""
+"""Address and port at which a server is reached: dual-stack Services and named ports."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tests.support.cluster.sliced_services import LISTENS, PORTS, Object, endpoi
 
 
 def test_a_pod_of_two_address_families_is_one_server() -> None:
-    """A dual-stack Service has a slice for each family; a pod in both takes one place, the IPv4 one
-    where the Service does not say which comes first.
+    """In a dual-stack Service, a pod that is in the slices of both families is one replica.
+
+    Its IPv4 address is used if the Service does not state an order of families.
     """
     kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
     cluster = served(PORTS, LISTENS, pod("a"))
     cluster.places.drop(SLICES, "chat-1")
-    for name in ("chat-0", "chat-9"):  # in whatever order names put them
+    for name in ("chat-0", "chat-9"):  # either family may come first by name
         family, address = ("IPv6", "fd00::1") if name == "chat-0" else ("IPv4", "10.0.0.1")
         listed(cluster, name, family, endpoint("a", address, ready=True))
     discovery = PodDiscovery(cast(Cluster, cluster), (kernel,))
@@ -31,7 +32,7 @@ def test_a_pod_of_two_address_families_is_one_server() -> None:
 
 
 def no_pod(address: str, **stated: str) -> Object:
-    """An entry of an EndpointSlice that names no pod, as somebody wrote it by hand."""
+    """An EndpointSlice entry without a pod, as written by hand."""
     return {"addresses": [address], "conditions": {"ready": True}, **stated}
 
 
@@ -54,8 +55,9 @@ V4, V6 = [f"10.0.0.{n}" for n in (1, 2, 3)], [f"fd00::{n}" for n in (1, 2, 3)]
 def test_a_server_of_two_families_that_is_no_pod_is_one(
     families: tuple[str, ...], v4: list[Object], v6: list[Object], servers: list[str]
 ) -> None:
-    """A Service of both families has the same servers in each: those of its first family count, and of the
-    other one those alone that a hostname or a node tells apart from them.
+    """Endpoints without pods in a dual-stack Service: those of the first family count.
+
+    An endpoint of the other family is a further server only if its hostname or node tells it apart.
     """
     cluster = served(PORTS, LISTENS)
     cluster.places.drop(SLICES, "chat-1")
@@ -67,7 +69,7 @@ def test_a_server_of_two_families_that_is_no_pod_is_one(
 
 
 def test_what_another_controller_lists_by_name_is_told_apart_by_it() -> None:
-    """A target that is no pod has a name of its own: one name in both families is one server."""
+    """A target that is not a pod has its own name: the same name in both families is one server."""
     cluster = served(PORTS, LISTENS)
     cluster.places.drop(SLICES, "chat-1")
     for family, addresses in (("IPv4", V4), ("IPv6", V6)):
@@ -78,12 +80,12 @@ def test_what_another_controller_lists_by_name_is_told_apart_by_it() -> None:
 
 
 def listening(one: Object, containers: list[Object], sidecars: list[Object] | None = None) -> Object:
-    """``one`` with containers, each of them its ports."""
+    """``one`` with containers, each of them with its ports."""
     return {**one, "spec": {"containers": containers, "initContainers": sidecars or []}}
 
 
 def serving_at(number: int, name: str = "http", **others: str) -> Object:
-    """A container that serves at a port of that name."""
+    """A container that serves at a port of the given name."""
     return {"name": "vllm", "ports": [{"name": name, "containerPort": number}], **others}
 
 
@@ -93,14 +95,15 @@ def serving_at(number: int, name: str = "http", **others: str) -> Object:
         (listening(pod("b", OUT), [serving_at(8100)]), 8100),
         (listening(pod("b", OUT), [serving_at(9090, "metrics"), serving_at(8100)]), 8100),
         (listening(pod("b", OUT), [], [serving_at(8100, restartPolicy="Always")]), 8100),
-        (listening(pod("b", OUT), [], [serving_at(8100)]), 8000),  # it has ended before anybody serves
+        (listening(pod("b", OUT), [], [serving_at(8100)]), 8000),  # an init container ends before serving
         (listening(pod("b", OUT), [serving_at(8100, protocol="UDP")]), 8000),
         (listening(pod("b", OUT), [serving_at(8100, "other")]), 8000),
     ],
 )
 def test_a_pod_that_was_taken_out_is_asked_at_its_own_port_of_that_name(out: Object, port: int) -> None:
-    """While a rollout changes the number behind a name, old pods listen where they did; who tells no port of
-    that name is asked where the others listen.
+    """While a rollout changes the number of a named port, a pod out of rotation keeps its own number.
+
+    A pod without a port of that name is asked at the number of the others.
     """
     out["spec"]["containers"] = [
         {**one, "ports": [{**each, "protocol": one.get("protocol")} for each in one["ports"]]}
@@ -111,6 +114,6 @@ def test_a_pod_that_was_taken_out_is_asked_at_its_own_port_of_that_name(out: Obj
 
 
 def test_pods_that_were_all_taken_out_are_found_by_the_name_of_their_port() -> None:
-    """With nobody in rotation no slice tells a number: each pod's own containers do, after a restart too."""
+    """With no pod in rotation, the number comes from each pod's containers, also after a restart."""
     cluster = served(PORTS, [], listening(pod("a", OUT), [serving_at(8100)]), pod("b", OUT))
     assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8100}

@@ -1,4 +1,4 @@
-"""A Deployment that an autoscaler takes up and down: who is seen, what is said, what a fallback counts on."""
+"""A Deployment scaled by an autoscaler: replicas seen, conditions set, and the capacity of a fallback."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HARD = 0.02
 
 
 class Autoscaled:
-    """What the scale of a kernel's Deployment comes to: pods of its template, and their endpoints.
+    """Pods and endpoints of a kernel, scaled as its Deployment would be.
 
-    The API server of the tests has no Deployments and nobody who carries them out.
+    The API server of the tests has no Deployments and no controllers.
     """
 
     def __init__(self, bench: Bench, kernel: str) -> None:
@@ -27,7 +27,7 @@ class Autoscaled:
         self._labels = dict(deployment["spec"]["template"]["metadata"]["labels"])
 
     def scale(self, replicas: int) -> None:
-        """So many pods, as after a HorizontalPodAutoscaler's decision."""
+        """Have ``replicas`` pods, as after a decision of a HorizontalPodAutoscaler."""
         name = f"chat-{self._kernel}"
         found = self._core.list_namespaced_pod(
             self._bench.namespace, label_selector=f"selvage.dev/kernel={self._kernel}"
@@ -60,7 +60,7 @@ def known_good(operator: NamespaceOperator) -> tuple[int, float]:
 
 
 def test_servers_beyond_the_declared_ones_are_said(bench: Bench) -> None:
-    """While more servers are ready than declared this is said with the next step, and no longer after."""
+    """Ready servers beyond the declared replicas set a condition with the next step until they are gone."""
     bench.everything()
     operator, scaler = bench.operator(), Autoscaled(bench, "fp8")
     bench.turns(operator, 3)
@@ -80,8 +80,9 @@ def test_servers_beyond_the_declared_ones_are_said(bench: Bench) -> None:
 
 
 def test_a_fallback_counts_on_ready_servers_alone(bench: Bench) -> None:
-    """Declared places add nothing to what the known-good kernel carries: what it cannot take is shed, and let
-    in step by step while nobody waits.
+    """The known-good kernel's capacity counts ready servers only, not declared replicas.
+
+    What it cannot carry is shed, and admitted step by step while queues are empty.
     """
     bench.everything(_roomy)
     operator, scaler = bench.operator(), Autoscaled(bench, "bf16")
@@ -99,12 +100,12 @@ def test_a_fallback_counts_on_ready_servers_alone(bench: Bench) -> None:
     assert not table[:, layout.kernels.index("fp8")].any()
     carried_rps = 3.0 * table[:, layout.known_good].sum()
     let_in = operator.loops["chat"].controller.state.load["ratio"][0, layout.known_good] / 1.05
-    assert 1.5 < carried_rps / let_in < 2.3  # of 6 offered, where its six places would have carried 12
+    assert 1.5 < carried_rps / let_in < 2.3  # of 6 offered; six declared replicas would have carried 12
     assert np.allclose(table[:, layout.known_good] + table[:, -1], 1.0)
 
 
 def test_a_declared_headroom_warns_and_moves_nothing(bench: Bench) -> None:
-    """Below the declared share of the load the pool warns, above it does not, and nothing moves for it."""
+    """Headroom below the declared share sets a condition on the pool and moves no weights."""
     bench.everything(_half)
     operator, scaler = bench.operator(), Autoscaled(bench, "bf16")
     bench.turns(operator, 4)
@@ -127,7 +128,7 @@ def _half(pool: Object) -> None:
 
 
 def _roomy(pool: Object) -> None:
-    """Places for the most that the autoscaler may reach, of 2 requests per second each."""
+    """Declare as many replicas as the autoscaler may reach, of 2 requests per second each."""
     for kernel in pool["spec"]["kernels"]:
         if kernel["name"] == "bf16":
             kernel.update(replicas=6, capacity_rps=2.0)

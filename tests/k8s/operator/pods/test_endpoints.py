@@ -1,4 +1,4 @@
-"""Who stands behind a Service: at the port that the pool names, and nobody whose pod has ended."""
+"""Which servers are behind a Service, at which port; pods that have ended are not among them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tests.support.cluster.sliced_services import LISTENS, PORTS, Object, endpoi
 
 
 def test_servers_are_asked_where_they_listen_and_not_where_the_service_does() -> None:
-    """A Service's port leads by its name to the port of its EndpointSlice, wherever that stands."""
+    """The Service's port leads by name to the port of its EndpointSlice."""
     cluster = served(PORTS, LISTENS, pod("a"), pod("b", OUT))
     assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8000, "b": 8000}
     assert {one.port for one in found(cluster, 9090).endpoints} == {9090}
 
 
 def test_a_port_without_a_name_is_the_only_one() -> None:
-    """A Service of one port needs no name for it."""
+    """A Service with a single port may leave it unnamed."""
     cluster = served([{"port": 80, "targetPort": 8000}], [{"port": 8000}], pod("a"))
     assert [one.url for one in found(cluster, 80).endpoints] == ["http://10.0.0.1:8000"]
 
 
 def test_pods_that_were_all_taken_out_are_found_by_what_the_service_says() -> None:
-    """While nobody is in rotation no slice tells the port: a number in the Service does."""
+    """With no pod in rotation no slice has the port; a numeric target port of the Service is used."""
     cluster = served([{"port": 80, "targetPort": 8000}], [], pod("a", OUT))
     assert [one.port for one in found(cluster, 80).endpoints] == [8000]
 
 
 def test_a_port_that_the_service_lacks_is_said() -> None:
-    """A backend that names the pods' port in place of the Service's has no servers, and it is said why."""
+    """A backend that names the pods' port instead of the Service's has no servers; the reason is given."""
     told = found(served(PORTS, LISTENS, pod("a")), 8000)
     assert (told.endpoints, told.reason) == ((), "PortNotFound")
     assert "expected port 8000" in told.message
@@ -45,14 +45,14 @@ def test_a_port_that_the_service_lacks_is_said() -> None:
 @pytest.mark.parametrize("place", ["true", OUT])
 @pytest.mark.parametrize("end", [{"phase": "Failed"}, {"phase": "Succeeded"}, {"deleted": True}])
 def test_a_pod_that_ended_leaves_the_books(place: str, end: dict[str, Any]) -> None:
-    """Evicted, through or being deleted, in rotation or out: no replica, and its place is the next one's."""
+    """A pod that failed, succeeded or is being deleted is no replica; the next pod gets its slot."""
     kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=2)
     cluster = served(PORTS, LISTENS, pod("a"), pod("b", place))
     discovery = PodDiscovery(cast(Cluster, cluster), (kernel,))
     discovery.refresh()
     assert {one.pod: one.slot for one in discovery.pods} == {"a": "fp8-0", "b": "fp8-1"}
     cluster.places = served(PORTS, LISTENS, pod("a"), pod("b", place, **end), pod("c")).places
-    discovery.refresh()  # a place that is left is empty once
+    discovery.refresh()  # a slot stays empty for one refresh
     assert [one.pod for one in discovery.pods] == ["a"]
     discovery.refresh()
     assert {one.pod: one.slot for one in discovery.pods} == {"a": "fp8-0", "c": "fp8-1"}
@@ -60,7 +60,7 @@ def test_a_pod_that_ended_leaves_the_books(place: str, end: dict[str, Any]) -> N
 
 
 def test_servers_of_several_slices_are_all_found() -> None:
-    """A Service of more than a hundred servers has several slices; nobody in one of them is passed over."""
+    """A Service with more than a hundred servers has several slices; all their servers are found."""
     cluster = served(PORTS, LISTENS)
     for n in range(3):
         pods = [f"p-{n}-{m}" for m in range(100)]
@@ -68,8 +68,8 @@ def test_servers_of_several_slices_are_all_found() -> None:
     assert len({one.pod for one in found(cluster, 80).endpoints}) == 300
 
 
-def test_who_is_published_though_not_ready_carries_nothing_yet() -> None:
-    """A Service that publishes addresses that are not ready says ready of all; serving tells who is."""
+def test_a_pod_published_before_it_is_ready_is_starting() -> None:
+    """With publishNotReadyAddresses every endpoint is ready; ``serving`` decides, and terminating is out."""
     cluster = served(PORTS, LISTENS, pod("a"), pod("b"))
     listed(
         cluster,
@@ -84,7 +84,7 @@ def test_who_is_published_though_not_ready_carries_nothing_yet() -> None:
 
 
 def test_an_endpoint_that_is_no_pod_or_has_no_address_is_no_pod() -> None:
-    """What another controller lists behind a Service is asked by its address; no pod of its name moves."""
+    """An endpoint of another controller is known by its address; one without an address is ignored."""
     cluster = served(PORTS, LISTENS)
     listed(
         cluster,
@@ -96,8 +96,8 @@ def test_an_endpoint_that_is_no_pod_or_has_no_address_is_no_pod() -> None:
     assert [(one.pod, one.key) for one in found(cluster, 80).endpoints] == [("", "10.0.0.7:8000")]
 
 
-def test_a_selector_of_the_rotation_alone_takes_nobody_out() -> None:
-    """Such a Service selects every kernel's pods: whoever left it would not be found again."""
+def test_pods_of_a_service_that_selects_by_rotation_alone_are_not_movable() -> None:
+    """Such a Service selects pods of every kernel, so a pod taken out could not be found again."""
     cluster = served(PORTS, LISTENS, pod("a"))
     cluster.places.put(
         SERVICES,
@@ -109,7 +109,7 @@ def test_a_selector_of_the_rotation_alone_takes_nobody_out() -> None:
 
 
 def test_a_port_of_two_protocols_is_the_one_that_is_spoken() -> None:
-    """The same number for UDP, as HTTP/3 has it, is no server's port."""
+    """The same port number for UDP, as for HTTP/3, is not used."""
     ports: list[Object] = [
         {"name": "quic", "port": 80, "targetPort": 4433, "protocol": "UDP"},
         {"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"},
@@ -119,8 +119,9 @@ def test_a_port_of_two_protocols_is_the_one_that_is_spoken() -> None:
 
 
 def test_a_pod_that_was_let_in_keeps_its_place_until_its_service_lists_it() -> None:
-    """EndpointSlices follow a label in a moment: nobody is taken for another one then, and a pod that is not
-    ready yet takes no place.
+    """A pod that was let in keeps its slot until the EndpointSlice follows the label.
+
+    Meanwhile a pod that is not ready gets no slot.
     """
     cluster = served(PORTS, LISTENS, pod("a"), pod("b", OUT))
     backend = BackendRef(name="chat", port=80)
@@ -140,7 +141,7 @@ def test_a_pod_that_was_let_in_keeps_its_place_until_its_service_lists_it() -> N
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_pod_that_moves_between_slices_is_as_ready_as_either_says(first: bool) -> None:
-    """For a moment two slices list it, one of them outdated; whichever name comes first, it serves."""
+    """For a moment two slices list the pod, one outdated; it is ready if either says so, in any order."""
     kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=1)
     cluster = served(PORTS, LISTENS, pod("a"))
     cluster.places.drop(SLICES, "chat-1")

@@ -1,4 +1,4 @@
-"""Kernels behind InferencePools on a real API server: named by the route, found by their selectors."""
+"""Kernels behind InferencePools on a real API server: the route names them, their selectors find the pods."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PLACE = (POOL_GROUP, "v1")
 
 
 def written(name: str) -> list[Object]:
-    """The objects of one file of the example."""
+    """Objects in one file of the example."""
     return list(yaml.safe_load_all((EXAMPLE / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 class Pooled:
-    """The example in a namespace, its pods with addresses and ready."""
+    """The example in a namespace; its pods have addresses and are ready."""
 
     def __init__(self, bench: Bench, change: Callable[[Object], object] | None = None) -> None:
         self.bench, self.core = bench, client.CoreV1Api(bench.api)
@@ -45,7 +45,7 @@ class Pooled:
             self.serve(name, at)
 
     def serve(self, name: str, at: int, phase: str = "Running") -> None:
-        """As a kubelet would say of a pod that answers."""
+        """Set a pod's status as a kubelet would for a running server."""
         status = {
             "phase": phase,
             "podIP": f"127.0.0.{at + 1}",
@@ -65,7 +65,7 @@ class Pooled:
         )
 
     def selected(self, name: str) -> set[str]:
-        """Pods that an InferencePool selects, as its endpoint picker asks the server."""
+        """Pods that the InferencePool selects, as its endpoint picker queries them."""
         found = self.bench.custom.get_namespaced_custom_object(
             *PLACE, self.bench.namespace, "inferencepools", name
         )
@@ -82,7 +82,7 @@ class Pooled:
 
 
 def test_the_route_names_the_pools_and_weights_move(bench: Bench) -> None:
-    """The rules hold the pools by group and kind without a port; a fault moves the weights between them."""
+    """The rules name the pools by group and kind without a port; a fault moves weights between them."""
     Pooled(bench)
     operator = bench.operator()
     bench.turns(operator, 16)
@@ -98,12 +98,12 @@ def test_the_route_names_the_pools_and_weights_move(bench: Bench) -> None:
     bench.drift["fp8"] = HARD
     bench.turns(operator, 40)
     assert bench.weights("prose")["chat-bf16"] == 10_000
-    bench.turns(bench.operator(), 1)  # a new leader begins with the table that it reads back
+    bench.turns(bench.operator(), 1)  # a new leader starts from the table in the route
     assert bench.weights("prose")["chat-bf16"] == 10_000
 
 
 def test_quarantine_takes_a_pod_out_of_the_pools_set(bench: Bench) -> None:
-    """A replica that departs leaves what its InferencePool selects, its peer stays; it is watched on."""
+    """A quarantined replica leaves its InferencePool's selection but is still observed; its peer stays."""
     pooled = Pooled(bench)
     operator = bench.operator()
     bench.turns(operator, 16)
@@ -121,7 +121,7 @@ def test_quarantine_takes_a_pod_out_of_the_pools_set(bench: Bench) -> None:
 
 
 def test_a_pool_without_the_label_is_said_and_no_pod_is_labelled(bench: Bench) -> None:
-    """Without the label in the selector ResolvedRefs is False with the next step, and no pod is labelled."""
+    """If the selector lacks the label, ResolvedRefs is False with the next step, and no pod is labelled."""
 
     def bare(found: Object) -> None:
         del found["spec"]["selector"]["matchLabels"][IN_ROTATION]
@@ -143,7 +143,7 @@ def test_a_pool_without_the_label_is_said_and_no_pod_is_labelled(bench: Bench) -
 
 
 def test_what_a_pool_lacks_is_named(bench: Bench) -> None:
-    """A pool that is not there, or has several ports, has no replicas and a reason; the other serves."""
+    """A pool that is missing or has several ports has no replicas and a reason; the other pool serves."""
     pooled = Pooled(bench)
     operator = bench.operator()
     pooled.edit("chat-fp8", {"targetPorts": [{"number": 8000}, {"number": 8001}]})
@@ -156,7 +156,7 @@ def test_what_a_pool_lacks_is_named(bench: Bench) -> None:
 
 
 def test_a_pod_that_ended_or_has_no_address_is_no_replica(bench: Bench) -> None:
-    """An evicted pod keeps its labels and an object; it holds no place of its kernel."""
+    """An evicted pod still exists with its labels, but takes no slot of its kernel."""
     pooled = Pooled(bench)
     pooled.core.create_namespaced_pod(
         bench.namespace,
@@ -176,7 +176,7 @@ def bench_labels(kernel: str) -> dict[str, str]:
 
 
 def test_watched_pools_say_what_a_listing_says(bench: Bench) -> None:
-    """An InferencePool is watched from the first question on: its changes and its end come without a call."""
+    """An InferencePool is watched from the first request; later changes are seen without a call."""
     pooled = Pooled(bench)
     with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:
         until(lambda: watched.places is not None)
@@ -199,7 +199,7 @@ def test_watched_pools_say_what_a_listing_says(bench: Bench) -> None:
 
 
 def test_a_cluster_without_the_kind_has_no_pool(bench: Bench) -> None:
-    """Where nobody installed InferencePool there is none; Services and pods are watched all the same."""
+    """If InferencePool is not installed, there is no pool; Services and pods are still watched."""
     with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:
         watched._methods["inferencepools"] = _unknown_kind(bench)
         cluster = bench.cluster(watched=watched)
@@ -211,7 +211,7 @@ def test_a_cluster_without_the_kind_has_no_pool(bench: Bench) -> None:
 
 
 def _unknown_kind(bench: Bench) -> Callable[..., Any]:
-    """A listing of a kind that the server does not know."""
+    """A listing of a kind that the server does not have."""
 
     def listed(namespace: str, **asked: Any) -> Any:
         return bench.custom.list_namespaced_custom_object(POOL_GROUP, "v1", namespace, "nothings", **asked)

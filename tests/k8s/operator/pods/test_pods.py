@@ -1,4 +1,4 @@
-"""Pods as clusters have them: replaced under one name, of either family, in a rollout, behind old pools."""
+"""Pods as clusters have them: replaced under one name, dual-stack, in rollouts, in older InferencePools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVICE, POOL = (
 
 
 class Watched(WatchedService):
-    """With InferencePools."""
+    """A watched Service with InferencePools."""
 
     def inference_pool(self, name: str) -> Object | None:
         """An InferencePool."""
@@ -33,7 +33,7 @@ class Watched(WatchedService):
 
 
 class Cast:
-    """Pods of one Service, put and listed as the cluster's controllers do. ready: condition of each."""
+    """Pods of one Service, created and listed as controllers do."""
 
     def __init__(self, families: tuple[str, ...] = ("IPv4",)) -> None:
         self.watched, self._families = Watched(), families
@@ -46,7 +46,7 @@ class Cast:
         self.watched.places.put(SERVICES, {"metadata": {"name": "chat"}, "spec": spec})
 
     def put(self, name: str, *ips: str, uid: str = "", label: str = "true", **conditions: bool) -> None:
-        """A pod with its addresses, the cluster's first family first."""
+        """Create or replace a pod; ``ips`` start with the cluster's first address family."""
         metadata = {"name": name, "uid": uid or name, "labels": {"app": "chat", IN_ROTATION: label}}
         status = {
             "phase": "Running",
@@ -64,13 +64,13 @@ class Cast:
         self._list()
 
     def drop(self, name: str) -> None:
-        """It is gone."""
+        """Delete a pod."""
         self.watched.places.drop(PODS, name)
         self._ready.pop(name, None)
         self._list()
 
     def discovery(self, replicas: int, earlier: PodDiscovery | None = None) -> PodDiscovery:
-        """Of a kernel with so many places; ``earlier``: who discovered before."""
+        """Discovery of a kernel with ``replicas`` slots; ``earlier``: takes over its slots and uids."""
         kernel = KernelBackend(kernel="fp8", backend=SERVICE, replicas=replicas)
         slots, uids = (None, None) if earlier is None else (earlier.slots, earlier.uids)
         return PodDiscovery(cast(Cluster, self.watched), (kernel,), slots=slots, uids=uids)
@@ -102,12 +102,12 @@ def slots(discovery: PodDiscovery) -> dict[str, str]:
 
 
 def urls(discovery: PodDiscovery) -> list[str]:
-    """Of every replica."""
+    """URL of every replica."""
     return [one.url for one in discovery.replicas()]
 
 
 def test_a_pod_that_came_again_under_its_name_is_another_one() -> None:
-    """As of a StatefulSet: its place is empty once, so that nothing of its forerunner is held against it."""
+    """As in a StatefulSet: the slot is empty once, so the new pod does not inherit the old one's state."""
     cast_ = two_pods()
     discovery = cast_.discovery(2)
     discovery.refresh()
@@ -121,8 +121,8 @@ def test_a_pod_that_came_again_under_its_name_is_another_one() -> None:
     assert urls(discovery) == ["http://10.0.0.9:8000", "http://10.0.0.2:8000"]
 
 
-def test_whoever_discovers_next_knows_which_pod_a_place_was_kept_for() -> None:
-    """A pod that came again under its name while nobody looked is another one; its peer stays who it is."""
+def test_the_next_discovery_knows_the_uid_that_a_slot_was_kept_for() -> None:
+    """A pod that was replaced under its name between two discoveries is new; its peer keeps its slot."""
     cast_ = two_pods()
     earlier = cast_.discovery(2)
     earlier.refresh()
@@ -135,8 +135,8 @@ def test_whoever_discovers_next_knows_which_pod_a_place_was_kept_for() -> None:
     assert slots(following) == before
 
 
-def test_a_pod_whose_address_changed_stays_who_it_is() -> None:
-    """A sandbox that was made anew has another address and the same pod; it is asked there at once."""
+def test_a_pod_whose_address_changed_keeps_its_slot() -> None:
+    """A pod whose sandbox was recreated has a new address and the same uid; it is asked there at once."""
     cast_ = Cast()
     cast_.put("chat-0", "10.0.0.1")
     discovery = cast_.discovery(1)
@@ -147,7 +147,7 @@ def test_a_pod_whose_address_changed_stays_who_it_is() -> None:
 
 
 def test_two_pods_with_one_address_are_one_server() -> None:
-    """While a pod that ends still holds its address, it is the next pod's alone."""
+    """If a terminating pod still has the address of another pod, only the other pod is a replica."""
     cast_ = Cast()
     cast_.put("chat-a", "10.0.0.1", ready=False, terminating=True)
     cast_.put("chat-b", "10.0.0.1")
@@ -157,7 +157,7 @@ def test_two_pods_with_one_address_are_one_server() -> None:
 
 
 def test_a_pod_with_a_long_grace_takes_no_new_work_and_no_place() -> None:
-    """Serving and terminating: gateways fall back to it where nobody else is; nobody counts on it."""
+    """A pod that is serving and terminating is no replica: no new work can count on it."""
     cast_ = Cast()
     cast_.put("chat-a", "10.0.0.1", ready=False, serving=True, terminating=True)
     discovery = cast_.discovery(1)
@@ -179,8 +179,9 @@ def test_a_pod_with_a_long_grace_takes_no_new_work_and_no_place() -> None:
 def test_a_pod_is_asked_at_one_address_in_rotation_and_out_of_it(
     families: tuple[str, ...], ips: tuple[str, ...], url: str
 ) -> None:
-    """Who was taken out is asked where it was asked before, whatever family the cluster puts first: a server
-    that listens on the other one alone would never come back.
+    """A pod out of rotation is asked at the same address as before, in the Service's address family.
+
+    A server that listens on one family alone would otherwise never answer and never come back.
     """
     cast_ = Cast(families)
     cast_.put("chat-0", *ips)
@@ -195,8 +196,9 @@ def test_a_pod_is_asked_at_one_address_in_rotation_and_out_of_it(
 
 
 def test_a_rollout_under_a_quarantine_brings_new_pods_in_and_holds_the_old_one() -> None:
-    """Pods of a surge find the places that are left; the pod that is out keeps its own until it is gone, and
-    then whoever comes next is in rotation and another one.
+    """Pods of a surge get the free slots; a quarantined pod keeps its slot until it is deleted.
+
+    Its successor is a new replica and in rotation.
     """
     cast_ = Cast()
     for name, ip in (("old-a", "10.0.0.1"), ("old-b", "10.0.0.2")):
@@ -222,14 +224,14 @@ def test_a_rollout_under_a_quarantine_brings_new_pods_in_and_holds_the_old_one()
 
 
 def test_a_service_that_is_not_there_is_said() -> None:
-    """A backend of no Service has no servers and a reason, as an InferencePool has."""
+    """A backend whose Service does not exist has no servers and a reason, like an InferencePool."""
     found = endpoints_of(cast(Cluster, Watched()), SERVICE, None)
     assert (found.endpoints, found.reason) == ((), "BackendNotFound")
     assert "Service chat" in found.message
 
 
 def pooled(selector: Object, ports: object = None) -> Watched:
-    """An InferencePool ``chat`` with one pod of every label."""
+    """An InferencePool ``chat`` and one pod with the labels that select it."""
     cluster = Watched()
     spec = {"selector": selector, "targetPorts": [{"number": 8000}] if ports is None else ports}
     cluster.places.put(POOLS, {"metadata": {"name": "chat"}, "spec": spec})
@@ -258,7 +260,7 @@ def pooled(selector: Object, ports: object = None) -> Watched:
 def test_what_a_pool_of_another_version_says_is_no_guess(
     selector: Object, ports: object, reason: str, said: str
 ) -> None:
-    """Labels as the predecessor wrote them, and terms that v1 does not have, select nobody that we know."""
+    """Selectors of the predecessor, or with terms that v1 does not have, select no pod."""
     found = endpoints_of(cast(Cluster, pooled(selector, ports)), POOL, None)
     assert found.reason == reason
     assert said in found.message
@@ -267,7 +269,7 @@ def test_what_a_pool_of_another_version_says_is_no_guess(
 
 
 def test_where_the_predecessor_alone_is_installed_it_is_said() -> None:
-    """Without v1 there is no pool; the message names what is read, and the predecessor, which is not."""
+    """If only the predecessor is installed there is no pool; the message names v1 and the predecessor."""
     found = endpoints_of(cast(Cluster, Watched()), POOL, None)
     assert (found.endpoints, found.reason) == ((), "BackendNotFound")
     assert f"{POOL_GROUP}/v1" in found.message

@@ -1,4 +1,4 @@
-"""Pods that come back from quarantine: held back until their generations agree, let in, and taken back."""
+"""Pods that return from quarantine: held back until their generations agree, let in step by step, or not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOUR = replace(LAYOUT, replicas=("a-0", "a-1", "b-0", "b-1"), replica_kernel=np.
 
 @dataclass
 class Scripted:
-    """``PodVerifier`` and the mender of every pod."""
+    """A ``PodVerifier`` and the mender of every pod, with fixed answers."""
 
     terms: HealingTerms = TERMS
     ready: bool = True
@@ -43,33 +43,33 @@ class Scripted:
     asked: list[str] = field(default_factory=list)
 
     def mender(self, slot: str) -> Mender:
-        """Of any pod."""
+        """Itself, for any pod."""
         self.asked.append(slot)
         return self
 
     def restart(self) -> tuple[bool, str]:
-        """Nobody may."""
+        """Restarts are not permitted."""
         return False, "nobody may"
 
     def flush(self) -> tuple[Flush, str]:
-        """It is."""
+        """The flush succeeds."""
         return Flush.FLUSHED, ""
 
     def probe(self, number: int) -> tuple[bool, str]:
-        """As ``right`` says."""
+        """Right or wrong, as ``right`` says."""
         del number
         return self.right, "" if self.right else "pair_gap 3"
 
 
 @dataclass
 class There:
-    """The little of a discovery that returns need."""
+    """The part of a discovery that returns need."""
 
     occupants: dict[str, tuple[str, str]]
 
 
 def returns_of(verifier: Scripted, there: There, pending: tuple[str, ...] = ()) -> PodReturns:
-    """Of the pods that are there."""
+    """Returns over the given pods."""
     return PodReturns(verifier, cast(PodDiscovery, there), pending)
 
 
@@ -80,7 +80,7 @@ def said_of(returns: PodReturns) -> tuple[str, str]:
 
 
 def test_a_pod_in_the_place_of_one_that_came_back_waits_for_nothing() -> None:
-    """Its return ends with the pod: whoever takes the place was never unhealthy."""
+    """A return ends with its pod: a new pod in the slot was never unhealthy."""
     there = There({"a-0": ("pod-0", "u0"), "a-1": ("pod-1", "u1")})
     found = returns_of(Scripted(right=False), there)
     found.turn(0.0, ["a-0", "a-1"], [])
@@ -89,12 +89,12 @@ def test_a_pod_in_the_place_of_one_that_came_back_waits_for_nothing() -> None:
     found.turn(1.0, [], [])
     assert found.shares == {"a-1": 0.0}
     there.occupants = {}
-    found.turn(2.0, ["a-0"], [])  # its quarantine ended because it is gone
+    found.turn(2.0, ["a-0"], [])  # its quarantine ended because the pod is gone
     assert found.shares == {}
 
 
 def test_a_pod_waits_for_the_reference_and_not_for_ever() -> None:
-    """While none has told pods are held back; after a while they come back, and why they do is said."""
+    """Without a reference pods are held back; after a timeout they return, and the reason is reported."""
     verifier = Scripted(ready=False)
     found = returns_of(verifier, There({"a-0": ("pod-0", "u")}))
     found.turn(0.0, ["a-0"], [])
@@ -115,8 +115,8 @@ def test_a_pod_waits_for_the_reference_and_not_for_ever() -> None:
     assert returns_condition(None).reason == "NotAsked"
 
 
-def test_who_was_on_the_way_begins_anew_once_pods_are_known() -> None:
-    """A leader that does not see its pods yet forgets nobody who was on the way back."""
+def test_pending_returns_start_again_once_pods_are_known() -> None:
+    """A new leader keeps pending returns until it sees the pods, and drops those whose pod is gone."""
     there = There({})
     found = returns_of(Scripted(right=False), there, pending=("a-0", "gone"))
     found.turn(0.0, [], [])
@@ -133,13 +133,13 @@ class Labels:
     put: dict[str, str] = field(default_factory=dict)
 
     def label_pod(self, name: str, key: str, value: str) -> None:
-        """Keep it."""
+        """Keep the label."""
         del key
         self.put[name] = value
 
 
 def pods_of(out: set[str]) -> list[PodReplica]:
-    """Ready pods of all four places, those in ``out`` not in rotation."""
+    """Ready pods in all four slots; those in ``out`` are not in rotation."""
     return [
         PodReplica(
             slot=slot,
@@ -151,7 +151,7 @@ def pods_of(out: set[str]) -> list[PodReplica]:
     ]
 
 
-#: Rows of the table, parts, pods out of rotation, labels that are written, and the first kernel's share.
+#: Row of the table, parts, pods out of rotation, labels that are written, and the first kernel's share.
 SHARES: list[tuple[list[float], dict[str, float], set[str], dict[str, str], float]] = [
     ([0.5, 0.5, 0.0], {"a-1": 0.0}, {"a-1"}, {}, 0.5),
     ([0.5, 0.5, 0.0], {"a-1": 0.2}, {"a-1"}, {"a-1": "true"}, 0.5),
@@ -167,8 +167,9 @@ SHARES: list[tuple[list[float], dict[str, float], set[str], dict[str, str], floa
 def test_parts_of_pods_are_labels_and_weights(
     row: list[float], parts: dict[str, float], out: set[str], labels: dict[str, str], share: float
 ) -> None:
-    """Nobody is in rotation before its first step but where nobody else could serve; a kernel that has no
-    whole pod gets weight as its pods that are seen in rotation do.
+    """A pod is not in rotation before its first step, unless its kernel could not serve otherwise.
+
+    A kernel without a fully returned pod gets weight in proportion to its pods' parts in rotation.
     """
     cluster = Labels()
     target = RouteTarget(route=WrittenRoute(name="r", owner="o"), shape=shape_of(2, 2), layout=FOUR)
@@ -183,9 +184,7 @@ def test_parts_of_pods_are_labels_and_weights(
 
 
 def turns_until(bench: Bench, operator: NamespaceOperator, holds: Callable[[], bool]) -> None:
-    """Turn until ``holds``; what a pod was asked is answered before the next turn, and EndpointSlices follow
-    the labels as the cluster's controller has them do.
-    """
+    """Run turns until ``holds``; requests to pods complete in between, and EndpointSlices follow labels."""
     listed: list[str] = []
     for _ in range(300):
         before = listed
@@ -205,8 +204,9 @@ def turns_until(bench: Bench, operator: NamespaceOperator, holds: Callable[[], b
 @pytest.mark.waits
 @pytest.mark.timeout(600)
 def test_a_pod_comes_back_only_when_it_answers_right(bench: Bench) -> None:
-    """Out while its generations differ, also under the next leader; in once they agree; out at the first that
-    differs.
+    """A pod stays out while its generations differ, also under the next leader; it returns once they agree.
+
+    The first generation that differs takes it out again.
     """
     bench.verifier = verifier = Scripted(right=False)
     operator = bench.struck("bf16-1")
@@ -235,36 +235,36 @@ def test_a_pod_comes_back_only_when_it_answers_right(bench: Bench) -> None:
 
 
 def returning(operator: NamespaceOperator) -> list[str]:
-    """Slots of pods on their way."""
+    """Slots of pods that are returning."""
     return list(operator.loops["chat"].returning)
 
 
 def told(bench: Bench) -> str:
-    """What the condition says of pods on their way."""
+    """Message of the condition about returning pods."""
     listed = bench.read("RoutePolicy", "chat")["status"]["conditions"]
     return str(next(one["message"] for one in listed if one["type"] == "ReturnsVerified"))
 
 
 @dataclass
 class Inner:
-    """What stands behind the break-glass. confirmed: whether it ever wrote the route."""
+    """The actuator behind the break-glass switch. confirmed: whether it ever wrote the route."""
 
     confirmed: bool
     told: list[dict[str, float]] = field(default_factory=list)
 
     def admit(self, shares: dict[str, float]) -> None:
-        """Keep it."""
+        """Keep the parts."""
         self.told.append(shares)
 
     def apply(self, plan: RoutingPlan) -> bool:
-        """Take any plan."""
+        """Accept any plan."""
         del plan
         return True
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_nobody_s_part_changes_while_the_glass_is_broken(confirmed: bool) -> None:
-    """Steps wait for its end; a leader that never wrote the route begins with the parts as they are."""
+def test_parts_do_not_change_during_break_glass(confirmed: bool) -> None:
+    """New parts wait for the end of break-glass, unless the leader has never written the route."""
     inner = Inner(confirmed)
     switch = SwitchedActuator(cast(ClusterActuator, inner))
     plan = cast(RoutingPlan, None)

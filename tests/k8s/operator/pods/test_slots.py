@@ -1,4 +1,4 @@
-"""What a watch told is what a listing would say, by name and label; only news raise the version."""
+"""The cache of a watch equals a listing, by name and by label; only relevant changes raise its version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pod(name: str, labels: dict[str, str], **status: Any) -> dict[str, Any]:
 def test_pods_by_label_are_those_of_a_scan(
     steps: list[tuple[str, str, dict[str, str]]], asked: dict[str, str]
 ) -> None:
-    """Whatever comes, changes, goes or is listed anew, the index finds the pods that a scan finds."""
+    """After any sequence of changes and listings, the label index finds the same pods as a scan."""
     places, there = Places(), dict[str, dict[str, str]]()
     for what, name, labels in steps:
         if what == "put":
@@ -39,7 +39,7 @@ def test_pods_by_label_are_those_of_a_scan(
 
 
 def test_a_heartbeat_is_no_news() -> None:
-    """Fields that discovery does not read raise no version; those that it reads do."""
+    """Fields that discovery does not read leave the version unchanged; others raise it."""
     places = Places()
     places.put(PODS, pod("p0", {"a": "x"}, podIP="10.0.0.1"))
     version = places.version
@@ -50,7 +50,7 @@ def test_a_heartbeat_is_no_news() -> None:
 
 
 def test_services_and_their_slices_are_found() -> None:
-    """A Service by its name, its EndpointSlices by its label, and nothing once they went."""
+    """A Service is found by name and its EndpointSlices by label, until they are removed."""
     places = Places()
     places.put(SERVICES, {"metadata": {"name": "chat"}, "spec": {"selector": {"a": "x"}}})
     places.put(

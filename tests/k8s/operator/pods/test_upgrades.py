@@ -1,4 +1,4 @@
-"""Whose each server is while an upgrade in place is announced: by build, then by label, one kernel's."""
+"""Which kernel each server belongs to while an in-place upgrade is announced: by build, then by label."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def behind(value: str, *servers: BackendEndpoint) -> FoundEndpoints:
 
 
 def whose(found: dict[str, FoundEndpoints], stated: dict[str, str] | None = None) -> dict[str, set[str]]:
-    """Kernel -> its pods."""
+    """Kernel -> its pods, after assignment."""
     servers = assign_kernels(found, [UPGRADE], stated or {})
     return {kernel: {one.pod for one in listed} for kernel, listed in servers.items()}
 
 
 def test_an_announced_build_is_the_candidates_and_leaves_the_kernel() -> None:
-    """A pod in the kernel's rotation that states the announced build is the candidate's, on its way out."""
+    """A pod in the kernel's rotation that states the announced build is assigned to the candidate."""
     new = server("b", label=IN, listed=True, fingerprint="new")
     found = {
         "fp8": behind(IN, server("a", label=IN, listed=True, fingerprint="old"), new),
@@ -64,21 +64,21 @@ def test_an_announced_build_is_the_candidates_and_leaves_the_kernel() -> None:
 
 
 def test_what_answers_state_counts_where_no_annotation_does() -> None:
-    """A build that answers state moves a pod; one that nobody knows, or another one, does not."""
+    """A build stated in answers moves a pod; an unknown or a different build does not."""
     pods = [server(name, label=IN, listed=True) for name in ("a", "b", "c")]
     found = {"fp8": behind(IN, *pods), "next": behind(UPGRADED)}
     assert whose(found, {"b": "new", "c": "strange"}) == {"fp8": {"a", "c"}, "next": {"b"}}
 
 
 def test_a_labelled_pod_of_unknown_build_is_what_its_label_says() -> None:
-    """After a change of the lead nobody knows builds; the label of the one before stands."""
+    """After a change of leader builds are unknown; the pod's label decides."""
     pods = [server("b", label=UPGRADED, listed=True)]
     found = {"fp8": behind(IN, *pods), "next": behind(UPGRADED, *pods)}
     assert whose(found) == {"fp8": set(), "next": {"b"}}
 
 
 def test_another_build_in_the_candidates_rotation_is_the_candidates_to_answer_for() -> None:
-    """A pod that only the candidate's backend selects stays its own, whatever it states."""
+    """A pod that only the candidate's backend selects stays with the candidate, whatever build it states."""
     found = {
         "fp8": behind(IN),
         "next": behind(UPGRADED, server("b", label=UPGRADED, listed=True, fingerprint="x")),
@@ -86,8 +86,8 @@ def test_another_build_in_the_candidates_rotation_is_the_candidates_to_answer_fo
     assert whose(found) == {"fp8": set(), "next": {"b"}}
 
 
-def test_selectors_that_tell_nobody_apart_are_said() -> None:
-    """The candidate's selector must be the kernel's with another value of the label."""
+def test_selectors_that_do_not_tell_the_kernels_apart_are_reported() -> None:
+    """The candidate's selector must equal the kernel's but for the value of the label."""
     fine = {"fp8": behind(IN), "next": behind(UPGRADED)}
     assert label_problem(fine, UPGRADE) == ""
     other = replace(behind(UPGRADED), selector={"app": "other", IN_ROTATION: UPGRADED})
@@ -97,25 +97,25 @@ def test_selectors_that_tell_nobody_apart_are_said() -> None:
 
 @dataclass
 class Cluster:
-    """Two Services that share the pods of one Deployment, as its labels and the controller have them."""
+    """Two Services that share the pods of one Deployment, selected by label."""
 
     labels: dict[str, str]
     places_version: int | None = 1
 
     def service(self, name: str) -> dict[str, Any]:
-        """One by the label's value."""
+        """The Service that selects its value of the label."""
         value = UPGRADED if name == "chat-next" else IN
         return {"metadata": {"name": name}, "spec": {"selector": {"app": "chat", IN_ROTATION: value}}}
 
     def endpoint_slices(self, service: str) -> list[dict[str, Any]]:
-        """Of the pods that it selects."""
+        """One slice with the pods that the Service selects."""
         value = self.service(service)["spec"]["selector"][IN_ROTATION]
         names = [name for name, label in self.labels.items() if label == value]
         listed = [{"addresses": ["10.0.0.1"], "targetRef": {"name": name}} for name in names]
         return [{"ports": [{"port": 8000}], "endpoints": listed}]
 
     def pods(self, _: object) -> list[dict[str, Any]]:
-        """All."""
+        """All pods."""
         return [
             {"metadata": {"name": name, "labels": {IN_ROTATION: label}}}
             for name, label in self.labels.items()
@@ -123,7 +123,7 @@ class Cluster:
 
 
 def discovery(cluster: Cluster) -> PodDiscovery:
-    """Of both kernels, with the upgrade announced."""
+    """Discovery of both kernels, with the upgrade announced."""
     backends = [
         KernelBackend(kernel=name, backend=BackendRef(name=f"chat-{name}", port=8000), replicas=2)
         for name in ("fp8", "next")
@@ -132,13 +132,13 @@ def discovery(cluster: Cluster) -> PodDiscovery:
 
 
 def places(found: PodDiscovery) -> dict[str, str]:
-    """Pod -> slot."""
+    """Refresh; pod -> slot."""
     found.refresh()
     return {one.pod: one.slot for one in found.pods}
 
 
 def test_a_build_that_an_answer_stated_is_remembered_by_pod() -> None:
-    """An answer moves the pod, and it stays where it went although its new slot has answered nothing yet."""
+    """A stated build moves the pod; it stays there although its new slot has not answered yet."""
     cluster = Cluster(labels={"a": IN, "b": IN})
     found = discovery(cluster)
     assert places(found) == {"a": "fp8-0", "b": "fp8-1"}
@@ -149,11 +149,11 @@ def test_a_build_that_an_answer_stated_is_remembered_by_pod() -> None:
     assert places(found) == {"a": "fp8-0", "b": "next-0"}
     assert [(one.in_rotation, one.leaves) for one in found.pods if one.pod == "b"] == [(True, "")]
     found.note({"next-0": "strange"})
-    assert places(found) == {"a": "fp8-0", "b": "next-0"}  # the candidate answers for it
+    assert places(found) == {"a": "fp8-0", "b": "next-0"}  # it now belongs to the candidate
 
 
 def test_a_build_that_was_announced_is_no_wrong_one_on_its_way() -> None:
-    """In the tick in which an answer states it the build is unknown; an unannounced one is told."""
+    """In the tick in which an announced build is first stated, it reads as unknown; any other is reported."""
     found = discovery(Cluster(labels={"a": IN, "b": IN}))
     found.refresh()
     prober = SimpleNamespace(stated={"fp8-0": "new", "fp8-1": "strange"})
@@ -180,7 +180,7 @@ SERVERS = st.lists(
 def test_every_server_is_one_kernels(
     old: list[BackendEndpoint], new: list[BackendEndpoint], others: list[BackendEndpoint], announced: bool
 ) -> None:
-    """No server is lost and none is two kernels'; no announced build stays with the kernel."""
+    """Every server is assigned to exactly one kernel; an announced build never stays with the old kernel."""
     found = {"fp8": behind(IN, *old), "next": behind(UPGRADED, *new), "bf16": behind(IN, *others)}
     servers = assign_kernels(found, [UPGRADE] if announced else [], {})
     listed = [one.key for each in servers.values() for one in each]
