@@ -26,7 +26,7 @@ def decision(number: int, moved: tuple[str, ...], for_capacity: tuple[str, ...] 
 
 @dataclass
 class Told:
-    """A status and a route; decisions in ``later`` appear in the status at the next read but one."""
+    """A status and a route; decisions in ``later`` are added to the status after the next read."""
 
     status: list[RecentDecision] = field(default_factory=list)
     later: list[RecentDecision] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A planned upgrade in place on a real API server: announced it is a promotion, unannounced an alarm."""
+"""A planned in-place upgrade on a real API server: a promotion if announced, else a broken clause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PODS = [f"chat-fp8-{n}" for n in range(2)]
 
 @pytest.fixture
 def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """The sample, whose fp8 servers state their build, and a candidate that shares their Deployment."""
+    """The sample with fp8 servers that state their build, and a candidate that shares their Deployment."""
     found = Bench(api=api, namespace=namespace)
 
     def stated(pool: Object) -> None:
@@ -45,27 +45,27 @@ def bench(api: client.ApiClient, namespace: str) -> Bench:
 
 
 def annotate(bench: Bench, name: str, build: str) -> None:
-    """A pod of the Deployment with a ``build``, as its template has it."""
+    """Annotate a pod of the Deployment with ``build``, as its template would."""
     body = {"metadata": {"annotations": {FINGERPRINT: build}}}
     client.CoreV1Api(bench.api).patch_namespaced_pod(name, bench.namespace, body)
 
 
 def follow(bench: Bench) -> None:
-    """What the cluster's controller does: each Service has the pods whose label it selects."""
+    """Do what the endpoints controller does: each Service lists the pods whose label it selects."""
     labels = bench.labels()
     for service, value in (("fp8", IN), (CANDIDATE, UPGRADED)):
         bench.endpoints(service, [name for name in PODS if labels[name] == value])
 
 
 def turns(bench: Bench, operator: NamespaceOperator, count: int) -> None:
-    """So many ticks, each followed by the cluster's controller."""
+    """Run ``count`` turns; endpoints follow the labels after each."""
     for _ in range(count):
         bench.turns(operator, 1)
         follow(bench)
 
 
 def servers(operator: NamespaceOperator) -> dict[str, str]:
-    """Pod -> kernel that it is counted with."""
+    """Pod -> kernel to which it is assigned."""
     return {one.pod: one.replica.kernel for one in operator.loops["chat"].discovery.pods}
 
 
@@ -75,13 +75,13 @@ def announced(bench: Bench, **changes: Any) -> Object:
 
 
 def broken(operator: NamespaceOperator) -> bool:
-    """Whether a hard clause is broken anywhere, or a server was taken out of rotation for one."""
+    """Whether a hard clause is broken, or a server was quarantined for one."""
     turn: Any = operator.loops["chat"].standing.turn
     return bool(turn.decision.judgement.hard_violated.any() or turn.decision.quarantined.any())
 
 
-def test_a_build_that_nobody_announced_raises(bench: Bench) -> None:
-    """Without a promotion that announces it, a new build behind the kernel breaks its clause, as ever."""
+def test_an_unannounced_build_breaks_the_clause(bench: Bench) -> None:
+    """Without a promotion that announces it, a new build behind the kernel breaks its clause."""
     operator = bench.operator()
     turns(bench, operator, 3)
     assert not broken(operator)
@@ -92,7 +92,7 @@ def test_a_build_that_nobody_announced_raises(bench: Bench) -> None:
 
 
 def test_a_build_that_is_not_the_announced_one_raises(bench: Bench) -> None:
-    """A promotion announces one build; another one behind the kernel breaks its clause all the same."""
+    """A promotion announces one build; any other build behind the kernel breaks its clause."""
     announced(bench)
     operator = bench.operator()
     turns(bench, operator, 3)
@@ -103,8 +103,9 @@ def test_a_build_that_is_not_the_announced_one_raises(bench: Bench) -> None:
 
 
 def test_an_announced_upgrade_goes_through_the_stages(bench: Bench) -> None:
-    """The upgraded pod leaves the kernel's Service for the candidate's, gets its stage's share and no more,
-    nobody raises for its build, and once it is full the slices come home to it.
+    """The upgraded pod moves to the candidate's Service and gets at most the share of its stage.
+
+    Its build breaks no clause; after full promotion the slices' home traffic goes to the candidate.
     """
     announced(bench)
     operator = bench.operator()
@@ -129,9 +130,10 @@ def test_an_announced_upgrade_goes_through_the_stages(bench: Bench) -> None:
     assert bench.conditions("KernelPromotion", CANDIDATE)["Promoted"] == ("True", "Successful")
 
 
-def test_an_upgrade_that_is_taken_back_serves_nobody(bench: Bench) -> None:
-    """After a rollback the upgraded pod stays out of both Services' traffic; what is not announced any more
-    is nobody's candidate.
+def test_a_withdrawn_upgrade_gets_no_traffic(bench: Bench) -> None:
+    """After a rollback the upgraded pod gets no traffic of either Service.
+
+    Once the promotion is deleted, the pod belongs to the kernel again and breaks its clause.
     """
     announced(bench)
     operator = bench.operator()
@@ -156,7 +158,7 @@ def test_an_upgrade_that_is_taken_back_serves_nobody(bench: Bench) -> None:
 
 
 def test_a_new_leader_goes_on_with_an_announced_upgrade(bench: Bench) -> None:
-    """Another operator takes the upgraded pod for the candidate's at once, and labels nobody anew."""
+    """A new operator assigns the upgraded pod to the candidate at once and changes no label."""
     announced(bench)
     first = bench.operator()
     turns(bench, first, 3)
@@ -172,7 +174,7 @@ def test_a_new_leader_goes_on_with_an_announced_upgrade(bench: Bench) -> None:
 
 
 def test_the_last_server_of_a_loaded_kernel_stays_until_its_traffic_is_gone(bench: Bench) -> None:
-    """An upgrade of all pods at once empties no Service that still has weight and no other pod."""
+    """If all pods are upgraded at once, one stays in the Service until the kernel has no weight."""
     announced(bench)
     operator = bench.operator()
     turns(bench, operator, 3)
@@ -188,7 +190,7 @@ def test_the_last_server_of_a_loaded_kernel_stays_until_its_traffic_is_gone(benc
 
 
 def test_an_upgrade_whose_servers_no_label_tells_apart_is_said(bench: Bench) -> None:
-    """A candidate with a selector of its own is no upgrade in place: ResolvedRefs says what to write."""
+    """A candidate with an unrelated selector is no in-place upgrade: ResolvedRefs says what to write."""
     core = client.CoreV1Api(bench.api)
     core.patch_namespaced_service(
         OWN, bench.namespace, {"spec": {"selector": {"selvage.dev/kernel": "other"}}}
@@ -200,7 +202,7 @@ def test_an_upgrade_whose_servers_no_label_tells_apart_is_said(bench: Bench) -> 
 
 
 def test_an_announcement_that_fits_nothing_is_refused(bench: Bench) -> None:
-    """What the kernel states already is no upgrade."""
+    """Announcing the build that the kernel already states is refused."""
     promote(bench, evidence(bench), replaces="fp8", announced_fingerprint=OLD)
     operator = bench.operator()
     bench.turns(operator, 2)

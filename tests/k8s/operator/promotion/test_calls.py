@@ -1,4 +1,4 @@
-"""Calls of webhooks against a real server: what counts as an answer, and who may be called."""
+"""Webhook calls to a real server: what counts as an answer, and which origins may be called."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from live.origins import allowed_origin, origin_of
 from tests.support.cluster.kube_api import free_port
 from tests.support.servers.hook_server import HookServer, hook_server
 
-#: Seconds to wait for what must come.
+#: Longest wait for an answer, s.
 PATIENCE_S = 60.0
 
 
 @pytest.fixture
 def server() -> Iterator[HookServer]:
-    """A server of webhooks."""
+    """A webhook server."""
     with hook_server() as found:
         yield found
 
 
 @pytest.fixture
 def caller(server: HookServer) -> Iterator[HookCaller]:
-    """Who may call that server alone."""
+    """A caller that may call only that server."""
     with HookCaller([server.url]) as found:
         yield found
 
 
 def asked(caller: HookCaller, url: str, timeout_s: float = 30.0) -> HookAnswer:
-    """What a call came to."""
+    """Result of one call."""
     return caller.post(Call(url=url, body=b'{"a": 1}', timeout_s=timeout_s)).result(PATIENCE_S)
 
 
 @pytest.mark.parametrize("status", [200, 204, 403, 409, 500])
 def test_an_answer_is_its_status(server: HookServer, caller: HookCaller, status: int) -> None:
-    """The body arrives as it was sent, the status comes back, and 2xx alone agrees."""
+    """The body arrives unchanged, the status is returned, and only 2xx agrees."""
     server.statuses["/a"] = status
     found = asked(caller, f"{server.url}/a")
     assert found.status == status
@@ -51,7 +51,7 @@ def test_an_answer_is_its_status(server: HookServer, caller: HookCaller, status:
 
 
 def test_what_a_server_says_is_shown_short_and_escaped(server: HookServer, caller: HookCaller) -> None:
-    """Of an answer a short beginning is shown, without control characters, however much is sent."""
+    """The start of an answer is shown, without control characters, however much is sent."""
     server.statuses["/a"] = 409
     server.bodies["/a"] = "no\x1b[31m\r\n\x00way ü".encode() + b"y" * 5_000_000
     found = asked(caller, f"{server.url}/a")
@@ -63,15 +63,15 @@ def test_what_a_server_says_is_shown_short_and_escaped(server: HookServer, calle
 
 
 def test_a_redirect_is_not_followed(server: HookServer, caller: HookCaller) -> None:
-    """A redirect is an answer like another, and nobody goes where it points."""
+    """A redirect counts as an answer; its target is not called."""
     server.statuses["/a"] = 302
     assert asked(caller, f"{server.url}/a").status == 302
     assert [path for path, _ in server.came] == ["/a"]
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
-def test_a_call_has_a_whole_time(server: HookServer, caller: HookCaller, path: str) -> None:
-    """A server that hangs, or sends its head byte by byte, gives no answer; others are called meanwhile."""
+def test_the_timeout_covers_the_whole_call(server: HookServer, caller: HookCaller, path: str) -> None:
+    """A server that hangs or sends its head byte by byte gives no answer; other calls work meanwhile."""
     slow = caller.post(Call(url=server.url + path, body=b"{}", timeout_s=0.5))
     assert asked(caller, f"{server.url}/a").status == 200
     found = slow.result(PATIENCE_S)
@@ -79,20 +79,20 @@ def test_a_call_has_a_whole_time(server: HookServer, caller: HookCaller, path: s
 
 
 def test_a_status_counts_whatever_becomes_of_its_body(server: HookServer, caller: HookCaller) -> None:
-    """A veto whose body never ends is a veto."""
+    """A veto counts although its body never ends."""
     assert asked(caller, f"{server.url}/slow-body", timeout_s=0.5).status == 403
 
 
 def test_a_closed_port_is_no_answer(server: HookServer) -> None:
-    """Nobody listens: no answer, and no error in the loop."""
+    """If nothing listens, there is no answer and no exception."""
     url = f"http://127.0.0.1:{free_port()}"
     with HookCaller([url]) as caller:
         found = asked(caller, url)
     assert (found.status, found.said) == (None, "no answer: ConnectError")
 
 
-def test_nobody_calls_what_was_not_allowed(server: HookServer) -> None:
-    """An origin that was not allowed is not called, nor anything without origins or after the end."""
+def test_origins_that_are_not_allowed_are_not_called(server: HookServer) -> None:
+    """No call goes to an origin that is not allowed, nor after the caller has ended."""
     with HookCaller(["http://127.0.0.1:1"]) as caller:
         assert "not allowed" in asked(caller, f"{server.url}/a").said
     assert "not allowed" in asked(caller, "http://127.0.0.1:1/a").said
@@ -102,14 +102,14 @@ def test_nobody_calls_what_was_not_allowed(server: HookServer) -> None:
 
 
 def test_no_cookie_is_kept(server: HookServer, caller: HookCaller) -> None:
-    """What one hook sets another one of its origin is not sent."""
+    """A cookie from one hook is not sent to another hook of the same origin."""
     for _ in range(2):
         asked(caller, f"{server.url}/a")
     assert server.cookies == [None, None]
 
 
 def test_the_end_ends_calls_that_are_under_way(server: HookServer) -> None:
-    """Who leaves waits for no server that hangs, and the call says that it was ended."""
+    """Ending the caller does not wait for a server that hangs; the call has no status."""
     with HookCaller([server.url]) as caller:
         call = caller.post(Call(url=f"{server.url}/hang", body=b"{}", timeout_s=3600.0))
     assert call.done()
@@ -128,13 +128,13 @@ def test_the_end_ends_calls_that_are_under_way(server: HookServer) -> None:
     ],
 )
 def test_an_origin_is_scheme_host_and_port(url: str, origin: str) -> None:
-    """The origin is what is connected to, whatever else stands in the URL."""
+    """The origin is what is connected to, whatever else the URL contains."""
     assert origin_of(url) == origin
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "hooks.example", "https://", "", "gopher://a:70"])
 def test_what_has_no_origin_is_refused(url: str) -> None:
-    """What names no origin of http or https is refused."""
+    """A URL without an http or https origin is refused."""
     with pytest.raises(ValueError, match="origin"):
         origin_of(url)
 

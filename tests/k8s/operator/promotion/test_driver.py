@@ -1,4 +1,4 @@
-"""Promotions on a real API server: every stage on the route, every end with its verdict."""
+"""Promotions on a real API server: every stage in the route, and every ending with its verdict."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ OWN = f"chat-{CANDIDATE}"
 
 @pytest.fixture
 def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """A namespace of the test's own, still empty."""
+    """An empty namespace for this test."""
     return Bench(api=api, namespace=namespace)
 
 
 def mirrors(bench: Bench) -> list[str]:
-    """Services that the rule of the slice prose mirrors to."""
+    """Services to which the rule of slice prose mirrors."""
     rule = next(one for one in bench.route()["spec"]["rules"] if one.get("name") == "prose")
     return [one["requestMirror"]["backendRef"]["name"] for one in rule.get("filters") or []]
 
 
 def mirrored_share(bench: Bench) -> float:
-    """Share of the slice prose that the stored route mirrors, 0 to 1."""
+    """Share of slice prose that the stored route mirrors, 0 to 1."""
     rule = next(one for one in bench.route()["spec"]["rules"] if one.get("name") == "prose")
     (only,) = rule["filters"]
     fraction = only["requestMirror"]["fraction"]
@@ -37,7 +37,7 @@ def mirrored_share(bench: Bench) -> float:
 
 
 def test_a_candidate_goes_through_every_stage(bench: Bench) -> None:
-    """A candidate is mirrored to, then a bounded canary, then takes over; conditions and events say so."""
+    """A candidate is mirrored to, then is a bounded canary, then takes over; conditions and Events say so."""
     everything(bench)
     promote(bench, evidence(bench), replaces="fp8")
     operator = bench.operator()
@@ -64,7 +64,7 @@ def test_a_candidate_goes_through_every_stage(bench: Bench) -> None:
 
 @pytest.mark.parametrize("stage", ["Shadow", "Canary", "Full"])
 def test_a_break_rolls_back_from_every_stage(bench: Bench, stage: str) -> None:
-    """A candidate that breaks an L3 clause is rolled back, whatever its stage, and takes nobody again."""
+    """A candidate that breaks an L3 clause is rolled back from any stage and gets no request again."""
     everything(bench)
     promote(bench, evidence(bench))
     operator = bench.operator()
@@ -83,10 +83,10 @@ def test_a_break_rolls_back_from_every_stage(bench: Bench, stage: str) -> None:
     ("profile", "waived", "verdict"),
     [("fp8", True, "Failed"), ("w8a8", False, "Inconclusive")],
 )
-def test_offline_verdicts_stay_apart_and_let_nobody_in(
+def test_offline_verdicts_stay_apart_and_admit_no_candidate(
     bench: Bench, profile: str, waived: bool, verdict: str
 ) -> None:
-    """A failed and an inconclusive evaluation end offline, each by its name, without a request."""
+    """A failed and an inconclusive evaluation end at Offline with their own verdict, without a request."""
     everything(bench, profile)
     promote(bench, evidence(bench, profile) if waived else evidence(bench, profile, ()))
     operator = bench.operator()
@@ -98,8 +98,8 @@ def test_offline_verdicts_stay_apart_and_let_nobody_in(
     assert mirrors(bench) == []
 
 
-def test_evidence_of_another_build_is_an_error_that_can_be_mended(bench: Bench) -> None:
-    """An evaluation of another build is an Error that says so; the right one goes on."""
+def test_evidence_of_another_build_is_an_error_that_can_be_fixed(bench: Bench) -> None:
+    """An evaluation of another build gives the verdict Error; with the right one the promotion continues."""
     everything(bench)
     promote(bench, evidence(bench, "bf16"))
     operator = bench.operator()
@@ -112,7 +112,7 @@ def test_evidence_of_another_build_is_an_error_that_can_be_mended(bench: Bench) 
 
 
 def test_too_few_probes_end_inconclusive(bench: Bench) -> None:
-    """A shadow that shows too little is inconclusive at its deadline, and nothing is mirrored any more."""
+    """A shadow stage with too few probes is inconclusive at its deadline, and mirroring ends."""
     everything(bench)
     stage = {"stability_s": 3.0, "least_probes": 10_000, "deadline_s": 10.0}
     promote(bench, evidence(bench), shadow=stage)
@@ -125,7 +125,7 @@ def test_too_few_probes_end_inconclusive(bench: Bench) -> None:
 
 
 def test_a_gate_waits_for_an_approval_of_this_build(bench: Bench) -> None:
-    """A gated stage waits; an approval of another subject opens nothing, the right one does."""
+    """A gated stage waits; an approval of another subject does not open it, the right one does."""
     everything(bench)
     promote(bench, evidence(bench), manual_gates=["canary"])
     operator = bench.operator()
@@ -149,7 +149,7 @@ def test_a_gate_waits_for_an_approval_of_this_build(bench: Bench) -> None:
 
 
 def test_a_new_leader_goes_on_where_the_old_one_was(bench: Bench) -> None:
-    """A new operator goes on from the status: no stage is repeated and none is skipped."""
+    """A new operator continues from the status: no stage is repeated or skipped."""
     everything(bench)
     promote(bench, evidence(bench))
     operator = bench.operator()
@@ -162,8 +162,8 @@ def test_a_new_leader_goes_on_where_the_old_one_was(bench: Bench) -> None:
     until(bench, successor, "Full")
 
 
-def test_a_candidate_without_a_promotion_serves_nobody(bench: Bench) -> None:
-    """A kernel of role candidate takes no request without a promotion, and none after it is deleted."""
+def test_a_candidate_without_a_promotion_gets_no_traffic(bench: Bench) -> None:
+    """A kernel of role candidate gets no request without a promotion, nor after its promotion is deleted."""
     everything(bench)
     operator = bench.operator()
     bench.turns(operator, 10)
@@ -180,8 +180,8 @@ def test_a_candidate_without_a_promotion_serves_nobody(bench: Bench) -> None:
     assert bench.weights("prose")[OWN] == 0
 
 
-def test_a_frozen_route_promotes_nobody(bench: Bench) -> None:
-    """While the route is frozen no stage goes on, and its deadline does not run."""
+def test_a_frozen_route_holds_the_promotion(bench: Bench) -> None:
+    """While the route is frozen, the stage does not change and its deadline does not run."""
     everything(bench)
     promote(bench, evidence(bench))
     operator = bench.operator()
@@ -198,7 +198,7 @@ def test_a_frozen_route_promotes_nobody(bench: Bench) -> None:
 
 
 def test_a_withdrawn_candidate_leaves_at_once(bench: Bench) -> None:
-    """spec.rollback withdraws a serving candidate; a raised attempt begins again at the first stage."""
+    """spec.rollback withdraws a serving candidate; a higher ``attempt`` starts at the first stage again."""
     everything(bench)
     promote(bench, evidence(bench))
     operator = bench.operator()
@@ -225,7 +225,7 @@ def test_a_withdrawn_candidate_leaves_at_once(bench: Bench) -> None:
 def test_nonsense_is_said_and_changes_nothing(
     bench: Bench, change: dict[str, str], condition: str, reason: str
 ) -> None:
-    """A promotion that makes no sense is said to, and the route stays what it was."""
+    """A promotion with bad references gets a condition, and the route stays as it was."""
     everything(bench)
     promote(bench, evidence(bench), **change)
     operator = bench.operator()
@@ -240,7 +240,7 @@ def test_nonsense_is_said_and_changes_nothing(
 
 
 def test_the_younger_of_two_promotions_waits(bench: Bench) -> None:
-    """Of two promotions of one kernel the older is in force, and the other says so."""
+    """Of two promotions of one kernel the older is in force; the other has a condition."""
     everything(bench)
     found = evidence(bench)
     promote(bench, found)

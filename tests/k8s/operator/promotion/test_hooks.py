@@ -1,4 +1,4 @@
-"""Webhooks of a promotion on a clock of the test's own: what answers mean, who is asked when, who is told."""
+"""Webhooks of a promotion on a fake clock: what answers mean, when hooks are called, and with what."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ CANARY, FULL = PromotionStage.CANARY, PromotionStage.FULL
 
 
 class Scripted(HookCaller):
-    """Calls that a test answers."""
+    """A caller whose calls the test answers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Call, Future[HookAnswer]]] = []
 
     def post(self, call: Call) -> Future[HookAnswer]:
-        """Keep it."""
+        """Keep the call."""
         self.calls.append((call, Future()))
         return self.calls[-1][1]
 
     def bodies(self) -> list[dict[str, Any]]:
-        """What was sent."""
+        """Bodies that were sent."""
         return [json.loads(call.body) for call, _ in self.calls]
 
     def answer(self, status: int | None, said: str = "") -> None:
-        """Answer every call that waits."""
+        """Answer every pending call."""
         for _, future in self.calls:
             if not future.done():
                 future.set_result(HookAnswer(status=status, said=said))
 
 
 def hook(kind: str, name: str = "", **changes: Any) -> dict[str, Any]:
-    """A webhook that is asked every two seconds."""
+    """A webhook that is called every two seconds."""
     url = f"https://hooks.example/{name or kind}"
     return {"name": name or kind, "kind": kind, "url": url, "every_s": 2.0, "timeout_s": 1.0, **changes}
 
 
 def attempt(*hooks: dict[str, Any], state: PromotionState = BEGUN) -> Attempt:
-    """A promotion with these webhooks."""
+    """A promotion with the given webhooks."""
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
     spec = {
         "description": "a test",
@@ -77,7 +77,7 @@ def attempt(*hooks: dict[str, Any], state: PromotionState = BEGUN) -> Attempt:
 def looked(
     hooks: Webhooks, caller: Scripted, found: Attempt, status: int | None, now_s: float = 0.0
 ) -> HookView:
-    """Ask, answer, and look again."""
+    """Look, answer the calls, and look again."""
     hooks.look("next", found, now_s)
     caller.answer(status, "said by a test")
     return hooks.look("next", found, now_s)
@@ -85,7 +85,7 @@ def looked(
 
 @given(st.one_of(st.none(), st.integers(100, 599)))
 def test_what_an_answer_to_a_veto_hook_means(status: int | None) -> None:
-    """2xx is no objection, 403 and 409 are a veto, and everything else is neither."""
+    """2xx is no objection, 403 and 409 are a veto, and everything else is unknown."""
     caller = Scripted()
     found = attempt(hook("veto"), state=replace(BEGUN, stage=CANARY))
     view = looked(Webhooks(caller, "chat"), caller, found, status)
@@ -98,7 +98,7 @@ def test_what_an_answer_to_a_veto_hook_means(status: int | None) -> None:
 
 @given(st.one_of(st.none(), st.integers(100, 599)))
 def test_what_an_answer_to_a_confirm_hook_means(status: int | None) -> None:
-    """2xx alone confirms, and nothing that a confirm hook answers is a veto."""
+    """Only 2xx confirms, and no answer of a confirm hook is a veto."""
     caller = Scripted()
     found = attempt(hook("confirm"), state=replace(BEGUN, waits_for=CANARY))
     view = looked(Webhooks(caller, "chat"), caller, found, status)
@@ -106,8 +106,8 @@ def test_what_an_answer_to_a_confirm_hook_means(status: int | None) -> None:
     assert view.refused == ""
 
 
-def test_nobody_is_asked_out_of_its_stage() -> None:
-    """A confirm hook is asked where its stage is waited for, a veto hook in its stage, and else nobody."""
+def test_hooks_are_called_in_their_stage_only() -> None:
+    """A confirm hook is called while its stage is waited for, a veto hook in its stage, else none."""
     caller = Scripted()
     hooks = Webhooks(caller, "chat")
     found = attempt(hook("confirm", stages=["full"]), hook("veto", stages=["shadow"]), hook("event"))
@@ -125,7 +125,7 @@ def test_nobody_is_asked_out_of_its_stage() -> None:
 
 
 def test_an_answer_grows_old() -> None:
-    """While a hook is silent its last consent becomes unknown again, and it is asked once at a time."""
+    """While a hook is silent, its last consent expires, and only one call is pending at a time."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("veto"), state=replace(BEGUN, stage=CANARY))
     assert looked(hooks, caller, found, 200).unopposed == {CANARY}
@@ -135,7 +135,7 @@ def test_an_answer_grows_old() -> None:
 
 
 def test_hooks_are_asked_at_their_pace() -> None:
-    """A hook that answers is asked every two seconds, and at once where the clock went back."""
+    """A hook that answers is called every two seconds, and at once after the clock went back."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("veto"), state=replace(BEGUN, stage=CANARY))
     for at_s in range(10):
@@ -146,7 +146,7 @@ def test_hooks_are_asked_at_their_pace() -> None:
 
 
 def test_a_veto_stays() -> None:
-    """Who vetoed is not asked again, and the veto is not forgotten while its stage lasts."""
+    """A hook that vetoed is not called again, and its veto holds while the stage lasts."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("veto"), state=replace(BEGUN, stage=CANARY))
     looked(hooks, caller, found, 409)
@@ -155,7 +155,7 @@ def test_a_veto_stays() -> None:
 
 
 def test_an_answer_is_of_one_stage_and_one_subject() -> None:
-    """Consent in one stage, or of one subject, or of another address, counts for no other."""
+    """Consent for one stage, subject or address does not count for another."""
     caller = Scripted()
     hooks = Webhooks(caller, "chat")
     here = replace(BEGUN, stage=CANARY)
@@ -170,7 +170,7 @@ def test_an_answer_is_of_one_stage_and_one_subject() -> None:
 
 
 def test_all_hooks_must_agree() -> None:
-    """Of two confirm hooks both must say yes, and the one that does not is named."""
+    """With two confirm hooks both must agree; the message names the one that does not."""
     caller = Scripted()
     hooks = Webhooks(caller, "chat")
     found = attempt(
@@ -187,7 +187,7 @@ def test_all_hooks_must_agree() -> None:
 
 
 def test_a_call_that_fails_unforeseen_is_no_answer() -> None:
-    """An error nobody foresaw is unknown, as silence is."""
+    """An unexpected exception of a call counts as unknown, like silence."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("veto"), state=replace(BEGUN, stage=CANARY))
     hooks.look("next", found, 0.0)
@@ -197,7 +197,7 @@ def test_a_call_that_fails_unforeseen_is_no_answer() -> None:
 
 
 def test_every_change_is_told_once() -> None:
-    """Each change of stage or verdict is told in order with its verdict, a rollback to its own hook too."""
+    """Each change of stage or verdict is sent once and in order; a rollback also to the rollback hook."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("event"), hook("rollback"))
     back, failed = PromotionStage.ROLLED_BACK, GateOutcome.FAILED
@@ -220,8 +220,8 @@ def test_every_change_is_told_once() -> None:
     assert len({body["id"] for body in caller.bodies()}) == 4
 
 
-def test_who_was_told_before_is_not_told_again() -> None:
-    """A successor that reads what was told goes on; one that reads another change tells its own."""
+def test_a_change_that_was_told_is_not_told_again() -> None:
+    """A successor does not repeat the change that its status says was told, but tells a newer one."""
     caller = Scripted()
     found = attempt(hook("event"))
     first = Webhooks(caller, "chat")
@@ -238,7 +238,7 @@ def test_who_was_told_before_is_not_told_again() -> None:
 
 
 def test_a_hook_that_never_takes_it_is_given_up() -> None:
-    """An event is told a bounded number of times with growing pauses, and holds up no other hook."""
+    """An event is sent a limited number of times with growing pauses, and delays no other hook."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("event", "deaf"), hook("event", "good"))
     hooks.changed("next", found)
@@ -256,7 +256,7 @@ def test_a_hook_that_never_takes_it_is_given_up() -> None:
 
 
 def test_without_webhooks_nothing_is_called_or_noted() -> None:
-    """A promotion without webhooks asks nobody, tells nobody and keeps nothing of it."""
+    """A promotion without webhooks makes no call and stores nothing about calls."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(state=replace(BEGUN, stage=CANARY))
     hooks.look("next", found, 0.0)
@@ -265,7 +265,7 @@ def test_without_webhooks_nothing_is_called_or_noted() -> None:
     assert (caller.calls, found.told, found.queued) == ([], "", "")
 
 
-def test_a_body_says_what_it_is_about_and_no_more() -> None:
+def test_a_body_has_the_documented_fields_only() -> None:
     """The body names promotion, candidate, stages and verdict; there is no other field."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("veto"), state=replace(BEGUN, stage=CANARY))
@@ -288,8 +288,8 @@ def test_a_body_says_what_it_is_about_and_no_more() -> None:
     }
 
 
-def test_who_forgets_ends_its_calls() -> None:
-    """Who no longer leads, or whose promotion is gone, ends the calls under way."""
+def test_pending_calls_are_cancelled_on_forget() -> None:
+    """Losing the lead, or deleting the promotion, cancels its pending calls."""
     for ends in (lambda hooks: hooks.forget(), lambda hooks: hooks.deliver({}, 0.0)):
         caller = Scripted()
         hooks = Webhooks(caller, "chat")

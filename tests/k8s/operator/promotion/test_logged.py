@@ -1,4 +1,4 @@
-"""Promotions in the decision log: every change of stage or verdict, chained with the decisions around it."""
+"""Promotions in the decision log: every change of stage or verdict, in one hash chain with the decisions."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeo
 
 
 def of_one_set_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows under the documents that the log begins with."""
+    """Rows that belong to the documents with which the log begins."""
     first = rows[0]["documents"]
     return list(takewhile(lambda row: row["kind"] != "start" or row["documents"] == first, rows))
 
 
 def test_stages_and_verdicts_stand_in_the_log(bench: Bench, tmp_path: Path) -> None:
-    """Each stage and verdict is one row with what it was before, and decisions replay past these rows."""
+    """Each stage and verdict is one row with the stage before it, and decisions replay across these rows."""
     everything(bench)
     promote(bench, evidence(bench))
     operator = bench.operator(journal=partial(open_journal, LogSpace(tmp_path)))

@@ -1,4 +1,4 @@
-"""Every revision of a route on a candidate's whole way, in and out again: no slice without a kernel."""
+"""Every route revision during a whole promotion, its rollback and deletion: no slice without a kernel."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeo
 
 @pytest.fixture
 def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """A namespace of the test's own, still empty."""
+    """An empty namespace for this test."""
     return Bench(api=api, namespace=namespace)
 
 
 def test_no_revision_of_a_promotion_leaves_a_slice_without_a_kernel(bench: Bench) -> None:
-    """Shadow, canary, full, a new leader, a roll back and a deletion: every rule keeps a kernel."""
+    """Through shadow, canary, full, a new leader, a rollback and a deletion, every rule keeps a kernel."""
     everything(bench)
     operator = bench.operator()
     bench.turns(operator, 3)

@@ -1,4 +1,4 @@
-"""Promotions with webhooks on a real API server, their hooks on a real HTTP server."""
+"""Promotions with webhooks on a real API server and a real HTTP server."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ OWN = f"chat-{CANDIDATE}"
 
 @pytest.fixture
 def server() -> Iterator[HookServer]:
-    """A server of webhooks."""
+    """A webhook server."""
     with hook_server() as found:
         yield found
 
 
 @pytest.fixture
 def caller(server: HookServer) -> Iterator[HookCaller]:
-    """Who may call that server alone."""
+    """A caller that may call only that server."""
     with HookCaller([server.url]) as found:
         yield found
 
 
 def hook(server: HookServer, kind: str, **changes: object) -> Object:
-    """A webhook on ``server`` at the path of its kind."""
+    """A webhook on ``server``; its path is its kind."""
     url = f"{server.url}/{kind}"
     return {"name": kind, "kind": kind, "url": url, "every_s": 2.0, "timeout_s": 30.0, **changes}
 
 
 def told(server: HookServer) -> list[tuple[str, str | None]]:
-    """Stages and verdicts that the event hook was told of, each once."""
+    """Stages and verdicts that were sent to the event hook, each once."""
     return list(dict.fromkeys((one["stage"], one["verdict"]) for one in server.at("/event")))
 
 
 def test_a_stage_waits_until_it_is_confirmed(bench: Bench, server: HookServer, caller: HookCaller) -> None:
-    """A stage waits and says for whom; confirmed it is entered, and every change is told in its order."""
+    """A stage waits for a confirmation and names the hook; once confirmed it starts; events are in order."""
     everything(bench)
     server.statuses["/confirm"], server.bodies["/confirm"] = 503, b"the window is closed"
     hooks = [hook(server, "confirm", stages=["canary"]), hook(server, "veto"), hook(server, "event")]
@@ -73,7 +73,7 @@ def test_a_stage_waits_until_it_is_confirmed(bench: Bench, server: HookServer, c
 def test_a_veto_rolls_back(
     bench: Bench, server: HookServer, caller: HookCaller, stage: str, answer: int
 ) -> None:
-    """A veto takes the candidate out of every stage, says who spoke, and tells the rollback hook."""
+    """A veto rolls the candidate back from any stage, names the hook, and calls the rollback hook."""
     everything(bench)
     promote(bench, evidence(bench), webhooks=[hook(server, "veto"), hook(server, "rollback")])
     operator = bench.operator(caller=caller)
@@ -88,10 +88,8 @@ def test_a_veto_rolls_back(
     assert (body["stage"], body["verdict"], body["reason"]) == ("RolledBack", "Failed", "Vetoed")
 
 
-def test_an_unknown_veto_holds_and_rolls_nobody_back(
-    bench: Bench, server: HookServer, caller: HookCaller
-) -> None:
-    """A veto hook that fails keeps the candidate where it is past the deadline; answered, it goes on."""
+def test_an_unknown_veto_holds_the_candidate(bench: Bench, server: HookServer, caller: HookCaller) -> None:
+    """While a veto hook fails, the stage is held even past its deadline; an answer lets it continue."""
     everything(bench)
     server.statuses["/veto"] = 500
     promote(bench, evidence(bench), webhooks=[hook(server, "veto", stages=["shadow"])])
@@ -105,7 +103,7 @@ def test_an_unknown_veto_holds_and_rolls_nobody_back(
 
 
 def test_a_hook_that_was_not_allowed_is_never_called(bench: Bench, server: HookServer) -> None:
-    """A promotion whose hook may not be called is not in force and says which option allows it."""
+    """A promotion whose hook is not allowed is not in force; its condition names the option."""
     everything(bench)
     promote(bench, evidence(bench), webhooks=[hook(server, "event"), hook(server, "veto")])
     with HookCaller(["https://hooks.example:8443"]) as caller:
@@ -122,7 +120,7 @@ def test_a_hook_that_was_not_allowed_is_never_called(bench: Bench, server: HookS
 def test_a_new_leader_and_another_address_change_no_stage(
     bench: Bench, server: HookServer, caller: HookCaller
 ) -> None:
-    """A successor tells nothing twice that was told, and another address of a hook begins nothing anew."""
+    """A successor does not repeat events, and a changed hook URL does not restart the promotion."""
     everything(bench)
     promote(bench, evidence(bench), webhooks=[hook(server, "event")])
     operator = bench.operator(caller=caller)

@@ -1,4 +1,4 @@
-"""Who is out of rotation stays out, whoever leads next and whatever that one can read of what was known."""
+"""Pods out of rotation stay out under the next leader, even if it cannot read the kept state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.waits]
 
 
 def ready(bench: Bench) -> None:
-    """Every pod says that it is ready, in rotation or not, as a kubelet does."""
+    """Set every pod's status to ready, in rotation or not, as a kubelet does."""
     core = client.CoreV1Api(bench.api)
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     for one in core.list_namespaced_pod(bench.namespace).items:
@@ -27,9 +27,7 @@ def ready(bench: Bench) -> None:
 
 
 def replaced(bench: Bench) -> Any:
-    """An operator under which the first pod of bf16 made way for another one, so that places and names of
-    pods stand in different orders.
-    """
+    """An operator under which the first pod of bf16 was replaced: order of slots and of names differ."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 3)
@@ -51,7 +49,7 @@ def taken_out(bench: Bench) -> list[str]:
 
 
 def struck(bench: Bench, operator: Any) -> None:
-    """The second pod of bf16 answers wrongly until it is out of rotation, and leaves the endpoints."""
+    """The second pod of bf16 answers wrongly until it is out of rotation and of the endpoints."""
     bench.drift["bf16-1"] = 0.02
     bench.turns(operator, 40)
     assert taken_out(bench) == ["chat-bf16-1"]
@@ -60,14 +58,14 @@ def struck(bench: Bench, operator: Any) -> None:
 
 
 def test_a_new_leader_takes_no_other_pod_out_than_its_predecessor(bench: Bench) -> None:
-    """The place of each pod is kept with the state, which knows places alone."""
+    """The kept state says which pod is in which slot, since evidence is kept by slot."""
     struck(bench, replaced(bench))
     bench.turns(bench.operator(), 3)
     assert taken_out(bench) == ["chat-bf16-1"]
 
 
-def test_documents_that_change_move_no_pod_to_another_place(bench: Bench) -> None:
-    """Who drives after a change of documents finds each pod in the place that its evidence is kept under."""
+def test_documents_that_change_move_no_pod_to_another_slot(bench: Bench) -> None:
+    """After a change of documents, each pod is still in the slot under which its evidence is kept."""
     operator = replaced(bench)
     struck(bench, operator)
     bench.change("RoutePolicy", "chat", {"description": "changed"})
@@ -77,14 +75,15 @@ def test_documents_that_change_move_no_pod_to_another_place(bench: Bench) -> Non
 
 
 def places(bench: Bench, operator: Any) -> set[str]:
-    """Places of bf16 in which somebody stands after another turn."""
+    """Occupied slots of bf16 after another turn."""
     bench.turns(operator, 1)
     return {one.slot for one in operator.loops["chat"].discovery.pods if one.slot.startswith("bf16")}
 
 
 def test_a_pod_that_came_again_under_its_name_meanwhile_is_another_one(bench: Bench) -> None:
-    """As of a StatefulSet, between two leaders: its place is empty once, as under one leader, so that it is
-    not its forerunner that is well again; whoever stayed keeps its place, and nothing changes after that.
+    """As in a StatefulSet, a pod is replaced between two leaders: its slot is empty once.
+
+    So the new pod is not taken for the old one; the other pod keeps its slot, and then nothing changes.
     """
     operator = bench.struck("bf16-1")
     assert taken_out(bench) == ["chat-bf16-1"]
@@ -99,12 +98,12 @@ def test_a_pod_that_came_again_under_its_name_meanwhile_is_another_one(bench: Be
     second = bench.operator()
     assert places(bench, second) == {"bf16-0"}
     assert places(bench, second) == {"bf16-0", "bf16-1"}
-    bench.turns(second, 16)  # its own uid is kept by now
+    bench.turns(second, 16)  # the new uid is kept by now
     assert places(bench, bench.operator()) == {"bf16-0", "bf16-1"}
 
 
 def _older(bench: Bench) -> None:
-    """What an earlier version of the operator kept."""
+    """A state kept by an earlier version of the operator."""
     core, name = client.CoreV1Api(bench.api), "selvage-state-chat"
     found = core.read_namespaced_config_map(name, bench.namespace)
     text = gzip.decompress(base64.b64decode(found.binary_data["state.json.gz"])).decode()
@@ -115,7 +114,7 @@ def _older(bench: Bench) -> None:
 
 
 def _unplaced(bench: Bench) -> None:
-    """A version that did not say which pod is in which place."""
+    """A state kept by a version that did not record which pod is in which slot."""
     core, name = client.CoreV1Api(bench.api), "selvage-state-chat"
     found = core.read_namespaced_config_map(name, bench.namespace)
     del found.data["slots.json"]
@@ -123,12 +122,12 @@ def _unplaced(bench: Bench) -> None:
 
 
 def _lost(bench: Bench) -> None:
-    """Nothing is kept."""
+    """No state is kept."""
     client.CoreV1Api(bench.api).delete_namespaced_config_map("selvage-state-chat", bench.namespace)
 
 
 def _larger(bench: Bench) -> None:
-    """Another fleet: the pool declares one more place of the kernel."""
+    """Another fleet: the pool declares one more replica of the kernel."""
     (found,) = sample("pool")
     kernels = found["spec"]["kernels"]
     next(one for one in kernels if one["name"] == "bf16")["replicas"] += 1
@@ -136,8 +135,8 @@ def _larger(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("change", [_older, _unplaced, _lost, _larger])
-def test_a_state_that_cannot_be_read_brings_nobody_back(bench: Bench, change: Any) -> None:
-    """A pod out of rotation stays out where its quarantine is told by its label alone; the route stays."""
+def test_a_state_that_cannot_be_read_returns_no_pod(bench: Bench, change: Any) -> None:
+    """If only a pod's label says that it is quarantined, it stays out, and the route stays."""
     operator = bench.struck("bf16-1")
     assert taken_out(bench) == ["chat-bf16-1"]
     bench.endpoints("bf16", ["chat-bf16-0"])
@@ -155,8 +154,8 @@ def test_a_state_that_cannot_be_read_brings_nobody_back(bench: Bench, change: An
     assert_never_empty(seen)
 
 
-def test_a_pod_that_is_well_comes_back_though_nobody_knows_why_it_left(bench: Bench) -> None:
-    """A label alone keeps nobody out for good: who answers well and long enough comes back."""
+def test_a_healthy_pod_returns_although_its_quarantine_is_forgotten(bench: Bench) -> None:
+    """The label alone does not hold a pod forever: it returns after enough good answers."""
     operator = bench.struck("bf16-1")
     bench.endpoints("bf16", ["chat-bf16-0"])
     ready(bench)
@@ -168,7 +167,7 @@ def test_a_pod_that_is_well_comes_back_though_nobody_knows_why_it_left(bench: Be
 
 
 def test_not_every_pod_of_a_kernel_is_held_by_its_label(bench: Bench) -> None:
-    """Labels that would leave a kernel without a server, as a mistake in a template does, are taken back."""
+    """If labels would leave a kernel without a server, as after a template error, one pod is returned."""
     bench.everything()
     core = client.CoreV1Api(bench.api)
     for name in ("chat-bf16-0", "chat-bf16-1"):

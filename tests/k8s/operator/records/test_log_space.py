@@ -1,4 +1,4 @@
-"""Decision logs of many policies in bounded room: the oldest go, what is left is verified and replayed."""
+"""Decision logs of many policies in limited space: the oldest files go, the rest verifies and replays."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SEGMENT_BYTES = 40_000
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files as small as one state and some turns."""
+    """Let a file hold about one state and some turns."""
     monkeypatch.setattr("k8s.operator.records.log_space.LEAST_SEGMENT_BYTES", SEGMENT_BYTES)
 
 
 def taken(folder: Path) -> int:
-    """Bytes under ``folder``."""
+    """Bytes in ``folder``."""
     return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
 
 
 def journal(space: LogSpace, name: str) -> PolicyJournal:
-    """As ``open_journal`` makes it, without a cluster."""
+    """A journal as from ``open_journal``, without a cluster."""
     space.opened(space.folder / name)
     beginning = Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1")
     log = DecisionLog(space.folder / name, beginning, space.segment_bytes)
@@ -44,7 +44,7 @@ def journal(space: LogSpace, name: str) -> PolicyJournal:
 
 
 def turns(one: PolicyJournal, ticks: int) -> Iterator[None]:
-    """``ticks`` turns of a controller that is logged, one at each step."""
+    """Run ``ticks`` turns of a logged controller, one per step of the iterator."""
     ports = ControlPorts(
         source=ScriptedTelemetry(script(LAYOUT, ticks, drift(LAYOUT, [0, 1], 3.0))),
         clock=ManualClock(),
@@ -57,8 +57,8 @@ def turns(one: PolicyJournal, ticks: int) -> Iterator[None]:
         yield
 
 
-def test_the_logs_of_all_policies_stay_within_their_room(tmp_path: Path) -> None:
-    """Through hundreds of turns of three policies the folder outgrows its room by some lines at most."""
+def test_the_logs_of_all_policies_stay_within_their_space(tmp_path: Path) -> None:
+    """Over hundreds of turns of three policies, the folder exceeds its limit by a few lines at most."""
     space = LogSpace(tmp_path, 12 * SEGMENT_BYTES)
     journals = [journal(space, name) for name in ("a", "b", "c")]
     most = 0
@@ -69,7 +69,7 @@ def test_the_logs_of_all_policies_stay_within_their_room(tmp_path: Path) -> None
 
 
 def test_what_is_left_is_verified_and_decided_again(tmp_path: Path) -> None:
-    """A log whose oldest files went begins with a whole state: its chain holds and it is decided again."""
+    """A log without its oldest files begins with a full state: its chain verifies and it replays."""
     space = LogSpace(tmp_path, 6 * SEGMENT_BYTES)
     one = journal(space, "a")
     for _ in turns(one, 400):
@@ -83,8 +83,8 @@ def test_what_is_left_is_verified_and_decided_again(tmp_path: Path) -> None:
     assert found.identical
 
 
-def test_a_policy_that_is_gone_leaves_its_room_to_others(tmp_path: Path) -> None:
-    """Logs that nobody writes to any more go before those of policies at work."""
+def test_logs_of_deleted_policies_are_removed_first(tmp_path: Path) -> None:
+    """Logs that are no longer written to are removed before those of active policies."""
     space = LogSpace(tmp_path, 6 * SEGMENT_BYTES)
     gone = journal(space, "gone")
     for _ in turns(gone, 60):
@@ -97,10 +97,10 @@ def test_a_policy_that_is_gone_leaves_its_room_to_others(tmp_path: Path) -> None
     assert taken(tmp_path) < 8 * SEGMENT_BYTES
 
 
-def test_without_any_room_nothing_is_written_and_it_is_said_once(
+def test_without_any_space_nothing_is_written_and_it_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where others fill the folder turns are not logged, a warning says so, and the log goes on with room."""
+    """If other files fill the folder, turns are not logged, with one warning; logging resumes with space."""
     space = LogSpace(tmp_path, 6 * SEGMENT_BYTES)
     one = journal(space, "a")
     (tmp_path / "a" / "other").write_bytes(b"x" * 7 * SEGMENT_BYTES)

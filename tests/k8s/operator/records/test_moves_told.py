@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeo
 
 
 def test_each_move_is_a_line_with_its_fields(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Each moved weight is a line that names policy, route, slice and kernel; its reason follows."""
+    """Each moved weight is a line with policy, route, slice and kernel, followed by its reason."""
     bench.everything()
     operator = bench.operator(journal=partial(open_journal, None))
     with caplog.at_level(logging.INFO, logger="k8s.operator.records.journal"):

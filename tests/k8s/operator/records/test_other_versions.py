@@ -1,4 +1,4 @@
-"""Operators of two versions in turn: what one kept and the other cannot read moves nothing and is said."""
+"""Operators of two versions in turn: state that cannot be read moves no weights and is reported."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.k8s.routes.test_rules import shape_of
 from tests.support.cluster.held_cluster import POLICY, HeldCluster, HeldWorld
 
 HELD = f"{POLICY}-k1-1"
-#: A table in force that is not the slices' home.
+#: A table in force that differs from the slices' home table.
 MOVED = np.array([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]])
 
 
 @pytest.fixture
 def world() -> HeldWorld:
-    """An operator has turned, one pod is out by its label, and a successor has kept that."""
+    """An operator has run, one pod is out by its label, and a successor has kept that in its state."""
     found = HeldWorld()
     found.turns(found.operator(), 3)
     found.cluster.label_pod(HELD, IN_ROTATION, OUT)
@@ -43,7 +43,7 @@ def world() -> HeldWorld:
 
 
 def rewritten(cluster: HeldCluster, change: Callable[[str], str]) -> None:
-    """The kept state as ``change`` makes it, with its hash."""
+    """Replace the kept state by ``change`` of it, with a matching hash."""
     packed = base64.b64decode(cluster.config["binaryData"]["state.json.gz"])
     text = change(gzip.decompress(packed).decode())
     cluster.config["binaryData"]["state.json.gz"] = base64.b64encode(gzip.compress(text.encode())).decode()
@@ -51,7 +51,7 @@ def rewritten(cluster: HeldCluster, change: Callable[[str], str]) -> None:
 
 
 def of_version(version: int) -> Callable[[HeldCluster], None]:
-    """A state of another version."""
+    """Make the kept state one of another version."""
     own, other = f'"version": {STATE_VERSION}', f'"version": {version}'
     return lambda cluster: rewritten(cluster, lambda text: text.replace(own, other))
 
@@ -76,8 +76,9 @@ def _torn(cluster: HeldCluster) -> None:
 def test_a_state_of_another_version_moves_nothing_and_is_said(
     world: HeldWorld, change: Callable[[HeldCluster], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Forth and back again: the route and the pods out of rotation stay, condition and log say what was lost,
-    and the state that the successor keeps is read by the next one of its version.
+    """Route and pods out of rotation stay as they are; condition and log say what was lost.
+
+    The next operator of the same version reads the state that this one keeps.
     """
     cluster = world.cluster
     before = cluster.weights()
@@ -98,7 +99,7 @@ def test_a_state_of_another_version_moves_nothing_and_is_said(
 
 @pytest.mark.parametrize("failing", [set(), {"read"}], ids=["at once", "later"])
 def test_the_table_in_force_is_the_beginning(world: HeldWorld, failing: set[str]) -> None:
-    """Who cannot read what was kept holds the weights of the route, and not the slices' homes."""
+    """An operator that cannot read the kept state holds the route's weights, not the home table."""
     cluster = world.cluster
     policy = cluster.resources().policies[POLICY]
     policy["spec"]["freeze"] = {"until": "2100-01-01T00:00:00Z", "reason": "nobody but us moves it"}
@@ -118,7 +119,7 @@ def test_the_table_in_force_is_the_beginning(world: HeldWorld, failing: set[str]
 
 
 def test_documents_of_another_version_cost_no_state(world: HeldWorld) -> None:
-    """A field that this version does not know spoils the kept documents alone: evidence goes on."""
+    """An unknown field in the kept documents makes only the documents unreadable: evidence is kept."""
     documents = json.loads(world.cluster.config["data"]["documents.json"])
     documents[1]["spec"]["aura"] = 1
     world.cluster.config["data"]["documents.json"] = json.dumps(documents)
@@ -132,8 +133,8 @@ def test_documents_of_another_version_cost_no_state(world: HeldWorld) -> None:
 
 
 @pytest.mark.parametrize("method", ["read_config", "read", "endpoint_slices"])
-def test_nobody_begins_while_the_server_does_not_say_what_is_in_force(world: HeldWorld, method: str) -> None:
-    """A server out of reach for a moment at the hand-over loses no state, no table and no quarantine."""
+def test_no_policy_starts_while_the_server_is_unreadable(world: HeldWorld, method: str) -> None:
+    """An API server that fails briefly at the hand-over costs no state, no table and no quarantine."""
     cluster = world.cluster
     if method != "read_config":
         of_version(STATE_VERSION + 1)(cluster)
@@ -154,7 +155,7 @@ def test_nobody_begins_while_the_server_does_not_say_what_is_in_force(world: Hel
 
 
 def test_a_server_that_refuses_the_state_is_not_waited_for(world: HeldWorld) -> None:
-    """What a right is lacking for will not come: the operator begins anew, and says why."""
+    """If reading the state is forbidden, the operator starts without it and says why."""
     world.cluster.refusing = {"read_config"}
     world.turns(world.operator(), 8)
     assert world.cluster.condition("ResolvedRefs")[:2] == ("True", "BeganAnew")
@@ -165,8 +166,9 @@ def test_a_server_that_refuses_the_state_is_not_waited_for(world: HeldWorld) -> 
 def test_documents_that_neither_version_reads_leave_the_route(
     world: HeldWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a rollback under the newer definitions, with kept documents of the newer version: nothing is in
-    force and nothing moves; the condition names both, and no turn repeats the log.
+    """After a rollback, neither the stored documents nor the kept ones can be read.
+
+    No policy is in force and nothing moves; the condition names both, and the log has one line.
     """
     cluster = world.cluster
     documents = json.loads(cluster.config["data"]["documents.json"])
@@ -187,7 +189,7 @@ def test_documents_that_neither_version_reads_leave_the_route(
 
 
 def test_a_table_begins_with_what_is_in_force_of_another_shape() -> None:
-    """A kernel or a slice that is new takes nothing from the others: what left a kernel does not go back."""
+    """A new kernel or slice takes no weight from others, and a kernel that was left stays without weight."""
     two, three = shape_of(2, 2), shape_of(3, 3)
     rules = route_rules(np.array([[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]), two)
     home = np.array([[1.0, 0.0, 0.0, 0.0]] * 3)
@@ -203,7 +205,7 @@ def test_a_table_begins_with_what_is_in_force_of_another_shape() -> None:
 def test_a_rolled_back_candidate_stays_out_whatever_else_its_status_says(
     stage: str, stays: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A status that cannot be read begins again at Offline, but for who was rolled back."""
+    """A status that cannot be read restarts at Offline, except for a candidate that was rolled back."""
     found = {"metadata": {"name": "next"}, "status": {"stage": stage, "subject": "s", "aura": 1}}
     state = driver._stored_state(found, "s")
     assert state.stage is (PromotionStage.ROLLED_BACK if stays else PromotionStage.OFFLINE)

@@ -1,4 +1,4 @@
-"""An API server that is stopped and started again on its data while an operator turns and watches."""
+"""An API server that restarts on its data while an operator runs and watches."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.waits,
-    # A server that is killed between accept and handshake resets the connection; CPython's own
-    # SSLSocket._create then drops the socket that it took over without closing it.
+    # A server killed between accept and handshake resets the connection; CPython's own
+    # SSLSocket._create then drops the socket without closing it.
     pytest.mark.filterwarnings(r"ignore:unclosed <ssl.SSLSocket [^>]* laddr=\([^)]*\)>:ResourceWarning"),
 ]
 
 
 @pytest.fixture(autouse=True)
 def dropped_sockets() -> Iterator[None]:
-    """Collect what a killed server left behind while its warning is still expected."""
+    """Collect sockets of a killed server while their warning is still ignored."""
     yield
     gc.collect()
 
 
 class Behind(NamespaceWatch):
-    """A watch that goes on once from a version of long ago, as after a long silence."""
+    """A watch that continues once from a very old version, as after a long outage."""
 
     old_version = ""
     gone = 0
@@ -62,7 +62,7 @@ class Behind(NamespaceWatch):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """An API server of this module's own: others go on with theirs."""
+    """An API server of this module; other tests keep theirs."""
     programs = assets()
     assert programs is not None
     with Server(programs) as found:
@@ -73,7 +73,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def bench(server: Server) -> Iterator[Bench]:
-    """A namespace on it."""
+    """A namespace on that server."""
     found = client.Configuration()
     found.__dict__.update(server.configuration.__dict__)
     found.retries = False
@@ -84,7 +84,7 @@ def bench(server: Server) -> Iterator[Bench]:
 
 @contextmanager
 def turning(bench: Bench, operator: NamespaceOperator) -> Iterator[Callable[[], int]]:
-    """Turn all the time until the end of the block; how many turns there were."""
+    """Run turns in a thread until the end of the block; yields a function that counts them."""
     ended, turns = threading.Event(), [0]
     raised: list[BaseException] = []
 
@@ -108,7 +108,7 @@ def turning(bench: Bench, operator: NamespaceOperator) -> Iterator[Callable[[], 
 
 
 def rules(bench: Bench) -> Any:
-    """Of the route."""
+    """Rules of the route."""
     return bench.route()["spec"]["rules"]
 
 
@@ -116,7 +116,7 @@ def rules(bench: Bench) -> Any:
 def test_a_server_that_restarts_keeps_routes_and_the_operator_goes_on(
     server: Server, bench: Bench, killed: bool
 ) -> None:
-    """While the server is down the operator turns on and says so; then rules stand, and it still acts."""
+    """While the server is down the operator keeps running and reports it; afterwards it still acts."""
     bench.everything()
     with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:
         operator = bench.operator(bench.cluster(timeout_s=5.0, watched=watched))
@@ -138,7 +138,7 @@ def test_a_server_that_restarts_keeps_routes_and_the_operator_goes_on(
 
 
 def test_a_watch_that_is_lost_lists_again_and_nothing_is_missed(server: Server, bench: Bench) -> None:
-    """Pods that come and go while every watch is down are seen; what a restart forgot is listed again."""
+    """Pods changed while every watch was down are seen; an expired version causes a new listing."""
     bench.everything()
     core = client.CoreV1Api(bench.api)
     old = core.list_namespaced_pod(bench.namespace).metadata.resource_version
@@ -164,7 +164,7 @@ def test_a_watch_that_is_lost_lists_again_and_nothing_is_missed(server: Server, 
 
 
 def test_a_compacted_version_is_gone(server: Server, bench: Bench) -> None:
-    """The server itself says 410 for a version of before its start, which ends a watch."""
+    """After a compaction the server answers 410 for an older version, which ends a watch."""
     core = client.CoreV1Api(bench.api)
     old = core.list_namespaced_pod(bench.namespace).metadata.resource_version
     core.create_namespace({"metadata": {"generateName": "test-"}})
@@ -188,7 +188,7 @@ def test_a_listing_whose_place_a_real_server_forgot_begins_anew(
     def ask(**query: Any) -> Any:
         if query.get("_continue") and not statuses:
             core.create_namespace({"metadata": {"generateName": "test-"}})
-            server.stop(killed=True)  # else it goes on from a snapshot of its own
+            server.stop(killed=True)  # otherwise it continues from its own snapshot
             _compacted(server)
             server.start()
         try:
@@ -207,7 +207,7 @@ def _pods(operator: NamespaceOperator, kernel: str) -> list[str]:
 
 
 def _compacted(server: Server) -> None:
-    """Let etcd forget every version but the newest, as a cluster does every five minutes."""
+    """Compact etcd to its newest revision, as a cluster does every five minutes."""
     with httpx.Client(base_url=server.etcd_url, timeout=30.0) as etcd:
         found = etcd.post("/v3/kv/range", json={"key": "AA=="}).json()
         wanted = {"revision": found["header"]["revision"], "physical": True}

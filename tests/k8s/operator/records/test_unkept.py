@@ -1,4 +1,4 @@
-"""A state that the API server does not take: tried again seldom, said once, and shown while it lasts."""
+"""A state that the API server does not accept: retried rarely, logged once, and shown while it lasts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TICKS = int(UNKEPT_S) + 20
 def test_a_state_that_is_not_taken_is_no_storm(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: bool
 ) -> None:
-    """As by a quota (403), throttling (429) or a namespace that ends: not at every tick, and told."""
+    """On 403 (quota), 429 or a terminating namespace, the state is not written at every tick."""
     world = recorded_world(1, SHAPE, 2 * TICKS)
     operator = world.operator()
     taken, asked, whole = False, 0, world.cluster.write_config

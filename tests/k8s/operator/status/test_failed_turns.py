@@ -1,4 +1,4 @@
-"""A turn that failed does not look well: conditions, counts and the age of telemetry say so."""
+"""A failed turn shows in conditions, in counts and in the age of telemetry."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeo
 
 
 class Breaking(MadeUp):
-    """Telemetry of the bench that raises where it is asked to."""
+    """Telemetry of the bench that raises on request."""
 
     raises = False
 
     def read(self) -> FleetTelemetry:
-        """What the bench says, or an error."""
+        """The bench's telemetry, or an error."""
         if self.raises:
             raise RuntimeError("no telemetry\ntoday")
         return super().read()
 
 
 class Broken:
-    """A sample at work whose turns can fail: of its source, or of what nobody foresaw."""
+    """A running sample whose turns can fail: in the source, or with an unexpected error in the loop."""
 
     def __init__(self, bench: Bench, where: str) -> None:
         bench.everything()
@@ -39,7 +39,7 @@ class Broken:
         return self.sources[-1]
 
     def fail(self, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So many turns that fail."""
+        """Run ``turns`` turns that fail."""
         with monkeypatch.context() as patch:
             if self.where == "source":
                 patch.setattr(self.sources[-1], "raises", True)
@@ -48,7 +48,7 @@ class Broken:
             self.bench.turns(self.operator, turns)
 
     def age_s(self) -> float:
-        """Age of telemetry, as it is exported."""
+        """Exported age of telemetry, s."""
         found = [one for metric in self._collector.collect() for one in metric.samples]
         return sum(one.value for one in found if one.name == "selvage_telemetry_age_seconds")
 
@@ -57,7 +57,7 @@ class Broken:
 def test_a_failed_turn_is_said_and_counted_and_ends_with_the_next_good_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Whether the source fails or what nobody foresaw: Degraded, not fresh, counted, and the rest stays."""
+    """On either failure: Degraded, telemetry not fresh, failures counted, route and weights unchanged."""
     broken = Broken(bench, where)
     before, route = bench.read("RoutePolicy", "chat")["status"], bench.route()["spec"]
     assert bench.conditions()["Ready"][0] == "True"

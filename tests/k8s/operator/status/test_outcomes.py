@@ -1,4 +1,4 @@
-"""What turns came to, counted."""
+"""Counts of what turns did."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from live.control.loop import Turn
 
 
 def turn(reasons: tuple[int, ...] = (0, 0), *, demoted: bool = False, moved: bool = False) -> Turn:
-    """A turn with these bits of the shield's reasons, slice by slice."""
+    """A turn with the given bits of the shield's reasons, one number per slice."""
     decision = SimpleNamespace(
         shielded=SimpleNamespace(reason=np.array([reasons])),
         demoted=np.array([demoted]),
@@ -34,7 +34,7 @@ def samples(tally: Tally) -> dict[tuple[str, ...], float]:
 
 
 def test_every_turn_is_one_decision() -> None:
-    """Every turn is counted once, and outcomes that never came stand at zero."""
+    """Every turn is counted once, and outcomes that did not occur are zero."""
     tally = Tally()
     for one in (turn(), turn(moved=True), turn()):
         tally.turned(one)
@@ -45,7 +45,7 @@ def test_every_turn_is_one_decision() -> None:
 
 
 def test_interventions_are_counted_by_row_and_reason() -> None:
-    """A row that the shield changed for two reasons counts for each, and one it left for none."""
+    """A row that the shield changed for two reasons counts for both, an unchanged row for none."""
     tally = Tally()
     tally.turned(turn((int(ShieldReason.HARD | ShieldReason.SLEW), 0)))
     tally.turned(turn((int(ShieldReason.HARD), int(ShieldReason.HARD))))
@@ -54,7 +54,7 @@ def test_interventions_are_counted_by_row_and_reason() -> None:
 
 
 def test_a_demotion_counts_once_with_its_reason() -> None:
-    """A demotion counts when the baseline takes over, not while it drives nor where a leader finds it so."""
+    """A demotion counts when the baseline takes over, not while it drives or when a new leader finds it."""
     found, fresh = Tally(), Tally()
     found.turned(turn(demoted=True))
     assert not +found.demotions
@@ -64,7 +64,7 @@ def test_a_demotion_counts_once_with_its_reason() -> None:
 
 
 def test_times_of_turns_are_a_histogram() -> None:
-    """Each turn adds its time to the histogram, and failed ones are counted apart."""
+    """Each turn adds its time to the histogram; failed turns are counted separately."""
     counts = LoopCounts()
     counts.turned(0.02, failed=False)
     counts.turned(0.7, failed=True)

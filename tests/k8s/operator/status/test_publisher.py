@@ -1,4 +1,4 @@
-"""Status and Events: a server that refuses the one does not make the other loop."""
+"""Status and Events: refused writes cause no write loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLICY: Manifest = {
 
 
 class Refusing:
-    """The part of ``Cluster`` that a publisher writes to."""
+    """The part of ``Cluster`` to which a publisher writes; it can refuse."""
 
     def __init__(self) -> None:
         self.statuses: list[Manifest] = []
@@ -30,7 +30,7 @@ class Refusing:
         self.tried_statuses = 0
 
     def write_status(self, found: Manifest, status: Manifest) -> None:
-        """Keep it, unless statuses are refused."""
+        """Keep the status, unless statuses are refused."""
         self.tried_statuses += 1
         if self.statuses_refused:
             told = "status: the API server said 422 Unprocessable Entity"
@@ -38,7 +38,7 @@ class Refusing:
         self.statuses.append(status)
 
     def note(self, event: EventNote) -> None:
-        """Refuse, as a Role without Events does."""
+        """Keep the Event, unless Events are refused, as by a Role without them."""
         self.tried += 1
         if self.events_refused:
             raise ClusterError("Events: the API server said 403 Forbidden")
@@ -46,13 +46,13 @@ class Refusing:
 
 
 def said(ready: bool, **body: Any) -> Publication:
-    """Two conditions of a policy."""
+    """A publication with two conditions of a policy."""
     conditions = condition("Ready", ready, "Word", "why"), condition("Programmed", ready, "Word", "why")
     return Publication(about=POLICY, conditions=conditions, body=body, key=body)
 
 
 def test_refused_events_make_no_loop_of_statuses(caplog: pytest.LogCaptureFixture) -> None:
-    """Where Events are refused a status is written once and counts, and its Events are not retried."""
+    """If Events are refused, the status is written once and its Events are not retried."""
     cluster = Refusing()
     publisher = Publisher(cast(Cluster, cluster))
     assert publisher.say(said(True), 0.0)
@@ -64,8 +64,8 @@ def test_refused_events_make_no_loop_of_statuses(caplog: pytest.LogCaptureFixtur
     assert [one.levelname for one in caplog.records if "403" in one.message] == ["WARNING"]
 
 
-def test_events_come_again_with_the_next_transition() -> None:
-    """What changes after the server takes Events again is told, and what changed before is not."""
+def test_events_resume_with_the_next_transition() -> None:
+    """Once the server accepts Events, later changes get Events, earlier ones do not."""
     cluster = Refusing()
     publisher = Publisher(cast(Cluster, cluster))
     publisher.say(said(True), 0.0)
@@ -76,7 +76,7 @@ def test_events_come_again_with_the_next_transition() -> None:
 
 
 def test_a_refused_status_is_tried_again_and_tells_nothing() -> None:
-    """A status that was not written is due at the next turn, and nothing is told of it before."""
+    """A status that was not written is retried at the next turn; no Event is written before."""
     cluster = Refusing()
     publisher = Publisher(cast(Cluster, cluster))
     cluster.statuses_refused, cluster.events_refused = True, False
@@ -90,8 +90,9 @@ def test_a_refused_status_is_tried_again_and_tells_nothing() -> None:
 
 
 def test_a_status_that_is_refused_for_what_it_says_makes_no_loop() -> None:
-    """What a definition of another version refuses is tried now and then, what has changed at once, and the
-    statuses of others do not hide it.
+    """A status that the definition refuses is retried rarely, a changed one at once.
+
+    Successful statuses of other objects do not hide the problem.
     """
     cluster = Refusing()
     publisher = Publisher(cast(Cluster, cluster))
@@ -112,9 +113,7 @@ def test_a_status_that_is_refused_for_what_it_says_makes_no_loop() -> None:
 def test_a_condition_that_comes_and_goes_fills_no_cluster_with_events(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Each change is in the status and in the log; Events are as many as client-go would let through, and
-    another object's are its own.
-    """
+    """Each change is in the status and the log; Events are limited as in client-go, per object."""
     cluster = Refusing()
     cluster.events_refused = False
     publisher = Publisher(cast(Cluster, cluster))

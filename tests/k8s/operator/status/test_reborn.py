@@ -1,4 +1,4 @@
-"""A resource that was deleted and created again under its name is another one."""
+"""A resource that was deleted and created again under its name is a new resource."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300), pytest.ma
 
 
 def test_what_was_judged_of_the_one_before_is_not_said_of_the_next(bench: Bench) -> None:
-    """Whoever waits for the new one to be Ready is not told what the old one was, though both are of
-    generation 1; once it is seen it is told its own.
+    """The status of the deleted policy is not written to the new one, though both have generation 1.
+
+    So a client that waits for Ready does not read an old answer.
     """
     bench.everything()
     operator = bench.operator()
@@ -31,7 +32,7 @@ def test_what_was_judged_of_the_one_before_is_not_said_of_the_next(bench: Bench)
 
 
 def test_what_is_gone_gets_no_status(bench: Bench) -> None:
-    """A status for nobody is an error of the server, and makes no object."""
+    """Writing the status of a deleted object is an error of the server and creates no object."""
     bench.apply("contract")
     found = bench.read("KernelContract", "chat-contract")
     bench.delete("KernelContract", "chat-contract")

@@ -1,4 +1,4 @@
-"""Clauses on generations are probed on a cluster as on live servers, and said where they cannot be."""
+"""Clauses on generations are probed in a cluster as on live servers; if they cannot be, it is reported."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ CLAUSE = "N-generation-gap"
 
 @dataclass(frozen=True)
 class Reached(Access):
-    """Every address is that of one server."""
+    """Access in which every URL leads to one server."""
 
     server: FakeServer = field(default_factory=FakeServer)
 
     def endpoint(self, url: str, model: str = "") -> Endpoint:
-        """The server."""
+        """An endpoint of the server."""
         return Endpoint(url=url, model=model, transport=httpx.MockTransport(self._answer))
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
-        """Prompts are scored as ``TokenServer`` does, and the rest is the server's."""
+        """Score prompts as ``TokenServer`` does; everything else is answered by the server."""
         if request.method == "GET" and request.url.path not in ("/metrics", "/v1/models"):
             return httpx.Response(404)
         body = json.loads(request.content or "{}")
@@ -53,19 +53,19 @@ class Reached(Access):
 
 
 class There:
-    """The little of discovery that a prober needs before any pod is asked."""
+    """The part of discovery that a prober needs before any pod is probed."""
 
     def ready_url(self, backend: BackendRef) -> str:
-        """The reference's."""
+        """URL of the reference."""
         return f"http://{backend.name}"
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """Nobody yet."""
+        """No replica yet."""
         return ()
 
 
 def prober(server: FakeServer, folder: Path) -> ClusterProber:
-    """Of the sample, whose contract has a clause on generations, once its reference has answered."""
+    """A prober of the sample with a clause on generations, after its reference has answered."""
     found = documents()
     asked = load_as(KernelContract, resolve_uri(f"{LIBRARY}serving-generation.yaml", ""))
     (clause,) = (one for one in asked.spec.clauses if one.id == CLAUSE)
@@ -99,7 +99,7 @@ def prober(server: FakeServer, folder: Path) -> ClusterProber:
 def test_a_clause_on_generations_is_probed_or_said_not_to_be(
     server: FakeServer, kinds: set[str], problem: str, tmp_path: Path
 ) -> None:
-    """A reference that does not generate to the end leaves the other probes as they are."""
+    """If the reference does not generate to the end, the other probes still run, and the problem is said."""
     one = prober(server, tmp_path)
     try:
         assert one._plan_known is not None, one.problem

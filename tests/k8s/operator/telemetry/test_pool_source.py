@@ -1,4 +1,4 @@
-"""How an operator looks at servers and gateways, from the documents alone."""
+"""How an operator observes servers and gateways, configured by the documents alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def documents(without_capacity: bool = False) -> Documents:
 
 @dataclass
 class Endpoints:
-    """The little of a cluster that discovery needs: one kernel's endpoints."""
+    """The part of a cluster that discovery needs: one kernel's endpoints."""
 
     pods: list[str] = field(default_factory=list)
     places_version: int | None = None
@@ -58,7 +58,7 @@ class Endpoints:
 
 
 def sensing() -> Sensing:
-    """The sample as a source sees it."""
+    """The sample as a telemetry source gets it."""
     found = documents()
     setup = controller_setup(found, RATES).setup
     discovery = PodDiscovery(cast(Cluster, Endpoints()), [])
@@ -82,19 +82,19 @@ PLACES = [
 def test_clusters_are_slices_and_kernels_by_number_or_name(
     watching: Watching, cluster: str, place: tuple[str, str] | None
 ) -> None:
-    """Rules and backends are known by their numbers in the route, and by their names; others are nobody's."""
+    """Rules and backends are recognised by number or by name; other clusters of the gateway are ignored."""
     assert watching.names(sensing(), SHED).place(cluster) == place
 
 
 @pytest.mark.parametrize("clusters", [r"outbound\|8000\|\|(?P<kernel>.*)", "(?P<slice>", "prose"])
 def test_an_expression_that_tells_no_slice_is_refused(clusters: str) -> None:
-    """What cannot tell slices apart is refused with an example, not counted somewhere."""
+    """An expression that cannot tell slices apart is refused with an example."""
     with pytest.raises(DocumentError, match="gateway-clusters"):
         Watching(clusters=clusters)
 
 
 def test_capacity_comes_from_the_profiles_where_the_pool_states_none() -> None:
-    """As on live servers: stated capacities, else those of measured step times."""
+    """Capacities come from the pool if stated, else from measured step times, as on live servers."""
     stated = controller_setup(documents(), RATES).setup.fleet
     assert stated.capacity_rps.tolist() == [8.0, 5.0]
     assert stated.engine is None
@@ -104,7 +104,7 @@ def test_capacity_comes_from_the_profiles_where_the_pool_states_none() -> None:
 
 
 def test_the_rate_of_probes_is_the_budget_over_the_prompts() -> None:
-    """Tokens per second over the mean length of the prompts of slices that have any; usual without probes."""
+    """Token budget over the mean length of prompts of slices that have any; the default without probes."""
     options = ProbeOptions(tokens_per_s=128.0)
     probing = Probing(options=options, references=Path("unused"), access=Access())
     assert probe_rates(probing, ["prose", "nobody"], 1.0).probes_per_s == pytest.approx(2.0)
@@ -113,14 +113,14 @@ def test_the_rate_of_probes_is_the_budget_over_the_prompts() -> None:
 
 
 def test_the_key_is_in_no_text_of_a_setting() -> None:
-    """A key that was read is shown by nothing that is printed."""
+    """The repr of settings does not contain the key."""
     assert "secret" not in repr(Access(api_key="secret"))
     probing = Probing(options=ProbeOptions(), references=Path("unused"), access=Access(api_key="secret"))
     assert "secret" not in repr(Watching(probing=probing))
 
 
 def test_a_pod_that_takes_the_place_of_another_is_seen_to_be_new() -> None:
-    """The place of a pod that went is empty once, so nobody takes the next pod for it."""
+    """The slot of a deleted pod is empty once, so the next pod is not taken for it."""
     endpoints = Endpoints(pods=["a"])
     discovery = PodDiscovery(
         cast(Cluster, endpoints),

@@ -1,4 +1,4 @@
-"""A pool whose servers are read from a Prometheus: by the documents alone, and on a real API server."""
+"""A pool whose metrics are read from a Prometheus: by the documents alone, and on a real API server."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ TOKEN = "only-for-this-test"
 
 @pytest.fixture
 def server() -> Iterator[PrometheusServer]:
-    """A Prometheus that has scraped nobody."""
+    """A Prometheus that has not scraped any pod."""
     with prometheus_server() as found:
         yield found
 
 
 @dataclass
 class Pods:
-    """The little of a discovery that is asked: pods in their slots."""
+    """The part of a discovery that is used: pods in their slots."""
 
     pods: tuple[PodReplica, ...] = field(
         default_factory=lambda: tuple(_pod(f"fp8-{n}", f"chat-fp8-{n}") for n in range(2))
@@ -53,7 +53,7 @@ def _pod(slot: str, name: str) -> PodReplica:
 
 
 def sensing(url: str, interval_s: float = 15.0) -> Sensing:
-    """The sample whose pool names a Prometheus."""
+    """The sample with a pool that names a Prometheus."""
     found = scraped_sensing()
     told = Prometheus(url=url, scrape_interval_s=interval_s)
     pool = found.documents.pool
@@ -65,7 +65,7 @@ URLS = {"fp8-0": "http://unused", "fp8-1": "http://unused"}
 
 
 def test_a_tick_is_one_query_and_a_scrape_is_told_once(server: PrometheusServer) -> None:
-    """All pods are one query; a scrape that was handed on is not handed on again, a newer one is."""
+    """All pods are read in one query; each scrape is handed on once."""
     access = PrometheusAccess(origins=(server.url,))
     with httpx.Client() as client:
         asking = PrometheusScrapes(sensing(f"{server.url}/"), access, client)
@@ -85,7 +85,7 @@ def test_a_tick_is_one_query_and_a_scrape_is_told_once(server: PrometheusServer)
 def test_pods_without_samples_are_said_after_a_while(
     server: PrometheusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pod that nobody scrapes is unknown at once, and said after three intervals; a new one is not yet."""
+    """A pod without samples is unknown at once, and reported after three intervals."""
     steady = [100.0]
     monkeypatch.setattr("k8s.operator.telemetry.prometheus.time.monotonic", lambda: steady[0])
     with httpx.Client() as client:
@@ -102,15 +102,15 @@ def test_pods_without_samples_are_said_after_a_while(
         assert asking.problem == ""
 
 
-def test_nobody_is_asked_who_was_not_named(server: PrometheusServer) -> None:
-    """A URL of another origin than the operator's is refused with the next step, before any query."""
+def test_a_prometheus_that_is_not_allowed_is_not_queried(server: PrometheusServer) -> None:
+    """A URL of an origin that is not allowed is refused with the next step, before any query."""
     with httpx.Client() as client, pytest.raises(DocumentError, match=f"--prometheus-origin {server.url}"):
         PrometheusScrapes(sensing(server.url), PrometheusAccess(origins=("https://other:9090",)), client)
     assert server.queries == []
 
 
 def test_telemetry_that_would_always_be_stale_is_refused() -> None:
-    """Scrapes more than half of stale_after_s apart are refused; half of it is taken."""
+    """A scrape interval above half of stale_after_s is refused; exactly half is accepted."""
     check_interval(sensing("http://prometheus:9090", 15.0).documents)
     with pytest.raises(DocumentError, match=r"at most half of the contract's detection\.stale_after_s"):
         check_interval(sensing("http://prometheus:9090", 15.5).documents)
@@ -118,7 +118,7 @@ def test_telemetry_that_would_always_be_stale_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["two words", "\u00fc", "a\x00b"])
 def test_a_file_that_is_no_token_is_refused_without_its_content(tmp_path: Path, text: str) -> None:
-    """What cannot stand in a header is refused, and not repeated; an absent file is no token."""
+    """A token that cannot be in a header is refused without quoting it; a missing file is no token."""
     path = tmp_path / "token"
     access = PrometheusAccess(token_file=path)
     assert access.token() == ""
@@ -132,21 +132,21 @@ def test_a_file_that_is_no_token_is_refused_without_its_content(tmp_path: Path, 
 
 @dataclass
 class PrometheusWorld:
-    """The sample on a real API server, read from a Prometheus that scrapes when it is told to."""
+    """The sample on a real API server, read from a Prometheus that scrapes on request."""
 
     bench: Bench
     server: PrometheusServer
     operator: NamespaceOperator
 
     def scraped(self) -> None:
-        """Prometheus scrapes every pod now."""
+        """Let Prometheus scrape every pod now."""
         for kernel in ("fp8", "bf16"):
             for n in range(2):
                 labels = target(f"chat-{kernel}-{n}", self.bench.namespace)
                 self.server.scraped(METRICS, time.time(), labels)
 
     def turns(self, count: int) -> None:
-        """So many ticks of a second; each waits for what was asked in the one before."""
+        """Run ``count`` turns; queries complete between turns."""
         for _ in range(count):
             self.bench.turns(self.operator, 1)
             source: Any = self.operator.loops["chat"].source
@@ -154,7 +154,7 @@ class PrometheusWorld:
             wait([asked] if asked is not None else [])
 
     def silence(self) -> None:
-        """More time than the contract's stale_after_s passes."""
+        """Let more time pass than the contract's stale_after_s."""
         self.bench.now_s += 31.0
         self.turns(3)
 
@@ -165,7 +165,7 @@ class PrometheusWorld:
 
 @pytest.fixture
 def world(bench: Bench, server: PrometheusServer, tmp_path: Path) -> Iterator[PrometheusWorld]:
-    """An operator with a token, of a pool that names the server."""
+    """An operator with a token, for a pool that names the server."""
 
     def reads_it(pool: Object) -> None:
         pool["spec"]["prometheus"] = {"url": server.url}
@@ -190,7 +190,7 @@ ON_A_SERVER = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.time
 
 
 def on_a_server(test: Any) -> Any:
-    """Marks of tests that need an API server."""
+    """Apply the marks of tests that need an API server."""
     for mark in ON_A_SERVER:
         test = mark(test)
     return test
@@ -198,7 +198,7 @@ def on_a_server(test: Any) -> Any:
 
 @on_a_server
 def test_a_pool_is_ready_by_what_a_prometheus_tells(world: PrometheusWorld) -> None:
-    """Nothing is known before the first scrape, then the pool is ready; a tick is one query."""
+    """Telemetry is NeverSeen before the first scrape, then the pool is ready; each tick is one query."""
     world.turns(2)
     assert world.fresh() == ("False", "NeverSeen")
     world.scraped()
@@ -223,7 +223,7 @@ FAILURES = {
 @on_a_server
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failing_prometheus_holds_the_table_and_says_why(world: PrometheusWorld, name: str) -> None:
-    """TelemetryFresh is False by the failure's reason; the last table stays, and all is well after."""
+    """TelemetryFresh is False with the failure's reason; the last table stays until Prometheus recovers."""
     world.scraped()
     world.turns(3)
     before = world.bench.route()
@@ -245,7 +245,7 @@ def test_a_failing_prometheus_holds_the_table_and_says_why(world: PrometheusWorl
 
 @on_a_server
 def test_samples_that_grow_old_are_silence(world: PrometheusWorld) -> None:
-    """The same old samples tell nothing new: telemetry ages, and the table is held."""
+    """Repeated old samples count as silence: telemetry ages, and the table is held."""
     world.scraped()
     world.turns(3)
     before = world.bench.route()
@@ -256,7 +256,7 @@ def test_samples_that_grow_old_are_silence(world: PrometheusWorld) -> None:
 
 @on_a_server
 def test_a_prometheus_that_may_not_be_asked_is_a_condition(world: PrometheusWorld) -> None:
-    """A pool that names another origin is not taken: ResolvedRefs says why, the old one stays."""
+    """A pool with an origin that is not allowed is not adopted: ResolvedRefs says why, the old one stays."""
     world.scraped()
     world.turns(3)
     world.bench.change("KernelPool", "chat-pool", {"prometheus": {"url": "http://127.0.0.1:1"}})

@@ -1,4 +1,4 @@
-"""A kernel whose numbers go wrong in silence, found by probes of pods and left by the route."""
+"""A kernel whose numbers silently go wrong: probes of its pods detect it, and the route leaves it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ KEY = "sk-only-for-this-test"
 
 @pytest.fixture
 def servers() -> Iterator[dict[str, TokenServer]]:
-    """Servers of both kernels, which want ``KEY``."""
+    """Servers of both kernels, which require ``KEY``."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(token_server(KEY)) for name in ("fp8", "bf16")}
 
 
 def ports(servers: dict[str, TokenServer]) -> dict[str, int]:
-    """Where they are."""
+    """Kernel -> port of its server."""
     return {name: one.port for name, one in servers.items()}
 
 
 def test_a_silently_wrong_kernel_is_left_and_the_log_says_why(
     bench: Bench, servers: dict[str, TokenServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A kernel that begins to answer with other log-probabilities loses its traffic, and the log says why."""
+    """A kernel whose log-probabilities change loses its traffic, and the log gives the clause."""
     caplog.set_level(logging.DEBUG)
     with probed_world(bench, tmp_path, ports(servers), key=KEY) as here:
         here.turns_until(lambda: here.probed(4, 20))
@@ -61,7 +61,7 @@ def test_a_silently_wrong_kernel_is_left_and_the_log_says_why(
 def test_servers_that_refuse_the_key_are_neither_bad_nor_good(
     bench: Bench, servers: dict[str, TokenServer], tmp_path: Path
 ) -> None:
-    """Where the servers refuse the key nothing is known: nothing moves, and it is said without the key."""
+    """If servers refuse the key, no weights move, and the status says so without the key."""
     with probed_world(bench, tmp_path, ports(servers), key="wrong-key-of-the-test") as here:
         here.turns_until(lambda: bench.conditions().get("TelemetryFresh") == ("True", "PartlySeen"))
         bench.turns(here.operator, 10)

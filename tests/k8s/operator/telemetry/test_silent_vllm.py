@@ -1,4 +1,4 @@
-"""A real vLLM server whose weights go wrong in silence, found by probes and left by the route."""
+"""A real vLLM server whose weights silently go wrong: probes detect it, and the route leaves it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def test_a_real_server_with_wrong_weights_is_left(bench: Bench, tmp_path: Path) -> None:
-    """A vLLM server whose weights are requantised behind status 200 loses its traffic to its peer."""
+    """A vLLM server whose weights are requantised, still with HTTP 200, loses its traffic to the other."""
     with ExitStack() as stack, ThreadPoolExecutor(2) as starting:
 
         def start(name: str) -> Server:

@@ -1,4 +1,4 @@
-"""What pods that come back are verified by: the reference's generations, asked once, beside the tick."""
+"""Verification of returning pods: against generations of the reference, fetched once, outside the tick."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.servers.generating import GOLDEN, FakeServer
 
 
 class There:
-    """The little of what a source sees that a verifier needs: one pod."""
+    """The part of a source's view that a verifier needs: one pod."""
 
     @property
     def discovery(self) -> PodDiscovery:
@@ -31,24 +31,24 @@ class There:
         return cast(PodDiscovery, self)
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """One."""
+        """One replica."""
         return (LiveReplica(name="fp8-0", kernel="fp8", url="http://pod", state=ReplicaState.READY),)
 
 
 def verifier_of(*, unflushed: bool = True) -> ReferenceVerifier:
-    """Of one pool."""
+    """A verifier of one pool."""
     return ReferenceVerifier(ReturnOptions(verify_probes=4), cast(Sensing, There()), unflushed=unflushed)
 
 
 def source(folder: Path, server: FakeServer) -> ReferenceSource:
-    """``server`` as who says what is right."""
+    """``server`` as the reference."""
     transport = httpx.MockTransport(server.respond)
     endpoint = Endpoint(url="http://reference", model="m", transport=transport)
     return ReferenceSource(prompts=GOLDEN, endpoint=endpoint, store=folder, kernel="bf16")
 
 
 def asked(verifier: ReferenceVerifier, known: ReferenceSource | None, now_s: float) -> None:
-    """Turn until what the reference was asked is taken in."""
+    """Run turns until the reference's answers are received."""
     verifier.turn(now_s, lambda: known, ProbeOptions())
     if verifier._asked is not None:
         wait([verifier._asked])
@@ -56,7 +56,7 @@ def asked(verifier: ReferenceVerifier, known: ReferenceSource | None, now_s: flo
 
 
 def test_a_pod_that_answers_users_wrongly_from_its_cache_does_not_agree(tmp_path: Path) -> None:
-    """Right when it is asked cold and wrong from its cache is not verified; a healthy pod is."""
+    """A pod that is right when cold but wrong from its cache is not verified; a healthy pod is."""
     verifier = verifier_of()
     with pytest.raises(LiveError, match="nothing yet"):
         verifier.mender("fp8-0")
@@ -71,7 +71,7 @@ def test_a_pod_that_answers_users_wrongly_from_its_cache_does_not_agree(tmp_path
 
 
 def test_a_reference_that_does_not_generate_is_said_and_asked_again(tmp_path: Path) -> None:
-    """What it answered wrongly is the reason; later it is asked anew, and no sooner."""
+    """The reference's failure is the reason; it is asked again after ``AGAIN_S``, not before."""
     verifier, broken = verifier_of(), FakeServer(cuts=2)
     asked(verifier, source(tmp_path, broken), 0.0)
     assert not verifier.ready
@@ -87,7 +87,7 @@ def test_a_reference_that_does_not_generate_is_said_and_asked_again(tmp_path: Pa
 def test_a_server_without_a_flush_is_verified_as_it_is_unless_it_is_to_be_flushed_first(
     unflushed: bool, expected: Flush, tmp_path: Path
 ) -> None:
-    """Either its cache is said not to be flushed, or it stays out until another process serves."""
+    """Without a flush, the cache is reported as not flushed, or the pod stays out until a restart."""
     verifier = verifier_of(unflushed=unflushed)
     asked(verifier, source(tmp_path, FakeServer()), 0.0)
     verifier.serve(httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(404))), "m")
