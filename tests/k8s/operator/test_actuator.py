@@ -1,4 +1,4 @@
-"""What the operator refuses to put in force."""
+"""What the operator refuses to write, and how it goes on when a write is refused."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tests.support.servers.live_fleets import LAYOUT
         ([[0.0, 0.01, 0.99], [0.0, 1.0, 0.0]], None, {"fp16", "fp32"}, []),
     ],
 )
-def test_a_slice_is_emptied_only_where_nobody_could_serve_it(
+def test_a_slice_is_shed_entirely_only_if_no_kernel_could_serve_it(
     rows: list[list[float]], forbidden: list[list[bool]] | None, ready: set[str], empty: list[str]
 ) -> None:
-    """All of a slice may be shed where no ready kernel is free of hard violations on it, and only there."""
+    """All of a slice may be shed only if every ready kernel has a hard violation on it."""
     plan = RoutingPlan(
         table=np.array([rows]),
         in_rotation=np.ones((1, 3), dtype=np.bool_),
@@ -51,14 +51,14 @@ class Refusing:
     put: dict[str, str] = field(default_factory=dict)
 
     def label_pod(self, name: str, key: str, value: str) -> None:
-        """Set or refuse it."""
+        """Set the label, or refuse it."""
         if name in self.refused:
             raise ClusterError(f"Pod {name}: the API server said 403 Forbidden: a policy", refused=True)
         self.put[name] = value
 
 
 def standing(slot: str, *, in_rotation: bool) -> PodReplica:
-    """A ready pod of the name of its slot."""
+    """A ready pod with the name of its slot."""
     server = LiveReplica(
         name=slot, kernel=slot.split("-")[0], url="http://x", state=ReplicaState.READY, fingerprint=""
     )
@@ -69,12 +69,12 @@ def standing(slot: str, *, in_rotation: bool) -> PodReplica:
     ("refused", "put"),
     [
         (set(), {"fp16-1": "true", "fp16-0": "false", "fp32-0": "false"}),
-        ({"fp16-1"}, {"fp32-0": "false"}),  # who should come back to fp16 did not: nobody leaves it
+        ({"fp16-1"}, {"fp32-0": "false"}),  # fp16-1 could not be returned, so fp16-0 is not taken out
         ({"fp32-0"}, {"fp16-1": "true", "fp16-0": "false"}),
     ],
 )
 def test_a_pod_whose_label_is_refused_stops_no_other_one(refused: set[str], put: dict[str, str]) -> None:
-    """An admission policy of others about one pod keeps no other one in rotation, and empties no kernel."""
+    """If admission refuses one pod's label, other pods are still taken out, and no kernel is emptied."""
     cluster = Refusing(refused)
     layout = replace(
         LAYOUT, replicas=("fp16-0", "fp16-1", "fp32-0", "fp32-1"), replica_kernel=np.array([0, 0, 1, 1])
@@ -97,8 +97,8 @@ def test_a_pod_whose_label_is_refused_stops_no_other_one(refused: set[str], put:
     assert cluster.put == put
 
 
-def test_who_lost_the_lead_in_the_middle_of_a_turn_labels_nobody_any_more() -> None:
-    """A slow server may hold a turn up for longer than a lease, and the next leader labels meanwhile."""
+def test_pods_are_not_labelled_after_the_lead_was_lost_in_a_turn() -> None:
+    """With a slow server a turn may outlast its lease, and the next leader labels meanwhile."""
     leads = iter([True, False, False, False])
     cluster = Refusing(set())
     layout = replace(

@@ -1,4 +1,4 @@
-"""Advice on a real API server: what the label of a pod says, and that nobody is left without a server."""
+"""Advice on a real API server: the label of each pod, and that a pool always has usable pods."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ HARD = 0.02
 
 
 def advised(bench: Bench) -> dict[str, str]:
-    """Pod -> its label."""
+    """Pod -> its advice label."""
     pods = client.CoreV1Api(bench.api).list_namespaced_pod(bench.namespace).items
     return {pod.metadata.name: pod.metadata.labels.get(ADVICE, "") for pod in pods}
 
 
 def test_pods_say_how_their_kernel_keeps_its_contract(bench: Bench) -> None:
-    """Pods are kept until their kernel breaks its contract; an observer labels and moves no weight."""
+    """Pods are labelled kept until their kernel breaks its contract; observe mode moves no weight."""
     bench.everything()
     bench.change("RoutePolicy", "chat", {"mode": "observe"})
     before = bench.route()["metadata"]["resourceVersion"]
@@ -39,7 +39,7 @@ def test_pods_say_how_their_kernel_keeps_its_contract(bench: Bench) -> None:
 
 
 def test_where_everything_is_broken_the_known_good_kernel_is_the_last_resort(bench: Bench) -> None:
-    """Who leaves broken pods out still finds the known-good kernel's, though it breaks its contract too."""
+    """If all kernels are broken, the known-good kernel's pods are labelled last-resort, not broken."""
     bench.everything()
     operator = bench.operator(advises=True)
     bench.turns(operator, 16)
@@ -51,7 +51,7 @@ def test_where_everything_is_broken_the_known_good_kernel_is_the_last_resort(ben
 
 
 def test_silence_is_unknown(bench: Bench) -> None:
-    """Pods of a pool that nobody sees are unknown, neither good nor bad."""
+    """Pods of a pool without telemetry are labelled unknown."""
     bench.everything()
     operator = bench.operator(advises=True)
     bench.turns(operator, 16)
@@ -61,7 +61,7 @@ def test_silence_is_unknown(bench: Bench) -> None:
 
 
 def test_without_advise_no_label_is_written(bench: Bench) -> None:
-    """Without --advise the operator writes no such label."""
+    """Without --advise the operator writes no advice label."""
     bench.everything()
     bench.turns(bench.operator(), 4)
     assert set(advised(bench).values()) == {""}

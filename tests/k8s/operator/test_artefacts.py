@@ -1,4 +1,4 @@
-"""Documents whose profiles and policies come from an OCI registry: fetched beside the loop, by digest."""
+"""Documents with profiles and policies from an OCI registry: fetched outside the loop, by digest."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ POLICY = ("routing.yaml", "routing.onnx", "routing-episodes.json")
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OciRegistry]:
-    """A registry, and an empty store."""
+    """A registry, and an empty local store."""
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
     with oci_registry() as found:
         yield found
 
 
 def operator_of(bench: Bench, registry: OciRegistry) -> NamespaceOperator:
-    """An operator that may ask the registry."""
+    """An operator that may use the registry."""
     return bench.operator(registries=RegistryAccess(registries=(RegistryOrigins(origin=registry.url),)))
 
 
 def by_digest(kernels: list[Object], uri: str) -> None:
-    """The first kernel by its profile at ``uri``, which says what a replica carries."""
+    """Give the first kernel the profile at ``uri`` instead of a stated capacity."""
     kernels[0]["profile"] = uri
     del kernels[0]["capacity_rps"]
 
 
 def reason(bench: Bench) -> tuple[str, str]:
-    """What ResolvedRefs says."""
+    """Status and reason of ResolvedRefs."""
     return bench.conditions()["ResolvedRefs"]
 
 
@@ -60,7 +60,7 @@ def said(bench: Bench) -> str:
 
 
 def turns_until(bench: Bench, operator: NamespaceOperator, wanted: tuple[str, str]) -> None:
-    """Turn until ResolvedRefs says ``wanted``: fetching takes real time."""
+    """Run turns until ResolvedRefs is ``wanted``; fetching takes real time."""
     deadline_at_s = time.monotonic() + 60.0
     while reason(bench) != wanted:
         assert time.monotonic() < deadline_at_s, said(bench)
@@ -68,8 +68,8 @@ def turns_until(bench: Bench, operator: NamespaceOperator, wanted: tuple[str, st
         time.sleep(0.05)
 
 
-def test_a_profile_by_digest_is_fetched_and_governs(bench: Bench, registry: OciRegistry) -> None:
-    """The first turn says that it is being fetched and waits for nobody; then the route is written."""
+def test_a_profile_by_digest_is_fetched_and_used(bench: Bench, registry: OciRegistry) -> None:
+    """The first turn reports the profile as not fetched and does not wait; later the route is written."""
     uri = registry.folder(LIBRARY / "profiles", *PROFILE)
     bench.everything(lambda pool: by_digest(pool["spec"]["kernels"], uri))
     operator = operator_of(bench, registry)
@@ -85,7 +85,7 @@ def test_a_profile_by_digest_is_fetched_and_governs(bench: Bench, registry: OciR
 
 
 def test_a_policy_artefact_by_digest_is_read_with_its_files(bench: Bench, registry: OciRegistry) -> None:
-    """Manifest, network and episodes come as one artefact; the network is judged against the fleet."""
+    """Manifest, network and episodes come as one artefact; the network is checked against the fleet."""
     uri = registry.folder(LIBRARY / "policies", *POLICY)
     pin = sha256_of(LIBRARY / "policies" / "routing.yaml")
     bench.everything()
@@ -104,7 +104,7 @@ def test_a_policy_artefact_by_digest_is_read_with_its_files(bench: Bench, regist
 def test_what_a_registry_refuses_keeps_the_last_good_and_is_tried_again(
     bench: Bench, registry: OciRegistry
 ) -> None:
-    """A registry that is down is named; what was in force stays, and it is asked again later."""
+    """A failing registry is named; the configuration in force stays, and the fetch is retried later."""
     uri = registry.folder(LIBRARY / "profiles", *PROFILE)
     bench.everything()
     operator = operator_of(bench, registry)
@@ -127,8 +127,8 @@ def test_what_a_registry_refuses_keeps_the_last_good_and_is_tried_again(
     assert operator.loops["chat"].documents.pool.spec.kernels[0].profile == uri
 
 
-def test_an_operator_without_registries_asks_nobody(bench: Bench, registry: OciRegistry) -> None:
-    """Whoever writes a pool cannot make the operator call a host that it was not started with."""
+def test_an_operator_without_registries_calls_none(bench: Bench, registry: OciRegistry) -> None:
+    """The author of a pool cannot make the operator call a registry that its options do not allow."""
     uri = registry.folder(LIBRARY / "profiles", *PROFILE)
     bench.everything(lambda pool: by_digest(pool["spec"]["kernels"], uri))
     operator = bench.operator()
@@ -140,7 +140,7 @@ def test_an_operator_without_registries_asks_nobody(bench: Bench, registry: OciR
 
 
 def test_evidence_by_digest_lets_a_candidate_in(bench: Bench, registry: OciRegistry) -> None:
-    """A promotion whose evaluation lies in a registry waits for it, and goes on to its shadow."""
+    """A promotion whose evaluation is in a registry waits for the fetch and then enters its shadow stage."""
     everything(bench)
     kept = evidence(bench)
     name = kept["uri"].removeprefix("configmap:").partition("/")[0]
@@ -156,7 +156,7 @@ def test_evidence_by_digest_lets_a_candidate_in(bench: Bench, registry: OciRegis
 
 
 def test_a_drill_waits_for_what_its_pool_names(bench: Bench, registry: OciRegistry) -> None:
-    """The drill runner says what is fetched, and tells who fetches it."""
+    """The drill runner reports what has to be fetched and requests it."""
     uri = registry.folder(LIBRARY / "profiles", *PROFILE)
     bench.everything(lambda pool: by_digest(pool["spec"]["kernels"], uri))
     head = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "FaultDrill", "metadata": {"name": "late"}}

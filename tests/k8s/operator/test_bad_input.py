@@ -1,4 +1,4 @@
-"""Resources that pass the schema and make no sense: said by conditions, with the last good ones in force."""
+"""Resources that pass the schema and make no sense: conditions say so, the last good ones stay in force."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BAD: dict[str, tuple[str, str, Spec, str]] = {
 
 @pytest.mark.parametrize("name", sorted(BAD))
 def test_bad_input_is_said_and_the_last_good_configuration_stays(bench: Bench, name: str) -> None:
-    """Bad input is said with what to do, and the last good configuration stays in force."""
+    """Bad input gets a condition with its reason, and the last good configuration still acts on faults."""
     kind, about, spec, reason = BAD[name]
     bench.everything()
     operator = bench.operator()
@@ -64,7 +64,7 @@ def test_bad_input_is_said_and_the_last_good_configuration_stays(bench: Bench, n
 
 
 def test_the_last_good_configuration_survives_a_restart(bench: Bench) -> None:
-    """An operator that starts on bad input goes on with what its predecessor kept."""
+    """An operator that starts on bad input continues with the documents that its predecessor kept."""
     bench.everything()
     bench.turns(bench.operator(), 5)
     bench.change("RoutePolicy", "chat", {"contract": "nowhere"})
@@ -75,12 +75,12 @@ def test_the_last_good_configuration_survives_a_restart(bench: Bench) -> None:
 
 
 def _other_name(found: Spec) -> None:
-    """A second policy."""
+    """Give the policy another name."""
     found["metadata"]["name"] = "zz-late"
 
 
 def test_the_second_policy_for_a_route_is_refused(bench: Bench) -> None:
-    """The second policy for a route is refused, and the first one goes on."""
+    """The second policy for a route is refused, and the first one stays in force."""
     bench.everything()
     bench.apply("policy", _other_name)
     bench.turns(bench.operator(), 4)
@@ -102,7 +102,7 @@ OTHERS: dict[str, tuple[Callable[[Spec], object], str]] = {
 
 @pytest.mark.parametrize("name", sorted(OTHERS))
 def test_a_foreign_route_is_reported_and_never_fought(bench: Bench, name: str) -> None:
-    """A route that somebody took or edited is reported and left as it is."""
+    """A route of another owner, or one that was edited by hand, is reported and left as it is."""
     change, reason = OTHERS[name]
     bench.everything()
     operator = bench.operator()
@@ -118,7 +118,7 @@ def test_a_foreign_route_is_reported_and_never_fought(bench: Bench, name: str) -
 
 
 def test_no_route_is_said(bench: Bench) -> None:
-    """A policy without a route says what to create."""
+    """A policy whose route does not exist says so in a condition."""
     for name in ("contract", "pool", "policy"):
         bench.apply(name)
     bench.servers()
@@ -127,7 +127,7 @@ def test_no_route_is_said(bench: Bench) -> None:
 
 
 def test_a_freeze_holds_and_ends_by_itself(bench: Bench) -> None:
-    """A pinned table is put in force, hard clauses still warn, and after the instant the policy drives."""
+    """A pinned table is in force while hard clauses still warn; after its end the policy drives."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 5)
@@ -146,7 +146,7 @@ def test_a_freeze_holds_and_ends_by_itself(bench: Bench) -> None:
 
 
 def test_a_suspended_policy_is_left_alone(bench: Bench) -> None:
-    """A suspended policy writes no route, whatever happens."""
+    """A suspended policy writes no route."""
     bench.everything()
     bench.change("RoutePolicy", "chat", {"suspend": True})
     before = bench.route()["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""Clocks that jump by an hour, forth and back: freezes end in time, kept state goes on, no rule empties."""
+"""Clocks that jump by an hour, forth and back: freezes end in time, kept state is used, no rule empties."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ HOUR_S, DAY = 3600.0, timedelta(days=1)
 
 
 def until(bench: Bench, in_s: float) -> str:
-    """An instant as a freeze names it."""
+    """The instant ``in_s`` seconds from now, as in a freeze."""
     return datetime.fromtimestamp(bench.now_s + in_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 def test_a_freeze_outlives_a_jump_of_the_system_clock_and_ends(bench: Bench, jump_s: float) -> None:
-    """A freeze holds while either clock is before its instant, so a jump ends none early, and it ends."""
+    """A freeze holds while either clock is before its end, so a clock jump does not end it early."""
     wall = {"jump_s": 0.0}
     bench.everything()
 
@@ -53,7 +53,7 @@ def test_a_freeze_outlives_a_jump_of_the_system_clock_and_ends(bench: Bench, jum
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
 def test_a_leader_whose_clock_is_an_hour_off_goes_on_from_the_kept_state(bench: Bench, jump_s: float) -> None:
-    """A leader whose clock is wrong keeps the table and the quarantine, and still acts on a fault."""
+    """A leader whose clock is an hour off keeps the table and the quarantines, and still acts on a fault."""
     operator = bench.struck("bf16-1")
     before = operator.loops["chat"].controller.state
     assert before.quarantined.any()
@@ -71,7 +71,7 @@ def test_a_leader_whose_clock_is_an_hour_off_goes_on_from_the_kept_state(bench: 
 
 
 def test_the_operators_clock_does_not_jump(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of ages and dwell times does not follow a step of the system clock."""
+    """The clock for ages and dwell times ignores steps of the system clock."""
     clock = SteadyClock()
     before_ms = clock.now_ms()
     monkeypatch.setattr("time.time", lambda: before_ms / 1000.0 + HOUR_S)
@@ -79,7 +79,7 @@ def test_the_operators_clock_does_not_jump(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_freeze_asks_the_clock_that_is_behind() -> None:
-    """Of two clocks the one that is behind decides, so nothing ends before both have passed it."""
+    """The clock that is behind decides, so a freeze does not end before both have passed its end."""
     clock, wall = SteadyClock(), datetime.now(UTC)
     ahead, behind = earlier_now(lambda: wall + DAY, clock)(), earlier_now(lambda: wall - DAY, clock)()
     assert ahead < wall + timedelta(hours=12)

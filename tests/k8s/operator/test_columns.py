@@ -1,4 +1,4 @@
-"""What ``kubectl get`` shows: the API server's own table, a cell for each column."""
+"""Columns of ``kubectl get``: the API server's table, one cell per column."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 def row(name: str, weight: float, health: float = 0.0, clause: str = "") -> dict[str, Any]:
-    """A kernel as a pool's status lists it."""
+    """A kernel as in a pool's status."""
     return {"name": name, "ready": 2, "weight": weight, "health": health, "clause": clause}
 
 
 @pytest.mark.parametrize("kind", RESOURCES, ids=lambda kind: kind.name)
 def test_no_column_reads_a_list(kind: ResourceKind) -> None:
-    """No column reads all of a list, because the server shows its first entry and nothing says so."""
+    """No column selects a whole list, of which the server would silently show the first entry."""
     assert not [column.name for column in kind.columns if "[*]" in column.path]
 
 
 def test_shares_are_told_shortly() -> None:
-    """Shares stand beside their names, rounded, and who gets nothing is left out."""
+    """Shares are rounded and follow their names; kernels without a share are left out."""
     assert shares_text({"fp8": 0.70004, "bf16": 0.29996, "int4": 0.0}) == "fp8 0.7, bf16 0.3"
     assert shares_text({"fp8": 0.0}) == ""
 
 
 def test_the_worst_kernel_is_named_with_its_clause() -> None:
-    """The summary names the kernel of the worst health with its clause, nobody where all is well."""
+    """The summary names the kernel with the worst health and its clause, or none if all are healthy."""
     found = pool_summary([row("a", 0.2), row("b", 0.7, 1.5, "H-kl"), row("c", 0.05, 0.4)], 0.05)
     assert found["weights"] == "a 0.2, b 0.7, c 0.05, (refused) 0.05"
     assert (found["worstKernel"], found["worstHealth"], found["worstClause"]) == ("b", 1.5, "H-kl")
@@ -44,7 +44,7 @@ def test_the_worst_kernel_is_named_with_its_clause() -> None:
 
 
 def cells(bench: Bench, kind: str) -> dict[str, Any]:
-    """Column -> cell of the one resource of ``kind``, wide columns too."""
+    """Column -> cell of the only resource of ``kind``, wide columns included."""
     plural = resource_named(kind).plural
     server = bench.api.configuration
     found = httpx.get(
@@ -62,7 +62,7 @@ def cells(bench: Bench, kind: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_glance_tells_every_kernel_and_what_is_broken(bench: Bench) -> None:
-    """The server's table tells each kernel's weight, and the worst kernel with its health and clause."""
+    """The server's table shows each kernel's weight, and the worst kernel with its health and clause."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 5)

@@ -1,4 +1,4 @@
-"""A pool that goes while its servers hang: the ticks of others come as if it had never been."""
+"""A pool that is dropped while its servers hang: other policies' ticks are not delayed."""
 
 from __future__ import annotations
 
@@ -19,31 +19,29 @@ from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
 
 SHAPE = PoolSize(kernels=2, replicas=2, slices=1)
-#: For a loop that hangs; one that does not is through in a moment.
+#: Longest wait for the loop, s; without a hang it takes a moment.
 PATIENCE_S = 25.0
 
 
 class HangingServers(PoolReader):
-    """Servers that take a scrape and answer nothing until ``released``."""
+    """Servers that accept a scrape and answer nothing until ``released``."""
 
     def __init__(self) -> None:
         self.asked, self.released = threading.Event(), threading.Event()
 
     def scrape(self, urls: Mapping[str, str]) -> dict[str, EngineReading]:
-        """Wait as long as it takes."""
+        """Block until ``released``."""
         self.asked.set()
         self.released.wait(2.0 * PATIENCE_S)
         return {}
 
     def close(self) -> None:
-        """Others go on asking."""
+        """Do nothing: other policies still use it."""
 
 
 @pytest.mark.parametrize("how", ["deleted", "lost the lead"])
 def test_a_pool_that_goes_while_it_is_scraped_delays_no_other_ones_tick(how: str) -> None:
-    """Its scrape is under way and is left to end by itself: neither a deletion nor a change of the leader
-    waits for it.
-    """
+    """Neither the deletion of a pool nor the loss of the lead waits for a scrape of it in flight."""
     world, servers = recorded_world(2, SHAPE, 9), HangingServers()
     operator = world.operator()
     usual = operator.parts.source

@@ -1,4 +1,4 @@
-"""Failures in phases: a server that is gone, a definition deleted, a death mid-write; routes stay whole."""
+"""Failures: API server down, definition deleted, process killed mid-write; routes always stay complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeo
 
 
 class Failing(ApiCluster):
-    """A namespace whose server can be gone, or die between the route and what comes after it."""
+    """A namespace whose API server can be down, or whose operator dies right after writing the route."""
 
     gone = False
     dies_after_route = False
@@ -75,7 +75,7 @@ def _silence(bench: Bench, cluster: Failing) -> None:
 
 
 def _killed_mid_write(bench: Bench, cluster: Failing) -> None:
-    """The route is written, and nothing after it."""
+    """The operator dies after it wrote the route, before it wrote anything else."""
     operator = bench.operator(cluster)
     bench.drift["fp8"] = 0.02
     cluster.dies_after_route = True
@@ -98,7 +98,7 @@ def _definitions_made_again(bench: Bench, cluster: Failing) -> None:
 
 
 def _new_leaders(bench: Bench, cluster: Failing) -> None:
-    """Three leaders in turn, in the middle of a move."""
+    """Three leaders in turn, while weights move."""
     for drift in (0.02, 0.0, 0.02):
         bench.drift["fp8"] = drift
         bench.turns(bench.operator(cluster), 12)
@@ -118,7 +118,7 @@ def _state_torn(bench: Bench, cluster: Failing) -> None:
 
 
 def _foreign_edit(bench: Bench, cluster: Failing) -> None:
-    """Somebody turns a rule round; it stays so until the route is handed back."""
+    """Another client swaps the weights of a rule; they stay so until the route is handed back."""
     operator = bench.operator(cluster)
     bench.edit_route(_turned_round)
     edited = bench.route()["spec"]
@@ -137,7 +137,7 @@ def _turned_round(route: Manifest) -> None:
 
 
 def _refused_artefact(bench: Bench, cluster: Failing) -> None:
-    """A profile that nobody may fetch, and a network that is not the one that was pinned, come and go."""
+    """A profile that cannot be fetched and a network with another hash are configured, then corrected."""
     operator = bench.operator(cluster)
     bench.turns(operator, 2)
 
@@ -157,7 +157,7 @@ def _refused_artefact(bench: Bench, cluster: Failing) -> None:
 
 
 def _profiled(kernel: Manifest, uri: str) -> Manifest:
-    """By a profile that has to be read, because it alone says what a replica carries."""
+    """The kernel with a profile that must be read, because its capacity is stated nowhere else."""
     return {key: one for key, one in kernel.items() if key != "capacity_rps"} | {"profile": uri}
 
 
@@ -177,7 +177,7 @@ FAILURES: dict[str, Callable[[Bench, Failing], None]] = {
 
 @pytest.mark.parametrize("name", sorted(FAILURES))
 def test_no_revision_of_the_route_leaves_a_slice_without_a_kernel(bench: Bench, name: str) -> None:
-    """In no revision of the route, through a failure and after it, has a slice no kernel with weight."""
+    """During and after each failure, every revision of the route gives each slice a kernel with weight."""
     bench.everything()
     cluster = Failing(bench.api, bench.namespace, timeout_s=20.0)
     bench.turns(bench.operator(cluster), 5)
@@ -190,7 +190,7 @@ def test_no_revision_of_the_route_leaves_a_slice_without_a_kernel(bench: Bench, 
 
 
 def test_a_new_leader_goes_on_with_dwell_and_quarantine(bench: Bench) -> None:
-    """A new leader goes on with the table in force and the quarantines of its predecessor."""
+    """A new leader continues with the table in force and with its predecessor's quarantines."""
     operator = bench.struck("bf16-1")
     before = operator.loops["chat"].controller.state
     assert before.quarantined.any()
@@ -202,7 +202,7 @@ def test_a_new_leader_goes_on_with_dwell_and_quarantine(bench: Bench) -> None:
 
 
 def test_a_leader_without_a_kept_state_keeps_the_table_in_force(bench: Bench) -> None:
-    """A leader that finds no kept state begins with the table in the route, and moves nothing at once."""
+    """A leader without a kept state starts from the table in the route and moves nothing at once."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 5)
@@ -214,7 +214,7 @@ def test_a_leader_without_a_kept_state_keeps_the_table_in_force(bench: Bench) ->
 
 
 def test_definitions_that_are_deleted_and_made_again_leave_the_route(bench: Bench) -> None:
-    """Definitions that are deleted, and made again with their resources, leave the route and go on."""
+    """If definitions are deleted and created again, with resources, the route stays and control resumes."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 5)
@@ -232,7 +232,7 @@ def test_definitions_that_are_deleted_and_made_again_leave_the_route(bench: Benc
 
 
 def _await_gone(extensions: client.ApiextensionsV1Api, name: str) -> None:
-    """Wait until the definition is no more."""
+    """Wait until the definition is deleted."""
     for _ in range(600):
         names = [one.metadata.name for one in extensions.list_custom_resource_definition().items]
         if name not in names:

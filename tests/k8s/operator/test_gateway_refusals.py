@@ -1,4 +1,4 @@
-"""What a gateway says against a route is said of its policy."""
+"""Conditions that gateways set on a route show in the conditions of its policy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FINE = [
 
 
 def parent(conditions: list[Object], generation: int) -> Object:
-    """What one gateway says of a route."""
+    """Status of one gateway for a route."""
     said = [{**one, "observedGeneration": generation} for one in conditions]
     return {
         "parentRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "front"},
@@ -45,7 +45,7 @@ def parent(conditions: list[Object], generation: int) -> Object:
 
 
 def route(*parents: Object) -> Object:
-    """A route of generation 3 with what its parents say."""
+    """A route of generation 3 with the given status of its parents."""
     return {"metadata": {"name": "chat", "generation": 3}, "status": {"parents": list(parents)}}
 
 
@@ -69,26 +69,26 @@ def route(*parents: Object) -> Object:
     ],
 )
 def test_refusals_of_the_route_as_it_is_now_are_told(found: Object, told: str | None) -> None:
-    """Any gateway's no counts, of this generation alone; who has not looked yet says nothing."""
+    """A refusal by any gateway counts if it is about this generation; an unobserved route has no verdict."""
     verdicts = gateway_reports(found).verdicts
     said = "; ".join(one for one in verdicts.values() if one) if verdicts else None
     assert said == told if not told else told in (said or "")
 
 
 def named(*names: str, **ref: Any) -> Object:
-    """A route of generation 3 that names these gateways, of which ``front`` and ``side`` may speak."""
+    """A route of generation 3 with the given gateways as parents."""
     found = route()
     found["spec"] = {"parentRefs": [{"name": one, **ref} for one in names]}
     return found
 
 
 def spoken(found: Object, *parents: Object) -> Object:
-    """The same with what parents say."""
+    """``found`` with the given status of its parents."""
     return {**found, "status": {"parents": list(parents)}}
 
 
 def of(name: str, conditions: list[Object], generation: int, **ref: Any) -> Object:
-    """What gateway ``name`` says."""
+    """Status of gateway ``name``."""
     told = parent(conditions, generation)
     return {**told, "parentRef": {**told["parentRef"], "name": name, **ref}}
 
@@ -107,7 +107,7 @@ def of(name: str, conditions: list[Object], generation: int, **ref: Any) -> Obje
             (),
             "side has not accepted",
         ),
-        # Of a gateway that the route left, whose controller is gone, nothing is awaited.
+        # A gateway that is no longer a parent, and whose controller is gone, is not waited for.
         (spoken(named("front"), of("front", FINE, 3), of("gone", FINE, 1)), {}, (), ""),
         (
             spoken(named("front", sectionName="web"), of("front", FINE, 2, sectionName="other")),
@@ -121,14 +121,14 @@ def of(name: str, conditions: list[Object], generation: int, **ref: Any) -> Obje
             (),
             "infra/front has not accepted",
         ),
-        # Controllers that say no generation are taken at their word.
+        # Controllers that report generation 0 are believed.
         (spoken(named("front"), of("front", [{**FINE[0]}], 0)), {}, (), ""),
     ],
 )
-def test_who_has_not_accepted_a_route_as_it_is_is_named(
+def test_gateways_that_have_not_accepted_the_current_route_are_named(
     found: Object, behind: dict[str, int], silent: tuple[str, ...], told: str
 ) -> None:
-    """A verdict on an earlier generation is none on this one; who never spoke is not waited for, but said."""
+    """A verdict on an earlier generation does not count; a gateway without any verdict is only mentioned."""
     said = gateway_reports(found)
     assert (dict(said.behind), said.silent) == (behind, silent)
     assert told in unconfirmed_reason(said)
@@ -136,8 +136,9 @@ def test_who_has_not_accepted_a_route_as_it_is_is_named(
 
 
 def test_a_move_is_in_force_once_its_gateways_say_so() -> None:
-    """Behind for a moment it is written and not in force, so that no promotion's window runs; behind for long
-    Programmed and Ready are Unknown and False; a refusal of one of two gateways stays until that one looks.
+    """While a gateway is briefly behind, the route is written but not in force: promotion windows stop.
+
+    If it stays behind, Programmed is Unknown and Ready False. A refusal stays until that gateway accepts.
     """
     world = HeldWorld()
     operator, cluster = world.operator(), world.cluster
@@ -171,7 +172,7 @@ def test_a_move_is_in_force_once_its_gateways_say_so() -> None:
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
 def test_a_refusal_makes_the_policy_not_programmed(bench: Bench) -> None:
-    """A gateway that cannot resolve a backend makes Programmed and Ready False with its words."""
+    """A gateway that cannot resolve a backend makes Programmed and Ready False, with its message."""
     bench.everything()
     operator = bench.operator()
 

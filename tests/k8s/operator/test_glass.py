@@ -1,4 +1,4 @@
-"""Break-glass holds and is taken away whatever else is wrong with a policy's objects at that moment."""
+"""Break-glass starts and ends although other objects of the policy are bad at that moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[Manifest], object]
 
 
 class Glass:
-    """One policy at work, whose objects are edited as people do."""
+    """One running policy whose objects the test edits."""
 
     def __init__(self) -> None:
         self.world: RecordedWorld = recorded_world(1, SHAPE, 30)
@@ -29,13 +29,13 @@ class Glass:
         self.turn()
 
     def turn(self) -> None:
-        """One tick on what the objects are now."""
+        """One tick with the current objects."""
         self.operator.nudge()
         self.world.advance()
         self.operator.turn()
 
     def edit(self, policy: Change = bool, pool: Change = bool) -> None:
-        """Objects of another listing, then a tick."""
+        """Edit policy and pool, then run a tick."""
         seen: Resources = self.world.cluster.resources()
         policies, pools = deepcopy(dict(seen.policies)), deepcopy(dict(seen.pools))
         policy(policies[NAME])
@@ -45,26 +45,26 @@ class Glass:
         self.turn()
 
     def freeze(self, table: list[Manifest] | None = None) -> None:
-        """Somebody breaks the glass."""
+        """Freeze the policy."""
         found = {"until": LATER, "reason": "the night shift"} | ({"table": table} if table else {})
         self.edit(policy=lambda one: one["spec"].update(freeze=found))
 
     def thaw(self) -> None:
-        """Somebody takes it away."""
+        """End the freeze."""
         self.edit(policy=lambda one: one["spec"].pop("freeze"))
 
     def gone(self) -> None:
-        """The pool is gone, and the last good documents stay in force."""
+        """Delete the pool; the last good documents stay in force."""
         self.edit(pool=lambda _: None)
         assert NAME in self.operator.loops
 
     def frozen(self) -> bool:
-        """Whether weights are held."""
+        """Whether weights are frozen."""
         return self.operator.loops[NAME].standing.frozen
 
 
 def test_a_freeze_holds_although_the_objects_do_not_fit() -> None:
-    """Who breaks the glass in the middle of a bad rollout is obeyed, and again when it is over."""
+    """During a bad rollout a freeze takes effect, and so does its end."""
     glass = Glass()
     glass.gone()
     assert not glass.frozen()
@@ -75,7 +75,7 @@ def test_a_freeze_holds_although_the_objects_do_not_fit() -> None:
 
 
 def test_a_freeze_that_was_taken_away_does_not_come_back_with_the_last_good_documents() -> None:
-    """The documents of before say that it is frozen; those that stand in the cluster now do not."""
+    """The last good documents contain the freeze, but the current policy decides."""
     glass = Glass()
     glass.freeze()
     glass.edit(pool=lambda one: one["spec"]["kernels"][0].update(capacity_rps=40.0) or True)
@@ -88,7 +88,7 @@ def test_a_freeze_that_was_taken_away_does_not_come_back_with_the_last_good_docu
 
 @pytest.mark.parametrize("kernel", ["k0", "k1"])
 def test_what_is_pinned_is_put_in_force_where_it_fits_the_pool_in_force(kernel: str) -> None:
-    """A table of kernels that are there is pinned although the pool itself is gone."""
+    """A table whose kernels exist is pinned although the pool itself was deleted."""
     glass = Glass()
     glass.gone()
     loop = glass.operator.loops[NAME]
@@ -100,7 +100,7 @@ def test_what_is_pinned_is_put_in_force_where_it_fits_the_pool_in_force(kernel: 
 
 
 def test_a_pinned_table_that_does_not_fit_changes_nothing() -> None:
-    """It is bad input: what was in force stays, a freeze of before among it."""
+    """A pinned table with an unknown kernel is bad input: an earlier freeze, or none, stays."""
     glass = Glass()
     glass.gone()
     (name,) = glass.operator.loops[NAME].setup.layout.slices

@@ -1,4 +1,4 @@
-"""Upgrade and uninstall: routes stay as they were written last."""
+"""Upgrade and uninstall: routes stay as they were last written."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ HARD = 0.02
 _MERGE = "application/merge-patch+json"
 
 
-def test_an_upgrade_goes_on_with_the_table_in_force(bench: Bench) -> None:
-    """Definitions that are applied again and a new operator leave route and version as they were."""
+def test_an_upgrade_continues_with_the_table_in_force(bench: Bench) -> None:
+    """Applying the definitions again and starting a new operator leave route and table version unchanged."""
     old = bench.struck("fp8", HARD)
     old.forget()
     before, version = bench.route(), bench.read("RoutePolicy", "chat")["status"]["version"]
@@ -32,7 +32,7 @@ def test_an_upgrade_goes_on_with_the_table_in_force(bench: Bench) -> None:
 
 @pytest.mark.parametrize("operator_first", [True, False])
 def test_an_uninstall_leaves_the_route_as_it_is(bench: Bench, operator_first: bool) -> None:
-    """Whichever goes first, the operator or every document of ours, the route is the very object it was."""
+    """Whether the operator or our documents are removed first, the route object does not change."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 4)

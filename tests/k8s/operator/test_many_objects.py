@@ -1,4 +1,4 @@
-"""A namespace of a thousand objects through the API server's lists, bounded by counts of calls."""
+"""A namespace with a thousand objects on a real API server: numbers of calls are bounded."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: Contracts and pools that nobody routes to, and policies that drive one pool each: 1,000 objects in all.
+#: Contracts and pools without a policy, and policies that drive one pool each: 1,000 objects in all.
 IDLE, DRIVEN = 480, 20
-#: Conditions of a contract or pool that the first turn tells as Events, at most.
+#: Most Events per contract or pool in the first turn.
 EVENTS_EACH = 4
 
 
 class Counted:
-    """A client that counts calls by verb and resource; the names of objects are left out."""
+    """A client that counts calls by verb and resource, without object names."""
 
     def __init__(self, bench: Bench) -> None:
         self.api = rights(bench.api)
@@ -41,13 +41,13 @@ class Counted:
         self.api.rest_client.request = request
 
     def since(self) -> Counter[tuple[str, str]]:
-        """Calls since the last question."""
+        """Calls since the last call of this method."""
         found, self.seen = self.seen, Counter()
         return found
 
 
 def filled(bench: Bench) -> None:
-    """A thousand objects: copies of the sample's under other names."""
+    """Create a thousand objects: renamed copies of the sample's."""
     (contract,), (pool,), (policy,), (route,) = (
         sample(one) for one in ("contract", "pool", "policy", "route")
     )
@@ -79,7 +79,7 @@ def _make(bench: Bench, group: str, version: str, plural: str, body: Object) -> 
 
 
 def test_a_thousand_objects_cost_four_lists_and_one_status_each(bench: Bench) -> None:
-    """The first turn writes each status once; quiet turns write none; a listing is one call per kind."""
+    """The first turn writes each status once; later turns write none; a listing is one call per kind."""
     filled(bench)
     bench.servers()
     counted = Counted(bench)

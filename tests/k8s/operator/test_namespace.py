@@ -1,4 +1,4 @@
-"""The operator of a namespace on a real API server: applied, ready, moved by a fault, within bounds."""
+"""The operator of a namespace on a real API server: gets ready, moves weights on a fault, limits writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.support.cluster.cluster_worlds import Bench
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
 
 HARD = 0.02
-#: ConfigMap that a full cluster puts into each namespace.
+#: ConfigMap that a full cluster creates in each namespace.
 OF_EVERY_NAMESPACE = "kube-root-ca.crt"
 
 
 def test_a_sample_becomes_ready_and_its_route_is_written(bench: Bench) -> None:
-    """A sample becomes ready and its route is written: every slice at home, every condition said."""
+    """The sample becomes ready: every slice is on its home kernel, and every condition is set."""
     bench.everything()
     bench.turns(bench.operator(), 4)
     found = bench.conditions()
@@ -40,7 +40,7 @@ def test_a_sample_becomes_ready_and_its_route_is_written(bench: Bench) -> None:
 
 
 def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
-    """A fault moves the weights to the kernel that keeps the contract, and conditions and events say so."""
+    """A fault moves the weights to the other kernel; conditions and Events say so."""
     bench.struck("fp8", HARD)
     assert bench.weights("prose")["chat-bf16"] == 10_000
     assert bench.conditions()["Degraded"][0] == "True"
@@ -50,7 +50,7 @@ def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
 
 
 def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench) -> None:
-    """A replica that departs from its peer is labelled out of its Service, its peer never."""
+    """A replica that differs from its peer is labelled out of its Service; the peer stays."""
     operator = bench.struck("bf16-1", HARD)
     found = bench.labels()
     assert found["chat-bf16-1"] == "false"
@@ -67,7 +67,7 @@ def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench)
 
 
 def test_a_pod_in_quarantine_that_is_deleted_leaves_the_books(bench: Bench) -> None:
-    """Once a pod that was taken out is deleted nothing of it is counted as out of rotation any more."""
+    """After a quarantined pod is deleted, it is no longer counted as out of rotation."""
     operator = bench.struck("bf16-1", HARD)
     loop, collector = operator.loops["chat"], OperatorCollector(operator, LoopCounts(), lambda: True)
 
@@ -87,7 +87,7 @@ def test_a_pod_in_quarantine_that_is_deleted_leaves_the_books(bench: Bench) -> N
 
 
 def test_an_observer_writes_nothing_but_status(bench: Bench) -> None:
-    """An observer writes nothing but status."""
+    """In observe mode the operator writes only status: no route, no label and no ConfigMap."""
     bench.everything()
     bench.change("RoutePolicy", "chat", {"mode": "observe"})
     before = bench.route()["metadata"]["resourceVersion"]
@@ -104,7 +104,7 @@ def test_an_observer_writes_nothing_but_status(bench: Bench) -> None:
 
 
 def test_status_writes_are_bounded(bench: Bench) -> None:
-    """A healthy policy writes its status at most once a minute, and never because of an own write."""
+    """A healthy policy's status is written at most once a minute, also when events wake the operator."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 10)
@@ -116,7 +116,7 @@ def test_status_writes_are_bounded(bench: Bench) -> None:
 
 
 def test_silence_holds_the_last_table(bench: Bench) -> None:
-    """Telemetry that falls silent holds the last table, then gives way to the known-good kernel."""
+    """While telemetry is silent, the last table stays in force."""
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 16)

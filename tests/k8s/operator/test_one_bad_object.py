@@ -1,4 +1,4 @@
-"""One object that is broken in a way that nobody foresaw, and objects that come again under their names."""
+"""One object that causes an unexpected error, and objects that are created again under their names."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def world() -> RecordedWorld:
 
 
 def turned(world: RecordedWorld, operator: NamespaceOperator, count: int) -> None:
-    """So many turns."""
+    """Run ``count`` turns."""
     for _ in range(count):
         world.advance()
         operator.turn()
 
 
 def test_a_promotion_that_names_nothing_stops_no_policy(world: RecordedWorld) -> None:
-    """One that was stored before a rule of today has no spec: it is told of, and every policy turns."""
+    """A promotion without a spec, stored before the present rules, is reported, and every policy runs."""
     bad: Manifest = {"kind": "KernelPromotion", "metadata": {"name": "odd", "uid": "u", "generation": 1}}
     found = world.cluster.resources()
     world.cluster._resources = replace(
@@ -47,10 +47,10 @@ def test_a_promotion_that_names_nothing_stops_no_policy(world: RecordedWorld) ->
     assert (operator.failures.now, operator.failures.others) == ({}, {})
 
 
-def test_a_pool_whose_status_cannot_be_made_stops_nobody(
+def test_a_pool_whose_status_cannot_be_made_stops_no_policy(
     world: RecordedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug in what is said of one pool leaves the statuses of the others and all policies as they are."""
+    """An error while judging one pool leaves the statuses of others and all policies unaffected."""
     inner, said = judge_document, Counter[str]()
 
     def judged(found: Manifest, kind: type[Document], reader: ObjectReader) -> ResourceCondition:
@@ -64,12 +64,12 @@ def test_a_pool_whose_status_cannot_be_made_stops_nobody(
     turned(world, operator, 3)
     assert operator.failed
     assert operator.failures.others == {"pool pool-0": "KeyError"}
-    assert said["pool-1"] >= 6  # its pool and its contract, each turn
+    assert said["pool-1"] >= 6  # its pool and its contract, in each turn
     assert all(loop.standing.turn is not None for loop in operator.loops.values())
 
 
 def test_a_policy_that_comes_again_begins_with_nothing_said_of_it(world: RecordedWorld) -> None:
-    """What was refused, counted or written of a policy goes with it."""
+    """Refusals, counts and written labels of a policy are dropped when it is deleted."""
     found = world.cluster.resources()
     operator = world.operator()
     operator.advisor = Advisor(cast(Cluster, world.cluster))
@@ -86,7 +86,7 @@ def test_a_policy_that_comes_again_begins_with_nothing_said_of_it(world: Recorde
 def test_a_pod_that_comes_again_under_its_name_is_labelled_again(
     world: RecordedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A StatefulSet's pod has its name from before and no label of ours; pods that are gone are forgotten."""
+    """A StatefulSet's new pod has the old name and lacks our label; deleted pods are forgotten."""
     operator, labelled = world.operator(), Counter[str]()
     operator.advisor = Advisor(cast(Cluster, world.cluster))
     monkeypatch.setattr(world.cluster, "label_pod", lambda name, _key, _value: labelled.update([name]))
@@ -103,5 +103,5 @@ def test_a_pod_that_comes_again_under_its_name_is_labelled_again(
 
 
 def _gone(loop: RouteLoop, pods: tuple[PodReplica, ...]) -> None:
-    """Nobody but ``pods`` is left."""
+    """Leave only ``pods``."""
     loop.discovery.pods = pods

@@ -1,4 +1,4 @@
-"""A pool that pins its profiles, on a real API server: another profile is not put to work."""
+"""A pool that pins its profiles, on a real API server: a profile with another hash is not used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROFILES = ROOT / "contracts" / "library" / "profiles"
 
 
 def pinned(bench: Bench, folder: Path, sha256: str) -> list[Object]:
-    """The pool's kernels, the first with a profile in ``folder`` and this pin."""
+    """The pool's kernels, the first one with the profile in ``folder`` and the given pin."""
     kernels = copy.deepcopy(bench.read("KernelPool", "chat-pool")["spec"]["kernels"])
     kernels[0] |= {"profile": str(folder / "fp8.yaml"), "profile_sha256": sha256}
     return list(kernels)
@@ -29,7 +29,7 @@ def pinned(bench: Bench, folder: Path, sha256: str) -> list[Object]:
 def test_a_differing_profile_is_said_and_the_last_good_configuration_stays(
     bench: Bench, tmp_path: Path, differs: str
 ) -> None:
-    """A profile or samples that are not the pinned ones are said with both hashes; the old pool stays."""
+    """A profile or samples with another hash are reported with both hashes; the old pool stays in force."""
     for name in ("fp8.yaml", "fp8.npz"):
         shutil.copy(PROFILES / name, tmp_path / name)
     sha256 = document_sha256(load_as(KernelProfile, tmp_path / "fp8.yaml"))

@@ -1,4 +1,4 @@
-"""What the conditions of a policy say of pods that cannot be read."""
+"""What the conditions of a policy say when pods cannot be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKEN = cast(
 
 
 def loop(error: str, pods: tuple[str, ...], told: tuple[str, ...] = ()) -> RouteLoop:
-    """As much of a policy's loop as is looked at."""
+    """The part of a policy's loop that the report reads."""
     found: Any = SimpleNamespace(
         discovery=SimpleNamespace(problems=(), pods=pods),
         standing=SimpleNamespace(discovery_error=error, state_problem=""),
@@ -43,8 +43,9 @@ def loop(error: str, pods: tuple[str, ...], told: tuple[str, ...] = ()) -> Route
 def test_pods_that_stand_as_last_seen_are_said_to(
     error: str, pods: tuple[str, ...], status: str, said: str
 ) -> None:
-    """Known pods go on being served and judged, and the status says that they are only as last seen; where
-    none was ever seen nothing is known.
+    """Known pods stay in use, and the message says that they are as last seen.
+
+    If no pod was ever seen, the status is Unknown.
     """
     found = _resolved(TAKEN, loop(error, pods))
     assert (found.status, found.message) == (status, said)

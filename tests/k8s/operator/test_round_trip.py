@@ -1,4 +1,4 @@
-"""From evidence to weights by counts: the tick that sees a clause broken writes the route, in two calls."""
+"""From evidence to weights in counted calls: the tick in which a clause breaks writes the route."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HARD = 0.02
 
 
 class Calls:
-    """A client that notes verb and resource of each call in its order."""
+    """A client that records verb and resource of each call in order."""
 
     def __init__(self, bench: Bench) -> None:
         self.api = rights(bench.api)
         self.seen: list[tuple[str, str]] = []
         self.written_at_s = 0.0
-        """When the server had answered to the last write of a route, of a steady clock."""
+        """When the last write of a route was answered, on the monotonic clock."""
         inner = self.api.rest_client.request
 
         def request(method: str, url: str, **arguments: Any) -> Any:
@@ -46,7 +46,7 @@ class Calls:
 
 
 def counted(bench: Bench, turns: int) -> tuple[NamespaceOperator, Calls]:
-    """An operator of everything after so many ``turns``, and its calls from the first on."""
+    """An operator with everything applied after ``turns`` turns, and its calls from the start."""
     bench.everything()
     calls = Calls(bench)
     operator = bench.operator(ApiCluster(calls.api, bench.namespace, timeout_s=20.0))
@@ -55,7 +55,7 @@ def counted(bench: Bench, turns: int) -> tuple[NamespaceOperator, Calls]:
 
 
 def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(bench: Bench) -> None:
-    """At the tick whose decision moves, the route is read and written once, before any later tick."""
+    """In the tick whose decision moves weights, the route is read once and written once."""
     operator, calls = counted(bench, 16)
     bench.drift["fp8"] = HARD
     prose = list(operator.loops["chat"].setup.layout.slices).index("prose")
@@ -81,7 +81,7 @@ def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(ben
 
 
 def test_nothing_stands_between_the_decision_and_its_write(bench: Bench) -> None:
-    """In a tick that moves, the route is written before state, status and events are."""
+    """In a tick that moves weights, the route is written before state, status and Events."""
     operator, calls = counted(bench, 16)
     bench.drift["fp8"] = HARD
     for _ in range(40):
@@ -95,7 +95,7 @@ def test_nothing_stands_between_the_decision_and_its_write(bench: Bench) -> None
 
 
 def test_a_changing_pool_writes_its_status_at_most_once_a_tick(bench: Bench) -> None:
-    """While pods come and go at every tick, and events wake the operator, a status is written once a tick."""
+    """While pods change and events wake the operator at every tick, a status is written once a tick."""
     operator, calls = counted(bench, 4)
     statuses = (
         "kernelpools/chat-pool/status",

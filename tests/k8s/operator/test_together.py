@@ -1,4 +1,4 @@
-"""Policies that are set up alike decide in one batch, each exactly as it would alone."""
+"""Policies with equal set-ups decide in one batch, with the same results as alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POOLS, TICKS = 4, 40
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every array of ``value`` as its type, shape and bytes, and all else as it is, by path."""
+    """Leaves of ``value`` by path; arrays as dtype, shape and bytes."""
     if isinstance(value, np.ndarray):
         yield path, (value.dtype.str, value.shape, value.tobytes())
     elif isinstance(value, dict):
@@ -39,7 +39,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def loops_of(pools: int) -> dict[str, RouteLoop]:
-    """Loops that turned once, so that each has decided."""
+    """Loops after two turns, so that each has decided."""
     world = recorded_world(pools, SHAPE, 3)
     operator = world.operator()
     for _ in range(2):
@@ -49,7 +49,7 @@ def loops_of(pools: int) -> dict[str, RouteLoop]:
 
 
 def probes_of(made: np.random.Generator, metrics: int, count: int, now_ms: float) -> ProbeSamples:
-    """``count`` probes of anything, some of them without a result."""
+    """``count`` random probes, some of them without a result."""
     each = (1, count)
     return ProbeSamples.of_results(
         replica=made.integers(0, 6, each),
@@ -62,7 +62,7 @@ def probes_of(made: np.random.Generator, metrics: int, count: int, now_ms: float
 
 
 def seen_by(made: np.random.Generator, like: FleetTelemetry, metrics: int) -> FleetTelemetry:
-    """A second later than ``like``, and anything may have happened."""
+    """Random telemetry, one second after ``like``."""
     now_ms = like.now_ms + 1000.0
     engine = made.exponential(50.0, (len(fields(EngineCounters)), *like.running.shape))
     engine[made.random(engine.shape) < 0.1] = np.nan
@@ -94,7 +94,7 @@ def seen_by(made: np.random.Generator, like: FleetTelemetry, metrics: int) -> Fl
 
 
 def told(decision: Decision) -> dict[str, Any]:
-    """What ``decision`` says; that nothing is lost anywhere is told as None or as zeros."""
+    """Leaves of ``decision``; an all-zero loss reads as None."""
     found = dict(leaves(decision))
     loss = decision.judgement.loss
     return found | ({".judgement.loss": None} if loss is None or not loss.any() else {})
@@ -103,8 +103,9 @@ def told(decision: Decision) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_batch_decides_as_each_alone(seed: int) -> None:
-    """Whatever each fleet shows, and whoever comes and goes, state and decision of a batch that goes on from
-    its own are those of single ticks that go on from theirs, byte for byte.
+    """With random telemetry and a changing set of fleets, batch and single ticks agree byte for byte.
+
+    The batch continues from its own states, the single ticks from theirs.
     """
     made, loops, batches = np.random.default_rng(seed), loops_of(POOLS), BatchedTurns()
     turns = {name: loop.standing.turn for name, loop in loops.items()}
@@ -135,14 +136,14 @@ def test_a_batch_decides_as_each_alone(seed: int) -> None:
 def asking(
     loop: RouteLoop, before: ControllerState, seen: FleetTelemetry, like: Decision | None
 ) -> UndecidedFleet:
-    """``loop`` with what it knows and sees."""
+    """A fleet as input of a batch."""
     return UndecidedFleet(
         setup=loop.setup, key=setup_key(loop.setup), before=before, telemetry=seen, like=like
     )
 
 
-def test_a_batch_that_stays_is_stacked_once_and_who_leaves_takes_nothing_along() -> None:
-    """The rows of a record of all lead back to it in the same order alone; an owned row is its own."""
+def test_an_unchanged_batch_is_stacked_once_and_copies_are_independent() -> None:
+    """All rows in their order lead back to the record without a copy; a copied row owns its memory."""
     first, stacks = [np.full((1, 3), float(at)) for at in range(4)], Stacks()
     whole = stacks.stacked(first)
     later = whole + 1.0
@@ -157,7 +158,7 @@ def test_a_batch_that_stays_is_stacked_once_and_who_leaves_takes_nothing_along()
 
 
 def test_a_policy_that_decides_alone_again_holds_no_memory_of_others() -> None:
-    """After a turn in a batch and one alone, no array of its state is part of a larger one."""
+    """After a turn in a batch and one alone, no array of the state is a view of a larger one."""
     loops = loops_of(2)
     loop = loops["pool-0"]
     assert any(one.base is not None for one in arrays_in(loop.controller.state))
@@ -168,7 +169,7 @@ def test_a_policy_that_decides_alone_again_holds_no_memory_of_others() -> None:
 
 
 def test_setups_are_alike_but_for_the_contracts_name() -> None:
-    """A limit that differs keeps fleets apart; the name of their contract does not."""
+    """Different limits keep fleets in separate batches; different contract names do not."""
     one, other = (loop.setup for loop in loops_of(2).values())
     assert one.contract.sha256 != other.contract.sha256
     assert setup_key(one) == setup_key(other)
@@ -177,14 +178,14 @@ def test_setups_are_alike_but_for_the_contracts_name() -> None:
 
 
 def test_a_policy_that_is_more_than_values_is_alike_to_none() -> None:
-    """What cannot be compared is never put together."""
+    """A policy that cannot be compared is never batched."""
     loop = next(iter(loops_of(1).values()))
     odd = type("Odd", (), {})()
     assert setup_key(replace(loop.setup, policy=odd)) is None
 
 
 def test_records_of_other_shapes_are_no_batch() -> None:
-    """Fleets of another layout are refused, not broadcast."""
+    """Fleets of different layouts are refused, not broadcast."""
     with pytest.raises(ValueError, match="of one fleet each"):
         Stacks().stacked([np.zeros((1, 2)), np.zeros((1, 3))])
     with pytest.raises(ValueError, match="of one fleet each"):

@@ -1,4 +1,4 @@
-"""Artefacts that cannot be fetched: asked for while somebody lacks them, and said once."""
+"""Artefacts that cannot be fetched: retried while a policy needs them, and logged once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DIGEST = f"sha256:{'0' * 64}"
 
 
 def named(name: str) -> OciUri:
-    """A profile in a registry."""
+    """URI of a profile in a registry."""
     return parse_oci(f"oci://registry.example/{name}@{DIGEST}#fp8.yaml", "pool.yaml")
 
 
 class Fetching:
-    """Artefacts of an operator whose registry refuses everything. fetched: what it was asked for."""
+    """Artefacts of an operator whose registry refuses everything. fetched: artefacts that were requested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fetched: list[str] = []
@@ -38,7 +38,7 @@ class Fetching:
         monkeypatch.setattr(artefacts, "fetch", fetch)
 
     def turns(self, seconds: float, *held: str) -> list[str]:
-        """So many seconds, in which policies of these names wait; what was fetched in them."""
+        """Let ``seconds`` pass while the policies ``held`` wait; returns what was fetched meanwhile."""
         before, until_s = len(self.fetched), self.now_s + seconds
         while self.now_s < until_s:
             self.now_s += 5.0
@@ -51,10 +51,10 @@ class Fetching:
         return self.fetched[before:]
 
 
-def test_what_nobody_lacks_any_more_is_fetched_no_more(
+def test_an_artefact_that_is_no_longer_needed_is_not_fetched(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A reference that was corrected, or whose policy is gone, is not asked for until the operator ends."""
+    """A reference that was corrected, or whose policy was deleted, is no longer fetched."""
     world = Fetching(monkeypatch)
     wrong, right = (named(name) for name in ("wrong", "right"))
     with caplog.at_level(logging.WARNING):
@@ -70,7 +70,7 @@ def test_what_nobody_lacks_any_more_is_fetched_no_more(
 
 
 def test_a_policy_that_is_gone_leaves_nothing_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asks for its artefact any more; one that comes back asks again."""
+    """The artefact of a deleted policy is no longer fetched; if the policy returns, it is fetched again."""
     world = Fetching(monkeypatch)
     uri = named("wrong")
     world.artefacts.hold("chat", "wanted", uri)

@@ -1,4 +1,4 @@
-"""Real servers that the tests of one module share, and a namespace with a whole data path for each."""
+"""Real servers that all tests of this package share, and a namespace with a full data path for each test."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.cluster.data_paths import DataPath, Engines, data_path, real_
 
 @pytest.fixture(scope="package")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
-    """Servers of every kernel, which begin to start."""
+    """Servers of every kernel, which are starting."""
     with real_engines(tmp_path_factory.mktemp("engines")) as found:
         yield found
 
 
 @pytest.fixture
 def path(servers: Engines, api: client.ApiClient, namespace: str, tmp_path: Path) -> Iterator[DataPath]:
-    """A namespace of the test's own with these servers behind its pods."""
+    """A namespace for this test with these servers behind its pods."""
     with data_path(Bench(api=api, namespace=namespace), tmp_path, servers) as found:
         yield found

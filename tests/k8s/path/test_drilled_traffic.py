@@ -1,4 +1,4 @@
-"""Users' requests on their whole way while a drill breaks one server: where they go; none is lost."""
+"""Users' requests through the whole data path while a drill breaks one server: they move, none is lost."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ pytestmark = [
     pytest.mark.timeout(1500),
 ]
 
-#: Requests of a slice that a share is judged on.
+#: Requests of a slice from which a share is computed.
 ENOUGH = 60
-#: Standard deviations by which a share may differ from the weights that were in force.
+#: Standard deviations by which a share may differ from the weights in force.
 SIGMAS = 5.0
 STRUCK = "chat-fp16-0"
 
 
 def documents(path: DataPath) -> tuple[Object, ...]:
-    """A pool under the policy ``sequential``, and its route."""
+    """Contract, pool, policy ``sequential`` and route."""
     governing = policy(meta_contract(path.folder)), route(path.bench.namespace)
     return contract(), pool(), *governing
 
 
 def share(found: list[LoadRecord], kernel: str) -> float:
-    """Of ``found`` that pods of ``kernel`` answered."""
+    """Share of ``found`` that pods of ``kernel`` answered."""
     return float(np.mean([one.replica.startswith(f"chat-{kernel}-") for one in found]))
 
 
 def assert_as_weighted(path: DataPath, found: list[LoadRecord], kernel: str) -> None:
-    """Requests went to ``kernel`` as often as the weights in force at their beginnings ask."""
+    """The share of requests to ``kernel`` agrees with the weights in force when each request began."""
     shares = [path.gateway.shares("prose", one.started_at_s) for one in found]
     chances = np.array([one[f"chat-{kernel}"] for one in shares])
     off = abs(share(found, kernel) - chances.mean()) * len(found)
@@ -47,20 +47,20 @@ def assert_as_weighted(path: DataPath, found: list[LoadRecord], kernel: str) -> 
 
 
 def share_of(path: DataPath, kernel: str) -> float:
-    """Of prose that is sent to ``kernel`` now."""
+    """Share of prose that is sent to ``kernel`` now."""
     return path.gateway.shares("prose")[f"chat-{kernel}"]
 
 
 def enough(path: DataPath, since_at_s: float) -> list[LoadRecord]:
-    """The next requests on prose that began after that instant, once there are enough."""
+    """Requests on prose that began after ``since_at_s``, once there are enough."""
     path.until(lambda: len(path.answered("prose", since_at_s)) >= ENOUGH, f"{ENOUGH} answers on prose")
     return path.answered("prose", since_at_s)
 
 
 def test_a_drill_moves_users_and_loses_none(path: DataPath) -> None:
-    """A silently wrong server is left, its kernel's overflow goes to the other, and all of it comes home.
+    """A silently wrong server gets no more requests; overflow goes to the other kernel, then all return.
 
-    Each share is that of the weights in the route, no request fails, and no revision empties a rule.
+    Shares follow the weights in the route, no request fails, and no revision has an empty rule.
     """
     with ExitStack() as stack:
         path.governed(stack, *documents(path))
@@ -84,7 +84,7 @@ def test_a_drill_moves_users_and_loses_none(path: DataPath) -> None:
 
 
 def _struck(path: DataPath) -> list[LoadRecord]:
-    """Strike a server by kubectl; requests on prose once it was left and others took over."""
+    """Break a server with a drill; returns requests on prose after others took over."""
     path.apply(drill("bits"))
     path.until(lambda: STRUCK not in path.gateway.history[-1].pods, "the struck pod was left out")
     moved_at_s = path.until(lambda: share_of(path, "fp32") >= 0.1, "prose overflowed")
@@ -101,7 +101,7 @@ def _struck(path: DataPath) -> list[LoadRecord]:
 
 
 def test_what_no_kernel_carries_is_refused_with_a_time_to_come_back(path: DataPath) -> None:
-    """Where requests wait on both kernels the route sheds, and who is shed reads 429 and Retry-After."""
+    """If requests queue on both kernels the route sheds, and shed requests get 429 with Retry-After."""
     with ExitStack() as stack:
         path.governed(stack, *documents(path))
         tap = LoadTap()

@@ -1,4 +1,4 @@
-"""The mission: a policy is trained, certified, applied and drives real servers; its log trains the next."""
+"""End to end: a policy is trained, certified, applied and drives real servers; its log trains the next."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ pytestmark = [
 ]
 
 STRUCK = "chat-fp16-0"
-#: Steps of the environment that the policy is trained for; seconds of log after the move.
+#: Steps of the environment in training; seconds of log after the move.
 STEPS, TICKS = 64, 10
 
 
 @dataclass(frozen=True)
 class Certified:
-    """A policy of one's own with the meta-contract that it was certified under."""
+    """A user's own policy, with the meta-contract under which it was certified."""
 
     manifest: Path
     meta: Path
 
 
 def selvage(*words: str | Path) -> str:
-    """``selvage words``, which must succeed; what it printed."""
+    """Run ``selvage words``, which must succeed; returns its output."""
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == 0, f"{words}\n{result.output}\n{result.exception!r}"
     return result.stdout.strip()
 
 
 def trained(folder: Path, scenario: Path) -> Path:
-    """The zip of a PPO of Stable-Baselines3 that learned on the own pool, as its users save it."""
+    """Zip of a Stable-Baselines3 PPO trained on the pool, as saved by its users."""
     import gymnasium
     from stable_baselines3 import PPO
 
@@ -63,7 +63,7 @@ def trained(folder: Path, scenario: Path) -> Path:
 
 
 def certified(folder: Path) -> Certified:
-    """Train, export, certify by a reduced suite of the own pool, and complete the artefact."""
+    """Train, export, certify with a reduced suite of the pool, and complete the artefact."""
     scenario, meta = write_scenario(folder), folder / "certify" / "meta-contract.yaml"
     bare = selvage("policy", "export", "--sb3", trained(folder, scenario), "--name", "mine", "--out", folder)
     asked = ("--seeds", "2", "--quiet-days", "0.1", "--baseline", "fixed_known_good")
@@ -79,7 +79,7 @@ def certified(folder: Path) -> Certified:
 
 
 def driven(path: DataPath, found: Certified) -> Path:
-    """Apply the policy with its artefact pinned, drill a server until it is left; the decision log."""
+    """Apply the pinned policy and drill a server until it gets no requests; returns the decision log."""
     pinned = {"uri": str(found.manifest), "sha256": sha256_of(found.manifest)}
     own = policy(found.meta, policy="gym", artifact=pinned)
     with ExitStack() as stack:
@@ -93,7 +93,7 @@ def driven(path: DataPath, found: Certified) -> Path:
         path.until(lambda: path.gateway.shares("prose")["chat-fp32"] > 0.0, "prose overflowed")
         path.until(lambda: time.monotonic() - left_at_s > TICKS, "the log went on")
         deleted = path.kubectl.run("delete", f"--namespace={path.bench.namespace}", "faultdrill/bits")
-        assert deleted.returncode == 0, deleted.stderr  # it waits for the undo
+        assert deleted.returncode == 0, deleted.stderr  # kubectl waits for the undo
     assert [one for one in path.tap.records if not one.complete] == []
     return path.folder / "decisions" / "chat"
 
@@ -101,7 +101,7 @@ def driven(path: DataPath, found: Certified) -> Path:
 def test_an_own_policy_drives_real_servers_and_its_log_trains_the_next(
     path: DataPath, tmp_path: Path
 ) -> None:
-    """From a zip of Stable-Baselines3 to a cluster, and from its decision log to the next candidate."""
+    """From a Stable-Baselines3 zip to a cluster, and from its decision log to the next candidate."""
     found = certified(tmp_path)
     log = driven(path, found)
     rows = read_log(log)

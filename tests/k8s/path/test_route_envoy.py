@@ -1,4 +1,4 @@
-"""The tests' translation of a route to Envoy: it says what the operator wrote, and refuses all else."""
+"""The tests' translation of a route to Envoy: equal to what the operator wrote; anything else is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = np.array([[0.75, 0.25, 0.0], [0.0, 0.9, 0.1]])
 
 
 def route(shape: RouteShape = SHAPE) -> dict[str, Any]:
-    """As the operator writes it."""
+    """A route as the operator writes it."""
     return {
         "metadata": {"namespace": "here", "name": "chat"},
         "spec": {"rules": copy.deepcopy(route_rules(TABLE, shape))},
@@ -40,7 +40,7 @@ def endpoint_slice(service: str, *endpoints: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_weight_of_the_table_is_one_of_a_weighted_cluster() -> None:
-    """Routes come in the rules' order with their headers; weights are the rules', those of 0 are left out."""
+    """Routes keep the rules' order, headers and weights; backends of weight 0 are left out."""
     numbers, prose = route_resource(route())["virtual_hosts"][0]["routes"]
     exact = {"name": "x-selvage-slice", "string_match": {"exact": "numbers"}}
     assert numbers["match"] == {"prefix": "/", "headers": [exact]}
@@ -56,8 +56,8 @@ def test_every_weight_of_the_table_is_one_of_a_weighted_cluster() -> None:
     ]
 
 
-def test_a_rule_without_any_weight_is_an_error_for_who_asks() -> None:
-    """As the Gateway API asks: 500, and no other rule answers instead."""
+def test_a_rule_without_any_weight_answers_500() -> None:
+    """As the Gateway API requires: 500, and no other rule answers instead."""
     found = route()
     for ref in found["spec"]["rules"][1]["backendRefs"]:
         ref["weight"] = 0
@@ -65,8 +65,8 @@ def test_a_rule_without_any_weight_is_an_error_for_who_asks() -> None:
     assert prose["direct_response"] == {"status": 500}
 
 
-def test_who_is_not_in_a_slice_or_not_ready_gets_nothing(tmp_path: Path) -> None:
-    """Endpoints are the ready addresses of a backend's own EndpointSlices, at their port, all alike."""
+def test_endpoints_that_are_not_listed_or_not_ready_get_nothing(tmp_path: Path) -> None:
+    """Endpoints are the ready addresses in the backend's own EndpointSlices, at their port."""
     slices = [
         endpoint_slice(
             "chat-fp16",
@@ -82,11 +82,11 @@ def test_who_is_not_in_a_slice_or_not_ready_gets_nothing(tmp_path: Path) -> None
     assert b"127.0.3.1" in told
     assert b"127.0.3.2" not in told
     assert b"127.0.9.9" not in told
-    assert len(wanted) == 2 * 3 + 1  # a file for each backend of each rule, and the routes
+    assert len(wanted) == 2 * 3 + 1  # a file per backend of each rule, and the routes
 
 
 def test_what_is_not_translated_is_refused() -> None:
-    """A mirror, an InferencePool and another kind of match are errors, not left out."""
+    """A mirror, an InferencePool and another kind of match raise errors instead of being left out."""
     mirrored = Mirror(backend=SHAPE.kernels[1], ratio=0.1)
     odd = route()
     odd["spec"]["rules"][0]["matches"][0]["path"]["type"] = "Exact"
