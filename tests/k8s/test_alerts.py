@@ -1,4 +1,4 @@
-"""The alerts that ship, evaluated on made series: silent while all is well, raised when it is not."""
+"""The shipped alerts on made-up series: none while the operator is healthy, the right one otherwise."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CHAT = labels(namespace="chat")
 
 
 def steady(value: float, since_s: float = 7200.0, until_s: float = 0.0) -> list[tuple[float, float]]:
-    """A series that was ``value`` from so long ago to so long ago, scraped every 30 s."""
+    """A series that was ``value`` from ``since_s`` to ``until_s`` seconds ago, scraped every 30 s."""
     first, last = int(NOW_S - since_s), int(NOW_S - until_s)
     return [(float(at_s), value) for at_s in range(first, last + 1, 30)]
 
 
 def led(namespace: str, *leads: float, until_s: float = 0.0) -> Series:
-    """Replicas of one namespace's operator and which of them leads."""
+    """Series of the replicas of one namespace's operator; ``leads``: 1 for the leader."""
     return {
         (LEADER, labels(namespace=namespace, pod=f"{namespace}-{n}")): steady(one, until_s=until_s)
         for n, one in enumerate(leads)
@@ -51,12 +51,12 @@ def raised(alert: str, series: Series) -> set[Labels]:
     ],
     ids=["one", "two", "two namespaces", "followers alone", "one of two", "gone beside another", "nobody"],
 )
-def test_nobody_leads_is_raised_where_nobody_does(series: Series, expected: set[Labels]) -> None:
-    """Followers export 0, and who is gone exports nothing: a namespace is named while nobody leads there."""
+def test_a_namespace_without_a_leader_raises_its_alert(series: Series, expected: set[Labels]) -> None:
+    """Followers export 0, and a replica that is gone exports nothing; the alert names the namespace."""
     assert raised("SelvageNobodyLeads", series) == expected
 
 
-#: Series of an operator at work while all is well.
+#: Series of a healthy operator.
 WELL: Series = {
     **led("chat", 0.0, 1.0),
     ("selvage_telemetry_age_seconds", labels(namespace="chat", policy="chat")): steady(1.2),
@@ -80,11 +80,11 @@ WELL: Series = {
 
 @pytest.mark.parametrize("alert", sorted(RULES))
 def test_no_alert_is_raised_while_all_is_well(alert: str) -> None:
-    """An operator at work raises none of the alerts."""
+    """A healthy operator raises no alert."""
     assert raised(alert, WELL) == set()
 
 
-#: Alert -> a metric that raises it, and by which value.
+#: Alert -> a metric that raises it, and the value.
 BAD = {
     "SelvageTelemetryOld": ("selvage_telemetry_age_seconds", 61.0),
     "SelvageKernelBroken": ("selvage_health_ratio", 2.0),
@@ -96,7 +96,7 @@ BAD = {
 
 @pytest.mark.parametrize("alert", sorted(BAD))
 def test_what_is_wrong_raises_its_alert_alone(alert: str) -> None:
-    """Each of these values raises the alert that is meant for it and no other one."""
+    """Each of these values raises its own alert and no other."""
     metric, value = BAD[alert]
     series = {key: steady(value) if key[0] == metric else found for key, found in WELL.items()}
     assert {one for one in RULES if raised(one, series)} == {alert}

@@ -1,4 +1,4 @@
-"""The component of drills: generated from the sources, pinned by hash, mounted read-only, kept apart."""
+"""The drill component: generated from the sources, pinned by hash, mounted read-only, and optional."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def shipped(name: str) -> dict[str, Any]:
 
 
 def test_the_shipped_extension_is_the_generated_one() -> None:
-    """ConfigMap and patch are what the sources say today."""
+    """ConfigMap and patch equal those generated from the sources."""
     told = "write them anew: selvage kubernetes drill-extension --out k8s/manifests/components/drills"
     for name, text in extension_texts().items():
         assert (COMPONENT / name).read_text(encoding="utf-8") == text, told
 
 
 def test_the_command_writes_and_prints_the_same(tmp_path: Path) -> None:
-    """The command writes and prints the same."""
+    """The command writes to files what it prints without ``--out``."""
     written = CliRunner().invoke(app, ["kubernetes", "drill-extension", "--out", str(tmp_path)])
     assert written.exit_code == 0
     printed = CliRunner().invoke(app, ["kubernetes", "drill-extension"]).stdout
@@ -54,7 +54,7 @@ def test_the_command_writes_and_prints_the_same(tmp_path: Path) -> None:
 
 
 def mounted(folder: Path) -> Path:
-    """The extension as the volume of the patch would show it."""
+    """The extension as mounted by the patch's volume."""
     data = shipped("extension.yaml")["data"]
     volumes = shipped("servers.yaml")["spec"]["template"]["spec"]["volumes"]
     (items,) = (one["configMap"]["items"] for one in volumes if "configMap" in one)
@@ -66,7 +66,7 @@ def mounted(folder: Path) -> Path:
 
 
 def started(folder: Path, sha256: str) -> subprocess.CompletedProcess[str]:
-    """The loader over ``folder``, with a program in place of the server that says its arguments."""
+    """Run the loader on ``folder``, with a program that prints its arguments as the server."""
     bin_folder = folder / "bin"
     bin_folder.mkdir()
     server = bin_folder / "python3"
@@ -82,14 +82,14 @@ def started(folder: Path, sha256: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_loader_starts_the_server_of_pinned_files(tmp_path: Path) -> None:
-    """Files as they were generated are taken, and the server gets its arguments."""
+    """With the generated files the server starts and gets its arguments."""
     done = started(mounted(tmp_path), extension_sha256(extension_files()))
     assert done.stdout.split() == ["-m", "vllm.entrypoints.openai.api_server", "--model=m"], done.stderr
 
 
 @pytest.mark.parametrize("change", ["edited", "added", "missing"])
 def test_the_loader_refuses_other_files(tmp_path: Path, change: str) -> None:
-    """A file that was edited, added or taken away keeps the server from starting, with what to do."""
+    """If a file was edited, added or removed the server does not start, and the message says what to do."""
     package = mounted(tmp_path) / PACKAGE
     if change == "edited":
         (package / "inside" / "gate.py").write_text("enabled = True\n")
@@ -104,7 +104,7 @@ def test_the_loader_refuses_other_files(tmp_path: Path, change: str) -> None:
 
 
 def test_nothing_of_drills_is_in_the_manifests_without_the_component() -> None:
-    """No plain manifest names the component, its Role or its token; the operator's Role deletes nothing."""
+    """No plain manifest names the component, its Role or its token; the operator's Role has no delete."""
     kustomization = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())
     assert "components" not in str(kustomization)
     role = named("Role", "selvage-operator", MANIFESTS / "operator")
@@ -115,7 +115,7 @@ def test_nothing_of_drills_is_in_the_manifests_without_the_component() -> None:
 
 
 def test_the_port_of_drills_is_reached_by_the_runner_alone() -> None:
-    """The NetworkPolicy lets the runner alone reach the port of drills, and leaves all other ports open."""
+    """The NetworkPolicy opens the drill port to the runner only, and all other ports to everyone."""
     policies = list(yaml.safe_load_all((COMPONENT / "network.yaml").read_text()))
     spec = policies[0]["spec"]
     assert spec["podSelector"]["matchLabels"] == {DRILLS: ALLOWED}
@@ -130,7 +130,7 @@ def test_the_port_of_drills_is_reached_by_the_runner_alone() -> None:
 
 
 def test_the_runner_keeps_the_restricted_standard() -> None:
-    """The runner's pod is restricted and its arguments are those of the command."""
+    """The runner's pod meets the restricted standard, and the command accepts its arguments."""
     from typer.main import get_command
 
     from scripts.cli.kubernetes import app as kubernetes
@@ -147,7 +147,7 @@ def test_the_runner_keeps_the_restricted_standard() -> None:
 
 @pytest.mark.needs("kube_api")
 def test_a_real_server_merges_the_patch_into_the_sample(api: client.ApiClient, namespace: str) -> None:
-    """The patch merges into the sample's Deployment: its arguments stay, the extension is read-only."""
+    """The patch merges into the sample's Deployment: arguments stay, the extension is read-only."""
     deployment, _ = sample("fp8")
     apps = client.AppsV1Api(api)
     apps.create_namespaced_deployment(namespace, deployment)
@@ -172,7 +172,7 @@ def test_a_real_server_merges_the_patch_into_the_sample(api: client.ApiClient, n
 
 @pytest.mark.needs("kubectl")
 def test_kustomize_puts_the_extension_into_labelled_deployments_alone() -> None:
-    """Built by kubectl, the example's fp8 servers take faults and the known-good kernel's do not."""
+    """Built by kubectl, the example's fp8 servers accept faults and the known-good kernel's do not."""
     example = SAMPLE.parent / "drills"
     done = subprocess.run(["kubectl", "kustomize", str(example)], capture_output=True, check=True)
     found = [one for one in yaml.safe_load_all(done.stdout) if one["kind"] == "Deployment"]

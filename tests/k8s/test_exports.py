@@ -1,4 +1,4 @@
-"""What others read of the operator: queries of examples, alerts and the dashboard name what it exports."""
+"""Queries of examples, alerts and the dashboard use metrics and labels that the operator exports."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ pytestmark = pytest.mark.waits
 EXAMPLES = SAMPLE.parent / "advise"
 DASHBOARD = ROOT / "k8s" / "manifests" / "dashboard" / "selvage-operator.json"
 ALERTS = ROOT / "k8s" / "manifests" / "alerts" / "rules.yaml"
-#: Added by Prometheus to what it scrapes in a cluster.
+#: Labels that Prometheus adds to targets in a cluster.
 _OF_TARGETS = {"namespace"}
 _SELECTED = re.compile(r"(selvage_[a-z_]+)(?:\{([^}]*(?:\{\{[^}]*\}\}[^}]*)*)\})?")
 _MATCHER = re.compile(r"(\w+)\s*(?:=~|!=|!~|=)")
 _BY = re.compile(r"\bby\s*\(([^)]*)\)")
 
-#: A cluster that nobody asks anything.
+#: A cluster that is never called.
 NOWHERE = cast(Cluster, SimpleNamespace(namespace=""))
 
 
 def example(name: str) -> dict[str, Any]:
-    """One example."""
+    """One example file."""
     return dict(yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
@@ -52,7 +52,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def queries() -> Iterator[str]:
-    """Every query that ships."""
+    """Every shipped query."""
     yield example("flagger")["spec"]["query"]
     for one in example("argo-rollouts")["spec"]["metrics"]:
         yield one["provider"]["prometheus"]["query"]
@@ -63,14 +63,14 @@ def queries() -> Iterator[str]:
 
 
 def selected(query: str) -> Iterator[tuple[str, set[str]]]:
-    """Metric and labels of each selector of ``query``; labels of ``by`` belong to all of them."""
+    """Metric and labels of each selector in ``query``; labels in ``by`` count for every selector."""
     grouped = {one.strip() for part in _BY.findall(query) for one in part.split(",")}
     for name, matchers in _SELECTED.findall(query):
         yield name, grouped | set(_MATCHER.findall(matchers))
 
 
 def exported(registry: CollectorRegistry) -> dict[str, set[str]]:
-    """Sample name -> labels; a metric without samples yet has none."""
+    """Sample name -> labels; a metric without samples has an empty set."""
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         suffix = "_total" if family.type == "counter" else ""
@@ -81,7 +81,7 @@ def exported(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 
 def test_every_query_names_a_metric_that_is_exported() -> None:
-    """Every query of examples, alerts and the dashboard names metrics that the operator exports."""
+    """Each metric in a query of examples, alerts or the dashboard is exported."""
     parts = LoopParts(
         cluster=NOWHERE,
         clock=Bench(api=cast(client.ApiClient, None), namespace=""),
@@ -99,7 +99,7 @@ def test_every_query_names_a_metric_that_is_exported() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_label_of_a_query_is_exported(api: client.ApiClient, namespace: str) -> None:
-    """Every label that a query selects or groups by stands on the samples of a working operator."""
+    """Each label that a query selects or groups by is on the samples of a running operator."""
     bench = Bench(api=api, namespace=namespace)
     everything(bench)
     promote(bench, evidence(bench))
@@ -112,7 +112,7 @@ def test_every_label_of_a_query_is_exported(api: client.ApiClient, namespace: st
 
 
 def test_the_dashboard_can_be_loaded() -> None:
-    """Panels have ids of their own, lie beside each other, and read the chosen data source."""
+    """Panels have distinct ids, do not overlap, and use the chosen data source."""
     found = panels()
     assert len({panel["id"] for panel in found}) == len(found)
     cells = [
@@ -129,7 +129,7 @@ def test_the_dashboard_can_be_loaded() -> None:
 
 
 def test_the_analysis_template_has_the_shape_of_its_kind() -> None:
-    """The AnalysisTemplate has known fields, declared arguments, and keeps inconclusive from success."""
+    """The AnalysisTemplate has known fields and declared arguments, and tells inconclusive from success."""
     found = example("argo-rollouts")
     assert (found["apiVersion"], found["kind"]) == ("argoproj.io/v1alpha1", "AnalysisTemplate")
     declared = {one["name"] for one in found["spec"]["args"]}
@@ -154,7 +154,7 @@ def test_the_analysis_template_has_the_shape_of_its_kind() -> None:
 
 
 def test_the_metric_template_has_the_shape_of_its_kind() -> None:
-    """The MetricTemplate has a Prometheus provider and one query with Flagger's own variables."""
+    """The MetricTemplate has a Prometheus provider and one query with Flagger's variables."""
     found = example("flagger")
     assert (found["apiVersion"], found["kind"]) == ("flagger.app/v1beta1", "MetricTemplate")
     assert set(found["spec"]) == {"provider", "query"}
@@ -164,7 +164,7 @@ def test_the_metric_template_has_the_shape_of_its_kind() -> None:
 
 
 def test_the_endpoint_picker_reads_the_labels_that_are_written() -> None:
-    """llm-d's configuration is sound and leaves out exactly the label's worst value."""
+    """llm-d's configuration is consistent and filters out exactly the label's worst value."""
     config = yaml.safe_load(example("llm-d")["data"]["config.yaml"])
     assert (config["apiVersion"], config["kind"]) == ("llm-d.ai/v1alpha1", "EndpointPickerConfig")
     names = {one.get("name", one["type"]) for one in config["plugins"]}
@@ -177,7 +177,7 @@ def test_the_endpoint_picker_reads_the_labels_that_are_written() -> None:
 
 
 def test_every_example_is_listed() -> None:
-    """Every folder of examples has its kustomization."""
+    """Every folder of examples has a kustomization."""
     folders = [path for path in Path(SAMPLE.parent).iterdir() if path.is_dir()]
     assert {path.name for path in folders} >= {"advise", "chat", "promotion"}
     assert all((path / "kustomization.yaml").is_file() for path in folders)

@@ -1,4 +1,4 @@
-"""What a full cluster alone can show: admission policies, network policies and garbage collection.
+"""What only a full cluster can show: admission policies, network policies and garbage collection.
 
 ``SELVAGE_CLUSTER=1 KUBECONFIG=...`` runs these, and the rest of tests/k8s, against that cluster.
 """
@@ -26,13 +26,13 @@ ACCOUNT = "selvage-operator"
 
 @pytest.fixture
 def kubectl(api: client.ApiClient, tmp_path: Path) -> Kubectl:
-    """On the cluster."""
+    """kubectl for the cluster."""
     return Kubectl(kubeconfig=kubeconfig(api.configuration, tmp_path), folder=tmp_path)
 
 
 @pytest.fixture
 def chat(api: client.ApiClient) -> Iterator[str]:
-    """The namespace that the manifests name: a dry run of objects needs it. It goes if it was not there."""
+    """The namespace of the manifests, needed for dry runs; deleted afterwards if it was created here."""
     core = client.CoreV1Api(api)
     made = "chat" not in {one.metadata.name for one in core.list_namespace().items}
     if made:
@@ -44,7 +44,7 @@ def chat(api: client.ApiClient) -> Iterator[str]:
 
 @pytest.fixture
 def judged(api: client.ApiClient) -> Iterator[client.ApiClient]:
-    """The cluster with the admission policy in force under a name of the tests' own."""
+    """The cluster with the admission policy in force under a name of these tests."""
     admission = client.AdmissionregistrationV1Api(api)
     policy, binding = _renamed(yaml.safe_load_all(POLICY.read_text(encoding="utf-8")))
     admission.create_validating_admission_policy(policy)
@@ -67,9 +67,9 @@ def _renamed(found: Iterator[Object]) -> tuple[Object, Object]:
 def test_the_admission_policy_allows_the_operator_two_labels(
     judged: client.ApiClient, namespace: str, kubectl: Kubectl
 ) -> None:
-    """As the operator's account of a pod's own namespace its label of rotation may be set, and nothing else.
+    """The operator's account may set the rotation label of pods in its namespace, and change nothing else.
 
-    The policy matches the account by the namespace of the request: an account of another one is not judged.
+    The policy matches the account by the request's namespace; accounts of other namespaces do not match.
     """
     client.CoreV1Api(judged).create_namespaced_pod(namespace, pod("one", {"app": "chat"}))
     operator = f"system:serviceaccount:{namespace}:{ACCOUNT}"
@@ -77,10 +77,10 @@ def test_the_admission_policy_allows_the_operator_two_labels(
 
     def refused(what: str, *change: str) -> bool:
         done = kubectl.run(what, "pod", "one", *change, *as_operator, "--dry-run=server")
-        assert done.returncode == 0 or "selvage-tests" in done.stderr, done.stderr  # refused by somebody else
+        assert done.returncode == 0 or "selvage-tests" in done.stderr, done.stderr  # no other refusal
         return done.returncode != 0
 
-    until(lambda: refused("label", "app=other"))  # a policy counts some time after it was made
+    until(lambda: refused("label", "app=other"))  # a new policy takes effect after a delay
     assert refused("annotate", "a=b")
     assert refused("label", "selvage.dev/in-rotation=maybe")
     assert not refused("label", "selvage.dev/in-rotation=false")
@@ -89,12 +89,12 @@ def test_the_admission_policy_allows_the_operator_two_labels(
 @pytest.mark.parametrize("folder", ["k8s/manifests", "k8s/examples/drills"])
 @pytest.mark.usefixtures("chat")
 def test_a_full_cluster_takes_every_kind_of_a_folder(kubectl: Kubectl, folder: str) -> None:
-    """Network and admission policies, too, pass a server-side dry run with strict validation."""
+    """All objects, also network and admission policies, pass a server-side dry run, strictly validated."""
     assert kubectl.apply(folder, "--dry-run=server") == set()
 
 
 def test_the_kept_state_goes_with_its_policy(api: client.ApiClient, namespace: str) -> None:
-    """The cluster collects the state of a policy that is deleted, and the route stays."""
+    """Deleting a policy lets the cluster delete its kept state; the route stays."""
     bench = Bench(api=api, namespace=namespace)
     bench.everything()
     bench.turns(bench.operator(), 3)

@@ -1,4 +1,4 @@
-"""The shipped manifests: taken by the server, restricted, and with no more rights than the operator uses."""
+"""The shipped manifests: accepted by the server, restricted, with no more rights than the operator uses."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.waits
 
 MANIFESTS = ROOT / "k8s" / "manifests"
-#: What the operator may do and no turn does: kopf watches by a connection of its own, as a process
+#: Rights of the operator that no turn uses: kopf watches over its own connection, in the process
 #: (tests/k8s/process/test_serve.py).
 BY_KOPF = {call for call in granted(OPERATOR) if call[:2] == ("watch", "selvage.dev")}
 
 
-#: Watches over what leads to pods, beside the turns.
+#: Watches of Services, pods and what leads to them, which run beside the turns.
 BUILT_IN_WATCHES = {call for call in granted(OPERATOR) if call[0] == "watch"} - BY_KOPF
 
 
 def objects(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every object of a folder, as written."""
+    """Every object in a folder, as written."""
     for path in sorted(folder.rglob("*.yaml")):
         if path.name not in ("kustomization.yaml", "envoy.yaml"):
             yield from (one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one)
 
 
 def named(kind: str, name: str, folder: Path = MANIFESTS) -> dict[str, Any]:
-    """One object."""
+    """The object of the given kind and name."""
     return next(one for one in objects(folder) if (one["kind"], one["metadata"]["name"]) == (kind, name))
 
 
 @pytest.mark.parametrize("name", ["selvage-operator", "selvage-refuse"])
 def test_our_pods_keep_the_restricted_standard(name: str) -> None:
-    """Our pods keep the restricted Pod Security standard and write to no root file system."""
+    """Our pods meet the restricted Pod Security standard, with a read-only root file system."""
     spec = named("Deployment", name)["spec"]["template"]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -56,7 +56,7 @@ def test_our_pods_keep_the_restricted_standard(name: str) -> None:
 
 
 def test_the_operator_reads_the_key_by_mount_and_may_read_no_secret() -> None:
-    """The servers' key comes as a mounted file that may be absent; no rule lets anybody read Secrets."""
+    """The servers' key is an optional mounted file, and no rule of the Role allows to read Secrets."""
     spec = named("Deployment", "selvage-operator")["spec"]["template"]["spec"]
     volume = next(one for one in spec["volumes"] if "secret" in one)
     mount = next(one for one in spec["containers"][0]["volumeMounts"] if one["name"] == volume["name"])
@@ -68,7 +68,7 @@ def test_the_operator_reads_the_key_by_mount_and_may_read_no_secret() -> None:
 
 
 def test_the_operators_arguments_are_those_of_the_command() -> None:
-    """What the manifest passes is what the command takes."""
+    """The command accepts the arguments in the manifest."""
     from typer.main import get_command
 
     from scripts.cli.kubernetes import app
@@ -81,7 +81,7 @@ def test_the_operators_arguments_are_those_of_the_command() -> None:
 
 
 def test_logs_cannot_outgrow_their_volume() -> None:
-    """A pod whose emptyDir is fuller than its limit is evicted: the logs may take at most 0.8 of theirs."""
+    """A pod whose emptyDir exceeds its limit is evicted: the logs may fill at most 0.8 of theirs."""
     spec = named("Deployment", "selvage-operator")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     told = dict(one.lstrip("-").split("=", 1) for one in container["args"] if "=" in one)
@@ -98,7 +98,7 @@ def test_logs_cannot_outgrow_their_volume() -> None:
 
 @pytest.mark.parametrize("kernel", ["fp8", "bf16"])
 def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -> None:
-    """The label is in the Service's selector and the pod template, and never in the Deployment's selector."""
+    """The label is in the Service's selector and the pod template, but not in the Deployment's selector."""
     deployment = named("Deployment", f"chat-{kernel}", SAMPLE)["spec"]
     assert deployment["template"]["metadata"]["labels"][IN_ROTATION] == "true"
     assert IN_ROTATION not in deployment["selector"]["matchLabels"]
@@ -106,14 +106,14 @@ def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -
 
 
 def test_every_file_is_listed_by_its_kustomization() -> None:
-    """Every file is listed by the kustomization of its folder."""
+    """The kustomization of each folder lists every file and folder in it."""
     for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.parent.rglob("*.yaml")]}:
         listed = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
         files = {path.name for kind in ("yaml", "json", "py") for path in folder.glob(f"*.{kind}")}
         files -= {"kustomization.yaml"}
         generated = {one for each in listed.get("configMapGenerator", []) for one in each["files"]}
         generated |= {one["path"] for one in listed.get("patches", []) if "path" in one}
-        # Applied by themselves:
+        # Folders that are applied on their own:
         apart = {"alerts", "dashboard", "components", "late", "monitor", "namespace", "suite", "webhooks"}
         folders = {path.name for path in folder.iterdir() if path.is_dir()} - {*apart, "__pycache__"}
         own = {one for one in listed.get("resources", []) if not one.startswith("..")}
@@ -122,7 +122,7 @@ def test_every_file_is_listed_by_its_kustomization() -> None:
 
 @pytest.mark.needs("kube_api")
 def test_the_sample_passes_a_dry_run_with_strict_validation(api: client.ApiClient, namespace: str) -> None:
-    """Every object of the samples passes server-side dry run with strict field validation."""
+    """Every object of the samples passes a server-side dry run with strict field validation."""
     drill = list(objects(SAMPLE.parent / "drills" / "late"))
     for one in drill:
         del one["metadata"]["namespace"]
@@ -154,7 +154,7 @@ def _path(found: dict[str, Any], namespace: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: str) -> None:
-    """The operator does everything that its Role allows; no test of it is let do anything else."""
+    """The operator uses everything that its Role allows; the fixture ``calls`` checks the opposite."""
     from k8s.api.watched import NamespaceWatch
     from k8s.process.election import Leadership
     from tests.support.servers.live_fleets import until
@@ -190,7 +190,7 @@ def _pooled(pool: dict[str, Any]) -> None:
 
 @pytest.mark.needs("kube_api")
 def test_one_of_two_replicas_leads(api: client.ApiClient, namespace: str) -> None:
-    """Of replicas that race for the Lease exactly one leads."""
+    """Of several replicas that ask for the Lease exactly one leads."""
     from k8s.process.election import Leadership
 
     account = Account(api.configuration)
@@ -215,7 +215,7 @@ def test_kustomize_builds_both() -> None:
 
 @pytest.mark.needs("kubectl")
 def test_deleting_the_manifests_deletes_nothing_of_the_users() -> None:
-    """What `kubectl delete -k` removes has no namespace, route, server or document of the user's in it."""
+    """`kubectl delete -k` removes no namespace, route, server or document of the user's."""
     done = subprocess.run(
         ["kubectl", "kustomize", str(MANIFESTS)], capture_output=True, check=True, text=True
     )

@@ -1,4 +1,4 @@
-"""How Prometheus finds the operator: the PodMonitor against Deployment, NetworkPolicy and command."""
+"""The PodMonitor by which Prometheus finds the operator, against Deployment, NetworkPolicy and command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.k8s.test_manifests import MANIFESTS, named, objects
 
 
 def endpoint() -> dict[str, Any]:
-    """The one place that the PodMonitor scrapes."""
+    """The only endpoint that the PodMonitor scrapes."""
     (found,) = named("PodMonitor", "selvage-operator", MANIFESTS / "monitor")["spec"]["podMetricsEndpoints"]
     return dict(found)
 
@@ -25,7 +25,7 @@ def operator() -> dict[str, Any]:
 
 
 def test_the_monitor_selects_the_operators_pods_and_no_others() -> None:
-    """The selector matches the labels of the operator's pods, and those of no other pod that we ship."""
+    """The selector matches the labels of the operator's pods and of no other pod that we ship."""
     wanted = named("PodMonitor", "selvage-operator", MANIFESTS / "monitor")["spec"]["selector"]["matchLabels"]
     selected = [
         one["metadata"]["name"]
@@ -36,8 +36,8 @@ def test_the_monitor_selects_the_operators_pods_and_no_others() -> None:
     assert selected == ["selvage-operator"]
 
 
-def test_the_monitor_scrapes_the_port_at_which_metrics_are_told() -> None:
-    """The port's name is the container's, its number the command's, and the NetworkPolicy opens it."""
+def test_the_monitor_scrapes_the_port_of_the_metrics() -> None:
+    """The port has the container's name and the command's number, and the NetworkPolicy opens it."""
     (container,) = operator()["spec"]["containers"]
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     command = vars(get_command(app))["commands"]["operator"]
@@ -49,7 +49,7 @@ def test_the_monitor_scrapes_the_port_at_which_metrics_are_told() -> None:
 
 
 def test_the_monitor_is_in_no_other_kustomization() -> None:
-    """A cluster without the Prometheus operator takes the manifests: only the monitor's own folder has it."""
+    """Only the monitor's own folder has a PodMonitor, so the manifests work without Prometheus operator."""
     base = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text(encoding="utf-8"))
     assert "monitor" not in base["resources"]
     kinds = {one["kind"] for folder in base["resources"] for one in objects(MANIFESTS / folder)}
@@ -58,7 +58,7 @@ def test_the_monitor_is_in_no_other_kustomization() -> None:
 
 @pytest.mark.needs("kubectl")
 def test_monitor_and_operator_are_built_for_one_namespace() -> None:
-    """Built by kubectl, the PodMonitor lies in the namespace of the pods that it selects."""
+    """Built by kubectl, the PodMonitor is in the namespace of the pods that it selects."""
     found = []
     for folder in ("monitor", "operator"):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The manifests in another namespace than the sample's: kustomize rewrites fields, and no text inside one."""
+"""The manifests in another namespace: kustomize rewrites fields, but not texts inside a field."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.k8s.test_manifests import MANIFESTS
 Object = dict[str, Any]
 
 ELSEWHERE = "elsewhere"
-#: Who each admission policy is about.
+#: Admission policy -> account to which it applies.
 ACCOUNTS = {"selvage-quarantine-label": "selvage-operator", "selvage-drill-pods": "selvage-drills"}
 
 
 def built(folder: Path, resources: list[str], components: list[str]) -> list[Object]:
-    """What ``kubectl kustomize`` makes of parts of the manifests for the namespace ELSEWHERE."""
+    """Parts of the manifests as built by ``kubectl kustomize`` for the namespace ELSEWHERE."""
     places = {part: os.path.relpath(MANIFESTS / part, folder) for part in (*resources, *components)}
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -35,9 +35,9 @@ def built(folder: Path, resources: list[str], components: list[str]) -> list[Obj
 
 
 def user_matched(policy: Object, namespace: str) -> str:
-    """Who the one match condition of ``policy`` is true of, for a request in ``namespace``.
+    """User name that the single match condition of ``policy`` accepts for a request in ``namespace``.
 
-    Evaluates what the policies are written in: equality of the user's name with joined texts.
+    Evaluates only what the policies use: equality of the user's name with concatenated texts.
     """
     (condition,) = policy["spec"]["matchConditions"]
     subject, _, terms = condition["expression"].partition(" == ")
@@ -51,7 +51,7 @@ def user_matched(policy: Object, namespace: str) -> str:
 
 @pytest.mark.needs("kubectl")
 def test_admission_policies_match_the_accounts_of_any_namespace(tmp_path: Path) -> None:
-    """Built for another namespace, each admission policy matches the account that acts there."""
+    """Built for another namespace, each admission policy matches the account of that namespace."""
     found = built(tmp_path, ["operator", "admission"], ["components/drills"])
     policies = [one for one in found if one["kind"] == "ValidatingAdmissionPolicy"]
     accounts = {
@@ -69,7 +69,7 @@ def test_admission_policies_match_the_accounts_of_any_namespace(tmp_path: Path) 
 
 @pytest.mark.needs("kubectl")
 def test_no_expression_names_a_namespace(tmp_path: Path) -> None:
-    """Of what is built for another namespace no admission policy and no right names the sample's."""
+    """Built for another namespace, no admission policy, Role or RoleBinding names the sample's namespace."""
     found = built(tmp_path, ["operator", "admission"], ["components/drills"])
     kinds = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "Role", "RoleBinding"}
     judged = [one for one in found if one["kind"] in kinds]

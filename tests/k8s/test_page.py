@@ -1,8 +1,7 @@
-"""docs/kubernetes.md and the shipped folders, by kubectl on an API server of their own: applied or dry-run.
+"""Commands and YAML of docs/kubernetes.md, and the shipped folders, by kubectl on a real API server.
 
-The API server of the tests lacks what ``UNKNOWN`` names: these objects are built by kustomize and not judged;
-a full cluster judges admission policies and network policies. It validates built-in kinds by their fields
-alone, not by their values.
+This API server lacks the kinds in ``UNKNOWN``: these objects are only built by kustomize. A full cluster
+checks admission and network policies. Of built-in kinds, field names are validated, values are not.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ UNKNOWN = {
 FOLDERS = [
     str(path.parent.relative_to(ROOT))
     for path in sorted((ROOT / "k8s").rglob("kustomization.yaml"))
-    if "components" not in path.parts  # built by who names them: k8s/examples/drills
+    if "components" not in path.parts  # built by the kustomizations that use them: k8s/examples/drills
 ]
-#: Blocks of a spec that are the pool's; others are the policy's.
+#: Fields of a spec that belong to the pool; others belong to the policy.
 POOL_FIELDS = {"known_good_headroom_ratio", "prometheus"}
-#: Nothing of a server is asked: these ask a container, and no kubelet is there.
+#: Commands that need a container, and so a kubelet, which this server lacks.
 WITHOUT_A_SERVER = ("kubectl cp ", "kubectl exec ", "kubectl logs ")
 
 
 def lines() -> list[str]:
-    """Every line of the page that calls kubectl with an argument, in blocks and in the text, in its order."""
+    """Every kubectl command of the page with an argument, in blocks and in the text."""
     found = re.findall(r"^kubectl \w.*$|`(kubectl [^`]* [^`]*)`", PAGE, re.MULTILINE)
     plain = re.findall(r"^kubectl \w.*$", PAGE, re.MULTILINE)
     return list(dict.fromkeys([*plain, *(one for one in found if one and not one.endswith(" -k"))]))
@@ -58,7 +57,7 @@ def lines() -> list[str]:
 
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """On a fresh server that has the definitions, the sample, and the promotion that lines speak of."""
+    """kubectl on a new server with the definitions, the sample, and the promotion that commands name."""
     programs, folder = assets(), tmp_path_factory.mktemp("page")
     assert programs is not None
     for name in ("KEYFILE", "PASSWORDFILE", "TOKENFILE", "CAFILE"):
@@ -77,12 +76,12 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_passes_a_dry_run_with_strict_validation(kubectl: Kubectl, folder: str) -> None:
-    """What is built of a shipped folder passes a server-side dry run; what a server lacks is named."""
+    """The built objects of a shipped folder pass a server-side dry run; only known kinds may be missing."""
     assert kubectl.apply(folder, "--dry-run=server", "--namespace=chat") <= UNKNOWN
 
 
-def test_a_dry_run_refuses_a_field_that_nobody_knows(kubectl: Kubectl) -> None:
-    """Strict validation is in force, for kinds of ours and for those of Kubernetes."""
+def test_a_dry_run_refuses_an_unknown_field(kubectl: Kubectl) -> None:
+    """Strict validation is in force for our kinds and for built-in ones."""
     for kind, name in (("RoutePolicy", "policy"), ("Deployment", "fp8")):
         found = next(
             one for one in yaml.safe_load_all((SAMPLE / f"{name}.yaml").read_text()) if one["kind"] == kind
@@ -103,7 +102,7 @@ def test_a_dry_run_refuses_a_field_that_nobody_knows(kubectl: Kubectl) -> None:
 
 
 def test_every_line_of_the_page_is_carried_out(kubectl: Kubectl) -> None:
-    """Each kubectl line of the page does what it says on a server, or a dry run of it; none is left over."""
+    """Each kubectl command of the page succeeds on a server, some as a dry run."""
     found = lines()
     assert len(found) >= 18
     for line in found:
@@ -124,7 +123,7 @@ def _carry_out(kubectl: Kubectl, line: str) -> None:
 
 
 def _adapted(line: str) -> str:
-    """Without long waiting, without lasting effects where those were there already."""
+    """The command with a short timeout, and as a dry run if it was already carried out."""
     if line.startswith(("kubectl create ", "kubectl label ")):
         return f"{line} --dry-run=server"
     if line.startswith(("kubectl wait ", "kubectl rollout ")):
@@ -136,12 +135,12 @@ def _adapted(line: str) -> str:
 
 
 def _only_waited(done: Done) -> bool:
-    """Nobody acts here: what is waited for is there, and does not come."""
+    """The object waited for exists and does not change: no operator runs here."""
     return "timed out" in done.stderr and "NotFound" not in done.stderr
 
 
 def test_every_block_fits_its_resource(kubectl: Kubectl) -> None:
-    """Every YAML block of the page is taken by the server in the resource that it is a part of."""
+    """Every YAML block of the page is accepted by the server within its resource."""
     blocks = [yaml.safe_load(text) for kind, text in BLOCKS if kind == "yaml"]
     assert blocks
     for block in blocks:
@@ -160,7 +159,7 @@ def test_every_block_fits_its_resource(kubectl: Kubectl) -> None:
 
 
 def _placed(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The object of the sample with ``block`` in its place."""
+    """Name of the sample's resource with ``block`` merged into it, and that resource."""
     if set(block) == {"spec"} and "announced_fingerprint" in block["spec"]:
         path = SAMPLE.parent / "promotion" / "promotion.yaml"
         found = dict(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -178,7 +177,7 @@ def _placed(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _of_other_pages() -> list[tuple[str, dict[str, Any]]]:
-    """Page and object of each YAML block of the other pages that a cluster may be given."""
+    """Page and object of each YAML block of other pages that can be applied to a cluster."""
     found: list[tuple[str, dict[str, Any]]] = []
     for name in ("drills", "faults", "live"):
         text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
@@ -192,7 +191,7 @@ def _of_other_pages() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _whole(block: Any) -> dict[str, Any]:
-    """The object that ``block`` is, or is a part of."""
+    """The resource that ``block`` is, or of which it is a part."""
     if isinstance(block, list):
         (found,) = yaml.safe_load_all((SAMPLE / "contract.yaml").read_text(encoding="utf-8"))
         return {**found, "spec": {**found["spec"], "clauses": [*found["spec"]["clauses"], *block]}}
@@ -203,7 +202,7 @@ def _whole(block: Any) -> dict[str, Any]:
 
 
 def test_blocks_of_other_pages_are_taken_too(kubectl: Kubectl) -> None:
-    """What the pages on drills, faults and live fleets write is taken by the server as well."""
+    """YAML blocks of the pages on drills, faults and live fleets are accepted by the server as well."""
     blocks = _of_other_pages()
     assert {page for page, _ in blocks} == {"drills", "faults", "live"}
     for page, found in blocks:
@@ -213,7 +212,7 @@ def test_blocks_of_other_pages_are_taken_too(kubectl: Kubectl) -> None:
 
 
 def test_the_page_names_files_that_are_there() -> None:
-    """Every folder that a line applies is shipped."""
+    """Every folder that a command applies has a kustomization."""
     named = [one for line in lines() for one in re.findall(r"-k (\S+)", line)]
     assert named
     for one in named:

@@ -1,4 +1,4 @@
-"""The component that puts the operator's advice into a pod's own metrics, and who reads it."""
+"""The component that adds the operator's advice to a pod's own metrics, and the example that reads them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.support.cluster.cluster_worlds import SAMPLE, sample
 
 COMPONENT = MANIFESTS / "components" / "pod-metrics"
 EXAMPLE = SAMPLE.parent / "pod-metrics"
-#: Components of servers that have both; drills come last, as the component says.
+#: Components of servers that have both; drills come last, as that component says.
 ORDER = ("pod-metrics", "drills")
 
 
 @pytest.fixture(scope="module")
 def shipped() -> ModuleType:
-    """The file as a server would import it."""
+    """The module as a server imports it."""
     spec = importlib.util.spec_from_file_location("selvage_pod_metrics", COMPONENT / "selvage_pod_metrics.py")
     assert spec is not None
     assert spec.loader is not None
@@ -42,14 +42,14 @@ def shipped() -> ModuleType:
 
 
 def labels(advice: str | None, in_rotation: str | None = "true") -> str:
-    """The file that the kubelet writes of a pod."""
+    """The labels file that the kubelet writes for a pod."""
     found = {"app": "chat", IN_ROTATION: in_rotation, ADVICE: advice, "note": 'a "quoted" one'}
     quoted = {key: str(value).replace('"', '\\"') for key, value in found.items() if value is not None}
     return "\n".join(f'{key}="{value}"' for key, value in quoted.items())
 
 
 def server() -> Any:
-    """An application whose metrics are compressed or in OpenMetrics for who asks for it, as vLLM's are."""
+    """An application whose metrics are compressed or OpenMetrics if asked for, like vLLM's."""
     registry = CollectorRegistry()
     Gauge("vllm:num_requests_running", "Running.", registry=registry).set(3)
     return make_asgi_app(registry)
@@ -83,12 +83,12 @@ def levels(answer: httpx.Response, metric: str) -> list[float]:
 def test_a_level_for_each_label(
     shipped: ModuleType, advice: str | None, in_rotation: str | None, level: int | None
 ) -> None:
-    """Every value that the operator writes has its level, and what is not known has none."""
+    """Every value that the operator writes has a level; unknown values have none."""
     assert shipped.breach_level(labels(advice, in_rotation)) == level
 
 
 def test_every_advice_is_known_to_the_file(shipped: ModuleType) -> None:
-    """The file stands alone, so a new word of the operator must be told to it."""
+    """The module imports nothing of ours, so its levels must list every advice."""
     assert {KEPT, GUARDED, BROKEN, LAST_RESORT} == set(shipped._LEVELS)
 
 
@@ -100,7 +100,7 @@ def test_every_advice_is_known_to_the_file(shipped: ModuleType) -> None:
 def test_the_gauge_stands_behind_the_servers_own(
     shipped: ModuleType, tmp_path: Path, headers: dict[str, str]
 ) -> None:
-    """A scraper reads the server's metrics and the gauge, whatever format it would have liked."""
+    """A scraper reads the server's metrics and the gauge, whatever format it asked for."""
     file = tmp_path / "labels"
     app = shipped.PodMetrics(server(), file)
     for advice, level in ((BROKEN, 2.0), (KEPT, 0.0)):
@@ -114,7 +114,7 @@ def test_the_gauge_stands_behind_the_servers_own(
 def test_nothing_is_added_where_nothing_is_known(
     shipped: ModuleType, tmp_path: Path, content: bytes | None
 ) -> None:
-    """Without the file, or with one that says nothing, the metrics are the server's, byte for byte."""
+    """Without the file, or without known advice in it, the metrics are the server's, byte for byte."""
     file = tmp_path / "labels"
     if content is not None:
         file.write_bytes(content)
@@ -122,7 +122,7 @@ def test_nothing_is_added_where_nothing_is_known(
 
 
 def plain_answer(status: int, body: list[bytes], sized: bool) -> Callable[..., Any]:
-    """An application that answers everything so, in as many messages as ``body`` has parts."""
+    """An application that always gives this answer, in one message per part of ``body``."""
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         length = [(b"content-length", str(sum(map(len, body))).encode())] if sized else []
@@ -138,7 +138,7 @@ def plain_answer(status: int, body: list[bytes], sized: bool) -> Callable[..., A
 def test_length_and_parts_stay_true(
     shipped: ModuleType, tmp_path: Path, body: list[bytes], sized: bool
 ) -> None:
-    """The stated length is that of the longer answer, and the gauge comes once, at its end."""
+    """The content length includes the gauge, which comes once, at the end."""
     file = tmp_path / "labels"
     file.write_text(labels(BROKEN), encoding="utf-8")
     answer = answered(shipped.PodMetrics(plain_answer(200, body, sized), file))
@@ -151,7 +151,7 @@ def test_length_and_parts_stay_true(
     ("path", "status"), [("/v1/completions", 200), ("/metricsx", 200), ("/metrics", 500)]
 )
 def test_other_answers_pass(shipped: ModuleType, tmp_path: Path, path: str, status: int) -> None:
-    """What is no successful answer of metrics passes byte for byte, compressed or not."""
+    """Anything but a successful answer at /metrics passes byte for byte, compressed or not."""
     file = tmp_path / "labels"
     file.write_text(labels(BROKEN), encoding="utf-8")
     app = shipped.PodMetrics(plain_answer(status, [gzip.compress(b"text")], sized=True), file)
@@ -159,13 +159,13 @@ def test_other_answers_pass(shipped: ModuleType, tmp_path: Path, path: str, stat
 
 
 def picker() -> dict[str, Any]:
-    """llm-d's configuration of the example."""
+    """llm-d's configuration in the example."""
     found = yaml.safe_load((EXAMPLE / "llm-d.yaml").read_text(encoding="utf-8"))
     return dict(yaml.safe_load(found["data"]["config.yaml"]))
 
 
 def test_the_endpoint_picker_reads_the_gauge_that_is_added(shipped: ModuleType) -> None:
-    """Extractor and filter name the gauge; the filter keeps every level but that of a broken pod."""
+    """Extractor and filter use the gauge's name; the filter keeps every level but that of a broken pod."""
     plugins = {one.get("name", one["type"]): one for one in picker()["plugins"]}
     (engine,) = plugins["core-metrics-extractor"]["parameters"]["engineConfigs"]
     assert [one["metricSpec"] for one in engine["customMetrics"]] == [shipped.METRIC]
@@ -185,7 +185,7 @@ def built() -> list[dict[str, Any]]:
 
 @pytest.mark.needs("kubectl")
 def test_kustomize_mounts_file_and_labels_into_labelled_deployments() -> None:
-    """Both servers import from a ConfigMap named by its content, and keep their own arguments."""
+    """Both servers import from a ConfigMap named by its content and keep their own arguments."""
     found = built()
     (code,) = (one for one in found if one["kind"] == "ConfigMap" and "selvage_pod_metrics.py" in one["data"])
     assert code["immutable"]
@@ -209,7 +209,7 @@ def test_kustomize_mounts_file_and_labels_into_labelled_deployments() -> None:
 
 @pytest.mark.needs("kubectl")
 def test_it_goes_along_with_the_component_of_drills(tmp_path: Path) -> None:
-    """With both components a server imports from both folders and keeps both kinds of arguments."""
+    """With both components a server imports from both folders and gets both kinds of arguments."""
     up = Path("../" * len(tmp_path.parts)) / str(EXAMPLE.parent.parent).lstrip("/")
     both = {"resources": ["servers"], "components": [str(up / "manifests/components" / one) for one in ORDER]}
     label = "- {op: add, path: /metadata/labels/selvage.dev~1drills, value: allowed}"
@@ -249,7 +249,7 @@ def test_a_real_server_takes_the_example(api: client.ApiClient, namespace: str) 
             core.create_namespaced_config_map(namespace, one, field_validation="Strict")
 
 
-#: vLLM's own application, without an engine, asked for its metrics; prints the answer.
+#: vLLM's own application without an engine; prints its answer at /metrics.
 _VLLM = """
 import asyncio, pathlib, sys
 import httpx
@@ -269,7 +269,7 @@ print(asyncio.run(ask()).text)
 
 @pytest.mark.needs("vllm")
 def test_the_application_of_vllm_takes_it(shipped: ModuleType, tmp_path: Path) -> None:
-    """vLLM's own application imports it by the component's argument and answers with the gauge."""
+    """vLLM's own application imports the module by the component's argument and answers with the gauge."""
     file = tmp_path / "labels"
     file.write_text(labels(BROKEN), encoding="utf-8")
     done = subprocess.run(

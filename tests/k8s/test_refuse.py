@@ -1,4 +1,4 @@
-"""The backend that refuses: the shipped Envoy file in a real Envoy, and the Service that leads to it."""
+"""The refusing backend: the shipped Envoy file in a real Envoy, and the Service in front of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_request_is_told_to_come_back_later(refused: str, path: str) -> No
 
 
 def test_the_service_leads_to_the_port_of_the_file() -> None:
-    """The Service that routes shed to leads to the port at which the shipped file listens."""
+    """The Service to which routes shed targets the port at which the shipped file listens."""
     service = named("Service", "selvage-refuse")["spec"]
     pod = named("Deployment", "selvage-refuse")["spec"]["template"]
     (container,) = pod["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""From an empty API server to a governed route, by what the page says first."""
+"""From an empty API server to a governed route, by the first commands of docs/kubernetes.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.slow, pytest.
 
 @contextmanager
 def operator_process(folder: Path, found: Kubectl) -> Iterator[Path]:
-    """The operator of the namespace chat; its log."""
+    """Run the operator of namespace chat; yields its log."""
     command = [*account_process(OPERATOR), "kubernetes", "operator", "--namespace", "chat"]
     command += ["--metrics-port", "0", "--health-port", "0", "--references", str(folder / "references")]
     environment = {**os.environ, "KUBECONFIG": str(found.kubeconfig)}
@@ -44,7 +44,7 @@ def operator_process(folder: Path, found: Kubectl) -> Iterator[Path]:
 
 
 def start_pods(bench: Bench, port: int) -> None:
-    """What the cluster's own controllers and kubelets do: pods of the sample, ready at their addresses."""
+    """Create the sample's pods, ready at their addresses, as controllers and kubelets would."""
     for kernel in ("fp8", "bf16"):
         _, service = sample(kernel)
         names = [f"chat-{kernel}-{n}" for n in range(2)]
@@ -55,7 +55,7 @@ def start_pods(bench: Bench, port: int) -> None:
 
 
 def test_one_apply_of_the_sample_on_an_empty_server_leads_to_ready(tmp_path: Path) -> None:
-    """Definitions, then one kubectl apply of the sample: with operator and servers there it becomes Ready."""
+    """Definitions, then one kubectl apply of the sample: with operator and servers it becomes Ready."""
     programs, gateway = assets(), gateway_crds()
     assert programs is not None
     assert gateway is not None

@@ -1,4 +1,4 @@
-"""What the operator tells of own clocks: how many are judged, and against what."""
+"""Metrics of usual step times: how many replicas are judged, and against which times."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def told(setup: ControllerSetup, state: ControllerState) -> dict[str, dict[str, 
 
 
 @pytest.mark.parametrize("own_clocks", ["certified", "usual"])
-def test_nothing_is_told_of_clocks_that_nobody_knows(own_clocks: Any) -> None:
-    """Before anything is usual, and where certified step times serve, no replica is judged by its past."""
+def test_without_usual_step_times_no_replica_is_judged_by_them(own_clocks: Any) -> None:
+    """At the start, and where certified step times are used, no replica is judged by its usual ones."""
     setup = replace(make_configuration("fixed", clocked_fleet(LAYOUT)), own_clocks=own_clocks)
     found = told(setup, initial_state(setup, 1))
     assert found["selvage_judged_clocks_replicas"] == {"k0": 0.0, "k1": 0.0}
     assert all(np.isnan(value) for value in found["selvage_usual_step_time_ratio"].values())
 
 
-def test_the_middle_replica_that_is_judged_speaks_for_its_kernel() -> None:
-    """Two of three have told, at three and at five times the certified step times."""
+def test_the_median_judged_replica_gives_the_value_of_its_kernel() -> None:
+    """Two of three replicas have usual step times: three and five times the certified ones."""
     setup = replace(make_configuration("fixed", clocked_fleet(LAYOUT)), own_clocks="usual")
     state = initial_state(setup, 1)
     clock = np.array(state.usual["clock"])

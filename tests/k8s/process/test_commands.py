@@ -1,4 +1,4 @@
-"""Break-glass by hand: typed durations and rows, and what they do on a real API server."""
+"""Break-glass by hand: durations and rows as typed, and their effect on a real API server."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_a_freeze_ends_by_itself(typed: str, until: str) -> None:
 
 @pytest.mark.parametrize("typed", ["", "2", "h", "0s", "8d", "-1h", "two hours"])
 def test_a_freeze_without_an_end_is_refused(typed: str) -> None:
-    """What is no duration up to a week is refused."""
+    """Anything but a duration up to a week is refused."""
     with pytest.raises(DocumentError, match="a duration up to 7d"):
         freeze_until(typed, NOON)
 
 
 def test_rows_are_slices_with_kernels() -> None:
-    """A kernel alone gets the whole slice, several their shares."""
+    """A kernel alone gets the whole slice, several get their shares."""
     assert pinned_rows(["prose=bf16", "numbers=bf16:0.8,fp8:0.2"]) == [
         {"slice": "prose", "weights": [{"kernel": "bf16", "weight": 1.0}]},
         {
@@ -59,14 +59,14 @@ def test_rows_that_make_no_sense_are_refused(typed: str) -> None:
 
 @pytest.mark.parametrize("command", ["freeze", "pin", "unfreeze", "unpin"])
 def test_the_commands_explain_themselves(command: str) -> None:
-    """Every command of break-glass has its help."""
+    """Every break-glass command has a help text."""
     found = CliRunner().invoke(app, ["kubernetes", command, "--help"])
     assert found.exit_code == 0
 
 
 @pytest.fixture
 def chat(api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """The sample in force, and a command line that reaches its server."""
+    """The sample in force, and a command line that uses its API server."""
 
     @contextmanager
     def reached() -> Iterator[client.ApiClient]:
@@ -82,7 +82,7 @@ def chat(api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_frozen_route_stays_and_hard_clauses_warn(chat: Bench) -> None:
-    """A freeze holds the weights through a fault that is warned of; after it the policy drives again."""
+    """A freeze holds the weights during a fault, with a warning; after it the policy drives again."""
     policy = PolicyName(namespace=chat.namespace, name="chat")
     operator = chat.operator()
     chat.turns(operator, 16)
@@ -104,7 +104,7 @@ def test_a_frozen_route_stays_and_hard_clauses_warn(chat: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_pinned_table_is_in_force_until_it_ends(chat: Bench) -> None:
-    """A pin is written to the route, and gives way by itself at its instant."""
+    """A pinned table is written to the route and ends by itself."""
     policy = PolicyName(namespace=chat.namespace, name="chat")
     operator = chat.operator()
     chat.turns(operator, 4)
@@ -119,7 +119,7 @@ def test_a_pinned_table_is_in_force_until_it_ends(chat: Bench) -> None:
 
 @pytest.mark.needs("kube_api")
 def test_nonsense_is_refused_and_changes_nothing(chat: Bench) -> None:
-    """An unknown policy or kernel is refused by name, and the resource stays as it was."""
+    """An unknown policy or kernel is named in the refusal, and the resource stays as it was."""
     before = chat.read("RoutePolicy", "chat")["metadata"]["resourceVersion"]
     with pytest.raises(ClusterError, match=r"no RoutePolicy nobody .*there are: chat"):
         freeze(PolicyName(namespace=chat.namespace, name="nobody"), "1h", "a test")
@@ -138,7 +138,7 @@ def test_nonsense_is_refused_and_changes_nothing(chat: Bench) -> None:
 def test_the_newest_decisions_are_explained_from_the_cluster(
     api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What moved and why, conditions and Events, by status alone; a new leader goes on with what is there."""
+    """Moves with reasons, conditions and Events come from the cluster; a new leader keeps old decisions."""
     bench = Bench(api=api, namespace=namespace)
     bench.struck("fp8")
 

@@ -1,4 +1,4 @@
-"""The drill runner as a process: it leads, says so line by line, and ends at a signal."""
+"""The drill runner as a process: it leads, logs, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
 
-#: Seconds to wait for anything; a quiet machine takes a tenth of it.
+#: Longest wait, s; a quiet machine needs a tenth of it.
 PATIENCE_S = 120.0
 
 
 def probed(port: int, path: str) -> int:
-    """Status that a probe is answered with, 0 where nobody answers."""
+    """Status of a probe, 0 if nothing answers."""
     try:
         return httpx.get(f"http://127.0.0.1:{port}/{path}", timeout=30.0).status_code
     except httpx.HTTPError:
@@ -34,9 +34,7 @@ def probed(port: int, path: str) -> int:
 def test_the_runner_tells_its_beginning_its_lead_and_its_end(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
-    """A drill runner without drills tells its beginning, its lead and its end, a JSON object a line, and
-    answers the kubelet's probes meanwhile.
-    """
+    """Without drills, the runner logs its start, its lead and its end as JSON lines, and answers probes."""
     log, health = tmp_path / "drills.log", free_port()
     command = [*account_process(RUNNER), "kubernetes", "drills", "--namespace", namespace]
     command += ["--gateway", "http://127.0.0.1:9", "--token-file", str(tmp_path / "token")]
@@ -58,7 +56,7 @@ def test_the_runner_tells_its_beginning_its_lead_and_its_end(
             process.kill()
             process.wait()
     rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    # What a busy API server said meanwhile is a warning, and none of these.
+    # Warnings about a busy API server may come in between.
     told = [row["message"] for row in rows if row["level"] == "info"]
     assert told == ["the drill runner begins", "this replica leads", "the drill runner ends"]
     assert rows[0]["namespace"] == namespace

@@ -1,4 +1,4 @@
-"""Operators that race for one Lease: one leads, the others write nothing, wall clocks decide nothing."""
+"""Operators that race for one Lease: one leads, the others write nothing, wall clocks do not matter."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
 
-#: How much faster the clock of racing threads goes: a lease of 15 s lasts 1.5 s.
+#: Speed of the clock of racing threads: a lease of 15 s lasts 1.5 s.
 FASTER = 10.0
 LEAST_CHANGES = 2
 
 
 class Candidate:
-    """One candidate on a steady clock that goes by hand, with a wall clock that is wrong by ``skew``."""
+    """A candidate with a monotonic clock that the test advances, and a wall clock that is off by ``skew``."""
 
     def __init__(self, bench: Bench, name: str, clock: list[float]) -> None:
         self.skew, self._clock = timedelta(), clock
@@ -55,7 +55,7 @@ class Candidate:
 
 
 def led(candidates: list[Candidate], clock: list[float], seconds: int) -> list[list[bool]]:
-    """Who leads in each of so many seconds, after each took its step."""
+    """Step all candidates for ``seconds`` seconds; for each second, which of them lead."""
     found = []
     for _ in range(seconds):
         clock[0] += 1.0
@@ -67,17 +67,17 @@ def led(candidates: list[Candidate], clock: list[float], seconds: int) -> list[l
 
 @pytest.fixture
 def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """A namespace of the test's own, still empty."""
+    """An empty namespace for this test."""
     return Bench(api=api, namespace=namespace)
 
 
 def steady_s() -> float:
-    """A clock that goes faster than ours."""
+    """A monotonic clock that runs ``FASTER``."""
     return time.monotonic() * FASTER
 
 
 def race(candidate: Leadership, stopped: threading.Event, ended: threading.Event) -> None:
-    """Ask and renew until ``ended``; not any more once ``stopped``."""
+    """Step the candidate until ``ended``, but not while ``stopped``."""
     while not ended.is_set():
         if not stopped.is_set():
             candidate.step()
@@ -85,7 +85,7 @@ def race(candidate: Leadership, stopped: threading.Event, ended: threading.Event
 
 
 def test_of_racing_threads_one_leads_and_the_next_takes_over(bench: Bench) -> None:
-    """Of four threads that race at most one leads at any look; when it stops renewing another one comes."""
+    """Of four racing threads at most one leads at any instant; when it stops renewing, another takes over."""
     stopped, ended = [threading.Event() for _ in range(4)], threading.Event()
 
     candidates = [
@@ -100,7 +100,7 @@ def test_of_racing_threads_one_leads_and_the_next_takes_over(bench: Bench) -> No
     leaders: list[int] = []
 
     def looked() -> list[int]:
-        now_s = steady_s()  # one instant for all
+        now_s = steady_s()  # the same instant for all candidates
         found = [n for n, one in enumerate(candidates) if now_s - one._renewed_s < RENEW_S]
         assert len(found) <= 1, found
         return found
@@ -127,8 +127,8 @@ def test_of_racing_threads_one_leads_and_the_next_takes_over(bench: Bench) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_who_does_not_lead_writes_nothing(bench: Bench) -> None:
-    """Who lost the race writes nothing at all; when the leader is cut off it stops, and the other begins."""
+def test_a_follower_writes_nothing(bench: Bench) -> None:
+    """A follower writes nothing; when the leader is cut off, it stops and the follower takes over."""
     bench.everything()
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]
@@ -164,35 +164,35 @@ def test_who_does_not_lead_writes_nothing(bench: Bench) -> None:
     assert not operators[0].loops
 
 
-def test_nobody_leads_between_the_two(bench: Bench) -> None:
-    """A leader that cannot renew stops before anybody else may begin, and the lead changes once."""
+def test_there_is_a_time_without_a_leader_between_two(bench: Bench) -> None:
+    """A leader that cannot renew stops before another may start, and the lead changes once."""
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]
     assert led(both, clock, 6)[-1] == [True, False]
     both[0].cut = True
     after = led(both, clock, LEASE_S + 2 * RETRY_S)
-    nobody = after.index([False, False])
-    assert nobody >= RENEW_S - RETRY_S - 1
-    assert [False, True] in after[nobody:]
+    vacant = after.index([False, False])
+    assert vacant >= RENEW_S - RETRY_S - 1
+    assert [False, True] in after[vacant:]
     assert all(sum(one) <= 1 for one in after)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-@pytest.mark.parametrize("who", [0, 1])
-def test_a_wrong_wall_clock_neither_takes_nor_loses_the_lease(bench: Bench, hours: int, who: int) -> None:
-    """A wall clock that jumps by an hour and back, on either host, leaves the lease with who renews it."""
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_wrong_wall_clock_neither_takes_nor_loses_the_lease(bench: Bench, hours: int, host: int) -> None:
+    """A wall clock that jumps by an hour and back, on either host, does not move the lease."""
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]
     led(both, clock, 4)
     for skew in (hours, 0, hours):
-        both[who].skew = timedelta(hours=skew)
+        both[host].skew = timedelta(hours=skew)
         assert all(one == [True, False] for one in led(both, clock, 2 * LEASE_S))
     both[0].cut = True
     assert led(both, clock, LEASE_S + 2 * RETRY_S)[-1] == [False, True]
 
 
 def test_a_jump_of_the_system_clock_moves_no_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system clock of this very process decides nothing either."""
+    """A jump of this process's system clock does not move the lease either."""
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]
     led(both, clock, 4)
@@ -202,8 +202,8 @@ def test_a_jump_of_the_system_clock_moves_no_lease(bench: Bench, monkeypatch: py
         assert all(one == [True, False] for one in led(both, clock, 4))
 
 
-def test_who_leaves_hands_over_at_once_and_takes_nothing_from_the_next(bench: Bench) -> None:
-    """The next one leads as soon as it asks; who left leads no more, and gives up no lease of another's."""
+def test_leaving_hands_over_at_once_and_cannot_release_the_next_lease(bench: Bench) -> None:
+    """After ``leave`` the next candidate leads at once; a second ``leave`` does not release its lease."""
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]
     assert led(both, clock, 4)[-1] == [True, False]
@@ -214,8 +214,8 @@ def test_who_leaves_hands_over_at_once_and_takes_nothing_from_the_next(bench: Be
     assert led(both, clock, 2 * LEASE_S)[-1] == [False, True]
 
 
-def test_who_leaves_after_its_time_gives_up_no_lease_of_another(bench: Bench) -> None:
-    """Who hung until another one led ends without a write; nor does it fail where no server answers."""
+def test_leaving_after_the_lease_expired_does_not_release_another_lease(bench: Bench) -> None:
+    """A leader that hung until another leads leaves without a write; ``leave`` works without a server."""
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]
     led(both, clock, 4)
@@ -228,8 +228,8 @@ def test_who_leaves_after_its_time_gives_up_no_lease_of_another(bench: Bench) ->
     assert not both[1].leadership.leads()
 
 
-def test_a_lease_that_somebody_gave_back_is_taken_at_once(bench: Bench) -> None:
-    """A record without a holder is free; who holds it already goes on after a restart."""
+def test_a_lease_without_a_holder_is_taken_at_once(bench: Bench) -> None:
+    """A record without a holder is free; a restarted holder continues to lead."""
     clock = [1000.0]
     leases = client.CoordinationV1Api(bench.api)
     leases.create_namespaced_lease(bench.namespace, {"metadata": {"name": LEASE}})
@@ -242,8 +242,9 @@ def test_a_lease_that_somebody_gave_back_is_taken_at_once(bench: Bench) -> None:
 
 
 def test_a_turn_that_takes_longer_than_the_lease_keeps_the_lead(bench: Bench) -> None:
-    """Between two policies of one turn the lease is renewed, so that a slow server leaves nobody out whose
-    name comes late in the alphabet; meanwhile no other candidate gets it.
+    """The lease is renewed between the policies of one turn, so that a slow server does not cost the lead.
+
+    Otherwise policies late in the alphabet would not be handled. No other candidate gets the lease meanwhile.
     """
     clock = [0.0]
     slow, other = (Candidate(bench, name, clock) for name in ("slow", "other"))
@@ -255,7 +256,7 @@ def test_a_turn_that_takes_longer_than_the_lease_keeps_the_lead(bench: Bench) ->
 
 
 def test_a_turn_that_lost_the_lead_does_not_get_it_back(bench: Bench) -> None:
-    """What it saw is old by then: the next turn begins anew, and meanwhile another one may lead."""
+    """What the turn has read is out of date, so ``goes_on`` does not acquire a lost lease."""
     clock = [0.0]
     paused, other = (Candidate(bench, name, clock) for name in ("paused", "other"))
     assert paused.leadership.step()

@@ -1,4 +1,4 @@
-"""A replica that compiles lives and is not ready, asks for no Lease, and leads once it is through."""
+"""A compiling replica is live and not ready, does not ask for the Lease, and leads once it is done."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = OperatorSettings(namespace="chat", identity="one", shed=Backend(name=
 
 
 def until(holds: Any) -> None:
-    """Wait for it."""
+    """Wait until ``holds``."""
     until_at_s = time.monotonic() + 50.0
     while not holds():
         assert time.monotonic() < until_at_s
@@ -33,7 +33,7 @@ def until(holds: Any) -> None:
 
 
 def test_probes_are_answered_while_something_is_compiled() -> None:
-    """The process lives, is not ready, and says what for; other paths are none."""
+    """The process is live, not ready, and says why; other paths answer 404."""
     health, goes_on = ReplicaHealth(), threading.Event()
     thread = threading.Thread(target=health.compile, args=(lambda: True, (goes_on.wait,)))
     with health_served(health, 0) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as asking:
@@ -48,7 +48,7 @@ def test_probes_are_answered_while_something_is_compiled() -> None:
 
 
 def test_probes_are_answered_on_either_family() -> None:
-    """A pod of a cluster with IPv6 alone is asked at an address of that; a host may have IPv4 alone."""
+    """Probes work over IPv6 where the host has it, and over IPv4."""
     both = socket.has_dualstack_ipv6()
     assert any_address() == ("::" if both else "0.0.0.0")
     with health_served(ReplicaHealth(), 0) as port:
@@ -56,8 +56,8 @@ def test_probes_are_answered_on_either_family() -> None:
             assert httpx.get(f"http://{host}:{port}/healthz").status_code == 200
 
 
-def test_who_is_told_to_end_compiles_no_further() -> None:
-    """The end is waited for between two parts, and nobody is ready then."""
+def test_compiling_stops_when_the_process_is_to_end() -> None:
+    """A stop is checked between two parts; the replica is not ready then."""
     health, called = ReplicaHealth(), list[int]()
     answers = iter([True, False])
     health.compile(lambda: next(answers), (lambda: called.append(1), lambda: called.append(2)))
@@ -66,7 +66,7 @@ def test_who_is_told_to_end_compiles_no_further() -> None:
 
 
 def test_no_lease_is_asked_for_before_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who would compile within a turn renews no Lease meanwhile: a replica compiles first."""
+    """Compiling within a turn would lose the Lease, so a replica compiles first."""
     order, stop, health = list[str](), threading.Event(), ReplicaHealth()
     monkeypatch.setattr(health, "compile", lambda goes_on: order.append(f"compiled {goes_on()}"))
 
@@ -87,7 +87,7 @@ def test_no_lease_is_asked_for_before_all_is_compiled(monkeypatch: pytest.Monkey
 def test_what_cannot_be_compiled_ends_the_process_as_a_failed_loop_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broken compiler is told and restarted, and no replica waits for ever unready."""
+    """An error of the compiler is logged and ends the process, so that the pod restarts."""
 
     def broken(_: object) -> None:
         raise RuntimeError("no compiler")
@@ -103,7 +103,7 @@ def test_what_cannot_be_compiled_ends_the_process_as_a_failed_loop_does(
 
 
 def test_the_manifests_wait_for_a_cold_start() -> None:
-    """No probe kills who compiles, a rollout keeps the leader meanwhile, and is given up long after."""
+    """Probes do not kill a compiling pod, a rollout keeps the leader meanwhile and is given up much later."""
     spec = named("Deployment", "selvage-operator")["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     startup, live, ready = (container[f"{one}Probe"] for one in ("startup", "liveness", "readiness"))
@@ -115,7 +115,7 @@ def test_the_manifests_wait_for_a_cold_start() -> None:
 
 
 def test_the_drill_runner_is_probed_as_the_operator_is() -> None:
-    """Where its options say that it answers, and its NetworkPolicy lets the kubelet in."""
+    """The drill runner has the operator's probes, on the port of its options, open in its NetworkPolicy."""
     made = objects(MANIFESTS / "components" / "drills")
     found = {(one["kind"], one["metadata"]["name"]): one for one in made}
     (container,) = found["Deployment", "selvage-drills"]["spec"]["template"]["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""The operator's process, killed around any write: the next one goes on, and no rule is ever empty."""
+"""The operator's process is killed around each write: the next one continues, and no rule is ever empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
 
 PATIENCE_S = 120.0
-#: An operator over telemetry that is made up, which waits at a place to be killed.
+#: An operator with made-up telemetry, which waits at a given place to be killed.
 PROGRAM = """
 import os, sys, threading
 from kubernetes import client
@@ -59,7 +59,7 @@ with cluster_client() as api:
 
 
 def killed(bench: Bench, where: str, folder: Path) -> None:
-    """Start the process, wait until it stands at ``where``, and kill it there."""
+    """Start the process, wait until it has reached ``where``, and kill it there."""
     marker = folder / "marker"
     command = [sys.executable, "-c", PROGRAM, bench.namespace, where, str(bench.now_s), str(marker)]
     environment = {
@@ -86,7 +86,7 @@ def killed(bench: Bench, where: str, folder: Path) -> None:
 def test_an_operator_killed_mid_write_is_followed_by_one_that_goes_on(
     api: client.ApiClient, namespace: str, tmp_path: Path, where: str
 ) -> None:
-    """After SIGKILL around each write of a move the route is whole, and the next one finishes the move."""
+    """After SIGKILL around each write of a move the route is complete, and the next operator finishes it."""
     bench = Bench(api=api, namespace=namespace)
     bench.everything()
     bench.turns(bench.operator(), 2)

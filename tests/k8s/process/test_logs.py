@@ -1,4 +1,4 @@
-"""Log lines: one event a line, as JSON or as text, with the fields of our own and no others."""
+"""Log lines: one line per event, as JSON or text, with known fields only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN = logging.getLogger("k8s.operator.tests")
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """The root logger as it was, and loggers of libraries."""
+    """Restore the root logger and the loggers of libraries afterwards."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
     levels = {name: logging.getLogger(name).level for name in ("httpx", "kopf.objects", "kubernetes")}
@@ -29,14 +29,14 @@ def restored() -> Iterator[None]:
 
 
 def told(form: LogFormat, level: LogLevel = "info") -> io.StringIO:
-    """Where lines go from now on."""
+    """Set up logs; returns the stream that they go to."""
     stream = io.StringIO()
     set_up_logs(form, level, stream)
     return stream
 
 
 def test_a_json_line_has_time_level_logger_message_and_fields() -> None:
-    """A JSON line has time, level, logger, message and fields beside them; empty fields are left out."""
+    """A JSON line has time, level, logger, message and fields; empty fields are left out."""
     stream = told("json")
     _OWN.info("policy %s: moved", "chat", extra=fields(policy="chat", slice="prose", kernel=""))
     row = json.loads(stream.getvalue())
@@ -51,8 +51,8 @@ def test_a_json_line_has_time_level_logger_message_and_fields() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_no_message_makes_a_line_of_its_own(form: LogFormat) -> None:
-    """A line break or an escape in a message, which may quote a server, begins no line and steers nothing."""
+def test_a_message_cannot_start_a_line_of_its_own(form: LogFormat) -> None:
+    """Newlines and escape sequences in a message, which may quote a server, are escaped."""
     stream = told(form)
     _OWN.warning("it said %s", "one\ntwo\x1b[2J", extra=fields(policy="chat"))
     assert stream.getvalue().count("\n") == 1
@@ -62,7 +62,7 @@ def test_no_message_makes_a_line_of_its_own(form: LogFormat) -> None:
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_traceback_goes_with_its_line(form: LogFormat) -> None:
-    """What an exception says goes with the line of whoever logged it."""
+    """A traceback belongs to the record that was logged with it."""
     stream = told(form)
     try:
         raise ValueError("nobody foresaw this")
@@ -75,7 +75,7 @@ def test_a_traceback_goes_with_its_line(form: LogFormat) -> None:
 
 
 def test_levels_are_kept_and_libraries_are_quiet() -> None:
-    """Below the level nothing is told, and HTTP and Kubernetes clients tell no URL and no object."""
+    """Records below the level are dropped, and HTTP and Kubernetes clients log no URL and no object."""
     stream = told("json", "debug")
     _OWN.debug("seen")
     for name in (
@@ -95,6 +95,6 @@ def test_levels_are_kept_and_libraries_are_quiet() -> None:
 
 
 def test_a_field_is_one_of_the_known_names() -> None:
-    """A line names objects by known fields alone, so that no secret or prompt becomes one."""
+    """Only known field names are allowed, so that no secret or prompt becomes a field."""
     with pytest.raises(ValueError, match="prompt"):
         fields(prompt="hello")

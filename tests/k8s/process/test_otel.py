@@ -17,21 +17,21 @@ from tests.support.paths import ROOT
 
 
 def turn(*failing: tuple[int, int, int], clauses: int = 2) -> tuple[Any, Turn]:
-    """A set-up of two kernels, two slices and so many clauses, and a turn with these in alarm."""
+    """A set-up with two kernels, two slices and ``clauses`` clauses, and a turn with ``failing`` in alarm."""
     layout = SimpleNamespace(kernels=("fp8", "bf16"), slices=("prose", "numbers"))
     contract = SimpleNamespace(clause_ids=tuple(f"N-{n}" for n in range(clauses)))
     alarm = np.zeros((1, 2, 2, clauses), dtype=np.bool_)
     for place in failing:
         alarm[(0, *place)] = True
     judgement = SimpleNamespace(alarm=alarm, excess=np.where(alarm, 1.5, 0.25))
-    nobody = cast(Any, None)
+    unused = cast(Any, None)
     decision = cast(Any, SimpleNamespace(judgement=judgement))
     setup = SimpleNamespace(layout=layout, contract=contract)
-    return setup, Turn(number=1, at_s=0.0, before=nobody, after=nobody, decision=decision)
+    return setup, Turn(number=1, at_s=0.0, before=unused, after=unused, decision=decision)
 
 
 def told(*turns: tuple[Any, Turn]) -> list[Evaluated]:
-    """What is told of these turns of one policy."""
+    """Events of these turns of one policy."""
     found: list[Evaluated] = []
     evaluations = Evaluations(found.append)
     for setup, one in turns:
@@ -40,7 +40,7 @@ def told(*turns: tuple[Any, Turn]) -> list[Evaluated]:
 
 
 def test_a_verdict_is_told_when_it_changes_and_not_while_it_stands() -> None:
-    """A clause that comes into alarm is told once, once more when it leaves, and quiet ones never."""
+    """A clause emits one event when its alarm starts and one when it ends, and none in between."""
     found = told(turn(), turn((0, 0, 1)), turn((0, 0, 1)), turn(), turn())
     assert [(one.clause, one.kernel, one.slice, one.label) for one in found] == [
         ("N-1", "fp8", "prose", "fail"),
@@ -50,7 +50,7 @@ def test_a_verdict_is_told_when_it_changes_and_not_while_it_stands() -> None:
 
 
 def test_a_turn_tells_a_bounded_number_and_the_rest_follows() -> None:
-    """Of many changes at once no turn tells more than its bound, and none is lost."""
+    """If many verdicts change at once, each turn emits at most its limit, and none is lost."""
     places = [(k, s, c) for k in range(2) for s in range(2) for c in range(40)]
     assert len(told(turn(*places, clauses=40))) == MOST
     found = told(*[turn(*places, clauses=40)] * 4)
@@ -58,7 +58,7 @@ def test_a_turn_tells_a_bounded_number_and_the_rest_follows() -> None:
 
 
 def test_events_have_the_names_of_the_semantic_conventions() -> None:
-    """An event has the conventions' name and attributes, and says kernel, slice and policy."""
+    """An event has the conventions' name and attributes, and names kernel, slice and policy."""
     sdk = pytest.importorskip("opentelemetry.sdk._logs", reason="install the extra otel")
     from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
@@ -80,7 +80,7 @@ def test_events_have_the_names_of_the_semantic_conventions() -> None:
 
 
 def test_nothing_of_it_is_imported_unasked() -> None:
-    """The operator's process imports nothing of OpenTelemetry until it is asked to."""
+    """The operator's process does not import OpenTelemetry unless it is configured."""
     code = (
         "import k8s.process.serve, sys; sys.exit(any(one.startswith('opentelemetry') for one in sys.modules))"
     )

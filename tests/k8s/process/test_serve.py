@@ -1,4 +1,4 @@
-"""The operator as a process: it scrapes, becomes ready, leaves routes behind, and says when it failed."""
+"""The operator as a process: it scrapes, becomes ready, leaves routes behind, and reports failures."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.servers.scraped_server import scraped_server
 
 pytestmark = [pytest.mark.needs("kube_api", "own_endpoints"), pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: Seconds to wait for anything; a quiet machine takes a tenth of it.
+#: Longest wait, s; a quiet machine needs a tenth of it.
 PATIENCE_S = 240.0
 
 
 def await_ready(bench: Bench, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until the policy is ready; AssertionError with the log's end where it never is."""
+    """Wait until the policy is ready; AssertionError with the end of the log if it never is."""
     until_at_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_at_s and process.poll() is None:
         if bench.conditions().get("Ready", ("", ""))[0] == "True":
@@ -40,7 +40,7 @@ def await_ready(bench: Bench, process: subprocess.Popen[bytes], log: Path) -> No
 
 
 def assert_lines(rows: list[dict[str, Any]], namespace: str) -> None:
-    """Beginning, lead, documents, conditions and end stand in the log, each with its fields."""
+    """The log has start, lead, documents, conditions and end, each with its fields."""
     for row in rows:
         assert {"time", "level", "logger", "message"} <= row.keys()
         datetime.fromisoformat(row["time"])
@@ -59,7 +59,7 @@ def assert_lines(rows: list[dict[str, Any]], namespace: str) -> None:
 def test_a_process_makes_the_sample_ready_and_leaves_its_route(
     api: client.ApiClient, namespace: str, tmp_path: Path, calls: Path
 ) -> None:
-    """A process makes the sample ready by scraping, tells its metrics, and leaves the route when it ends."""
+    """The process makes the sample ready by scraping, exports metrics, and leaves the route when it ends."""
     bench, metrics = Bench(api=api, namespace=namespace), free_port()
     for name in ("contract", "pool", "policy", "route"):
         bench.apply(name)
@@ -116,7 +116,7 @@ main()
 def test_a_process_whose_loop_fails_says_so_and_leaves_the_route(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
-    """An unforeseen error in the loop ends the process with 70, so that the pod is restarted; routes stay."""
+    """An unexpected error in the loop ends the process with 70, so that the pod restarts; routes stay."""
     bench = Bench(api=api, namespace=namespace)
     bench.apply("route")
     before = bench.route()["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""The option that says what webhooks may call."""
+"""The option that lists the origins which webhooks may call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.cli.main import app
 
 
 def test_origins_reach_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each origin of the command line is allowed, in its whole form, and without the option none is."""
+    """Each origin of the command line is allowed in its normalised form; without the option none is."""
     seen: list[OperatorSettings] = []
 
     def served(settings: OperatorSettings) -> bool:
@@ -28,7 +28,7 @@ def test_origins_reach_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("origin", ["https://hooks.example/path", "https://me:secret@hooks.example", "*"])
 def test_what_is_no_origin_is_refused(origin: str) -> None:
-    """A path, a password and a wildcard end with exit code 2 and the option's name, and nothing is served."""
+    """A path, a password and a wildcard give exit code 2 and name the option."""
     found = CliRunner().invoke(app, ["kubernetes", "operator", "--webhook-origin", origin])
     assert found.exit_code == 2
     assert "--webhook-origin" in found.output

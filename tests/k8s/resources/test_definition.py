@@ -1,4 +1,4 @@
-"""The definitions: structural, complete in words, and judged by a real API server."""
+"""The definitions: structural, equal to the loader's rules, and checked on a real API server."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def policy() -> Object:
 
 
 def drill() -> Object:
-    """A drill."""
+    """A copy of the sample drill."""
     return copy.deepcopy(DRILL)
 
 
 def promotion() -> Object:
-    """A promotion."""
+    """A minimal promotion."""
     evidence = {"uri": "configmap:evidence/evaluation.json", "sha256": "0" * 64}
     spec: Object = {
         "description": "a test",
@@ -76,7 +76,7 @@ VALID = {
 
 
 def create(api: client.ApiClient, namespace: str, given: Object) -> Object:
-    """What the server stores of ``given``."""
+    """Create ``given``; returns the object that the server stored."""
     kind = resource_named(given["kind"])
     objects = client.CustomObjectsApi(api)
     body = {**given, "metadata": {**given["metadata"], "namespace": namespace}}
@@ -87,12 +87,12 @@ def create(api: client.ApiClient, namespace: str, given: Object) -> Object:
 
 
 def test_every_resource_has_a_valid_example() -> None:
-    """Every resource has a valid example."""
+    """``VALID`` has an example of every kind."""
     assert {kind.name for kind in RESOURCES} == set(VALID)
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
-    """An unknown kind is refused by name."""
+    """The error for an unknown kind lists the known ones."""
     with pytest.raises(KeyError, match="Scenario is no cluster resource; these are: FaultDrill"):
         resource_named("Scenario")
 
@@ -103,7 +103,7 @@ class TestOnAServer:
     def test_what_a_file_says_comes_back_unchanged(
         self, api: client.ApiClient, namespace: str, kind: str
     ) -> None:
-        """What a file says comes back unchanged."""
+        """A document that was created on the server has the same hash when it is read back."""
         given = VALID[kind]()
         stored = create(api, namespace, given)
         before, after = document_of(given), document_of(stored)
@@ -113,13 +113,14 @@ class TestOnAServer:
 
     @pytest.mark.parametrize("kind", sorted(VALID))
     def test_an_unknown_field_is_refused(self, api: client.ApiClient, namespace: str, kind: str) -> None:
-        """An unknown field is refused."""
+        """A field that the schema does not have is refused under strict validation."""
         broken = VALID[kind]()
         broken["spec"]["no_such_field"] = 1
         assert "no_such_field" in refusal(api, namespace, broken)
 
     @pytest.mark.parametrize("kind", sorted(VALID))
-    def test_a_status_is_written_apart(self, api: client.ApiClient, namespace: str, kind: str) -> None:
+    def test_a_status_is_a_subresource(self, api: client.ApiClient, namespace: str, kind: str) -> None:
+        """Writing the status does not raise the generation."""
         """A status is written apart."""
         stored = create(api, namespace, VALID[kind]())
         condition = {
@@ -139,14 +140,14 @@ class TestOnAServer:
 
 
 def refusal(api: client.ApiClient, namespace: str, broken: Object) -> str:
-    """What the server says against ``broken``."""
+    """The server's message when it refuses ``broken``."""
     with pytest.raises(client.ApiException) as caught:
         create(api, namespace, broken)
     return str(json.loads(caught.value.body)["message"])
 
 
 def _set(*path: str | int, to: object) -> Change:
-    """set."""
+    """A change that sets the value at ``path``."""
 
     def change(spec: Object) -> None:
         place: Any = spec
@@ -158,7 +159,7 @@ def _set(*path: str | int, to: object) -> Change:
 
 
 def _twice(key: str) -> Change:
-    """twice."""
+    """A change that repeats the first item of the list ``key``."""
     return lambda spec: spec[key].append(copy.deepcopy(spec[key][0]))
 
 
@@ -253,7 +254,7 @@ BROKEN |= {
 
 BROKEN |= {name: ("FaultDrill", change, said) for name, (change, said) in BROKEN_DRILLS.items()}
 
-#: What only a cluster asks for.
+#: Rules that apply only in a cluster.
 CLUSTER_ONLY: dict[str, tuple[str, Change, str]] = {
     "no backend": ("KernelPool", lambda spec: spec["kernels"][0].pop("backend"), "names its backend"),
     "learned without artefact": ("RoutePolicy", lambda spec: spec.pop("artifact"), "pinned PolicyArtifact"),
@@ -263,7 +264,7 @@ CLUSTER_ONLY: dict[str, tuple[str, Change, str]] = {
 
 
 def _no_known_good(spec: Object) -> None:
-    """no known good."""
+    """Make every kernel a serving one."""
     for kernel in spec["kernels"]:
         kernel["role"] = "serving"
 
@@ -271,7 +272,7 @@ def _no_known_good(spec: Object) -> None:
 @pytest.mark.needs("kube_api")
 @pytest.mark.parametrize("name", sorted({**BROKEN, **CLUSTER_ONLY}))
 def test_nonsense_is_refused_at_apply(api: client.ApiClient, namespace: str, name: str) -> None:
-    """Nonsense is refused at apply."""
+    """The server refuses each broken document with the message of its rule."""
     kind, change, said = {**BROKEN, **CLUSTER_ONLY}[name]
     broken = VALID[kind]()
     change(broken["spec"])
@@ -279,8 +280,8 @@ def test_nonsense_is_refused_at_apply(api: client.ApiClient, namespace: str, nam
 
 
 @pytest.mark.needs("kube_api")
-def test_a_drill_of_everything_is_taken(api: client.ApiClient, namespace: str) -> None:
-    """No rule of the definitions refuses what the loader takes, at the limits of each."""
+def test_a_drill_with_every_field_is_accepted(api: client.ApiClient, namespace: str) -> None:
+    """No rule of the definition refuses a drill that the loader accepts, at the limits of each field."""
     found = drill()
     found["spec"].update(copy.deepcopy(SOUND_DRILL))
     assert document_of(create(api, namespace, found)).metadata.name == found["metadata"]["name"]
@@ -288,7 +289,7 @@ def test_a_drill_of_everything_is_taken(api: client.ApiClient, namespace: str) -
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_the_loader_refuses_the_same_nonsense(name: str) -> None:
-    """The loader refuses the same nonsense."""
+    """The loader refuses the same broken documents."""
     kind, change, _ = BROKEN[name]
     broken = VALID[kind]()
     change(broken["spec"])

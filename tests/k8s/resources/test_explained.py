@@ -1,4 +1,4 @@
-"""Every field of every resource has words for ``kubectl explain``."""
+"""Every field of every resource has a description for ``kubectl explain``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unexplained(schema: Object, path: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", RESOURCES, ids=lambda kind: kind.name)
 def test_every_field_and_every_rule_is_explained(kind: ResourceKind) -> None:
-    """`kubectl explain` has words for every field of spec and status, however deep, and so has every rule."""
+    """Every field of spec and status, however deep, has a description, and every rule a message."""
     schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert schema["description"]
     for part in ("spec", "status"):

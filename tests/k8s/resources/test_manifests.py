@@ -1,4 +1,4 @@
-"""The shipped manifests are what the models say today."""
+"""The shipped definitions equal those generated from the models."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SHIPPED = Path(k8s.__file__).parent / "manifests" / "crds"
 
 
 def test_the_shipped_files_are_the_generated_ones() -> None:
-    """The shipped files are the generated ones."""
+    """Each shipped file has the generated text."""
     shipped = {path.name: path.read_text(encoding="utf-8") for path in SHIPPED.iterdir()}
     assert shipped == manifest_files(), "write them anew: selvage kubernetes crds --out k8s/manifests/crds"
 
 
 def test_the_command_writes_and_prints_the_same(tmp_path: Path) -> None:
-    """The command writes and prints the same."""
+    """The command writes to files what it prints without ``--out``."""
     written = CliRunner().invoke(app, ["kubernetes", "crds", "--out", str(tmp_path)])
     assert written.exit_code == 0
     printed = CliRunner().invoke(app, ["kubernetes", "crds"])

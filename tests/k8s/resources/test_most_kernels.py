@@ -1,4 +1,4 @@
-"""How many kernels a pool may have on a cluster, where each is a backend of every rule of a route."""
+"""The most kernels that a pool may have in a cluster, where each is a backend in every rule of a route."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.waits
 
 
 def kernels(count: int) -> Change:
-    """So many serving kernels, copies of the first but for their names."""
+    """A change to ``count`` serving kernels: the known-good one and copies of the first other one."""
 
     def change(spec: Object) -> None:
         known_good = [one for one in spec["kernels"] if one["role"] == "known_good"]
@@ -29,7 +29,7 @@ def kernels(count: int) -> Change:
 
 @pytest.mark.needs("kube_api")
 def test_as_many_kernels_as_a_rule_holds_are_taken(api: client.ApiClient, namespace: str) -> None:
-    """The server takes a pool of 15 serving kernels and refuses one more: a rule holds 16 backends."""
+    """The server accepts a pool of 15 serving kernels and refuses 16: a rule holds 16 backends."""
     most, over = pool(), pool()
     kernels(MOST_BACKENDS - 1)(most["spec"])
     assert len(create(api, namespace, most)["spec"]["kernels"]) == MOST_BACKENDS - 1

@@ -1,4 +1,4 @@
-"""Whatever phase, verdict and stage our code can write, the definitions take: asked of a real API server."""
+"""Every phase, verdict and stage that our code can write is accepted by the definitions on a real server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BAD = condition("ResolvedRefs", False, "PoolMissing", "there is no pool")
 
 
 def statuses_of_drills() -> Iterator[Said]:
-    """All that a drill's status can say."""
+    """Every status that a drill can have."""
     admitted = DrillAdmission(accepted=GOOD, resolved=replace(BAD, status="True"))
     yield waiting(DrillAdmission(accepted=GOOD, resolved=BAD))
     for phase in DrillPhase:
@@ -44,7 +44,7 @@ def statuses_of_drills() -> Iterator[Said]:
 
 
 def statuses_of_promotions() -> Iterator[Said]:
-    """All that a promotion's status can say of stages and verdicts."""
+    """Every stage and verdict that a promotion's status can have."""
     document = document_of(promotion())
     assert isinstance(document, KernelPromotion)
     admitted = PromotionAdmission(accepted=GOOD, resolved=replace(BAD, status="True"))
@@ -56,7 +56,7 @@ def statuses_of_promotions() -> Iterator[Said]:
 
 
 def taken(api: client.ApiClient, namespace: str, given: dict[str, Any], said: Sequence[Said]) -> None:
-    """Write every one of ``said``, as the operator does, and find it stored whole; else its refusal."""
+    """Write each status as the operator does; its fields must be in the schema and the server accept it."""
     cluster, stored = ApiCluster(api, namespace, timeout_s=20.0), create(api, namespace, given)
     for conditions, body in said:
         now = "2026-01-01T00:00:00Z"
@@ -66,18 +66,18 @@ def taken(api: client.ApiClient, namespace: str, given: dict[str, Any], said: Se
 
 
 def test_every_step_of_a_run_has_a_phase_of_the_definition() -> None:
-    """What the runner says leads to phases that the definition lists."""
+    """Each phase that follows from the runner's messages is in the definition's list."""
     listed = status_schema("FaultDrill")["properties"]["phase"]["enum"]
     assert {str(one) for one in PHASES.values()} <= set(listed)
 
 
 @pytest.mark.needs("kube_api")
 def test_a_drill_may_say_all_that_it_can_come_to(api: client.ApiClient, namespace: str) -> None:
-    """No phase and no verdict of a drill is refused by its own definition."""
+    """The definition accepts every phase and verdict of a drill."""
     taken(api, namespace, drill(), list(statuses_of_drills()))
 
 
 @pytest.mark.needs("kube_api")
 def test_a_promotion_may_say_all_that_it_can_come_to(api: client.ApiClient, namespace: str) -> None:
-    """No stage with any verdict is refused by its own definition."""
+    """The definition accepts every stage with every verdict of a promotion."""
     taken(api, namespace, promotion(), list(statuses_of_promotions()))

@@ -1,4 +1,4 @@
-"""Definitions applied over those of an earlier version, under which objects were stored."""
+"""Definitions applied over those of an earlier version with stored objects."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.servers.live_fleets import until
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.waits]
 
 Object = dict[str, Any]
-#: Other tests go on with ours.
+#: A group of this test, because other tests use ours.
 GROUP = "upgrade.selvage.test"
 PLURAL = "faultdrills"
 NAME = f"{PLURAL}.{GROUP}"
 
 
 def today() -> Object:
-    """Today's definition of a drill, in the group of this test."""
+    """The present definition of a drill, in this test's group."""
     found = copy.deepcopy(definition(resource_named("FaultDrill")))
     found["metadata"]["name"], found["spec"]["group"] = NAME, GROUP
     names = found["spec"]["names"]
@@ -45,7 +45,7 @@ def spec_of(found: Object) -> Object:
 
 
 def earlier() -> Object:
-    """The same before there were rules between fields, when a field had another name."""
+    """The definition before it had cross-field rules, when a field had another name."""
     found = today()
     spec = spec_of(found)
     del spec["x-kubernetes-validations"]
@@ -61,19 +61,19 @@ class Drills:
         self._place = (GROUP, VERSION, namespace, PLURAL)
 
     def create(self, name: str, **spec: object) -> None:
-        """One drill; fields as they were called."""
+        """Create a drill with the earlier field names."""
         found = {**copy.deepcopy(DRILL), "apiVersion": f"{GROUP}/{VERSION}", "metadata": {"name": name}}
         guards = found["spec"].pop("abort_when")
         found["spec"] |= {"abort_if": guards, **spec}
         self._custom.create_namespaced_custom_object(*self._place, found, field_validation="Strict")
 
     def read(self, name: str) -> Object:
-        """As the server returns it now, under the group of ours."""
+        """The drill as the server returns it, under our group."""
         found: Object = self._custom.get_namespaced_custom_object(*self._place, name)
         return {**found, "apiVersion": f"selvage.dev/{VERSION}"}
 
     def patch(self, name: str, change: Object) -> Object:
-        """Merge ``change``."""
+        """Merge ``change`` into the drill."""
         merge = "application/merge-patch+json"
         found: Object = self._custom.patch_namespaced_custom_object(
             *self._place, name, change, _content_type=merge
@@ -81,7 +81,7 @@ class Drills:
         return found
 
     def tell(self, name: str, status: Object) -> None:
-        """Put a status, as operator and drill runner do."""
+        """Write a status, as operator and drill runner do."""
         self._custom.patch_namespaced_custom_object_status(
             *self._place,
             name,
@@ -92,7 +92,7 @@ class Drills:
 
 @pytest.fixture
 def drills(api: client.ApiClient, namespace: str) -> Iterator[Drills]:
-    """Stored under the earlier definition, over which today's was applied: a sound and a senseless one."""
+    """A valid and an invalid drill stored under the earlier definition, then the present one is applied."""
     extensions, found = client.ApiextensionsV1Api(api), Drills(api, namespace)
     install_definitions(api, [earlier()])
     try:
@@ -121,21 +121,21 @@ def _created(drills: Drills) -> bool:
 
 
 def sound(drills: Drills, name: str) -> FaultDrill:
-    """The drill of that name, as it is read."""
+    """The drill ``name`` as a document."""
     found = document_of(drills.read(name))
     assert isinstance(found, FaultDrill)
     return found
 
 
-def test_a_field_that_has_another_name_now_is_gone_and_is_said_to_lack(drills: Drills) -> None:
-    """What a field of an earlier version said is not guessed: no guard is there until somebody says it."""
-    assert sound(drills, "sound").spec.abort_when == ()  # refused as NoGuards by the drill runner
+def test_a_field_that_was_renamed_is_missing_and_reported(drills: Drills) -> None:
+    """The value of the old field is not carried over: the drill has no guard until one is added."""
+    assert sound(drills, "sound").spec.abort_when == ()  # the drill runner refuses it as NoGuards
     drills.patch("sound", {"spec": {"abort_when": DRILL["spec"]["abort_when"]}})
     assert sound(drills, "sound").spec.abort_when[0].name == "outage"
 
 
-def test_what_is_senseless_today_can_still_be_told_of_and_let_go(drills: Drills) -> None:
-    """An object that no rule of today would let in takes its status and its finalizers, and can be mended."""
+def test_an_object_that_is_invalid_now_can_be_updated_and_released(drills: Drills) -> None:
+    """An object that would be refused now still accepts a status and finalizers, and can be corrected."""
     with pytest.raises(DocumentError, match="metric"):
         document_of(drills.read("senseless"))
     drills.tell("senseless", {"observedGeneration": 1, "conditions": []})

@@ -1,4 +1,4 @@
-"""Routes under definitions of HTTPRoute that drop or fill in fields: own writes are no edits of others."""
+"""Routes under HTTPRoute definitions that drop or default fields: our own writes are no foreign edits."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ Change = Callable[[Rule], object]
 
 
 class Definition:
-    """``Routes`` in memory whose definition changes every rule that it stores by ``makes``."""
+    """``Routes`` in memory whose definition applies ``makes`` to every rule that it stores."""
 
     def __init__(self, makes: Change) -> None:
         self.makes, self.found, self.writes = makes, Object(), 0
         self.conflicts = 0
 
     def read(self, name: str) -> Object | None:
-        """The route."""
+        """The route, None if there is none."""
         assert name == OURS.name
         return copy.deepcopy(self.found) or None
 
     def create(self, route: Object) -> Object:
-        """Store it."""
+        """Store the route."""
         return self._stored(route)
 
     def replace(self, route: Object, *, trial: bool = False) -> Object:
-        """Store it by its version, unless it is a trial."""
+        """Store the route if its version is the newest; a trial is not stored."""
         if self.conflicts and self.writes:
             self.conflicts -= 1
-            self.found["metadata"]["resourceVersion"] += 1  # the status, by a gateway
+            self.found["metadata"]["resourceVersion"] += 1  # a gateway writes the status
         if route["metadata"]["resourceVersion"] != self.found["metadata"]["resourceVersion"]:
             raise Conflict
         before = copy.deepcopy(self.found)
@@ -53,7 +53,7 @@ class Definition:
         return stored
 
     def edit(self, change: Change) -> None:
-        """As somebody else would."""
+        """Change the first rule, as another client would."""
         change(self.found["spec"]["rules"][0])
 
     def _stored(self, route: Object) -> Object:
@@ -91,7 +91,7 @@ def _no_share(rule: Rule) -> None:
     "makes", [_no_names, _with_times, lambda rule: None], ids=["drops", "fills", "keeps"]
 )
 def test_what_the_server_makes_of_our_rules_is_no_foreign_edit(makes: Change) -> None:
-    """Under every definition a route is written, rests, is moved, and what others edit shows."""
+    """Under every definition a route is written, left alone, moved, and edits by others are detected."""
     server = Definition(makes)
     assert put_rules(server, OURS, rules(0.7)).written
     rested = server.writes
@@ -107,7 +107,7 @@ def test_what_the_server_makes_of_our_rules_is_no_foreign_edit(makes: Change) ->
 
 
 def test_a_gateway_that_writes_its_status_meanwhile_makes_no_edit() -> None:
-    """Between our write and the note of what was stored a gateway may write the status."""
+    """A gateway may write the status between our write and our note of what was stored."""
     server = Definition(_with_times)
     server.conflicts = 2
     assert put_rules(server, OURS, rules(0.7)).written
@@ -116,7 +116,7 @@ def test_a_gateway_that_writes_its_status_meanwhile_makes_no_edit() -> None:
 
 
 def test_a_share_that_a_definition_drops_is_never_written() -> None:
-    """A mirror whose share is dropped would take all requests: the rules that stand stay, and it is said."""
+    """A mirror whose share is dropped would get all requests: the rules stay, and the problem is reported."""
     server = Definition(_no_share)
     put_rules(server, OURS, rules(0.7))
     before = copy.deepcopy(server.found)
@@ -129,7 +129,7 @@ def test_a_share_that_a_definition_drops_is_never_written() -> None:
 
 
 def test_rules_that_an_earlier_version_wrote_are_ours() -> None:
-    """A route with the hash over the bare rules, as versions before wrote it, is taken on."""
+    """A route with a hash over the rules as sent, as earlier versions wrote it, is recognised as ours."""
     server = Definition(lambda rule: None)
     put_rules(server, OURS, rules(0.7))
     server.found["metadata"]["annotations"][WRITTEN] = canonical_sha256(rules(0.7))
@@ -137,7 +137,7 @@ def test_rules_that_an_earlier_version_wrote_are_ours() -> None:
 
 
 def test_a_table_is_read_from_rules_without_names() -> None:
-    """The table in force is found by what rules match, not by names that a definition may drop."""
+    """The table is read back by what the rules match, since a definition may drop their names."""
     table = np.array([[0.7, 0.3, 0.0], [0.0, 0.9, 0.1]])
     found = route_rules(table, SHAPE)
     for rule in found:

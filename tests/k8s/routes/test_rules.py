@@ -1,4 +1,4 @@
-"""Laws of the translation from a routing table to an HTTPRoute's rules."""
+"""Properties of the translation from a routing table to the rules of an HTTPRoute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ shares = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=MOST_BACKENDS).filte
 
 
 def shape_of(slices: int, kernels: int) -> RouteShape:
-    """A route of so many slices and kernels."""
+    """A route with the given numbers of slices and kernels."""
     return RouteShape(
         slices=[f"s{at}" for at in range(slices)],
         default_slice="s0",
@@ -37,7 +37,7 @@ def shape_of(slices: int, kernels: int) -> RouteShape:
 
 @st.composite
 def tables(draw: st.DrawFn) -> NDArray[np.float64]:
-    """Tables of any size."""
+    """Normalised tables of any size."""
     slices, kernels = draw(st.integers(1, 16)), draw(st.integers(1, MOST_BACKENDS - 1))
     rows = st.lists(st.floats(0.0, 1.0), min_size=kernels + 1, max_size=kernels + 1)
     found = np.array([draw(rows.filter(lambda row: sum(row) > 1e-3)) for _ in range(slices)])
@@ -46,7 +46,7 @@ def tables(draw: st.DrawFn) -> NDArray[np.float64]:
 
 @given(shares)
 def test_weights_add_up_and_stay_within_one(row: list[float]) -> None:
-    """Weights add up and stay within one."""
+    """Integer weights sum to WHOLE, are not negative, differ by less than 1, and zeros stay zero."""
     given_row = np.array(row)
     weights = integer_weights(given_row)
     assert weights.sum() == WHOLE
@@ -57,7 +57,7 @@ def test_weights_add_up_and_stay_within_one(row: list[float]) -> None:
 
 @given(tables())
 def test_every_slice_has_one_rule_and_every_rule_a_positive_backend(table: NDArray[np.float64]) -> None:
-    """Every slice has one rule and every rule a positive backend."""
+    """There is one rule per slice, with all kernels and the refusing backend, whose weights sum to WHOLE."""
     shape = shape_of(table.shape[0], table.shape[1] - 1)
     rules = route_rules(table, shape)
     assert len(rules) == len(shape.slices)
@@ -68,7 +68,7 @@ def test_every_slice_has_one_rule_and_every_rule_a_positive_backend(table: NDArr
 
 @given(tables())
 def test_the_default_slice_is_matched_last_and_without_a_header(table: NDArray[np.float64]) -> None:
-    """The default slice is matched last and without a header."""
+    """The rule of the default slice comes last and matches no header; the others match distinct values."""
     *named, default = route_rules(table, shape_of(table.shape[0], table.shape[1] - 1))
     assert "headers" not in default["matches"][0]
     values = [rule["matches"][0]["headers"][0]["value"] for rule in named]
@@ -78,13 +78,13 @@ def test_the_default_slice_is_matched_last_and_without_a_header(table: NDArray[n
 
 @pytest.mark.parametrize("table", [[[0.5, 0.4]], [[np.nan, 1.0]], [[-0.5, 1.5]], [[1.0, 0.0, 0.0]]], ids=str)
 def test_a_wrong_table_is_never_written(table: list[list[float]]) -> None:
-    """A wrong table is never written."""
+    """A table with a bad sum, NaN, a negative value or a wrong shape is refused."""
     with pytest.raises(ValueError, match="expected"):
         route_rules(np.array(table), shape_of(1, 1))
 
 
-def test_what_no_route_can_hold_is_refused() -> None:
-    """What no route can hold is refused."""
+def test_too_many_kernels_or_slices_are_refused() -> None:
+    """More kernels or slices than an HTTPRoute can hold are refused with the limit."""
     with pytest.raises(ValueError, match="at most 15 kernels, got 16"):
         shape_of(1, MOST_BACKENDS)
     with pytest.raises(ValueError, match="at most 16 slices, got 17"):
@@ -92,7 +92,7 @@ def test_what_no_route_can_hold_is_refused() -> None:
 
 
 def pooled(kernels: int, name: str = "k{}") -> RouteShape:
-    """A route whose kernels stand behind InferencePools."""
+    """A route whose kernels are behind InferencePools."""
     group = "inference.networking.k8s.io"
     behind = [
         Backend(group=group, kind="InferencePool", name=name.format(at), port=None) for at in range(kernels)
@@ -101,7 +101,7 @@ def pooled(kernels: int, name: str = "k{}") -> RouteShape:
 
 
 def test_a_table_behind_pools_is_read_back_and_no_other_kind_is_taken_for_it() -> None:
-    """Rules give their table back by group, kind and name; those of Services of the same names do not."""
+    """A table is read back by group, kind and name; Services of the same names do not match."""
     table = np.array([[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]])
     read = table_of(route_rules(table, pooled(2)), pooled(2))
     assert read is not None
@@ -111,7 +111,7 @@ def test_a_table_behind_pools_is_read_back_and_no_other_kind_is_taken_for_it() -
 
 
 def test_a_mirror_to_a_pool_names_no_port() -> None:
-    """A candidate in shadow behind an InferencePool is mirrored to by group, kind and name."""
+    """A mirror to an InferencePool has group, kind and name, and no port."""
     (backend,) = pooled(1).kernels
     found = Mirror(backend=backend, ratio=0.5).as_json()["requestMirror"]["backendRef"]
     assert found == {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "k0"}
@@ -119,7 +119,7 @@ def test_a_mirror_to_a_pool_names_no_port() -> None:
 
 @pytest.mark.parametrize(("ratio", "numerator"), [(0.1, 1000), (0.0333, 333), (1.0, WHOLE), (1e-9, 1)])
 def test_a_mirror_carries_its_share_in_every_rule(ratio: float, numerator: int) -> None:
-    """Every rule of a route mirrors the stated share and no more: without a fraction all would be shown."""
+    """Every rule mirrors the stated share; without a fraction a mirror would get all requests."""
     shape = replace(shape_of(2, 2), mirrors=[Mirror(backend=Backend(name="next", port=8000), ratio=ratio)])
     for rule in route_rules(np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]), shape):
         (found,) = rule["filters"]

@@ -1,4 +1,4 @@
-"""Writing a route on a real API server: ours alone, and never fought for."""
+"""Writing a route on a real API server: only our own routes, and never against other writers."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def ours(routes: ApiRoutes) -> WrittenRoute:
 
 
 def stored(routes: ApiRoutes) -> dict[str, Any]:
-    """What the server holds."""
+    """The route on the server."""
     found = routes.read("chat")
     assert found is not None
     return found
 
 
 def test_a_route_is_made_and_reads_back_as_written(routes: ApiRoutes) -> None:
-    """A route is made and reads back as written."""
+    """A new route has our rules and host names."""
     assert put_rules(routes, ours(routes), rules(0.7)).written
     assert stored(routes)["spec"]["rules"] == rules(0.7)
     assert stored(routes)["spec"]["hostnames"] == ["chat.example.org"]
 
 
 def test_equal_rules_are_not_written_again(routes: ApiRoutes) -> None:
-    """Equal rules are not written again."""
+    """Equal rules cause no write; different ones do."""
     put_rules(routes, ours(routes), rules(0.7))
     before = stored(routes)["metadata"]["resourceVersion"]
     assert not put_rules(routes, ours(routes), rules(0.7)).written
@@ -59,7 +59,7 @@ def test_equal_rules_are_not_written_again(routes: ApiRoutes) -> None:
 
 
 def test_a_foreign_edit_is_reported_and_left_alone(routes: ApiRoutes) -> None:
-    """A foreign edit is reported and left alone."""
+    """Rules edited by another client raise ForeignEdit and stay as they are."""
     put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
     edited["spec"]["rules"][0]["backendRefs"][0]["weight"] = 1
@@ -71,7 +71,7 @@ def test_a_foreign_edit_is_reported_and_left_alone(routes: ApiRoutes) -> None:
 
 
 def test_an_edited_route_is_taken_back_where_asked(routes: ApiRoutes) -> None:
-    """An edited route is taken back where asked."""
+    """An edited route is overwritten if its hash annotation was removed."""
     put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
     edited["spec"]["rules"] = edited["spec"]["rules"][:1]
@@ -82,7 +82,7 @@ def test_an_edited_route_is_taken_back_where_asked(routes: ApiRoutes) -> None:
 
 
 def test_what_is_not_about_rules_may_change(routes: ApiRoutes) -> None:
-    """What is not about rules may change."""
+    """Host names edited by another client stay as they are."""
     put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
     edited["spec"]["hostnames"] = ["other.example.org"]
@@ -91,8 +91,8 @@ def test_what_is_not_about_rules_may_change(routes: ApiRoutes) -> None:
     assert stored(routes)["spec"]["hostnames"] == ["other.example.org"]
 
 
-def test_a_route_of_somebody_else_is_left_alone(routes: ApiRoutes) -> None:
-    """A route of somebody else is left alone."""
+def test_a_route_of_another_owner_is_left_alone(routes: ApiRoutes) -> None:
+    """A route with another policy's annotation raises RouteOwnedByOther and stays as it is."""
     put_rules(routes, ours(routes), rules(0.7))
     other = WrittenRoute(name="chat", owner="team/other")
     with pytest.raises(RouteError, match="belongs to team/chat") as caught:
@@ -102,14 +102,14 @@ def test_a_route_of_somebody_else_is_left_alone(routes: ApiRoutes) -> None:
 
 
 def test_a_missing_route_without_a_gateway_is_said(routes: ApiRoutes) -> None:
-    """A missing route without a gateway is said."""
+    """Without a route and without a gateway to create it for, the error says what to create."""
     with pytest.raises(RouteError, match="create it with parentRefs") as caught:
         put_rules(routes, WrittenRoute(name="chat", owner="team/chat"), rules(0.5))
     assert caught.value.reason == "RouteMissing"
 
 
 class Racing(ApiRoutes):
-    """Somebody else writes between our read and our write, so many times."""
+    """Another client writes between our read and our write, ``races`` times."""
 
     races = 0
 
@@ -122,8 +122,8 @@ class Racing(ApiRoutes):
         return found
 
 
-def test_a_write_survives_others_who_write_meanwhile(api: client.ApiClient, namespace: str) -> None:
-    """A write survives others who write meanwhile."""
+def test_a_write_survives_writes_of_others(api: client.ApiClient, namespace: str) -> None:
+    """A write is retried after conflicts, and given up with WriteConflict after five."""
     racing = Racing(api, namespace)
     put_rules(racing, ours(racing), rules(0.7))
     racing.races = 3
@@ -148,7 +148,7 @@ def test_a_write_survives_others_who_write_meanwhile(api: client.ApiClient, name
 def test_slices_whose_names_are_no_names_of_rules_are_routed(
     routes: ApiRoutes, slices: tuple[str, ...]
 ) -> None:
-    """Whatever a contract calls its slices, the server takes the route, and each slice has its own row."""
+    """Slices may have any name: the server accepts the route, and each slice has its own rule."""
     shape = replace(shape_of(len(slices), 1), slices=slices, default_slice=slices[-1])
     table = np.array([[at / 10, 1.0 - at / 10] for at in range(len(slices))])
     put_rules(routes, ours(routes), route_rules(table, shape))
