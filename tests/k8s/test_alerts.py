@@ -79,7 +79,7 @@ WELL: Series = {
 
 
 @pytest.mark.parametrize("alert", sorted(RULES))
-def test_no_alert_is_raised_while_all_is_well(alert: str) -> None:
+def test_a_healthy_operator_raises_no_alert(alert: str) -> None:
     """A healthy operator raises no alert."""
     assert raised(alert, WELL) == set()
 
@@ -95,7 +95,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("alert", sorted(BAD))
-def test_what_is_wrong_raises_its_alert_alone(alert: str) -> None:
+def test_a_bad_value_raises_its_own_alert_only(alert: str) -> None:
     """Each of these values raises its own alert and no other."""
     metric, value = BAD[alert]
     series = {key: steady(value) if key[0] == metric else found for key, found in WELL.items()}

@@ -103,7 +103,7 @@ def test_the_loader_refuses_other_files(tmp_path: Path, change: str) -> None:
     assert done.stdout == ""
 
 
-def test_nothing_of_drills_is_in_the_manifests_without_the_component() -> None:
+def test_the_manifests_without_the_component_have_no_drill_parts() -> None:
     """No plain manifest names the component, its Role or its token; the operator's Role has no delete."""
     kustomization = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())
     assert "components" not in str(kustomization)

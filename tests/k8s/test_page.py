@@ -101,7 +101,7 @@ def test_a_dry_run_refuses_an_unknown_field(kubectl: Kubectl) -> None:
         assert "nobody_knows" in done.stderr
 
 
-def test_every_line_of_the_page_is_carried_out(kubectl: Kubectl) -> None:
+def test_every_command_of_the_page_is_run(kubectl: Kubectl) -> None:
     """Each kubectl command of the page succeeds on a server, some as a dry run."""
     found = lines()
     assert len(found) >= 18
@@ -201,7 +201,7 @@ def _whole(block: Any) -> dict[str, Any]:
     return {**DRILL, "spec": {**DRILL["spec"], **part}}
 
 
-def test_blocks_of_other_pages_are_taken_too(kubectl: Kubectl) -> None:
+def test_blocks_of_other_pages_are_accepted_too(kubectl: Kubectl) -> None:
     """YAML blocks of the pages on drills, faults and live fleets are accepted by the server as well."""
     blocks = _of_other_pages()
     assert {page for page, _ in blocks} == {"drills", "faults", "live"}

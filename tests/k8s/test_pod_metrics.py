@@ -97,7 +97,7 @@ def test_every_advice_is_known_to_the_file(shipped: ModuleType) -> None:
     [{}, {"Accept-Encoding": "gzip"}, {"Accept": "application/openmetrics-text; version=1.0.0"}],
     ids=["plain", "gzip", "openmetrics"],
 )
-def test_the_gauge_stands_behind_the_servers_own(
+def test_the_gauge_follows_the_servers_own_metrics(
     shipped: ModuleType, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     """A scraper reads the server's metrics and the gauge, whatever format it asked for."""
@@ -111,7 +111,7 @@ def test_the_gauge_stands_behind_the_servers_own(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", labels(UNKNOWN).encode()])
-def test_nothing_is_added_where_nothing_is_known(
+def test_nothing_is_added_without_known_advice(
     shipped: ModuleType, tmp_path: Path, content: bytes | None
 ) -> None:
     """Without the file, or without known advice in it, the metrics are the server's, byte for byte."""
@@ -135,7 +135,7 @@ def plain_answer(status: int, body: list[bytes], sized: bool) -> Callable[..., A
 
 @pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize("body", [[b"a 1\n"], [b"a ", b"1\n"], [b""]])
-def test_length_and_parts_stay_true(
+def test_the_content_length_includes_the_gauge(
     shipped: ModuleType, tmp_path: Path, body: list[bytes], sized: bool
 ) -> None:
     """The content length includes the gauge, which comes once, at the end."""
@@ -208,7 +208,7 @@ def test_kustomize_mounts_file_and_labels_into_labelled_deployments() -> None:
 
 
 @pytest.mark.needs("kubectl")
-def test_it_goes_along_with_the_component_of_drills(tmp_path: Path) -> None:
+def test_it_works_with_the_component_of_drills(tmp_path: Path) -> None:
     """With both components a server imports from both folders and gets both kinds of arguments."""
     up = Path("../" * len(tmp_path.parts)) / str(EXAMPLE.parent.parent).lstrip("/")
     both = {"resources": ["servers"], "components": [str(up / "manifests/components" / one) for one in ORDER]}
@@ -268,7 +268,7 @@ print(asyncio.run(ask()).text)
 
 
 @pytest.mark.needs("vllm")
-def test_the_application_of_vllm_takes_it(shipped: ModuleType, tmp_path: Path) -> None:
+def test_vllms_application_imports_it(shipped: ModuleType, tmp_path: Path) -> None:
     """vLLM's own application imports the module by the component's argument and answers with the gauge."""
     file = tmp_path / "labels"
     file.write_text(labels(BROKEN), encoding="utf-8")

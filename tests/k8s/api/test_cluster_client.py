@@ -53,7 +53,7 @@ STATUS = json.dumps({"kind": "Status", "message": 'pods "a" is forbidden:\n poli
         (422, json.dumps({"message": "x" * 10_000}), True, "x" * 300),
     ],
 )
-def test_what_the_server_says_is_told(status: int, body: Any, refused: bool, said: str) -> None:
+def test_the_servers_message_is_in_the_error(status: int, body: Any, refused: bool, said: str) -> None:
     """A ClusterError holds the server's reason on one line; throttling and conflicts are not refusals."""
     error = client.ApiException(status=status, reason="Reason")
     error.body = body
@@ -67,7 +67,7 @@ def test_what_the_server_says_is_told(status: int, body: Any, refused: bool, sai
     assert len(told) < 400
 
 
-def test_a_route_that_is_refused_is_said_with_its_reason() -> None:
+def test_a_refused_route_is_reported_with_its_reason() -> None:
     """A route write that admission refuses is reported as ServerRefused with the server's message."""
     routes = Refused()
     target = RouteTarget(

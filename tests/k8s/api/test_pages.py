@@ -103,7 +103,7 @@ def limits(server: Listings) -> list[str | None]:
     return [one.get("limit") for one in server.asked]
 
 
-def test_every_listing_is_taken_whole_in_pages(server: Listings, cluster: ApiCluster) -> None:
+def test_every_listing_is_complete_in_pages(server: Listings, cluster: ApiCluster) -> None:
     """Pods, EndpointSlices and our resources are complete when they fill several pages."""
     page = str(PAGE_OBJECTS)
     assert len(cluster.pods({"app": "chat"})) == MANY
@@ -118,7 +118,7 @@ def test_every_listing_is_taken_whole_in_pages(server: Listings, cluster: ApiClu
 
 
 @pytest.mark.parametrize(("gone", "calls"), [(1, 2 + 3), (2, 2 + 2 + 1)])
-def test_a_listing_whose_place_was_forgotten_begins_anew(
+def test_a_listing_restarts_when_its_token_expired(
     server: Listings, cluster: ApiCluster, gone: int, calls: int
 ) -> None:
     """After 410 on a continue token no object is missing or listed twice; the last try uses no pages."""
@@ -130,7 +130,7 @@ def test_a_listing_whose_place_was_forgotten_begins_anew(
 
 
 @pytest.mark.parametrize("garbage", [b"[]", b'{"items": 5}', b"<html>", b"null", b'{"items": [3]}', b"{}"])
-def test_half_a_listing_is_none(server: Listings, cluster: ApiCluster, garbage: bytes) -> None:
+def test_half_a_listing_is_an_error(server: Listings, cluster: ApiCluster, garbage: bytes) -> None:
     """A second page that is not a listing makes the whole listing a ClusterError."""
     server.garbage = garbage
     with pytest.raises(ClusterError, match="no listing"):
@@ -145,7 +145,7 @@ def test_a_listing_without_an_end_is_an_error(server: Listings, cluster: ApiClus
     assert len(server.asked) == 2
 
 
-def test_a_watch_begins_with_every_page(server: Listings, asking: client.ApiClient) -> None:
+def test_a_watch_starts_with_a_complete_listing(server: Listings, asking: client.ApiClient) -> None:
     """A watch starts with one complete listing and keeps only the fields that discovery reads."""
     server.gone = 1
     watched = NamespaceWatch(asking, "chat", timeout_s=30.0)
@@ -162,7 +162,7 @@ def test_a_watch_begins_with_every_page(server: Listings, asking: client.ApiClie
     assert len(watched._places.pods({"app": "chat"})) == MANY
 
 
-def test_the_newest_events_of_one_resource_are_told(server: Listings, cluster: ApiCluster) -> None:
+def test_the_newest_events_of_one_resource_are_returned(server: Listings, cluster: ApiCluster) -> None:
     """The twenty newest Events about one resource are returned, newest first, from all pages."""
     rows = cluster.events("RoutePolicy", "chat")
     even = range(MANY - 1 - (MANY - 1) % 2, -1, -2)

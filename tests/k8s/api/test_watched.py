@@ -32,7 +32,7 @@ def names(cluster: ApiCluster, kernel: str = "fp8") -> list[str]:
     return [one["metadata"]["name"] for one in cluster.pods({"kernel": kernel})]
 
 
-def test_a_watched_namespace_says_what_a_listing_says(api: client.ApiClient, namespace: str) -> None:
+def test_a_watched_namespace_equals_a_listing(api: client.ApiClient, namespace: str) -> None:
     """Pods, Services and slices that are created, changed or deleted are seen without another listing."""
     core = client.CoreV1Api(api)
     core.create_namespaced_pod(namespace, pod("one", "fp8"))

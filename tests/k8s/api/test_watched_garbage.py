@@ -36,7 +36,7 @@ class Server:
         return []
 
 
-def test_a_listing_that_is_none_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_instead_of_a_listing_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """After several kinds of garbage the listing succeeds and ``places`` is set."""
     from kubernetes import client
 

@@ -73,7 +73,7 @@ def standing(slot: str, *, in_rotation: bool) -> PodReplica:
         ({"fp32-0"}, {"fp16-1": "true", "fp16-0": "false"}),
     ],
 )
-def test_a_pod_whose_label_is_refused_stops_no_other_one(refused: set[str], put: dict[str, str]) -> None:
+def test_a_pod_whose_label_is_refused_does_not_stop_others(refused: set[str], put: dict[str, str]) -> None:
     """If admission refuses one pod's label, other pods are still taken out, and no kernel is emptied."""
     cluster = Refusing(refused)
     layout = replace(

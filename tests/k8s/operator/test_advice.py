@@ -19,7 +19,7 @@ def advised(bench: Bench) -> dict[str, str]:
     return {pod.metadata.name: pod.metadata.labels.get(ADVICE, "") for pod in pods}
 
 
-def test_pods_say_how_their_kernel_keeps_its_contract(bench: Bench) -> None:
+def test_pods_are_labelled_with_their_kernels_contract(bench: Bench) -> None:
     """Pods are labelled kept until their kernel breaks its contract; observe mode moves no weight."""
     bench.everything()
     bench.change("RoutePolicy", "chat", {"mode": "observe"})
@@ -38,7 +38,7 @@ def test_pods_say_how_their_kernel_keeps_its_contract(bench: Bench) -> None:
     assert bench.route()["metadata"]["resourceVersion"] == before
 
 
-def test_where_everything_is_broken_the_known_good_kernel_is_the_last_resort(bench: Bench) -> None:
+def test_if_all_kernels_are_broken_the_known_good_one_is_the_last_resort(bench: Bench) -> None:
     """If all kernels are broken, the known-good kernel's pods are labelled last-resort, not broken."""
     bench.everything()
     operator = bench.operator(advises=True)
@@ -50,7 +50,7 @@ def test_where_everything_is_broken_the_known_good_kernel_is_the_last_resort(ben
     assert {found["chat-fp8-0"], found["chat-fp8-1"]} == {"broken"}
 
 
-def test_silence_is_unknown(bench: Bench) -> None:
+def test_pods_without_telemetry_are_labelled_unknown(bench: Bench) -> None:
     """Pods of a pool without telemetry are labelled unknown."""
     bench.everything()
     operator = bench.operator(advises=True)

@@ -101,9 +101,7 @@ def test_a_policy_artefact_by_digest_is_read_with_its_files(bench: Bench, regist
     assert "files/routing.yaml onnx: expected at most 8 kernels" in said(bench)
 
 
-def test_what_a_registry_refuses_keeps_the_last_good_and_is_tried_again(
-    bench: Bench, registry: OciRegistry
-) -> None:
+def test_a_failed_fetch_keeps_the_last_good_and_is_retried(bench: Bench, registry: OciRegistry) -> None:
     """A failing registry is named; the configuration in force stays, and the fetch is retried later."""
     uri = registry.folder(LIBRARY / "profiles", *PROFILE)
     bench.everything()

@@ -45,7 +45,7 @@ BAD: dict[str, tuple[str, str, Spec, str]] = {
 
 
 @pytest.mark.parametrize("name", sorted(BAD))
-def test_bad_input_is_said_and_the_last_good_configuration_stays(bench: Bench, name: str) -> None:
+def test_bad_input_is_reported_and_the_last_good_configuration_stays(bench: Bench, name: str) -> None:
     """Bad input gets a condition with its reason, and the last good configuration still acts on faults."""
     kind, about, spec, reason = BAD[name]
     bench.everything()
@@ -117,7 +117,7 @@ def test_a_foreign_route_is_reported_and_never_fought(bench: Bench, name: str) -
     assert bench.route()["metadata"]["resourceVersion"] == before
 
 
-def test_no_route_is_said(bench: Bench) -> None:
+def test_a_missing_route_is_reported(bench: Bench) -> None:
     """A policy whose route does not exist says so in a condition."""
     for name in ("contract", "pool", "policy"):
         bench.apply(name)

@@ -52,7 +52,7 @@ def test_a_freeze_outlives_a_jump_of_the_system_clock_and_ends(bench: Bench, jum
 
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
-def test_a_leader_whose_clock_is_an_hour_off_goes_on_from_the_kept_state(bench: Bench, jump_s: float) -> None:
+def test_a_leader_whose_clock_is_an_hour_off_uses_the_kept_state(bench: Bench, jump_s: float) -> None:
     """A leader whose clock is an hour off keeps the table and the quarantines, and still acts on a fault."""
     operator = bench.struck("bf16-1")
     before = operator.loops["chat"].controller.state

@@ -28,7 +28,7 @@ def test_no_column_reads_a_list(kind: ResourceKind) -> None:
     assert not [column.name for column in kind.columns if "[*]" in column.path]
 
 
-def test_shares_are_told_shortly() -> None:
+def test_shares_are_rounded_in_their_text() -> None:
     """Shares are rounded and follow their names; kernels without a share are left out."""
     assert shares_text({"fp8": 0.70004, "bf16": 0.29996, "int4": 0.0}) == "fp8 0.7, bf16 0.3"
     assert shares_text({"fp8": 0.0}) == ""
@@ -61,7 +61,7 @@ def cells(bench: Bench, kind: str) -> dict[str, Any]:
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_glance_tells_every_kernel_and_what_is_broken(bench: Bench) -> None:
+def test_kubectl_get_shows_every_kernel_and_the_worst_clause(bench: Bench) -> None:
     """The server's table shows each kernel's weight, and the worst kernel with its health and clause."""
     bench.everything()
     operator = bench.operator()

@@ -40,7 +40,7 @@ class HangingServers(PoolReader):
 
 
 @pytest.mark.parametrize("how", ["deleted", "lost the lead"])
-def test_a_pool_that_goes_while_it_is_scraped_delays_no_other_ones_tick(how: str) -> None:
+def test_dropping_a_pool_during_a_scrape_delays_no_other_tick(how: str) -> None:
     """Neither the deletion of a pool nor the loss of the lead waits for a scrape of it in flight."""
     world, servers = recorded_world(2, SHAPE, 9), HangingServers()
     operator = world.operator()

@@ -189,7 +189,7 @@ def test_no_revision_of_the_route_leaves_a_slice_without_a_kernel(bench: Bench, 
     assert bench.weights("prose")["chat-bf16"] == 10_000
 
 
-def test_a_new_leader_goes_on_with_dwell_and_quarantine(bench: Bench) -> None:
+def test_a_new_leader_keeps_dwell_and_quarantine(bench: Bench) -> None:
     """A new leader continues with the table in force and with its predecessor's quarantines."""
     operator = bench.struck("bf16-1")
     before = operator.loops["chat"].controller.state
@@ -213,7 +213,7 @@ def test_a_leader_without_a_kept_state_keeps_the_table_in_force(bench: Bench) ->
     assert bench.weights("prose")["chat-bf16"] > 0
 
 
-def test_definitions_that_are_deleted_and_made_again_leave_the_route(bench: Bench) -> None:
+def test_definitions_deleted_and_created_again_leave_the_route(bench: Bench) -> None:
     """If definitions are deleted and created again, with resources, the route stays and control resumes."""
     bench.everything()
     operator = bench.operator()

@@ -68,7 +68,7 @@ def route(*parents: Object) -> Object:
         (route(parent([{**FINE[0], "status": "Unknown"}], 3)), None),
     ],
 )
-def test_refusals_of_the_route_as_it_is_now_are_told(found: Object, told: str | None) -> None:
+def test_refusals_of_the_current_route_are_reported(found: Object, told: str | None) -> None:
     """A refusal by any gateway counts if it is about this generation; an unobserved route has no verdict."""
     verdicts = gateway_reports(found).verdicts
     said = "; ".join(one for one in verdicts.values() if one) if verdicts else None
@@ -135,7 +135,7 @@ def test_gateways_that_have_not_accepted_the_current_route_are_named(
     assert bool(unconfirmed_reason(said)) is bool(told)
 
 
-def test_a_move_is_in_force_once_its_gateways_say_so() -> None:
+def test_a_move_is_in_force_once_its_gateways_accept_it() -> None:
     """While a gateway is briefly behind, the route is written but not in force: promotion windows stop.
 
     If it stays behind, Programmed is Unknown and Ready False. A refusal stays until that gateway accepts.

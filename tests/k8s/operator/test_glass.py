@@ -74,7 +74,7 @@ def test_a_freeze_holds_although_the_objects_do_not_fit() -> None:
     assert not glass.frozen()
 
 
-def test_a_freeze_that_was_taken_away_does_not_come_back_with_the_last_good_documents() -> None:
+def test_an_ended_freeze_does_not_return_with_the_last_good_documents() -> None:
     """The last good documents contain the freeze, but the current policy decides."""
     glass = Glass()
     glass.freeze()
@@ -87,7 +87,7 @@ def test_a_freeze_that_was_taken_away_does_not_come_back_with_the_last_good_docu
 
 
 @pytest.mark.parametrize("kernel", ["k0", "k1"])
-def test_what_is_pinned_is_put_in_force_where_it_fits_the_pool_in_force(kernel: str) -> None:
+def test_a_pinned_table_that_fits_the_pool_in_force_is_used(kernel: str) -> None:
     """A table whose kernels exist is pinned although the pool itself was deleted."""
     glass = Glass()
     glass.gone()

@@ -39,7 +39,7 @@ def test_a_sample_becomes_ready_and_its_route_is_written(bench: Bench) -> None:
     assert bench.conditions("KernelContract", "chat-contract")["Accepted"] == ("True", "Valid")
 
 
-def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
+def test_a_fault_moves_the_weights_and_is_reported(bench: Bench) -> None:
     """A fault moves the weights to the other kernel; conditions and Events say so."""
     bench.struck("fp8", HARD)
     assert bench.weights("prose")["chat-bf16"] == 10_000
@@ -49,7 +49,7 @@ def test_a_fault_moves_the_weights_and_is_said(bench: Bench) -> None:
     assert any(reason.startswith("Degraded") for reason in warned), warned
 
 
-def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench) -> None:
+def test_a_differing_replica_is_labelled_and_the_last_one_stays(bench: Bench) -> None:
     """A replica that differs from its peer is labelled out of its Service; the peer stays."""
     operator = bench.struck("bf16-1", HARD)
     found = bench.labels()
@@ -66,7 +66,7 @@ def test_a_replica_that_departs_is_labelled_and_the_last_one_stays(bench: Bench)
     }
 
 
-def test_a_pod_in_quarantine_that_is_deleted_leaves_the_books(bench: Bench) -> None:
+def test_a_deleted_pod_is_no_longer_counted_as_quarantined(bench: Bench) -> None:
     """After a quarantined pod is deleted, it is no longer counted as out of rotation."""
     operator = bench.struck("bf16-1", HARD)
     loop, collector = operator.loops["chat"], OperatorCollector(operator, LoopCounts(), lambda: True)

@@ -34,7 +34,7 @@ def turned(world: RecordedWorld, operator: NamespaceOperator, count: int) -> Non
         operator.turn()
 
 
-def test_a_promotion_that_names_nothing_stops_no_policy(world: RecordedWorld) -> None:
+def test_a_promotion_without_a_spec_stops_no_policy(world: RecordedWorld) -> None:
     """A promotion without a spec, stored before the present rules, is reported, and every policy runs."""
     bad: Manifest = {"kind": "KernelPromotion", "metadata": {"name": "odd", "uid": "u", "generation": 1}}
     found = world.cluster.resources()
@@ -68,7 +68,7 @@ def test_a_pool_whose_status_cannot_be_made_stops_no_policy(
     assert all(loop.standing.turn is not None for loop in operator.loops.values())
 
 
-def test_a_policy_that_comes_again_begins_with_nothing_said_of_it(world: RecordedWorld) -> None:
+def test_a_deleted_policy_leaves_no_records(world: RecordedWorld) -> None:
     """Refusals, counts and written labels of a policy are dropped when it is deleted."""
     found = world.cluster.resources()
     operator = world.operator()
@@ -83,7 +83,7 @@ def test_a_policy_that_comes_again_begins_with_nothing_said_of_it(world: Recorde
     assert operator.promotions._policies == {}
 
 
-def test_a_pod_that_comes_again_under_its_name_is_labelled_again(
+def test_a_pod_replaced_under_its_name_is_labelled_again(
     world: RecordedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A StatefulSet's new pod has the old name and lacks our label; deleted pods are forgotten."""

@@ -26,7 +26,7 @@ def pinned(bench: Bench, folder: Path, sha256: str) -> list[Object]:
 
 
 @pytest.mark.parametrize("differs", ["profile", "samples", "nothing"])
-def test_a_differing_profile_is_said_and_the_last_good_configuration_stays(
+def test_a_differing_profile_is_reported_and_the_last_good_configuration_stays(
     bench: Bench, tmp_path: Path, differs: str
 ) -> None:
     """A profile or samples with another hash are reported with both hashes; the old pool stays in force."""

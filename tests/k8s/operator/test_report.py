@@ -40,7 +40,7 @@ def loop(error: str, pods: tuple[str, ...], told: tuple[str, ...] = ()) -> Route
         ("timed out", (), "Unknown", "timed out"),
     ],
 )
-def test_pods_that_stand_as_last_seen_are_said_to(
+def test_pods_known_only_as_last_seen_are_reported(
     error: str, pods: tuple[str, ...], status: str, said: str
 ) -> None:
     """Known pods stay in use, and the message says that they are as last seen.

@@ -80,7 +80,7 @@ def test_evidence_that_crosses_its_threshold_is_in_the_route_within_the_tick(ben
     raise AssertionError("nothing moved")
 
 
-def test_nothing_stands_between_the_decision_and_its_write(bench: Bench) -> None:
+def test_the_route_is_the_first_write_after_the_decision(bench: Bench) -> None:
     """In a tick that moves weights, the route is written before state, status and Events."""
     operator, calls = counted(bench, 16)
     bench.drift["fp8"] = HARD

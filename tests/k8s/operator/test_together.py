@@ -157,7 +157,7 @@ def test_an_unchanged_batch_is_stacked_once_and_copies_are_independent() -> None
     assert np.array_equal(compact_copy(rows[2]), later[2:3])
 
 
-def test_a_policy_that_decides_alone_again_holds_no_memory_of_others() -> None:
+def test_a_policy_that_left_a_batch_keeps_none_of_its_memory() -> None:
     """After a turn in a batch and one alone, no array of the state is a view of a larger one."""
     loops = loops_of(2)
     loop = loops["pool-0"]

@@ -100,7 +100,7 @@ def _struck(path: DataPath) -> list[LoadRecord]:
     return found
 
 
-def test_what_no_kernel_carries_is_refused_with_a_time_to_come_back(path: DataPath) -> None:
+def test_requests_beyond_capacity_get_429_with_retry_after(path: DataPath) -> None:
     """If requests queue on both kernels the route sheds, and shed requests get 429 with Retry-After."""
     with ExitStack() as stack:
         path.governed(stack, *documents(path))

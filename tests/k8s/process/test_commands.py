@@ -51,7 +51,7 @@ def test_rows_are_slices_with_kernels() -> None:
 
 
 @pytest.mark.parametrize("typed", ["prose", "=bf16", "prose=", "prose=bf16:much", "prose=bf16,"])
-def test_rows_that_make_no_sense_are_refused(typed: str) -> None:
+def test_malformed_rows_are_refused(typed: str) -> None:
     """A row without a slice, a kernel or a number is refused."""
     with pytest.raises(DocumentError, match="SLICE=KERNEL"):
         pinned_rows([typed])
@@ -118,7 +118,7 @@ def test_a_pinned_table_is_in_force_until_it_ends(chat: Bench) -> None:
 
 
 @pytest.mark.needs("kube_api")
-def test_nonsense_is_refused_and_changes_nothing(chat: Bench) -> None:
+def test_bad_arguments_are_refused_and_change_nothing(chat: Bench) -> None:
     """An unknown policy or kernel is named in the refusal, and the resource stays as it was."""
     before = chat.read("RoutePolicy", "chat")["metadata"]["resourceVersion"]
     with pytest.raises(ClusterError, match=r"no RoutePolicy nobody .*there are: chat"):

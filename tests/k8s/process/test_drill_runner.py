@@ -31,7 +31,7 @@ def probed(port: int, path: str) -> int:
         return 0
 
 
-def test_the_runner_tells_its_beginning_its_lead_and_its_end(
+def test_the_runner_logs_its_start_its_lead_and_its_end(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
     """Without drills, the runner logs its start, its lead and its end as JSON lines, and answers probes."""

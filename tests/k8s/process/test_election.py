@@ -84,7 +84,7 @@ def race(candidate: Leadership, stopped: threading.Event, ended: threading.Event
         ended.wait(0.02)
 
 
-def test_of_racing_threads_one_leads_and_the_next_takes_over(bench: Bench) -> None:
+def test_one_of_racing_threads_leads_and_the_next_takes_over(bench: Bench) -> None:
     """Of four racing threads at most one leads at any instant; when it stops renewing, another takes over."""
     stopped, ended = [threading.Event() for _ in range(4)], threading.Event()
 
@@ -191,7 +191,9 @@ def test_a_wrong_wall_clock_neither_takes_nor_loses_the_lease(bench: Bench, hour
     assert led(both, clock, LEASE_S + 2 * RETRY_S)[-1] == [False, True]
 
 
-def test_a_jump_of_the_system_clock_moves_no_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jump_of_the_system_clock_does_not_move_the_lease(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A jump of this process's system clock does not move the lease either."""
     clock = [1000.0]
     both = [Candidate(bench, name, clock) for name in ("first", "second")]

@@ -84,7 +84,7 @@ def test_no_lease_is_asked_for_before_all_is_compiled(monkeypatch: pytest.Monkey
     assert not loop.failed
 
 
-def test_what_cannot_be_compiled_ends_the_process_as_a_failed_loop_does(
+def test_a_compiler_error_ends_the_process_like_a_failed_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An error of the compiler is logged and ends the process, so that the pod restarts."""

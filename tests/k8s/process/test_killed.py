@@ -83,7 +83,7 @@ def killed(bench: Bench, where: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     "where", ["before the route", "after the route", "before the state", "before the status"]
 )
-def test_an_operator_killed_mid_write_is_followed_by_one_that_goes_on(
+def test_an_operator_killed_mid_write_is_continued_by_the_next(
     api: client.ApiClient, namespace: str, tmp_path: Path, where: str
 ) -> None:
     """After SIGKILL around each write of a move the route is complete, and the next operator finishes it."""

@@ -39,7 +39,7 @@ def told(*turns: tuple[Any, Turn]) -> list[Evaluated]:
     return found
 
 
-def test_a_verdict_is_told_when_it_changes_and_not_while_it_stands() -> None:
+def test_an_event_is_sent_when_a_verdict_changes() -> None:
     """A clause emits one event when its alarm starts and one when it ends, and none in between."""
     found = told(turn(), turn((0, 0, 1)), turn((0, 0, 1)), turn(), turn())
     assert [(one.clause, one.kernel, one.slice, one.label) for one in found] == [
@@ -49,7 +49,7 @@ def test_a_verdict_is_told_when_it_changes_and_not_while_it_stands() -> None:
     assert [one.excess for one in found] == [1.5, 0.0]
 
 
-def test_a_turn_tells_a_bounded_number_and_the_rest_follows() -> None:
+def test_a_turn_sends_a_limited_number_and_the_rest_follows() -> None:
     """If many verdicts change at once, each turn emits at most its limit, and none is lost."""
     places = [(k, s, c) for k in range(2) for s in range(2) for c in range(40)]
     assert len(told(turn(*places, clauses=40))) == MOST
@@ -79,7 +79,7 @@ def test_events_have_the_names_of_the_semantic_conventions() -> None:
     provider.shutdown()
 
 
-def test_nothing_of_it_is_imported_unasked() -> None:
+def test_opentelemetry_is_not_imported_unless_configured() -> None:
     """The operator's process does not import OpenTelemetry unless it is configured."""
     code = (
         "import k8s.process.serve, sys; sys.exit(any(one.startswith('opentelemetry') for one in sys.modules))"

@@ -100,9 +100,7 @@ def test_an_unknown_kind_is_refused_by_name() -> None:
 @pytest.mark.needs("kube_api")
 class TestOnAServer:
     @pytest.mark.parametrize("kind", sorted(VALID))
-    def test_what_a_file_says_comes_back_unchanged(
-        self, api: client.ApiClient, namespace: str, kind: str
-    ) -> None:
+    def test_a_document_is_stored_unchanged(self, api: client.ApiClient, namespace: str, kind: str) -> None:
         """A document that was created on the server has the same hash when it is read back."""
         given = VALID[kind]()
         stored = create(api, namespace, given)
@@ -271,7 +269,7 @@ def _no_known_good(spec: Object) -> None:
 
 @pytest.mark.needs("kube_api")
 @pytest.mark.parametrize("name", sorted({**BROKEN, **CLUSTER_ONLY}))
-def test_nonsense_is_refused_at_apply(api: client.ApiClient, namespace: str, name: str) -> None:
+def test_broken_documents_are_refused_at_apply(api: client.ApiClient, namespace: str, name: str) -> None:
     """The server refuses each broken document with the message of its rule."""
     kind, change, said = {**BROKEN, **CLUSTER_ONLY}[name]
     broken = VALID[kind]()
@@ -288,7 +286,7 @@ def test_a_drill_with_every_field_is_accepted(api: client.ApiClient, namespace: 
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_the_loader_refuses_the_same_nonsense(name: str) -> None:
+def test_the_loader_refuses_the_same_documents(name: str) -> None:
     """The loader refuses the same broken documents."""
     kind, change, _ = BROKEN[name]
     broken = VALID[kind]()

@@ -28,7 +28,7 @@ def kernels(count: int) -> Change:
 
 
 @pytest.mark.needs("kube_api")
-def test_as_many_kernels_as_a_rule_holds_are_taken(api: client.ApiClient, namespace: str) -> None:
+def test_a_pool_may_have_as_many_kernels_as_a_rule_holds(api: client.ApiClient, namespace: str) -> None:
     """The server accepts a pool of 15 serving kernels and refuses 16: a rule holds 16 backends."""
     most, over = pool(), pool()
     kernels(MOST_BACKENDS - 1)(most["spec"])

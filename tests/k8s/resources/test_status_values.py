@@ -72,12 +72,12 @@ def test_every_step_of_a_run_has_a_phase_of_the_definition() -> None:
 
 
 @pytest.mark.needs("kube_api")
-def test_a_drill_may_say_all_that_it_can_come_to(api: client.ApiClient, namespace: str) -> None:
+def test_the_definition_accepts_every_status_of_a_drill(api: client.ApiClient, namespace: str) -> None:
     """The definition accepts every phase and verdict of a drill."""
     taken(api, namespace, drill(), list(statuses_of_drills()))
 
 
 @pytest.mark.needs("kube_api")
-def test_a_promotion_may_say_all_that_it_can_come_to(api: client.ApiClient, namespace: str) -> None:
+def test_the_definition_accepts_every_status_of_a_promotion(api: client.ApiClient, namespace: str) -> None:
     """The definition accepts every stage with every verdict of a promotion."""
     taken(api, namespace, promotion(), list(statuses_of_promotions()))

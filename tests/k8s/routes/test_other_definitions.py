@@ -90,7 +90,7 @@ def _no_share(rule: Rule) -> None:
 @pytest.mark.parametrize(
     "makes", [_no_names, _with_times, lambda rule: None], ids=["drops", "fills", "keeps"]
 )
-def test_what_the_server_makes_of_our_rules_is_no_foreign_edit(makes: Change) -> None:
+def test_changes_by_the_servers_definition_are_no_foreign_edit(makes: Change) -> None:
     """Under every definition a route is written, left alone, moved, and edits by others are detected."""
     server = Definition(makes)
     assert put_rules(server, OURS, rules(0.7)).written
@@ -106,7 +106,7 @@ def test_what_the_server_makes_of_our_rules_is_no_foreign_edit(makes: Change) ->
     assert caught.value.reason == "ForeignEdit"
 
 
-def test_a_gateway_that_writes_its_status_meanwhile_makes_no_edit() -> None:
+def test_a_gateways_status_write_is_no_foreign_edit() -> None:
     """A gateway may write the status between our write and our note of what was stored."""
     server = Definition(_with_times)
     server.conflicts = 2

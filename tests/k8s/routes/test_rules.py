@@ -100,7 +100,7 @@ def pooled(kernels: int, name: str = "k{}") -> RouteShape:
     return replace(shape_of(2, kernels), kernels=behind)
 
 
-def test_a_table_behind_pools_is_read_back_and_no_other_kind_is_taken_for_it() -> None:
+def test_a_table_of_inference_pools_is_read_back_by_kind() -> None:
     """A table is read back by group, kind and name; Services of the same names do not match."""
     table = np.array([[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]])
     read = table_of(route_rules(table, pooled(2)), pooled(2))

@@ -70,7 +70,7 @@ def test_a_foreign_edit_is_reported_and_left_alone(routes: ApiRoutes) -> None:
     assert stored(routes)["spec"]["rules"][0]["backendRefs"][0]["weight"] == 1
 
 
-def test_an_edited_route_is_taken_back_where_asked(routes: ApiRoutes) -> None:
+def test_an_edited_route_is_overwritten_if_its_hash_was_removed(routes: ApiRoutes) -> None:
     """An edited route is overwritten if its hash annotation was removed."""
     put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
@@ -81,7 +81,7 @@ def test_an_edited_route_is_taken_back_where_asked(routes: ApiRoutes) -> None:
     assert stored(routes)["spec"]["rules"] == rules(0.5)
 
 
-def test_what_is_not_about_rules_may_change(routes: ApiRoutes) -> None:
+def test_edits_outside_the_rules_are_kept(routes: ApiRoutes) -> None:
     """Host names edited by another client stay as they are."""
     put_rules(routes, ours(routes), rules(0.7))
     edited = stored(routes)
@@ -101,7 +101,7 @@ def test_a_route_of_another_owner_is_left_alone(routes: ApiRoutes) -> None:
     assert stored(routes)["metadata"]["annotations"][OWNER] == "team/chat"
 
 
-def test_a_missing_route_without_a_gateway_is_said(routes: ApiRoutes) -> None:
+def test_a_missing_route_without_a_gateway_is_reported(routes: ApiRoutes) -> None:
     """Without a route and without a gateway to create it for, the error says what to create."""
     with pytest.raises(RouteError, match="create it with parentRefs") as caught:
         put_rules(routes, WrittenRoute(name="chat", owner="team/chat"), rules(0.5))
@@ -145,9 +145,7 @@ def test_a_write_survives_writes_of_others(api: client.ApiClient, namespace: str
         ("slice-0", "Slice-0", "slice-x", "q_.b"),
     ],
 )
-def test_slices_whose_names_are_no_names_of_rules_are_routed(
-    routes: ApiRoutes, slices: tuple[str, ...]
-) -> None:
+def test_slices_with_any_names_are_routed(routes: ApiRoutes, slices: tuple[str, ...]) -> None:
     """Slices may have any name: the server accepts the route, and each slice has its own rule."""
     shape = replace(shape_of(len(slices), 1), slices=slices, default_slice=slices[-1])
     table = np.array([[at / 10, 1.0 - at / 10] for at in range(len(slices))])

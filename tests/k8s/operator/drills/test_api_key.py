@@ -62,7 +62,7 @@ def test_a_drill_on_servers_with_a_key_passes_and_does_not_leak_it(
     assert KEY not in caplog.text
 
 
-def test_a_drill_without_the_key_is_none_and_says_the_option(world: DrillWorld) -> None:
+def test_a_drill_without_the_key_injects_nothing_and_names_the_option(world: DrillWorld) -> None:
     """If servers refuse the key, nothing is injected and the condition names the option for the key."""
     world.apply()
     drills = world.drills(key="sk-wrong")

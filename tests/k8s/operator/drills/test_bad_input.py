@@ -61,7 +61,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-def test_bad_input_is_said_and_nothing_is_struck(
+def test_bad_input_is_reported_and_nothing_is_injected(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
     """Each bad drill gets a condition that says what to do, and injects no fault."""
@@ -81,7 +81,7 @@ def test_bad_input_is_said_and_nothing_is_struck(
 @pytest.mark.parametrize(
     ("guards", "said"), [([], "needs at least one guard"), ([GUARD], "a drill watches failure_rate")]
 )
-def test_a_drill_that_nothing_can_end_is_refused_at_apply(
+def test_a_drill_without_a_valid_guard_is_refused_at_apply(
     bench: Bench, guards: list[dict[str, Any]], said: str
 ) -> None:
     """The API server refuses a drill without a guard, or with a guard on a metric that drills do not have."""
@@ -106,7 +106,7 @@ def test_a_drill_from_before_the_servers_rules_is_refused_by_the_runner() -> Non
     assert "failure_rate" in accepted.message
 
 
-def test_a_namespace_that_is_not_allowed_is_said(bench: Bench) -> None:
+def test_a_namespace_that_is_not_allowed_is_reported(bench: Bench) -> None:
     """In a namespace where drills are not allowed, the condition says so."""
     world = DrillWorld(bench=bench, folder=Path())
     world.apply()

@@ -112,7 +112,7 @@ def until_struck(cluster: E5World, process: subprocess.Popen[bytes], folder: Pat
         time.sleep(0.5)
 
 
-def test_a_run_that_is_stopped_gives_everything_back(cluster: E5World, tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_restores_everything(cluster: E5World, tmp_path: Path) -> None:
     """After TERM the drill is undone and deleted and the policy restored before the process ends."""
     before = cluster.policy()["spec"]
     words = ("--drills", str(drill_file(tmp_path)), "--policies", "sequential")
@@ -124,7 +124,7 @@ def test_a_run_that_is_stopped_gives_everything_back(cluster: E5World, tmp_path:
     assert_as_before(cluster, before)
 
 
-def test_what_a_killed_run_left_is_taken_back_by_the_next(cluster: E5World, tmp_path: Path) -> None:
+def test_undo_restores_what_a_killed_run_left(cluster: E5World, tmp_path: Path) -> None:
     """After KILL an annotation keeps the old spec; ``--undo`` restores it and ends the drill."""
     before = cluster.policy()["spec"]
     process = started(cluster, tmp_path, "--drills", str(drill_file(tmp_path)), "--policies", "breaker")

@@ -52,7 +52,7 @@ def held(bench: Bench, lease: str) -> Leadership:
     return found
 
 
-def test_what_is_not_there_is_refused(untouched: Bench, tmp_path: Path) -> None:
+def test_missing_objects_are_refused(untouched: Bench, tmp_path: Path) -> None:
     """An unknown policy, an unknown namespace and a namespace without a drill runner are refused."""
     with pytest.raises(DocumentError, match="there are: chat"):
         run(untouched, tmp_path, route_policy="other")

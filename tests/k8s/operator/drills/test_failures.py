@@ -57,7 +57,7 @@ def test_a_runner_that_dies_between_note_and_injection_leaves_nothing(world: Dri
     assert world.in_force("chat-fp8-0") == []
 
 
-def test_a_runner_killed_after_the_injection_is_taken_back_by_the_next(
+def test_the_next_runner_undoes_the_faults_of_a_killed_one(
     world: DrillWorld, tmp_path: Path, api: client.ApiClient
 ) -> None:
     """After SIGKILL of the runner's process, the next runner undoes the faults in the note."""
@@ -139,7 +139,7 @@ def test_a_drill_ends_with_the_objects_that_it_was_judged_by(world: DrillWorld, 
     assert finalizers(world) == []
 
 
-def test_a_runner_that_is_stopped_takes_everything_back(world: DrillWorld) -> None:
+def test_a_runner_that_is_stopped_undoes_its_faults(world: DrillWorld) -> None:
     """A runner that is stopped undoes its faults and reports the drill as inconclusive."""
     world.apply(time_to_live_s=300.0)
     drills = world.drills()
@@ -150,7 +150,7 @@ def test_a_runner_that_is_stopped_takes_everything_back(world: DrillWorld) -> No
     assert finalizers(world) == []
 
 
-def test_a_pod_that_is_gone_took_its_fault_with_it(world: DrillWorld) -> None:
+def test_the_successor_of_a_deleted_pod_is_not_touched(world: DrillWorld) -> None:
     """If the pod with the fault is deleted, a later pod at its address is not touched."""
     world.apply(time_to_live_s=300.0)
     drills = world.drills()

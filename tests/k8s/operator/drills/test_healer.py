@@ -70,7 +70,7 @@ def test_the_newest_move_of_a_slice_counts_and_others_stay() -> None:
     assert heals.for_capacity(SLICES).tolist() == [True, False]
 
 
-def test_a_status_that_is_behind_the_route_is_waited_for() -> None:
+def test_the_healer_waits_for_a_status_behind_the_route() -> None:
     """If the route has moved and the status has not, the healer waits for the new decision."""
     told = Told(status=[decision(1, ("code",), ("code",))])
     heals = told.heals()
@@ -81,7 +81,7 @@ def test_a_status_that_is_behind_the_route_is_waited_for() -> None:
     assert told.looks == 3
 
 
-def test_a_status_that_was_before_the_route_is_of_this_move() -> None:
+def test_a_status_ahead_of_the_route_explains_the_move() -> None:
     """If the status had the decision before the route was seen to move, that decision applies."""
     told = Told()
     heals = told.heals()

@@ -34,7 +34,7 @@ class Watched(ApiDrillCluster):
         self.written.append((state, self._world.in_force("chat-fp8-0")))
 
 
-def test_a_drill_is_written_down_proved_judged_and_undone(world: DrillWorld) -> None:
+def test_a_drill_is_recorded_verified_judged_and_undone(world: DrillWorld) -> None:
     """The undo is recorded before the injection, the fault is verified, and all is restored."""
     world.apply()
     cluster = Watched(world)

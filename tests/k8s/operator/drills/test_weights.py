@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-def test_weights_of_a_pod_are_struck_proved_and_put_back(
+def test_weights_of_a_pod_are_changed_verified_and_restored(
     api: client.ApiClient, namespace: str, tmp_path: Path
 ) -> None:
     """Three bits on one of two fp8 pods: the canary of the weights is checked before, during and after."""

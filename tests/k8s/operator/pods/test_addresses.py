@@ -68,7 +68,7 @@ def test_a_server_of_two_families_that_is_no_pod_is_one(
     assert sorted(one.address for one in found(cluster, 80).endpoints) == sorted(servers)
 
 
-def test_what_another_controller_lists_by_name_is_told_apart_by_it() -> None:
+def test_targets_that_are_no_pods_are_identified_by_name() -> None:
     """A target that is not a pod has its own name: the same name in both families is one server."""
     cluster = served(PORTS, LISTENS)
     cluster.places.drop(SLICES, "chat-1")
@@ -100,7 +100,7 @@ def serving_at(number: int, name: str = "http", **others: str) -> Object:
         (listening(pod("b", OUT), [serving_at(8100, "other")]), 8000),
     ],
 )
-def test_a_pod_that_was_taken_out_is_asked_at_its_own_port_of_that_name(out: Object, port: int) -> None:
+def test_a_pod_out_of_rotation_is_asked_at_its_own_named_port(out: Object, port: int) -> None:
     """While a rollout changes the number of a named port, a pod out of rotation keeps its own number.
 
     A pod without a port of that name is asked at the number of the others.
@@ -113,7 +113,7 @@ def test_a_pod_that_was_taken_out_is_asked_at_its_own_port_of_that_name(out: Obj
     assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8000, "b": port}
 
 
-def test_pods_that_were_all_taken_out_are_found_by_the_name_of_their_port() -> None:
+def test_if_all_pods_are_out_their_named_port_is_used() -> None:
     """With no pod in rotation, the number comes from each pod's containers, also after a restart."""
     cluster = served(PORTS, [], listening(pod("a", OUT), [serving_at(8100)]), pod("b", OUT))
     assert {one.pod: one.port for one in found(cluster, 80).endpoints} == {"a": 8100}

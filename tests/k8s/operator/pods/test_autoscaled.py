@@ -59,7 +59,7 @@ def known_good(operator: NamespaceOperator) -> tuple[int, float]:
     return int(seen.ready[0, k]), float(seen.capacity_rps[0, k])
 
 
-def test_servers_beyond_the_declared_ones_are_said(bench: Bench) -> None:
+def test_servers_beyond_the_declared_ones_are_reported(bench: Bench) -> None:
     """Ready servers beyond the declared replicas set a condition with the next step until they are gone."""
     bench.everything()
     operator, scaler = bench.operator(), Autoscaled(bench, "fp8")

@@ -28,13 +28,13 @@ def test_a_port_without_a_name_is_the_only_one() -> None:
     assert [one.url for one in found(cluster, 80).endpoints] == ["http://10.0.0.1:8000"]
 
 
-def test_pods_that_were_all_taken_out_are_found_by_what_the_service_says() -> None:
+def test_if_all_pods_are_out_the_service_gives_their_port() -> None:
     """With no pod in rotation no slice has the port; a numeric target port of the Service is used."""
     cluster = served([{"port": 80, "targetPort": 8000}], [], pod("a", OUT))
     assert [one.port for one in found(cluster, 80).endpoints] == [8000]
 
 
-def test_a_port_that_the_service_lacks_is_said() -> None:
+def test_a_port_that_the_service_lacks_is_reported() -> None:
     """A backend that names the pods' port instead of the Service's has no servers; the reason is given."""
     told = found(served(PORTS, LISTENS, pod("a")), 8000)
     assert (told.endpoints, told.reason) == ((), "PortNotFound")
@@ -44,7 +44,7 @@ def test_a_port_that_the_service_lacks_is_said() -> None:
 
 @pytest.mark.parametrize("place", ["true", OUT])
 @pytest.mark.parametrize("end", [{"phase": "Failed"}, {"phase": "Succeeded"}, {"deleted": True}])
-def test_a_pod_that_ended_leaves_the_books(place: str, end: dict[str, Any]) -> None:
+def test_a_pod_that_ended_is_no_replica(place: str, end: dict[str, Any]) -> None:
     """A pod that failed, succeeded or is being deleted is no replica; the next pod gets its slot."""
     kernel = KernelBackend(kernel="fp8", backend=BackendRef(name="chat", port=80), replicas=2)
     cluster = served(PORTS, LISTENS, pod("a"), pod("b", place))
@@ -118,7 +118,7 @@ def test_a_port_of_two_protocols_is_the_one_that_is_spoken() -> None:
     assert [one.port for one in found(cluster, 80).endpoints] == [8000]
 
 
-def test_a_pod_that_was_let_in_keeps_its_place_until_its_service_lists_it() -> None:
+def test_a_returned_pod_keeps_its_slot_until_its_service_lists_it() -> None:
     """A pod that was let in keeps its slot until the EndpointSlice follows the label.
 
     Meanwhile a pod that is not ready gets no slot.

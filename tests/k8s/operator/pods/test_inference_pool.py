@@ -120,7 +120,7 @@ def test_quarantine_takes_a_pod_out_of_the_pools_set(bench: Bench) -> None:
     assert out[0].replica.url.endswith(":8000")
 
 
-def test_a_pool_without_the_label_is_said_and_no_pod_is_labelled(bench: Bench) -> None:
+def test_a_pool_without_the_label_is_reported_and_no_pod_is_labelled(bench: Bench) -> None:
     """If the selector lacks the label, ResolvedRefs is False with the next step, and no pod is labelled."""
 
     def bare(found: Object) -> None:
@@ -175,7 +175,7 @@ def bench_labels(kernel: str) -> dict[str, str]:
     return dict(found["spec"]["selector"]["matchLabels"])
 
 
-def test_watched_pools_say_what_a_listing_says(bench: Bench) -> None:
+def test_watched_pools_equal_a_listing(bench: Bench) -> None:
     """An InferencePool is watched from the first request; later changes are seen without a call."""
     pooled = Pooled(bench)
     with NamespaceWatch(bench.account.api, bench.namespace, timeout_s=20.0) as watched:

@@ -106,7 +106,7 @@ def urls(discovery: PodDiscovery) -> list[str]:
     return [one.url for one in discovery.replicas()]
 
 
-def test_a_pod_that_came_again_under_its_name_is_another_one() -> None:
+def test_a_pod_replaced_under_its_name_is_a_new_replica() -> None:
     """As in a StatefulSet: the slot is empty once, so the new pod does not inherit the old one's state."""
     cast_ = two_pods()
     discovery = cast_.discovery(2)
@@ -223,7 +223,7 @@ def test_a_rollout_under_a_quarantine_brings_new_pods_in_and_holds_the_old_one()
     assert all(one.in_rotation for one in discovery.pods)
 
 
-def test_a_service_that_is_not_there_is_said() -> None:
+def test_a_missing_service_is_reported() -> None:
     """A backend whose Service does not exist has no servers and a reason, like an InferencePool."""
     found = endpoints_of(cast(Cluster, Watched()), SERVICE, None)
     assert (found.endpoints, found.reason) == ((), "BackendNotFound")
@@ -257,7 +257,7 @@ def pooled(selector: Object, ports: object = None) -> Watched:
         ({"matchLabels": {"app": "chat", IN_ROTATION: "true"}}, [{}], "NotOneTargetPort", "got [None]"),
     ],
 )
-def test_what_a_pool_of_another_version_says_is_no_guess(
+def test_selectors_of_other_pool_versions_select_no_pod(
     selector: Object, ports: object, reason: str, said: str
 ) -> None:
     """Selectors of the predecessor, or with terms that v1 does not have, select no pod."""
@@ -268,7 +268,7 @@ def test_what_a_pool_of_another_version_says_is_no_guess(
     assert all(one.movable is (reason == "") for one in found.endpoints)
 
 
-def test_where_the_predecessor_alone_is_installed_it_is_said() -> None:
+def test_if_only_the_predecessor_is_installed_the_message_says_so() -> None:
     """If only the predecessor is installed there is no pool; the message names v1 and the predecessor."""
     found = endpoints_of(cast(Cluster, Watched()), POOL, None)
     assert (found.endpoints, found.reason) == ((), "BackendNotFound")

@@ -79,7 +79,7 @@ def said_of(returns: PodReturns) -> tuple[str, str]:
     return found.status, found.reason
 
 
-def test_a_pod_in_the_place_of_one_that_came_back_waits_for_nothing() -> None:
+def test_a_new_pod_in_the_slot_of_a_returning_one_does_not_wait() -> None:
     """A return ends with its pod: a new pod in the slot was never unhealthy."""
     there = There({"a-0": ("pod-0", "u0"), "a-1": ("pod-1", "u1")})
     found = returns_of(Scripted(right=False), there)
@@ -93,7 +93,7 @@ def test_a_pod_in_the_place_of_one_that_came_back_waits_for_nothing() -> None:
     assert found.shares == {}
 
 
-def test_a_pod_waits_for_the_reference_and_not_for_ever() -> None:
+def test_a_pod_waits_for_the_reference_for_a_limited_time() -> None:
     """Without a reference pods are held back; after a timeout they return, and the reason is reported."""
     verifier = Scripted(ready=False)
     found = returns_of(verifier, There({"a-0": ("pod-0", "u")}))
@@ -203,7 +203,7 @@ def turns_until(bench: Bench, operator: NamespaceOperator, holds: Callable[[], b
 @pytest.mark.slow
 @pytest.mark.waits
 @pytest.mark.timeout(600)
-def test_a_pod_comes_back_only_when_it_answers_right(bench: Bench) -> None:
+def test_a_pod_returns_only_when_it_answers_right(bench: Bench) -> None:
     """A pod stays out while its generations differ, also under the next leader; it returns once they agree.
 
     The first generation that differs takes it out again.

@@ -38,7 +38,7 @@ def test_pods_by_label_are_those_of_a_scan(
     assert [one["metadata"]["name"] for one in places.pods(asked)] == wanted
 
 
-def test_a_heartbeat_is_no_news() -> None:
+def test_a_heartbeat_does_not_raise_the_version() -> None:
     """Fields that discovery does not read leave the version unchanged; others raise it."""
     places = Places()
     places.put(PODS, pod("p0", {"a": "x"}, podIP="10.0.0.1"))

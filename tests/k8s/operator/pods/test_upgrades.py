@@ -77,7 +77,7 @@ def test_a_labelled_pod_of_unknown_build_is_what_its_label_says() -> None:
     assert whose(found) == {"fp8": set(), "next": {"b"}}
 
 
-def test_another_build_in_the_candidates_rotation_is_the_candidates_to_answer_for() -> None:
+def test_another_build_in_the_candidates_rotation_stays_the_candidates() -> None:
     """A pod that only the candidate's backend selects stays with the candidate, whatever build it states."""
     found = {
         "fp8": behind(IN),
@@ -152,7 +152,7 @@ def test_a_build_that_an_answer_stated_is_remembered_by_pod() -> None:
     assert places(found) == {"a": "fp8-0", "b": "next-0"}  # it now belongs to the candidate
 
 
-def test_a_build_that_was_announced_is_no_wrong_one_on_its_way() -> None:
+def test_an_announced_build_is_not_reported_as_wrong() -> None:
     """In the tick in which an announced build is first stated, it reads as unknown; any other is reported."""
     found = discovery(Cluster(labels={"a": IN, "b": IN}))
     found.refresh()

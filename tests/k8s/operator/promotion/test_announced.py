@@ -157,7 +157,7 @@ def test_a_withdrawn_upgrade_gets_no_traffic(bench: Bench) -> None:
     assert broken(operator)
 
 
-def test_a_new_leader_goes_on_with_an_announced_upgrade(bench: Bench) -> None:
+def test_a_new_leader_continues_an_announced_upgrade(bench: Bench) -> None:
     """A new operator assigns the upgraded pod to the candidate at once and changes no label."""
     announced(bench)
     first = bench.operator()
@@ -189,7 +189,7 @@ def test_the_last_server_of_a_loaded_kernel_stays_until_its_traffic_is_gone(benc
     assert {bench.labels()[name] for name in PODS} == {UPGRADED}
 
 
-def test_an_upgrade_whose_servers_no_label_tells_apart_is_said(bench: Bench) -> None:
+def test_an_upgrade_without_a_distinguishing_label_is_reported(bench: Bench) -> None:
     """A candidate with an unrelated selector is no in-place upgrade: ResolvedRefs says what to write."""
     core = client.CoreV1Api(bench.api)
     core.patch_namespaced_service(
@@ -201,7 +201,7 @@ def test_an_upgrade_whose_servers_no_label_tells_apart_is_said(bench: Bench) -> 
     assert bench.conditions()["ResolvedRefs"] == ("False", "NotInPlace")
 
 
-def test_an_announcement_that_fits_nothing_is_refused(bench: Bench) -> None:
+def test_announcing_the_present_build_is_refused(bench: Bench) -> None:
     """Announcing the build that the kernel already states is refused."""
     promote(bench, evidence(bench), replaces="fp8", announced_fingerprint=OLD)
     operator = bench.operator()

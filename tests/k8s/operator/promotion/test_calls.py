@@ -78,7 +78,7 @@ def test_the_timeout_covers_the_whole_call(server: HookServer, caller: HookCalle
     assert (found.status, found.said) == (None, "no answer within 0.5 s")
 
 
-def test_a_status_counts_whatever_becomes_of_its_body(server: HookServer, caller: HookCaller) -> None:
+def test_a_status_counts_although_its_body_never_ends(server: HookServer, caller: HookCaller) -> None:
     """A veto counts although its body never ends."""
     assert asked(caller, f"{server.url}/slow-body", timeout_s=0.5).status == 403
 

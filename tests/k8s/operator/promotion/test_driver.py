@@ -148,7 +148,7 @@ def test_a_gate_waits_for_an_approval_of_this_build(bench: Bench) -> None:
         assert operator.promotions.attempts[CANDIDATE].state.stage == stage
 
 
-def test_a_new_leader_goes_on_where_the_old_one_was(bench: Bench) -> None:
+def test_a_new_leader_continues_the_stage(bench: Bench) -> None:
     """A new operator continues from the status: no stage is repeated or skipped."""
     everything(bench)
     promote(bench, evidence(bench))
@@ -222,7 +222,7 @@ def test_a_withdrawn_candidate_leaves_at_once(bench: Bench) -> None:
         ({"candidate": "fp8"}, "ResolvedRefs", "CandidateIsHome"),
     ],
 )
-def test_nonsense_is_said_and_changes_nothing(
+def test_bad_references_are_reported_and_change_nothing(
     bench: Bench, change: dict[str, str], condition: str, reason: str
 ) -> None:
     """A promotion with bad references gets a condition, and the route stays as it was."""

@@ -124,7 +124,7 @@ def test_hooks_are_called_in_their_stage_only() -> None:
         assert [body["kind"] for body in caller.bodies()] == asked
 
 
-def test_an_answer_grows_old() -> None:
+def test_an_answer_expires() -> None:
     """While a hook is silent, its last consent expires, and only one call is pending at a time."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("veto"), state=replace(BEGUN, stage=CANARY))
@@ -196,7 +196,7 @@ def test_a_call_that_fails_unforeseen_is_no_answer() -> None:
     assert (view.unopposed, view.refused) == (frozenset(), "")
 
 
-def test_every_change_is_told_once() -> None:
+def test_every_change_is_sent_once() -> None:
     """Each change of stage or verdict is sent once and in order; a rollback also to the rollback hook."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("event"), hook("rollback"))
@@ -220,7 +220,7 @@ def test_every_change_is_told_once() -> None:
     assert len({body["id"] for body in caller.bodies()}) == 4
 
 
-def test_a_change_that_was_told_is_not_told_again() -> None:
+def test_a_change_that_was_sent_is_not_sent_again() -> None:
     """A successor does not repeat the change that its status says was told, but tells a newer one."""
     caller = Scripted()
     found = attempt(hook("event"))
@@ -237,7 +237,7 @@ def test_a_change_that_was_told_is_not_told_again() -> None:
     assert caller.bodies()[0]["id"] == caller.bodies()[1]["id"]
 
 
-def test_a_hook_that_never_takes_it_is_given_up() -> None:
+def test_a_hook_that_never_accepts_an_event_is_given_up() -> None:
     """An event is sent a limited number of times with growing pauses, and delays no other hook."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(hook("event", "deaf"), hook("event", "good"))
@@ -255,7 +255,7 @@ def test_a_hook_that_never_takes_it_is_given_up() -> None:
     assert found.told == found.queued
 
 
-def test_without_webhooks_nothing_is_called_or_noted() -> None:
+def test_without_webhooks_nothing_is_called_or_stored() -> None:
     """A promotion without webhooks makes no call and stores nothing about calls."""
     caller = Scripted()
     hooks, found = Webhooks(caller, "chat"), attempt(state=replace(BEGUN, stage=CANARY))

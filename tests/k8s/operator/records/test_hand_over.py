@@ -80,7 +80,7 @@ def places(bench: Bench, operator: Any) -> set[str]:
     return {one.slot for one in operator.loops["chat"].discovery.pods if one.slot.startswith("bf16")}
 
 
-def test_a_pod_that_came_again_under_its_name_meanwhile_is_another_one(bench: Bench) -> None:
+def test_a_pod_replaced_under_its_name_between_leaders_is_a_new_replica(bench: Bench) -> None:
     """As in a StatefulSet, a pod is replaced between two leaders: its slot is empty once.
 
     So the new pod is not taken for the old one; the other pod keeps its slot, and then nothing changes.

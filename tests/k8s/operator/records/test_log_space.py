@@ -68,7 +68,7 @@ def test_the_logs_of_all_policies_stay_within_their_space(tmp_path: Path) -> Non
     assert all(len(segments(tmp_path / name)) >= 1 for name in ("a", "b", "c"))
 
 
-def test_what_is_left_is_verified_and_decided_again(tmp_path: Path) -> None:
+def test_the_remaining_log_is_verified_and_replayed(tmp_path: Path) -> None:
     """A log without its oldest files begins with a full state: its chain verifies and it replays."""
     space = LogSpace(tmp_path, 6 * SEGMENT_BYTES)
     one = journal(space, "a")
@@ -97,7 +97,7 @@ def test_logs_of_deleted_policies_are_removed_first(tmp_path: Path) -> None:
     assert taken(tmp_path) < 8 * SEGMENT_BYTES
 
 
-def test_without_any_space_nothing_is_written_and_it_is_said_once(
+def test_without_any_space_nothing_is_written_and_one_warning_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If other files fill the folder, turns are not logged, with one warning; logging resumes with space."""

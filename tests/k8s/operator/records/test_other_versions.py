@@ -73,7 +73,7 @@ def _torn(cluster: HeldCluster) -> None:
     [of_version(STATE_VERSION + 1), of_version(STATE_VERSION - 1), _unknown_array, _other_slots, _torn],
     ids=["newer", "older", "unknown", "slots", "torn"],
 )
-def test_a_state_of_another_version_moves_nothing_and_is_said(
+def test_a_state_of_another_version_moves_nothing_and_is_reported(
     world: HeldWorld, change: Callable[[HeldCluster], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Route and pods out of rotation stay as they are; condition and log say what was lost.
@@ -98,7 +98,9 @@ def test_a_state_of_another_version_moves_nothing_and_is_said(
 
 
 @pytest.mark.parametrize("failing", [set(), {"read"}], ids=["at once", "later"])
-def test_the_table_in_force_is_the_beginning(world: HeldWorld, failing: set[str]) -> None:
+def test_an_operator_without_state_starts_from_the_table_in_force(
+    world: HeldWorld, failing: set[str]
+) -> None:
     """An operator that cannot read the kept state holds the route's weights, not the home table."""
     cluster = world.cluster
     policy = cluster.resources().policies[POLICY]
@@ -188,7 +190,7 @@ def test_documents_that_neither_version_reads_leave_the_route(
     assert len([one for one in caplog.records if one.name == kept_policies.__name__]) == 1
 
 
-def test_a_table_begins_with_what_is_in_force_of_another_shape() -> None:
+def test_a_table_of_another_shape_starts_from_the_route() -> None:
     """A new kernel or slice takes no weight from others, and a kernel that was left stays without weight."""
     two, three = shape_of(2, 2), shape_of(3, 3)
     rules = route_rules(np.array([[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]), two)
@@ -202,7 +204,7 @@ def test_a_table_begins_with_what_is_in_force_of_another_shape() -> None:
 
 
 @pytest.mark.parametrize(("stage", "stays"), [("RolledBack", True), ("Shadow", False), ("Paused", False)])
-def test_a_rolled_back_candidate_stays_out_whatever_else_its_status_says(
+def test_a_rolled_back_candidate_stays_out_if_its_status_is_unreadable(
     stage: str, stays: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A status that cannot be read restarts at Offline, except for a candidate that was rolled back."""

@@ -113,7 +113,7 @@ def rules(bench: Bench) -> Any:
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
-def test_a_server_that_restarts_keeps_routes_and_the_operator_goes_on(
+def test_a_server_restart_keeps_routes_and_the_operator_continues(
     server: Server, bench: Bench, killed: bool
 ) -> None:
     """While the server is down the operator keeps running and reports it; afterwards it still acts."""
@@ -137,7 +137,7 @@ def test_a_server_that_restarts_keeps_routes_and_the_operator_goes_on(
             until(lambda: bench.weights("prose")["chat-bf16"] == 10_000)
 
 
-def test_a_watch_that_is_lost_lists_again_and_nothing_is_missed(server: Server, bench: Bench) -> None:
+def test_a_lost_watch_lists_again_and_misses_no_change(server: Server, bench: Bench) -> None:
     """Pods changed while every watch was down are seen; an expired version causes a new listing."""
     bench.everything()
     core = client.CoreV1Api(bench.api)
@@ -176,7 +176,7 @@ def test_a_compacted_version_is_gone(server: Server, bench: Bench) -> None:
         watched._window(PODS, old)
 
 
-def test_a_listing_whose_place_a_real_server_forgot_begins_anew(
+def test_a_listing_restarts_when_a_real_server_expired_its_token(
     server: Server, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restart and a compaction between two pages make the token stale (410): no object is missing."""

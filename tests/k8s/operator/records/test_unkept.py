@@ -18,7 +18,7 @@ TICKS = int(UNKEPT_S) + 20
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_a_state_that_is_not_taken_is_no_storm(
+def test_a_refused_state_is_not_written_at_every_tick(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: bool
 ) -> None:
     """On 403 (quota), 429 or a terminating namespace, the state is not written at every tick."""

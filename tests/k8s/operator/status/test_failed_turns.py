@@ -54,7 +54,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("where", ["source", "loop"])
-def test_a_failed_turn_is_said_and_counted_and_ends_with_the_next_good_one(
+def test_a_failed_turn_is_reported_and_counted_until_the_next_good_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """On either failure: Degraded, telemetry not fresh, failures counted, route and weights unchanged."""

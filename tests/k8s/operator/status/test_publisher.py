@@ -51,7 +51,7 @@ def said(ready: bool, **body: Any) -> Publication:
     return Publication(about=POLICY, conditions=conditions, body=body, key=body)
 
 
-def test_refused_events_make_no_loop_of_statuses(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_events_do_not_repeat_status_writes(caplog: pytest.LogCaptureFixture) -> None:
     """If Events are refused, the status is written once and its Events are not retried."""
     cluster = Refusing()
     publisher = Publisher(cast(Cluster, cluster))
@@ -75,7 +75,7 @@ def test_events_resume_with_the_next_transition() -> None:
     assert publisher.events_problem == ""
 
 
-def test_a_refused_status_is_tried_again_and_tells_nothing() -> None:
+def test_a_refused_status_is_retried_and_has_no_events() -> None:
     """A status that was not written is retried at the next turn; no Event is written before."""
     cluster = Refusing()
     publisher = Publisher(cast(Cluster, cluster))
@@ -89,7 +89,7 @@ def test_a_refused_status_is_tried_again_and_tells_nothing() -> None:
     assert publisher.problem == ""
 
 
-def test_a_status_that_is_refused_for_what_it_says_makes_no_loop() -> None:
+def test_a_status_refused_by_the_definition_is_retried_rarely() -> None:
     """A status that the definition refuses is retried rarely, a changed one at once.
 
     Successful statuses of other objects do not hide the problem.
@@ -110,7 +110,7 @@ def test_a_status_that_is_refused_for_what_it_says_makes_no_loop() -> None:
     assert publisher.problem == ""
 
 
-def test_a_condition_that_comes_and_goes_fills_no_cluster_with_events(
+def test_a_flapping_condition_has_a_limited_number_of_events(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each change is in the status and the log; Events are limited as in client-go, per object."""

@@ -10,7 +10,7 @@ from tests.support.cluster.cluster_worlds import Bench
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300), pytest.mark.waits]
 
 
-def test_what_was_judged_of_the_one_before_is_not_said_of_the_next(bench: Bench) -> None:
+def test_a_new_resource_does_not_get_the_status_of_the_deleted_one(bench: Bench) -> None:
     """The status of the deleted policy is not written to the new one, though both have generation 1.
 
     So a client that waits for Ready does not read an old answer.
@@ -31,7 +31,7 @@ def test_what_was_judged_of_the_one_before_is_not_said_of_the_next(bench: Bench)
     assert not operator.publisher.problem
 
 
-def test_what_is_gone_gets_no_status(bench: Bench) -> None:
+def test_a_deleted_object_gets_no_status(bench: Bench) -> None:
     """Writing the status of a deleted object is an error of the server and creates no object."""
     bench.apply("contract")
     found = bench.read("KernelContract", "chat-contract")

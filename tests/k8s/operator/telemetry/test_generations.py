@@ -96,7 +96,7 @@ def prober(server: FakeServer, folder: Path) -> ClusterProber:
         (FakeServer(cuts=2), set(), "did not end well"),
     ],
 )
-def test_a_clause_on_generations_is_probed_or_said_not_to_be(
+def test_a_clause_on_generations_is_probed_or_reported(
     server: FakeServer, kinds: set[str], problem: str, tmp_path: Path
 ) -> None:
     """If the reference does not generate to the end, the other probes still run, and the problem is said."""

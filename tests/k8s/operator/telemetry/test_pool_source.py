@@ -87,7 +87,7 @@ def test_clusters_are_slices_and_kernels_by_number_or_name(
 
 
 @pytest.mark.parametrize("clusters", [r"outbound\|8000\|\|(?P<kernel>.*)", "(?P<slice>", "prose"])
-def test_an_expression_that_tells_no_slice_is_refused(clusters: str) -> None:
+def test_an_expression_without_a_slice_group_is_refused(clusters: str) -> None:
     """An expression that cannot tell slices apart is refused with an example."""
     with pytest.raises(DocumentError, match="gateway-clusters"):
         Watching(clusters=clusters)

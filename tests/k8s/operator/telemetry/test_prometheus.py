@@ -64,7 +64,7 @@ def sensing(url: str, interval_s: float = 15.0) -> Sensing:
 URLS = {"fp8-0": "http://unused", "fp8-1": "http://unused"}
 
 
-def test_a_tick_is_one_query_and_a_scrape_is_told_once(server: PrometheusServer) -> None:
+def test_a_tick_is_one_query_and_a_scrape_is_handed_on_once(server: PrometheusServer) -> None:
     """All pods are read in one query; each scrape is handed on once."""
     access = PrometheusAccess(origins=(server.url,))
     with httpx.Client() as client:
@@ -82,7 +82,7 @@ def test_a_tick_is_one_query_and_a_scrape_is_told_once(server: PrometheusServer)
     assert (asking.failure, asking.problem) == (None, "")
 
 
-def test_pods_without_samples_are_said_after_a_while(
+def test_pods_without_samples_are_reported_after_three_intervals(
     server: PrometheusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod without samples is unknown at once, and reported after three intervals."""
@@ -197,7 +197,7 @@ def on_a_server(test: Any) -> Any:
 
 
 @on_a_server
-def test_a_pool_is_ready_by_what_a_prometheus_tells(world: PrometheusWorld) -> None:
+def test_a_pool_becomes_ready_by_a_prometheus(world: PrometheusWorld) -> None:
     """Telemetry is NeverSeen before the first scrape, then the pool is ready; each tick is one query."""
     world.turns(2)
     assert world.fresh() == ("False", "NeverSeen")
@@ -244,7 +244,7 @@ def test_a_failing_prometheus_holds_the_table_and_says_why(world: PrometheusWorl
 
 
 @on_a_server
-def test_samples_that_grow_old_are_silence(world: PrometheusWorld) -> None:
+def test_old_samples_count_as_silence(world: PrometheusWorld) -> None:
     """Repeated old samples count as silence: telemetry ages, and the table is held."""
     world.scraped()
     world.turns(3)

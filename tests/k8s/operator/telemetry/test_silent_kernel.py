@@ -33,7 +33,7 @@ def ports(servers: dict[str, TokenServer]) -> dict[str, int]:
     return {name: one.port for name, one in servers.items()}
 
 
-def test_a_silently_wrong_kernel_is_left_and_the_log_says_why(
+def test_a_silently_wrong_kernel_loses_its_traffic_and_the_log_says_why(
     bench: Bench, servers: dict[str, TokenServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A kernel whose log-probabilities change loses its traffic, and the log gives the clause."""
@@ -58,7 +58,7 @@ def test_a_silently_wrong_kernel_is_left_and_the_log_says_why(
     assert KEY.encode() not in written
 
 
-def test_servers_that_refuse_the_key_are_neither_bad_nor_good(
+def test_servers_that_refuse_the_key_are_unknown(
     bench: Bench, servers: dict[str, TokenServer], tmp_path: Path
 ) -> None:
     """If servers refuse the key, no weights move, and the status says so without the key."""

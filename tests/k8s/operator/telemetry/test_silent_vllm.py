@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-def test_a_real_server_with_wrong_weights_is_left(bench: Bench, tmp_path: Path) -> None:
+def test_a_real_server_with_wrong_weights_loses_its_traffic(bench: Bench, tmp_path: Path) -> None:
     """A vLLM server whose weights are requantised, still with HTTP 200, loses its traffic to the other."""
     with ExitStack() as stack, ThreadPoolExecutor(2) as starting:
 

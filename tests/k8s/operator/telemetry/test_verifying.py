@@ -70,7 +70,7 @@ def test_a_pod_that_answers_users_wrongly_from_its_cache_does_not_agree(tmp_path
         verifier.mender("fp8-1").line()
 
 
-def test_a_reference_that_does_not_generate_is_said_and_asked_again(tmp_path: Path) -> None:
+def test_a_reference_that_does_not_generate_is_reported_and_retried(tmp_path: Path) -> None:
     """The reference's failure is the reason; it is asked again after ``AGAIN_S``, not before."""
     verifier, broken = verifier_of(), FakeServer(cuts=2)
     asked(verifier, source(tmp_path, broken), 0.0)
