@@ -95,13 +95,13 @@ class NamespaceWatch:
         while not self._stop.is_set():
             try:
                 version = self._window(kind, version) if version else self._list(kind)
-                with self._lock:  # want_pools replaces the dictionary, which could drop this time
+                with self._lock:  # want_pools replaces the dictionary, which could lose this timestamp
                     self._received_at_s[kind] = time.monotonic()
                 self._told.pop(kind, None)
             except _Gone:
                 version = ""
-                self._stop.wait(PAUSE_S)  # do not list without pause if every watch ends like this
-            except Exception as error:  # whatever the server answered, list this kind anew
+                self._stop.wait(PAUSE_S)  # avoids listings without a pause if every watch ends like this
+            except Exception as error:  # whatever the server answered, list this kind again
                 version = ""
                 self._tell(kind, error)
                 self._stop.wait(PAUSE_S)

@@ -157,7 +157,7 @@ class Loop:
 
 
 class SharedConnections:
-    """HTTP clients that policies share. Only the one for servers sends the API key."""
+    """HTTP clients that all policies share; only the one for servers sends the servers' API key."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class SharedConnections:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close them."""
+        """Close all clients."""
         self.webhooks.__exit__()
         self._scraper.close()
         self.gateways.close()

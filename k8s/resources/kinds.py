@@ -165,7 +165,7 @@ def document_of(found: Mapping[str, Any]) -> Document:
 
 
 def written(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an object that its author wrote; equal for two versions that differ in nothing else."""
+    """The document in an object as its author wrote it: kind, spec, names, labels and annotations."""
     metadata = {key: found["metadata"][key] for key in _METADATA if key in found["metadata"]}
     annotations = dict(metadata.get("annotations", {}))
     annotations.pop(_LAST_APPLIED, None)

@@ -118,7 +118,7 @@ def test_a_foreign_route_is_reported_and_never_fought(bench: Bench, name: str) -
 
 
 def test_a_missing_route_is_reported(bench: Bench) -> None:
-    """A policy whose route does not exist says so in a condition."""
+    """A policy whose route does not exist gets a condition that says so."""
     for name in ("contract", "pool", "policy"):
         bench.apply(name)
     bench.servers()

@@ -1,4 +1,4 @@
-"""Clocks that jump by an hour, forth and back: freezes end in time, kept state is used, no rule empties."""
+"""Clocks that jump by an hour, forward or back: freezes end in time, kept state is used, no rule is empty."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_two_pods_with_one_address_are_one_server() -> None:
 
 
 def test_a_pod_with_a_long_grace_takes_no_new_work_and_no_place() -> None:
-    """A pod that is serving and terminating is no replica: no new work can count on it."""
+    """A pod that is serving but terminating is no replica, although gateways may fall back to it."""
     cast_ = Cast()
     cast_.put("chat-a", "10.0.0.1", ready=False, serving=True, terminating=True)
     discovery = cast_.discovery(1)

@@ -221,7 +221,7 @@ def test_every_change_is_sent_once() -> None:
 
 
 def test_a_change_that_was_sent_is_not_sent_again() -> None:
-    """A successor does not repeat the change that its status says was told, but tells a newer one."""
+    """A successor does not send a change that the status records as sent, but sends a newer one."""
     caller = Scripted()
     found = attempt(hook("event"))
     first = Webhooks(caller, "chat")
