@@ -99,7 +99,7 @@ def prober(server: FakeServer, folder: Path) -> ClusterProber:
 def test_a_clause_on_generations_is_probed_or_reported(
     server: FakeServer, kinds: set[str], problem: str, tmp_path: Path
 ) -> None:
-    """If the reference does not generate to the end, the other probes still run, and the problem is reported."""
+    """If the reference does not generate to the end, this is reported, and the other probes still run."""
     one = prober(server, tmp_path)
     try:
         assert one._plan_known is not None, one.problem
