@@ -1,4 +1,4 @@
-"""Who gives what was certified again comes back at once, as rare as the fault may have been."""
+"""A kernel whose probes match the certified values again is certified at once, however rare the fault."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.support.fleets.certified_fleets import (
 )
 from tests.support.fleets.worlds import Run, run
 
-#: All replicas of the first kernel, which is everybody's home.
+#: All replicas of the first kernel, which is the home of every slice.
 BUILD = [0, 1, 2, 3]
 SLICES = len(LAYOUT.slices)
 
 
 def of_some_probes(share: float, factor: float, from_s: float) -> Change:
-    """So many of the build's probes are off for good, by chance."""
+    """From ``from_s`` on a random ``share`` of the build's probes is multiplied by ``factor``."""
     rng = stream(4, "some")
 
     def change(values: NDArray[np.float64], replica: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
@@ -49,16 +49,16 @@ def condemned(configuration: str, seconds: int, change: Change) -> NDArray[np.bo
     return np.stack([~one.observation.certified[0, 0] for one in ticks.decisions])
 
 
-def test_a_build_is_let_in_as_soon_as_its_probes_match_again() -> None:
-    """Eight probes a second: condemned while it lasts, certified again ten seconds after, not in minutes."""
+def test_a_build_is_certified_again_as_soon_as_its_probes_match() -> None:
+    """Eight probes a second: condemned while it drifts, certified again ten seconds after, not in minutes."""
     told = condemned("sequential", 240, scaled(BUILD, 20.0, 50.0, 120.0))
     assert told[70:120].all()
     assert not told[130:].any()
     assert condemned("sequential:drift=0", 140, scaled(BUILD, 20.0, 50.0, 120.0))[-1].all()
 
 
-def test_what_shows_in_few_probes_is_not_let_in_by_what_lies_between() -> None:
-    """A fifth of the probes is far off for good: runs of a dozen come all the time, and none is believed."""
+def test_a_fault_in_few_probes_is_not_cleared_by_the_matches_between() -> None:
+    """A fifth of the probes stays far off: runs of a dozen matches are frequent, and none certifies it."""
     told = condemned("sequential", 400, of_some_probes(0.2, 100.0, 50.0))
     told = np.asarray(told.any(axis=1))
     first = int(told.argmax())
@@ -66,8 +66,8 @@ def test_what_shows_in_few_probes_is_not_let_in_by_what_lies_between() -> None:
     assert told[first:].all()
 
 
-def test_values_that_never_kept_the_clause_prove_nothing() -> None:
-    """Certified beyond the limit: a match says that the kernel is as bad as it was."""
+def test_certified_values_beyond_the_limit_prove_nothing() -> None:
+    """Certified beyond the limit: a match only shows that the kernel is as bad as it was."""
     known = certified()
     fleet = certified_fleet()
     limit = float(fleet.contract.threshold[0])
@@ -77,25 +77,25 @@ def test_values_that_never_kept_the_clause_prove_nothing() -> None:
     assert kept_when_certified(bad, fleet.contract)[1, :, 0].all()
 
 
-def test_repeats_that_are_not_exact_prove_nothing() -> None:
+def test_repeats_with_noise_prove_nothing() -> None:
     """With repeat noise no run of matches is kept."""
     assert plan_of(certified_fleet(0.05)).runs is None
     assert "runs" not in initial_drift(1, plan_of(certified_fleet(0.05)))
 
 
 def enough(seen: int, differed: int, most: float) -> float:
-    """Matches in a row that are believed, from the definition."""
+    """Matches in a row that certify again, from the definition."""
     share = min(most, 0.5 * differed / seen) if seen else most
     return math.log(20.0) / -math.log1p(-share)
 
 
 def most_likely(differed: int, seen: int) -> float:
-    """Log-likelihood of so many, at the share that fits them best."""
+    """Log-likelihood of ``differed`` in ``seen`` probes at the share that fits them best."""
     return sum(count * math.log(count / seen) for count in (differed, seen - differed) if count)
 
 
 def is_over(run_: int, seen: int, differed: int, relapses: int) -> bool:
-    """Whether the run speaks against one share all along, from the definition."""
+    """Whether the run of matches rules out one constant share of differing probes, from the definition."""
     if differed < 2 or run_ < math.log(20.0) / -math.log1p(-0.5 * (differed - 1) / (seen - 1)):
         return False
     price = differed * (differed + 1) * 2.0 * math.sqrt(seen - 1) * (relapses + 1) * (relapses + 2)
@@ -104,9 +104,9 @@ def is_over(run_: int, seen: int, differed: int, relapses: int) -> bool:
 
 
 def follow(row: list[int], off: bool, most: float) -> bool:
-    """One probe into ``row``: matches in a row, probes of the illness, those that differed, relapses.
+    """Add one probe to ``row``: matches in a row, probes of the fault, those that differed, relapses.
 
-    True where an illness begins anew.
+    Returns True where a new fault begins.
     """
     run_, seen, differed, relapses = row
     if not off:
@@ -121,7 +121,7 @@ def follow(row: list[int], off: bool, most: float) -> bool:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), min_size=1, max_size=12), st.integers(0, 2**16))
 def test_runs_are_those_of_the_definition(blocks: list[tuple[bool, int]], seed: int) -> None:
-    """Matches in a row, and probes of an illness up to the last that differed, of a slice and of all."""
+    """Matches in a row, and probes of a fault up to the last that differed, per slice and over all slices."""
     fleet, rng = certified_fleet(), stream(seed, "runs")
     plan = plan_of(fleet)
     state = initial_drift(1, plan)

@@ -1,4 +1,4 @@
-"""Of what something is shed, an illness is over as soon as its probes say so: the laws of that test."""
+"""The early end of a fault where traffic is shed: as soon as its probes show it, at a declared risk."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from controller.detect.as_certified_pass import (
 ALPHA = 0.05
 SLICES, REPLICAS = 5, 4
 OWNER = np.zeros(REPLICAS, dtype=np.int64)
-#: All probes: what is never enough leaves the test of short slices alone.
+#: A ratio at which no run is long enough, so that the test of short slices decides alone.
 NEVER = 1e-12
 
 
 class Watched:
-    """Fleets of one kernel whose replicas are probed in turn, slices in turn, one probe after the other."""
+    """Fleets of one kernel; replicas and slices are probed in turn, one probe at a time."""
 
     def __init__(self, fleets: int, *, short: bool = True, most_ratio: float = NEVER) -> None:
         self.runs = np.zeros((fleets, REPLICAS + 1, SLICES + 1, RUN_COLUMNS))
@@ -61,7 +61,7 @@ class Watched:
 
 
 def asked_until(watched: Watched, let_in: Callable[[NDArray[np.bool_]], np.bool_], most: int = 400) -> int:
-    """Matches in a row after which every slice is let in, or any."""
+    """Matches in a row until ``let_in`` (``np.all``: every slice, ``np.any``: any); at most ``most``."""
     for count in range(1, most + 1):
         if let_in(watched.ask(False)):
             return count
@@ -69,7 +69,7 @@ def asked_until(watched: Watched, let_in: Callable[[NDArray[np.bool_]], np.bool_
 
 
 def unhealthy(probes: int, *, short: bool = True, most_ratio: float = NEVER) -> Watched:
-    """A fleet all of whose last ``probes`` differed."""
+    """One fleet whose last ``probes`` probes all differed."""
     watched = Watched(1, short=short, most_ratio=most_ratio)
     for _ in range(probes):
         watched.ask(True)
@@ -87,9 +87,10 @@ def unhealthy(probes: int, *, short: bool = True, most_ratio: float = NEVER) -> 
     ],
     ids=str,
 )
-def test_what_lasts_is_hardly_ever_let_in(shares: Sequence[float]) -> None:
-    """At most a twentieth of the faults that last, whatever share of a slice's probes shows them, is ever let
-    in where they show: 500 fleets, 600 probes each, three standard errors.
+def test_a_lasting_fault_is_hardly_ever_cleared(shares: Sequence[float]) -> None:
+    """At most a twentieth of lasting faults is ever cleared on a slice that shows them, at any share.
+
+    500 fleets, 600 probes each, three standard errors.
     """
     watched, rng = Watched(500), stream(7, "lasting")
     shows = np.asarray(shares) > 0.0
@@ -101,13 +102,13 @@ def test_what_lasts_is_hardly_ever_let_in(shares: Sequence[float]) -> None:
 
 
 @pytest.mark.parametrize(("probes", "most"), [(8, 16), (16, 13), (50, 10), (200, 10)])
-def test_what_showed_in_every_probe_is_over_soon(probes: int, most: int) -> None:
-    """The more often it was seen the sooner, but not before every slice and every replica has matched."""
+def test_a_fault_that_showed_in_every_probe_ends_soon(probes: int, most: int) -> None:
+    """The more often it showed the sooner, but not before every slice and every replica has matched."""
     assert SLICES <= asked_until(unhealthy(probes), np.all) <= most
     assert asked_until(unhealthy(probes, short=False, most_ratio=0.1), np.all) >= 29
 
 
-def test_nobody_is_let_in_by_others() -> None:
+def test_no_replica_is_cleared_by_its_peers() -> None:
     """A replica whose last probe differed keeps its kernel out."""
     watched = unhealthy(50)
     for _ in range(60):
@@ -115,17 +116,17 @@ def test_nobody_is_let_in_by_others() -> None:
         assert not watched.ask(replica == 0).any()
 
 
-def test_relapses_make_it_longer_by_their_logarithm() -> None:
-    """Who is unhealthy again soon is let in after more matches, a few; after hundreds it is as at first."""
+def test_relapses_lengthen_recovery_by_their_logarithm() -> None:
+    """After a relapse recovery takes a few more matches; after hundreds of matches it is as at first."""
     watched = Watched(1)
-    needed = [after_illness(watched) for _ in range(40)]
+    needed = [after_fault(watched) for _ in range(40)]
     assert needed[0] < needed[-1] <= needed[0] + 6
     for _ in range(300):
         watched.ask(False)
-    assert after_illness(watched) == needed[0]
+    assert after_fault(watched) == needed[0]
 
 
-def after_illness(watched: Watched) -> int:
+def after_fault(watched: Watched) -> int:
     """Matches after which the first slice is let in, after twenty probes that differ."""
     for _ in range(20):
         watched.ask(True)

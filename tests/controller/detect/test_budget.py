@@ -1,4 +1,4 @@
-"""Mapping of clauses and split of the budget, on contracts built by hand and on the shipped one."""
+"""The mapping of clauses to detectors and the split of the budget, on hand-made and shipped contracts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_default_budgets_ask_for_long_runs() -> None:
 
 
 def test_a_replicas_traffic_is_one_stream_with_the_shares_of_all_slices() -> None:
-    """Servers know no slices: one stream per clause; of a kernel one on each slice, as the gateway counts."""
+    """Servers report no slices: one stream per clause; a kernel has one per slice, as the gateway counts."""
     fleet = synthetic_fleet(2, 3, 6)
     rates = SampleRates(probes_per_s=1.0, scrape_interval_s=5.0, gateway_interval_s=1.0)
     split = split_budget(fleet.contract, fleet.layout, rates)
@@ -89,13 +89,13 @@ def test_a_replicas_traffic_is_one_stream_with_the_shares_of_all_slices() -> Non
 
 
 def test_bad_budgets_are_refused() -> None:
-    """A budget of nothing, or a share outside 0..1, is refused."""
+    """A budget of 0, or a share outside 0..1, is refused."""
     for wrong in ({"per_slice_month": 0.0}, {"kernel_share": 1.5}):
         with pytest.raises(ValueError, match="budget"):
             Budget(**wrong)
 
 
 def test_plan_detectors_follow_the_protocol() -> None:
-    """What the plan names is a detector like any other."""
+    """A detector of the plan is a stream detector like any other."""
     detector: StreamDetector = plan_clauses(contract_arrays()).detector(1)
     assert detector.initial(3).statistic.shape == (3,)

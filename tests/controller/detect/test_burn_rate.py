@@ -1,4 +1,4 @@
-"""Laws of the burn-rate alerts: the workbook's definition, recomputed from the whole history."""
+"""Burn-rate alerts follow the SRE workbook's definition, recomputed from the whole history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIERS = ((14.4, 12, 1), (6.0, 72, 6), (1.0, 864, 72))
 
 
 def arrived(values: np.ndarray, contract: CompiledContract) -> EvidenceBatch:
-    """One second in which every clause got the units ``values``."""
+    """One second in which every clause received the units ``values``."""
     shape = (1, 1, 1, len(contract.clause_ids))
     over = contract.sense * (values[:, None] - contract.threshold) > 0.0
     sums = np.zeros((*shape, 4))
@@ -52,7 +52,7 @@ def arrived(values: np.ndarray, contract: CompiledContract) -> EvidenceBatch:
 
 
 def feed(detector: BurnRateDetector, seconds: list[np.ndarray]) -> tuple[list[AlarmState], DetectorState]:
-    """AlarmState after each second."""
+    """Alarm states after each second, and the last state of the detector."""
     state, verdicts = detector.initial(1, 1, CONTRACT), []
     for values in seconds:
         seen = arrived(values, CONTRACT)
@@ -62,7 +62,7 @@ def feed(detector: BurnRateDetector, seconds: list[np.ndarray]) -> tuple[list[Al
 
 
 def burn(values: np.ndarray) -> np.ndarray:
-    """Spent over allowed of the first three clauses, from the definition."""
+    """Spent over allowed budget of the first three clauses, from the definition."""
     if not len(values):
         return np.zeros(3)
     least = (1.0 - values).mean() / (1.0 - 0.9)
@@ -82,7 +82,7 @@ def expected(seconds: list[np.ndarray], now: int) -> np.ndarray:
     return alert
 
 
-def test_alerts_are_the_definition_s() -> None:
+def test_alerts_follow_the_definition() -> None:
     """Long and short window, three tiers, three kinds of clause: alerts recomputed from all units so far."""
     rng = np.random.Generator(np.random.PCG64(4))
     level = np.repeat(
@@ -96,8 +96,8 @@ def test_alerts_are_the_definition_s() -> None:
     assert 0.05 < wanted.mean() < 0.95
 
 
-def test_a_clause_that_tolerates_nothing_alerts_while_it_gets_something() -> None:
-    """One unit over a limit of 0 is an alert until the short window is clean."""
+def test_a_clause_without_tolerance_alerts_until_its_window_is_clean() -> None:
+    """One unit over a limit of 0 raises an alert until the short window is clean."""
     detector = BurnRateDetector(clauses=plan_clauses(CONTRACT), hour_s=24.0)
     healthy, unhealthy = np.full(1, 0.1), np.full(1, 0.9)
     verdicts, _ = feed(detector, [healthy] * 4 + [unhealthy] * 2 + [healthy] * 40)
@@ -107,7 +107,7 @@ def test_a_clause_that_tolerates_nothing_alerts_while_it_gets_something() -> Non
 
 
 def test_forgetting_empties_the_bins() -> None:
-    """Where the detector forgets it is as at its beginning."""
+    """Where the detector forgets, its state is the initial one."""
     detector = BurnRateDetector(clauses=plan_clauses(CONTRACT), hour_s=12.0)
     _, state = feed(detector, [np.full(3, 0.9)] * 30)
     fresh = detector.initial(1, 1, CONTRACT)
@@ -118,7 +118,7 @@ def test_forgetting_empties_the_bins() -> None:
 
 
 def test_the_configuration_leaves_a_broken_build_and_returns() -> None:
-    """A burning kernel is left, and taken back once its windows burn below 1."""
+    """A kernel with a burning budget is left, and used again once its windows burn below 1."""
     fleet = make_fleet(make_layout(kernels=3, slices=2, per_kernel=3))
 
     def unhealthy(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
@@ -168,7 +168,7 @@ def test_the_compiled_passes_are_the_plain_definition_to_the_last_bit(consume: b
 
 
 def _random_second(rng: np.random.Generator, shape: tuple[int, ...]) -> EvidenceBatch:
-    """Sums of any clause stream, most of them small, some of none at all."""
+    """Random sums for every clause stream: most small, some empty."""
     count = rng.poisson(3.0, shape) * (rng.random(shape) < 0.8)
     total, over = count * rng.random(shape), rng.binomial(count, 0.3 * rng.random(shape))
     return EvidenceBatch(

@@ -1,4 +1,4 @@
-"""Certified drift: which differences from the certified values flag a replica, and how rarely falsely."""
+"""Certified drift: which differences from certified values flag a replica, and how rarely falsely."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tests.support.fleets.certified_fleets import (
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_streams_are_those_of_the_plain_paired_detector(noise: float) -> None:
-    """Each (replica, metric) stream's evidence equals the plain detector's, fed with the plain scores."""
+def test_streams_equal_those_of_the_plain_drift_detector(noise: float) -> None:
+    """Each (replica, metric) stream's evidence equals the plain detector's on the plain scores."""
     fleet = certified_fleet(noise)
     plan, known, rng = plan_of(fleet), certified(noise), stream(5, "plain")
     state, detector = initial_drift(1, plan), drift_detector()
@@ -48,8 +48,8 @@ def test_streams_are_those_of_the_plain_paired_detector(noise: float) -> None:
     np.testing.assert_allclose(np.asarray(state["evidence"])[0, 2], expected, rtol=1e-9)
 
 
-def test_without_noise_any_difference_flags_its_replica_at_once_and_nobody_else() -> None:
-    """Equal repeats never flag; the smallest representable difference of one metric does, on its replica."""
+def test_without_noise_any_difference_flags_only_its_replica_at_once() -> None:
+    """Equal repeats never flag; the smallest representable difference of one metric flags its replica."""
     fleet = certified_fleet()
     plan, rng = plan_of(fleet), stream(6, "once")
     state = initial_drift(1, plan)
@@ -64,7 +64,7 @@ def test_without_noise_any_difference_flags_its_replica_at_once_and_nobody_else(
 
 
 def test_one_of_several_certified_repeats_is_enough() -> None:
-    """Where repeats differed when the kernel was certified, a probe that equals any of them is no change."""
+    """Where repeats differed at certification, a probe that equals any of them is no change."""
     fleet = certified_fleet()
     known = certified()
     values = known.values.copy()
@@ -101,7 +101,7 @@ def test_with_stated_noise_false_flags_are_as_rare_as_declared() -> None:
     assert streams * units / stats.gamma.ppf(0.99, flags + 1) >= plan.arl0
 
 
-def test_what_still_differs_in_a_tenth_of_the_prompts_is_rarely_called_a_match() -> None:
+def test_a_difference_in_a_tenth_of_the_prompts_is_rarely_called_a_match() -> None:
     """Of attempts on replicas that differ in every tenth probe, at most 5 % end in a match (3 errors)."""
     fleet = certified_fleet()
     plan, rng, ended, attempts = plan_of(fleet), stream(9, "tenth"), 0, 400

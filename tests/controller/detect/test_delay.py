@@ -1,4 +1,4 @@
-"""Delay targets: against CUSUM with the known law at the same ARL0, one setting for all shifts."""
+"""Detection delay against CUSUM with the known law at the same ARL0, with one setting for all shifts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ cases = pytest.mark.parametrize("kind, size", CASES)
 
 
 def after(kind: str, size: float) -> ObservationLaw:
-    """The changed law."""
+    """The law after the change."""
     return Normal(mean=size) if kind == "normal" else Ones(rate=size)
 
 

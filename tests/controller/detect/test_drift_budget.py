@@ -1,4 +1,4 @@
-"""What certified drift costs of the budget of false alarms, and how rarely its e-processes alarm."""
+"""What certified drift costs of the false-alarm budget, and how rarely its e-processes alarm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.fleets.sequential_detectors import MEAN, RATE, arrivals, sequ
 
 
 def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:
-    """At a mean and a rate at their limits a changed unit's e-process rings, ever, at most once in A."""
+    """At a mean and a rate at their limits a changed unit's e-process ever alarms at most once in A."""
     chance, units = 10.0, 1000
     fleet = small_fleet(MEAN, replace(RATE, threshold=0.2))
     layout = fleet.layout
@@ -44,7 +44,7 @@ def test_e_processes_of_a_changed_unit_alarm_as_rarely_as_stated() -> None:
 
 @pytest.mark.parametrize("prior", [False, True])
 def test_false_flags_that_lead_to_alarms_share_the_budget_with_them(prior: bool) -> None:
-    """Counted for all slices, flags come to their share; only where they move something, alarms leave it."""
+    """Flags of all slices use their share; only where they can move traffic is it taken from the alarms."""
     fleet = certified_fleet(0.02)
     plan = sequential_plan(fleet, SequentialSettings(drift=True, prior=prior))
     assert plan.drift is not None
@@ -59,8 +59,8 @@ def test_false_flags_that_lead_to_alarms_share_the_budget_with_them(prior: bool)
     assert plan.split.budget.per_slice_month == pytest.approx(allowed * (0.9 if prior else 1.0))
 
 
-def test_a_fleet_that_nobody_certified_has_no_paired_form() -> None:
-    """Without certified values nothing is compared, nothing is shown, and the whole budget is for routing."""
+def test_without_certified_values_there_is_no_drift() -> None:
+    """Without certified values nothing is compared or shown, and the whole budget is for routing."""
     fleet = make_fleet(LAYOUT)
     setup = make_configuration("sequential", fleet)
     assert setup.drift is None

@@ -1,4 +1,4 @@
-"""Certified drift in the controller: shown, forgotten by evidence, and never a switch by itself."""
+"""Certified drift in the controller: shown, cleared by evidence, and never a switch by itself."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.fleets.worlds import run
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_a_change_is_forgotten_when_probes_match_again(noise: float) -> None:
-    """The flag stands while values are off and falls within two minutes after they are back."""
+def test_a_drift_flag_is_cleared_when_probes_match_again(noise: float) -> None:
+    """The flag stands while values are off and is cleared within two minutes after they match."""
     fleet = certified_fleet(noise)
     ticks = run(
         make_configuration("sequential", fleet), telemetry_of(fleet, 260, scaled([1], 1.6, 20.0, 120.0))
@@ -28,7 +28,7 @@ def test_a_change_is_forgotten_when_probes_match_again(noise: float) -> None:
 
 
 def test_a_change_that_keeps_every_clause_is_information_and_no_switch() -> None:
-    """A changed build inside its clauses moves nothing and quarantines nobody; it is shown everywhere."""
+    """A changed build within its clauses moves no traffic and quarantines no replica; every flag is shown."""
     fleet = certified_fleet()
     setup = make_configuration("sequential", fleet)
     ticks = run(setup, telemetry_of(fleet, 300, scaled([0, 1, 2, 3, 4], 1.3, 20.0)))
@@ -41,7 +41,7 @@ def test_a_change_that_keeps_every_clause_is_information_and_no_switch() -> None
     assert record.drifted == LAYOUT.replicas[:5]
 
 
-def test_knowing_when_a_change_began_makes_routing_alarms_sooner() -> None:
+def test_the_change_point_prior_makes_alarms_sooner() -> None:
     """One replica breaks its clause: it is quarantined, and sooner with the prior than without."""
     fleet, left = certified_fleet(), []
     for configuration in ("sequential:prior=1", "sequential"):
@@ -54,8 +54,8 @@ def test_knowing_when_a_change_began_makes_routing_alarms_sooner() -> None:
 
 
 @pytest.mark.parametrize("factor", [12.0, 20.0, 60.0])
-def test_a_build_that_changed_is_left_and_none_of_its_replicas_departs(factor: float) -> None:
-    """All replicas of a kernel change and break the clause: the slices leave it, nobody is quarantined."""
+def test_a_changed_build_is_left_and_no_replica_departs(factor: float) -> None:
+    """All replicas of a kernel change and break the clause: the slices leave it, none is quarantined."""
     fleet = certified_fleet()
     ticks = run(
         make_configuration("sequential:prior=1", fleet),
@@ -67,9 +67,7 @@ def test_a_build_that_changed_is_left_and_none_of_its_replicas_departs(factor: f
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_without_the_prior_comparing_changes_no_verdict(noise: float) -> None:
-    """Tick by tick the same alarms and evidence, tables and quarantines as where nobody compares, as long as
-    nobody matches again.
-    """
+    """Until the first match every tick has the alarms, evidence, tables and quarantines of drift=0."""
     fleet, flags, alarms = certified_fleet(noise), 0, 0
     setups = [
         make_configuration(configuration, fleet) for configuration in ("sequential", "sequential:drift=0")
@@ -96,7 +94,7 @@ def test_without_the_prior_comparing_changes_no_verdict(noise: float) -> None:
 
 @pytest.mark.parametrize("restored_s", [60, 105, 150])
 def test_a_restored_controller_decides_the_same(restored_s: int) -> None:
-    """Written to JSON and read back, before, in and after a change: the same later decisions."""
+    """Written to JSON and read back before, during and after a change: the same later decisions."""
     fleet = certified_fleet(0.05)
     setup = make_configuration("sequential:prior=1", fleet)
     state = other = initial_state(setup, 1)

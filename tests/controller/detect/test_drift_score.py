@@ -1,4 +1,4 @@
-"""Paired form: any difference where repeats are exact, a known law where they are not."""
+"""The drift score: any difference alarms where repeats are exact; a known law holds where they are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.detect.streams.protocol import guaranteed_threshold, update
 
 @given(value=st.floats(0.0, 10.0), other=st.floats(0.0, 10.0))
 def test_without_noise_any_difference_is_an_alarm(value: float, other: float) -> None:
-    """Equal values leave no trace; others alarm at the first unit, at any ARL0."""
+    """Equal values add no evidence; different ones alarm at the first unit, at any ARL0."""
     detector = drift_detector()
     scores = drift_score(np.array([value]), np.array([other]), 0.0)
     _, statistic = update(detector, detector.initial(1), scores, np.ones(1, dtype=np.bool_))
@@ -29,7 +29,7 @@ def test_with_noise_scores_are_standard_normal() -> None:
     assert scores.std() == pytest.approx(1.0, abs=0.03)
 
 
-def test_what_was_not_measured_says_nothing() -> None:
+def test_unmeasured_values_score_nan() -> None:
     """NaN on either side gives NaN; a certified 0 is matched by 0 only."""
     scores = drift_score(np.array([np.nan, 1.0, 0.0, 0.1]), np.array([1.0, np.nan, 0.0, 0.0]), 0.1)
     assert np.isnan(scores[:2]).all()

@@ -1,4 +1,4 @@
-"""What a step-time ratio is worth: an e-value under its null, whatever the model's own error."""
+"""Step-time ratios as evidence: an e-value under its null, whatever the error of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ observe = np.vectorize(lambda ratio: step_time_observation(ratio, LIMIT))
 
 
 def first_alarms(ratio: np.ndarray, arl0: float) -> tuple[FalseAlarms, np.ndarray]:
-    """First alarms of streams [T, N] of ratios, and when each came (T: never)."""
+    """First alarms of streams [T, N] of ratios, and the step of each (T: never)."""
     detector = Betting(null_mean=1.0)
     state, present = detector.initial(ratio.shape[1]), np.ones(ratio.shape[1], dtype=np.bool_)
     when, samples = np.full(ratio.shape[1], len(ratio)), 0
@@ -33,7 +33,7 @@ def first_alarms(ratio: np.ndarray, arl0: float) -> tuple[FalseAlarms, np.ndarra
 
 
 def test_observation_is_an_e_value_at_the_limit() -> None:
-    """At the limit itself its mean is at most 1; capped, and 0 for what is no ratio."""
+    """At the limit its mean is at most 1; it is capped, and 0 for an invalid ratio."""
     z = np.linspace(-9.0, 9.0, 20_001)
     law = np.exp(-0.5 * z * z)
     mean = float((observe(LIMIT * np.exp(NOISE * z)) * law).sum() / law.sum())
@@ -44,7 +44,7 @@ def test_observation_is_an_e_value_at_the_limit() -> None:
 
 @pytest.mark.parametrize("name", ["at the limit", "error of the model", "noise that persists"])
 def test_arl0_is_kept_on_healthy_clocks(name: str) -> None:
-    """Steps at the limit, replicas with an error of the model each, and dependent noise keep the ARL0."""
+    """Steps at the limit, a model error per replica, and dependent noise all keep the ARL0."""
     rng, shape, arl0 = stream(4, f"clocks {name}"), (400, 300), 500.0
     noise = NOISE * rng.normal(size=shape)
     error = np.full(shape[1], math.log(LIMIT))
@@ -59,8 +59,8 @@ def test_arl0_is_kept_on_healthy_clocks(name: str) -> None:
 
 
 @pytest.mark.parametrize(("factor", "scrapes"), [(4.0, 2), (2.0, 7), (1.8, 9)])
-def test_slow_clocks_are_found_in_a_few_scrapes(factor: float, scrapes: int) -> None:
-    """At an ARL0 of a whole fleet: at the median two scrapes for 4 times, seven for 2, nine for 1.8."""
+def test_slow_replicas_are_found_in_a_few_scrapes(factor: float, scrapes: int) -> None:
+    """At the ARL0 of a whole fleet the median is two scrapes at 4 times, seven at 2, nine at 1.8."""
     rng = stream(5, "slow clocks")
     error = np.exp(0.1 * rng.normal(size=200))
     ratio = factor * error * np.exp(0.1 * rng.normal(size=(60, 200)))

@@ -1,4 +1,4 @@
-"""Laws of the confidence limits on sums."""
+"""Confidence limits on window sums."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_mean_alarm_is_the_t_limit(values: list[float]) -> None:
         assert bool(beyond.item()) == (lower > 0.5)
 
 
-def test_at_least_clauses_count_the_other_way() -> None:
+def test_at_least_clauses_are_mirrored() -> None:
     """With sense -1 a mean below the threshold is beyond, one above it is not."""
     judged_by = contract(Clause(threshold=0.9, sense=-1.0))
     assert excess_of_sums(cell(10, 8.0), judged_by).item() == pytest.approx(1.0 / 9.0)
@@ -97,7 +97,7 @@ def windows(attempts: np.ndarray, failed: np.ndarray) -> np.ndarray:
 
 
 def share_beyond(sums: np.ndarray, judged_by: CompiledContract) -> float:
-    """Of the windows, those in alarm."""
+    """Share of the windows that are in alarm."""
     beyond, _ = beyond_limit(sums, np.ones(sums.shape[:-1], dtype=np.bool_), judged_by)
     return float(beyond.mean())
 
@@ -112,7 +112,7 @@ def share_beyond(sums: np.ndarray, judged_by: CompiledContract) -> float:
 def test_bursts_of_a_healthy_server_alarm_no_more_often_than_declared(
     size: int, per_tick: int, confidence: float, rate: bool, seed: int
 ) -> None:
-    """A burst once in ``BURST_S``, of whatever size up to twice the given one, at any volume."""
+    """One burst per ``BURST_S``, of any size up to twice the given one, at any volume."""
     judged_by, rng, draws = failing(rate=rate, confidence=confidence), stream(seed, "bursts"), 4000
     ticks = int(judged_by.window_s)
     failed = (rng.uniform(size=(draws, ticks)) < 1.0 / BURST_S) * rng.integers(
@@ -127,7 +127,7 @@ def test_bursts_of_a_healthy_server_alarm_no_more_often_than_declared(
 def test_failures_that_come_alone_are_found_as_if_there_were_no_bursts(
     per_tick: int, share: float, rate: bool, seed: int
 ) -> None:
-    """A window judges independent failures, however many, as it would if each had had a tick of its own."""
+    """A window judges independent failures, however many, as if each had a tick of its own."""
     judged_by, rng, draws = failing(rate=rate), stream(seed, "alone"), 500
     failed = rng.binomial(per_tick, share, (draws, int(judged_by.window_s)))
     sums = windows(np.full_like(failed, per_tick), failed)
@@ -137,7 +137,7 @@ def test_failures_that_come_alone_are_found_as_if_there_were_no_bursts(
 
 
 @given(st.integers(1, 60), st.integers(1, 200))
-def test_failures_came_in_so_many_ticks_as_had_as_many(ticks: int, size: int) -> None:
-    """Equal bursts are counted; of one failure a tick, all of them."""
+def test_the_number_of_ticks_with_failures_is_recovered(ticks: int, size: int) -> None:
+    """Equal bursts are counted; with one failure per tick, every failure is."""
     failed = np.full((1, ticks), size)
     assert ticks_of_failures(windows(failed, failed)).item() == pytest.approx(ticks)

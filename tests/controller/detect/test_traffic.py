@@ -31,7 +31,7 @@ from scripts.studies.detection.telemetry import BLOCK, alarms_of
 from tests.support.fleets.builders import make_fleet, make_layout
 from tests.support.paths import DOCS
 
-#: Declared ARL0 up to which a check has alarms enough for its lower limit to be held to it as well.
+#: Largest declared ARL0 at which a check has enough alarms to test its lower limit too.
 LONGEST = 20_000.0
 PAGE = DOCS / "detection-results.md"
 
@@ -42,13 +42,13 @@ def shipped_text() -> str:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Its streams."""
+    """Streams of the table that ships."""
     return list(json.loads(shipped_text())["streams"])
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row['kind']}-{row['unit']}-{row['replicas']}")
-def test_calibrated_thresholds_keep_their_arl0_on_fleets_they_have_not_seen(row: dict[str, Any]) -> None:
-    """At least 0.9 of every declared ARL0 was measured, lower limit included where alarms are many enough."""
+def test_calibrated_thresholds_keep_their_arl0_on_unseen_fleets(row: dict[str, Any]) -> None:
+    """At least 0.9 of every declared ARL0 is measured, the lower limit included where alarms are enough."""
     for check in row["checks"]:
         assert check["calibrated"]["arl0"] >= 0.9 * check["arl0"]
         if check["arl0"] <= LONGEST:
@@ -66,8 +66,8 @@ def test_thresholds_rise_with_the_arl0() -> None:
         assert np.isinf(stream.level(np.array([np.inf]))).all()
 
 
-def test_beyond_the_points_thresholds_are_on_the_line_of_the_last_three() -> None:
-    """From the last but two to the last; of two points, through both."""
+def test_beyond_the_points_thresholds_follow_the_line_of_the_last_three() -> None:
+    """The line goes from the last point but two to the last; with two points, through both."""
     for points, slope in ((4, 3.0), (3, 3.0), (2, 4.0)):
         stream = TrafficStream(
             kind="ttft_ms",
@@ -79,8 +79,8 @@ def test_beyond_the_points_thresholds_are_on_the_line_of_the_last_three() -> Non
         assert stream.level(np.exp(np.array([14.0]))).item() == pytest.approx(8.0 + 10.0 * slope)
 
 
-def test_counts_of_replicas_between_and_beyond_the_calibrated_ones_take_the_higher_level() -> None:
-    """Five to seven replicas: of four and of eight the higher one; very many: no less than log ARL0."""
+def test_other_replica_counts_take_the_higher_neighbouring_level() -> None:
+    """Five to seven replicas: the higher level of four and eight; beyond the table: at least log ARL0."""
     contract, found = synthetic_fleet(3, 2, 6).contract, shipped_traffic()
     arl0 = np.full(len(contract.clause_ids), 1e7)
     four, six, eight, most, more = (
@@ -91,8 +91,8 @@ def test_counts_of_replicas_between_and_beyond_the_calibrated_ones_take_the_high
     assert np.isfinite(six).any()
 
 
-def test_a_replica_has_the_threshold_of_as_many_peers_as_it_has() -> None:
-    """Streams of replicas: by those that are heard; of kernels: by the replicas they have."""
+def test_a_replicas_threshold_is_that_of_its_number_of_peers() -> None:
+    """Replica streams go by the peers received, kernel streams by the replicas of the kernel."""
     fleet, known = synthetic_fleet(2, 2, 7), shipped_traffic()
     plan = sequential_plan(fleet, SequentialSettings(traffic=known))
     latency = np.flatnonzero(fleet.contract.source == int(Source.LATENCY))
@@ -109,7 +109,7 @@ def test_a_replica_has_the_threshold_of_as_many_peers_as_it_has() -> None:
 
 
 def test_a_last_kernel_without_replicas_has_thresholds_too() -> None:
-    """A kernel that is scaled to nothing has a row of thresholds as well."""
+    """A kernel scaled to no replicas has a row of thresholds as well."""
     fleet = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
     owner = fleet.layout.replica_kernel
     moved = replace(fleet.layout, replica_kernel=np.where(owner == 2, 0, owner))
@@ -133,8 +133,8 @@ def test_only_clauses_with_a_stream_take_calibrated_thresholds() -> None:
     assert np.array_equal(configuration.plan.thresholds.kernel, found.thresholds.kernel)  # type: ignore[attr-defined]
 
 
-def test_the_procedure_calibrates_a_law_with_long_runs() -> None:
-    """On 0/1 units that persist, thresholds from forty series keep the ARL0 on forty others."""
+def test_the_procedure_calibrates_persistent_units() -> None:
+    """For persistent 0/1 units, thresholds from forty series keep the ARL0 on forty others."""
     learned, other = _persistent(4), _persistent(5)
     mean = float(np.mean([one.mean() for fleet in learned for one in fleet]))
     found = calibrated(learned, other, other, mean)
@@ -144,8 +144,8 @@ def test_the_procedure_calibrates_a_law_with_long_runs() -> None:
     assert first["independent"]["arl0"] < 0.6 * first["arl0"]
 
 
-def test_what_was_recorded_must_hold_the_declared_arl0() -> None:
-    """A threshold whose ARL0 lies beyond everything that was recorded is refused, not guessed."""
+def test_an_arl0_beyond_the_recording_is_refused() -> None:
+    """A threshold whose ARL0 lies beyond everything recorded is refused, not extrapolated."""
     with pytest.raises(ValueError, match="within what was recorded"):
         calibrated(_persistent(4)[:10], _persistent(5), _persistent(5), 0.05)
 
@@ -172,8 +172,8 @@ def _persistent(seed: int) -> list[list[Floats]]:
         lambda data: data.pop("provenance"),
     ],
 )
-def test_a_table_that_is_none_is_refused(change: Any) -> None:
-    """What is missing, unknown or out of order is named, with the command that writes the table anew."""
+def test_an_invalid_table_is_refused(change: Any) -> None:
+    """The error names the missing, unknown or unordered part and the command that rewrites the table."""
     data = json.loads(shipped_text())
     change(data)
     with pytest.raises(DocumentError, match=r"studies\.detection\.calibrate"):
@@ -181,7 +181,7 @@ def test_a_table_that_is_none_is_refused(change: Any) -> None:
 
 
 def count_alarms(detector: Betting, threshold: float, units: Floats) -> tuple[int, int]:
-    """Alarms on one series, and the units that were watched for them."""
+    """Alarms on one series, and the units that were observed for them."""
     state, present, count, watched, skip = detector.initial(1), np.ones(1, dtype=np.bool_), 0, 0, 0
     for value in units:
         if skip:
@@ -194,8 +194,8 @@ def count_alarms(detector: Betting, threshold: float, units: Floats) -> tuple[in
     return count, watched
 
 
-def test_alarms_of_all_series_at_once_are_those_of_each() -> None:
-    """Counted together, fleets of unequal series give the alarms and units of series watched one by one."""
+def test_counting_all_series_together_equals_counting_each() -> None:
+    """Counted together, fleets of unequal series give the alarms and units of the series one by one."""
     rng, detector = np.random.Generator(np.random.PCG64(6)), exceedances(0.05)
     fleets = [[(rng.random(size) < 0.06).astype(np.float64) for size in (900, 1200)] for _ in range(3)]
     single = [np.sum([count_alarms(detector, 3.0, one) for one in fleet], axis=0) for fleet in fleets]
@@ -206,7 +206,7 @@ def test_alarms_of_all_series_at_once_are_those_of_each() -> None:
 
 
 def test_the_same_command_writes_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small table twice: not a byte differs, and it is not the one of more fleets."""
+    """The same small table twice is equal byte for byte, and differs from one of more fleets."""
     monkeypatch.setattr(detect_calibrate, "POINTS", np.array([100.0, 300.0]))
     first, second = (json.dumps(table({1: 2, 2: 2}), sort_keys=True) for _ in range(2))
     assert first == second
@@ -215,8 +215,8 @@ def test_the_same_command_writes_the_same_bytes(monkeypatch: pytest.MonkeyPatch)
     }
 
 
-def test_beyond_the_points_every_stream_of_replicas_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row per stream with alarms and a ratio; at a lower ARL0 the same fleets give more alarms."""
+def test_beyond_the_points_every_replica_stream_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row per stream with alarms and a ratio; at a lower ARL0 the same fleets give more alarms."""
     alarms = []
     for arl0 in (200.0, 1e6):
         monkeypatch.setattr(detect_calibrate, "FAR", arl0)
@@ -226,12 +226,12 @@ def test_beyond_the_points_every_stream_of_replicas_is_followed(monkeypatch: pyt
     assert alarms[0] > 20 > alarms[1]
 
 
-def test_the_table_says_where_it_comes_from() -> None:
-    """Command, seed and the hashes of scenario and profiles stand beside the numbers."""
+def test_the_table_states_its_provenance() -> None:
+    """Command, seed and the hashes of scenario and profiles accompany the numbers."""
     found: TrafficCalibration = shipped_traffic()
     assert {"command", "seed", "fleets", "scenario_sha256", "profile_sha256"} <= set(found.provenance)
 
 
 def test_the_page_shows_the_table_that_ships() -> None:
-    """The page's table is made of the shipped one."""
+    """The table on the page is generated from the shipped one."""
     assert markdown(json.loads(shipped_text())) in PAGE.read_text()

@@ -1,4 +1,4 @@
-"""Laws of the window detector."""
+"""The window detector."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cell(count: float, total: float = 0.0, squares: float = 0.0, over: float = 0
 def updates(
     detector: WindowDetector, windows: list[np.ndarray], judged_by: CompiledContract
 ) -> list[AlarmState]:
-    """AlarmState after each of ``windows``."""
+    """Alarm states after each of ``windows``."""
     state, verdicts = detector.initial(1, 1, judged_by), []
     for sums in windows:
         verdict, state = detector.update(state, sums, ALWAYS, judged_by)
@@ -36,8 +36,8 @@ def updates(
     return verdicts
 
 
-def test_too_few_units_say_nothing_until_they_add_up() -> None:
-    """Windows below min_samples are carried, and the window that completes them is judged on all."""
+def test_too_few_units_are_carried_until_they_suffice() -> None:
+    """Windows below min_samples are carried, and the window that completes them is judged on all units."""
     judged_by = contract(Clause(threshold=0.1), min_samples=10)
     window = cell(4, 4 * 0.5, 4 * 0.25)
     verdicts = updates(WindowDetector(), [window, window, window], judged_by)
@@ -45,8 +45,8 @@ def test_too_few_units_say_nothing_until_they_add_up() -> None:
     assert verdicts[2].judged[..., COUNT].item() == 12.0
 
 
-def test_carried_units_are_dropped_after_their_time() -> None:
-    """Scarce units older than ``carry_windows`` windows are never judged."""
+def test_carried_units_expire() -> None:
+    """Carried units older than ``carry_windows`` windows are never judged."""
     judged_by = contract(Clause(threshold=0.1), min_samples=10)
     window = cell(4, 4 * 0.5, 4 * 0.25)
     verdicts = updates(WindowDetector(carry_windows=2), [window] * 6, judged_by)
@@ -76,7 +76,7 @@ def test_alarm_on_traffic_ends_without_traffic() -> None:
 
 
 def test_recertification_adds_up_evidence_since_the_alarm() -> None:
-    """Clean windows too short to show a small rate do so together, and only those after the alarm count."""
+    """Clean windows that are too short alone recertify together, and only those after the alarm count."""
     judged_by = contract(Clause(rate_limit=0.05, hard=False))
     clean = cell(30)
     verdicts = updates(WindowDetector(), [cell(30, over=20.0), clean, clean], judged_by)
@@ -84,8 +84,8 @@ def test_recertification_adds_up_evidence_since_the_alarm() -> None:
     assert [bool(v.inside.item()) for v in verdicts] == [False, False, True]  # 0 of 60, not 0 of 30
 
 
-def test_clauses_outside_their_slices_and_offline_ones_stay_silent() -> None:
-    """What does not apply to a slice, or is judged offline only, never alarms."""
+def test_clauses_of_other_slices_and_offline_clauses_never_alarm() -> None:
+    """A clause that does not apply to the slice, or is judged offline, never alarms."""
     bad = cell(50, 50.0, 50.0, 50.0)
     layout = make_layout(kernels=1, slices=2, per_kernel=1)
     offline = make_contract(layout, (Clause(source=Source.OFFLINE), Clause(slices=(1,))))

@@ -1,4 +1,4 @@
-"""Calibrated thresholds: what they declare is what is measured, far beyond direct simulation too."""
+"""Calibrated thresholds keep the declared ARL0, also far beyond what direct simulation can reach."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_calibrated_thresholds_keep_their_arl0(detector: StreamDetector, law: Ob
 
 
 def test_change_of_measure_agrees_with_simulation() -> None:
-    """Where both reach, the change of measure gives the mean run length that direct simulation counts."""
+    """Where both methods reach, change of measure gives the mean run length that direct simulation counts."""
     for detector, law in ((Gaussian(), Normal()), (exceedances(0.02), Ones(rate=0.02))):
         found = calibrated_threshold(detector, law, 5000.0, runs=2000)
         curve = arl_curve(detector, law, streams=2000, samples=2500, seed=8)
@@ -75,7 +75,7 @@ def test_change_of_measure_agrees_with_simulation() -> None:
 
 
 def test_calibration_saves_a_constant_at_any_arl0() -> None:
-    """Below the guaranteed threshold by the logarithm of the mean overshoot, the same at 1e7 and 1e9."""
+    """The calibrated threshold lies a constant below the guaranteed one, the same at 1e7 and 1e9."""
     gaps = []
     for arl0 in (1e5, 1e7, 1e9):
         found = calibrated_threshold(Gaussian(), Normal(), arl0, runs=1000)
@@ -85,7 +85,7 @@ def test_calibration_saves_a_constant_at_any_arl0() -> None:
 
 
 def test_extrapolation_is_checked_where_it_can_be() -> None:
-    """Beyond simulation a line carries on; its misfit at the overlap is reported and small for CUSUM."""
+    """Beyond simulation the threshold is extrapolated; the misfit at the overlap is small for CUSUM."""
     found = calibrated_threshold(gaussian_cusum(1.0), Normal(), 1e7, runs=1500)
     assert found.method == "extrapolation"
     assert found.overlap_error < 0.2
@@ -95,7 +95,7 @@ def test_extrapolation_is_checked_where_it_can_be() -> None:
 
 
 def test_the_same_arguments_give_the_same_threshold() -> None:
-    """Reproducible from its seed, and another seed gives another threshold."""
+    """The same seed gives the same threshold, another seed another one."""
     first = calibrated_threshold(Gaussian(), Normal(), 200.0, seed=4, runs=200)
     assert calibrated_threshold(Gaussian(), Normal(), 200.0, seed=4, runs=200) == first
     assert calibrated_threshold(Gaussian(), Normal(), 200.0, seed=5, runs=200) != first

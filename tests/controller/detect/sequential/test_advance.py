@@ -1,4 +1,4 @@
-"""The compiled sequential detector against a plain one, and against itself with its state given away."""
+"""The compiled sequential detector against a plain one, and with its state consumed against copied."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ FIELDS = ("alarm", "excess", "inside", "fresh", "judged", "against")
 
 
 def ticks(pooled: bool, seed: int, longest_s: float = 60.0) -> list[EvidenceBatch]:
-    """Random news: probes in a heap, scrapes now and then, bad times and good ones, silence, doubts.
+    """Random batches: heaps of probes, occasional scrapes, bad and good phases, silence, doubted samples.
 
-    longest_s: a tick takes up to so long.
+    longest_s: the longest duration of a tick.
     """
     rng, contract = stream(seed, "plain"), PLAN.contract
     _, slices, replicas = FLEET.layout.shape
@@ -67,7 +67,7 @@ def _tick(
 
 
 def _told(seen: EvidenceBatch) -> EvidenceBatch:
-    """News of probes as the controller tells them: a stream that a probe reached has news."""
+    """Batch with the news flags that the controller sets: a stream that a probe reached has news."""
     for b, p in np.argwhere(seen.received).tolist():
         u, s = seen.subject_of[seen.probes.replica[b, p]], seen.probes.slice[b, p]
         seen.news[b, u, s] = True  # type: ignore[index]
@@ -77,8 +77,9 @@ def _told(seen: EvidenceBatch) -> EvidenceBatch:
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("seed, longest_s", [(1, 60.0), (2, 60.0), (3, 4.0)])
 def test_the_compiled_detector_equals_the_plain_one(pooled: bool, seed: int, longest_s: float) -> None:
-    """Every verdict of every tick is equal bit for bit, through alarms, recoveries, doubts and silence; where
-    ticks follow each other quickly, lateness stands.
+    """Every verdict of every tick is equal bit for bit, through alarms, recoveries, doubts and silence.
+
+    Short ticks exercise the rule of lasting lateness too.
     """
     closed = np.zeros(BATCH, dtype=np.bool_)
     units = len(FLEET.layout.kernels) if pooled else len(FLEET.layout.replicas)
@@ -94,8 +95,8 @@ def test_the_compiled_detector_equals_the_plain_one(pooled: bool, seed: int, lon
     assert came_back > 5 or longest_s < 60.0
 
 
-def test_a_given_away_state_changes_nothing_but_its_arrays() -> None:
-    """With ``consume`` every verdict is the same; without it the state that came in stays as it was."""
+def test_consuming_the_state_changes_no_verdict() -> None:
+    """With ``consume`` every verdict is the same; without it the input state is left unchanged."""
     closed, replicas = np.zeros(BATCH, dtype=np.bool_), len(FLEET.layout.replicas)
     kept = given = DETECTOR.initial(BATCH, replicas, PLAN.contract)
     given = {name: array.copy() for name, array in given.items()}
@@ -120,7 +121,7 @@ def _equal(one: DetectorState, other: DetectorState) -> None:
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
-def test_no_fleet_looks_at_another() -> None:
+def test_fleets_of_a_batch_are_independent() -> None:
     """A fleet's verdicts are the same alone and beside another one."""
     closed, replicas = np.zeros(BATCH, dtype=np.bool_), len(FLEET.layout.replicas)
     both, alone = (DETECTOR.initial(count, replicas, PLAN.contract) for count in (BATCH, 1))
@@ -148,6 +149,6 @@ def _second(seen: EvidenceBatch) -> EvidenceBatch:
 
 
 def test_the_synthetic_fleet_has_every_kind_of_clause() -> None:
-    """The comparison above covers probes, traffic and gauges, rates and means, limits of 0."""
+    """The comparison above covers probes, traffic and gauges, rates and means, and limits of 0."""
     assert {int(Source.PROBE), int(Source.LATENCY), int(Source.FAILED)} <= set(PLAN.contract.source.tolist())
     assert len(set(PLAN.clauses.kind.tolist())) >= 2

@@ -1,4 +1,4 @@
-"""Laws of a controller with the sequential detector: who departs, what is left, who comes back."""
+"""Runs of the controller with the sequential detector: which replicas depart, and when they return."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FLEET = make_fleet(LAYOUT)
 
 
 def test_one_drifting_replica_is_quarantined_and_its_kernel_stays() -> None:
-    """Evidence that a departed replica took part in does not condemn the kernel."""
+    """Evidence of a departed replica does not condemn its kernel."""
     ticks = run(make_configuration("sequential", FLEET), script(LAYOUT, 90, drift(LAYOUT, [1], 30.0)))
     assert ticks.quarantined()[-1].tolist() == [r == 1 for r in range(12)]
     assert (ticks.tables()[:, :, 0] == 1.0).all()
 
 
 def test_a_drifting_build_is_left_within_seconds() -> None:
-    """All replicas drift: the slices leave sooner than a window could close, and nobody is quarantined."""
+    """All replicas drift: the slices leave before a window could close, and no replica is quarantined."""
     ticks = run(
         make_configuration("sequential", FLEET), script(LAYOUT, 60, drift(LAYOUT, [0, 1, 2, 3], 30.0))
     )
@@ -34,7 +34,7 @@ def test_a_drifting_build_is_left_within_seconds() -> None:
 
 
 def test_a_healed_replica_returns_by_evidence() -> None:
-    """A quarantined replica comes back once probes have spoken for it, not while it drifts."""
+    """A quarantined replica returns once probes show it healthy, and not while it drifts."""
     edits = drift(LAYOUT, [1], 30.0, 200.0)
     away = run(make_configuration("sequential", FLEET), script(LAYOUT, 560, edits)).quarantined()[:, 1]
     assert away[60:200].all()
@@ -42,7 +42,7 @@ def test_a_healed_replica_returns_by_evidence() -> None:
 
 
 def test_silence_is_no_evidence() -> None:
-    """Without telemetry nothing is alarmed and nothing recovers."""
+    """Without telemetry no alarm is raised and no alarm ends."""
     setup = make_configuration("sequential", FLEET)
     quiet = run(setup, script(LAYOUT, 60, silence(20.0)))
     assert (quiet.tables()[:, :, 0] == 1.0).all()
@@ -51,13 +51,13 @@ def test_silence_is_no_evidence() -> None:
 
 
 def test_windows_can_be_tuned_by_name() -> None:
-    """A configuration's window_s and min_samples replace the contract's, and nothing else does."""
+    """A configuration's window_s and min_samples replace the contract's; nothing else changes."""
     tuned = make_configuration("hysteresis:window_s=20,min_samples=7", FLEET).contract
     assert (tuned.window_s, tuned.min_samples) == (20.0, 7)
     assert make_configuration("hysteresis", FLEET).fleet is FLEET
 
 
-def test_what_a_kernel_is_condemned_for_quarantines_no_replica() -> None:
+def test_a_fault_of_the_kernel_quarantines_no_replica() -> None:
     """A build drifts, on one replica earlier than on the others: the kernel is left, the others stay in."""
     early = drift(LAYOUT, [2], 28.0)
     ticks = run(
@@ -68,7 +68,7 @@ def test_what_a_kernel_is_condemned_for_quarantines_no_replica() -> None:
 
 
 def late(from_at_s: float, offered: int) -> Edit:
-    """From ``from_at_s`` on all answers are late; all the while ``offered`` requests a second per slice."""
+    """All answers after ``from_at_s`` are late; each slice offers ``offered`` requests a second."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         if now_s > from_at_s:
@@ -81,7 +81,7 @@ def late(from_at_s: float, offered: int) -> Edit:
 
 @pytest.mark.parametrize("configuration", ["sequential", "hysteresis"])
 @pytest.mark.parametrize(("offered", "alarm"), [(10, True), (190, True), (210, False)])
-def test_late_answers_of_an_overloaded_kernel_say_nothing_of_it(
+def test_late_answers_of_an_overloaded_kernel_do_not_condemn_it(
     offered: int, alarm: bool, configuration: str
 ) -> None:
     """The same late answers condemn a kernel within its capacity (400 a second) and not one beyond it."""

@@ -1,4 +1,4 @@
-"""Laws of the sequential detector: the theory's own numbers, levers, budget."""
+"""The sequential detector: agreement with the theory's numbers, its thresholds and its budget."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.fleets.sequential_detectors import (
 
 
 def test_probes_of_a_tick_count_one_by_one() -> None:
-    """Three probes in one tick leave the same evidence as the stream's own detector fed three times."""
+    """Three probes in one tick leave the same evidence as the stream's own detector updated three times."""
     fleet = small_fleet(MEAN, replace(RATE, threshold=0.2))
     detector = sequential_detector(fleet)
     values = np.random.Generator(np.random.PCG64(1)).uniform(0.0, 0.24, (6, 4, 3))
@@ -83,7 +83,7 @@ def test_limit_zero_alarms_at_the_first_unit() -> None:
 
 @pytest.mark.parametrize("name", ["window", "sequential"])
 def test_forgetting_is_a_fresh_start(name: str) -> None:
-    """Where a detector forgets it is as before its first tick, elsewhere nothing changes."""
+    """Where a detector forgets, its state is the initial one; elsewhere nothing changes."""
     fleet = small_fleet(MEAN, RATE)
     detector = sequential_detector(fleet) if name == "sequential" else WindowDetector()
     fresh = detector.initial(2, 1, fleet.contract)
@@ -99,7 +99,7 @@ def test_forgetting_is_a_fresh_start(name: str) -> None:
 
 
 def test_a_replica_is_watched_over_all_its_slices() -> None:
-    """Where each slice alone has too little to show, the replica's evidence over all of them is an alarm."""
+    """Where no slice alone reaches its threshold, the replica's evidence over all slices raises the alarm."""
     layout = make_layout(kernels=1, slices=4, per_kernel=1)
     fleet = make_fleet(layout, contract=make_contract(layout, (MEAN,)), home=np.zeros(4, dtype=np.int64))
     detector, levels = sequential_detector(fleet), sequential_detector(fleet).plan.thresholds

@@ -1,7 +1,4 @@
-"""What policies are shown of a detector's evidence.
-
-Recovery: a kernel that is still broken is called healthy no more often than stated.
-"""
+"""What policies are shown of a detector's evidence, and how rarely a broken kernel is called healthy."""
 
 from __future__ import annotations
 
@@ -121,7 +118,7 @@ def called_healthy(
 
 @pytest.mark.parametrize("detector, law", BROKEN, ids=[case[0].name for case in BROKEN])
 def test_a_broken_kernel_is_rarely_called_healthy(detector: StreamDetector, law: ObservationLaw) -> None:
-    """However often one looks: at most 1 - confidence of the attempts, within the error of 2,000."""
+    """However often it is tested: at most 1 - confidence of the attempts, within the error of 2,000."""
     assert called_healthy(detector, law, 400) <= 0.1 + 3.0 * np.sqrt(0.09 / 2000)
 
 
@@ -134,8 +131,8 @@ def test_a_broken_kernel_is_rarely_called_healthy(detector: StreamDetector, law:
         (ShiftRecovery(shift=2.0), Normal(), 12),
     ),
 )
-def test_a_healthy_kernel_is_found_out(detector: StreamDetector, law: ObservationLaw, units: int) -> None:
-    """Nine attempts in ten succeed within a stated number of units."""
+def test_a_healthy_kernel_is_recognised(detector: StreamDetector, law: ObservationLaw, units: int) -> None:
+    """Nine attempts in ten succeed within the stated number of units."""
     assert called_healthy(detector, law, units) >= 0.9
 
 
@@ -160,7 +157,7 @@ def test_clean_units_needed_are_as_stated(null: float, confidence: float) -> Non
 
 
 def test_one_difference_ends_a_matching_attempt() -> None:
-    """Without repeat noise a single probe that differs leaves no way to health but a new attempt."""
+    """Without repeat noise a single differing probe ends the attempt; only a new attempt can succeed."""
     detector = MatchRecovery(share=0.3)
     state = detector.initial(1)
     for value in (0.0, 0.0, np.inf, *[0.0] * 500):
@@ -169,7 +166,7 @@ def test_one_difference_ends_a_matching_attempt() -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    """Confidences, ranges, shares and shifts without a meaning are refused."""
+    """Confidences, ranges, shares and shifts outside their ranges are refused."""
     for wrong in (0.0, 1.0):
         with pytest.raises(ValueError, match="confidence"):
             healthy_threshold(wrong)

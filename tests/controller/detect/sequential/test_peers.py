@@ -1,4 +1,4 @@
-"""Laws of scrapes as evidence: one unit each, and weighed by those of the replica's peers."""
+"""Scrapes as evidence: each is one unit, weighed by the scrapes of the replica's peers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_scrape_is_one_unit_over_all_slices() -> None:
 
 
 def scraped(*failed: dict[int, list[int]]) -> tuple[SequentialDetector, DetectorState]:
-    """Memory after ticks that bring, by replica of one kernel of two, how many of five failed by slice."""
+    """Memory after ticks; each gives, by replica of a kernel of two, how many of five failed per slice."""
     layout = make_layout(kernels=1, slices=4, per_kernel=2)
     clause = Clause(source=Source.FAILED, threshold=0.1, hard=False)
     fleet = make_fleet(layout, contract=make_contract(layout, (clause,)), home=np.zeros(4, dtype=np.int64))
@@ -54,8 +54,8 @@ def scraped(*failed: dict[int, list[int]]) -> tuple[SequentialDetector, Detector
     return detector, state
 
 
-def test_as_many_peers_count_as_served_anybody_lately() -> None:
-    """A silent replica is no peer, nor one of which a gauge alone is heard, nor one of another kernel."""
+def test_only_peers_that_served_lately_are_counted() -> None:
+    """A silent replica is no peer, nor is one with gauges alone, nor one of another kernel."""
     owner, traffic = np.array([0, 0, 0, 0, 1, 1]), np.array([True, False])
     sums, latest = np.zeros((2, 6, 2, 2, 4))
     latest[0, 1, 0, COUNT], sums[1, 0, 0, COUNT] = 3.0, 1.0
@@ -66,8 +66,8 @@ def test_as_many_peers_count_as_served_anybody_lately() -> None:
     assert received.tolist() == [1, 1, 2, 2, 0, 1]
 
 
-def test_a_scrape_counts_in_units_of_its_peers_where_they_are_beyond_the_limit() -> None:
-    """Beside a peer at four limits, four limits are one: that is the kernel, not the replica."""
+def test_a_scrape_is_divided_by_its_peers_where_they_exceed_the_limit() -> None:
+    """Beside a peer at four limits, four limits count as one: the kernel is at fault, not the replica."""
     for same_tick in (True, False):
         bad = {1: [2, 2, 2, 2]}
         ticks = ({0: [2, 2, 0, 0], **bad},) if same_tick else (bad, {0: [2, 2, 0, 0]})
@@ -77,8 +77,8 @@ def test_a_scrape_counts_in_units_of_its_peers_where_they_are_beyond_the_limit()
         assert state["over_slices"][0, 0, 0, 0, SINCE_SUM] == pytest.approx(0.05)
 
 
-def test_a_replica_without_peers_speaks_for_its_kernel_alone() -> None:
-    """Nobody was heard beside it, so its scrapes are no evidence that it departs."""
+def test_a_replica_without_peers_is_no_evidence_of_a_departure() -> None:
+    """No peer was scraped, so its scrapes are no evidence that it departs from them."""
     _, state = scraped({0: [5, 5, 5, 5]})
     assert logged(state).max() < 0.0
     assert logged(state, "over_slices").max() < 0.0
@@ -87,7 +87,7 @@ def test_a_replica_without_peers_speaks_for_its_kernel_alone() -> None:
 @hypothesis.settings(max_examples=50, deadline=None)
 @given(own=FAILED_BY_SLICE, others=FAILED_BY_SLICE)
 def test_peers_only_ever_weaken_the_evidence(own: list[int], others: list[int]) -> None:
-    """What is bet on is at most the share itself, so the null of the clause still holds for it."""
+    """The value that is bet on is at most the share itself, so the null of the clause still holds."""
     _, state = scraped({1: others}, {0: own})
     for slice_, failed in enumerate(own):
         assert state["cells"][0, 0, slice_, 0, SINCE_SUM] <= failed / 5.0 + 1e-12

@@ -1,4 +1,4 @@
-"""Laws of how an alarm of the sequential detector ends: by evidence of health, or in silence."""
+"""How an alarm of the sequential detector ends: by evidence of health, or by silence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_broken_stream_is_rarely_called_healthy() -> None:
 
 
 def test_a_further_alarm_begins_the_recovery_anew() -> None:
-    """Evidence of health from before a further alarm counts for nothing."""
+    """Evidence of health from before a further alarm is discarded."""
     fleet = small_fleet(MEAN)
     detector = sequential_detector(fleet, confidence=0.9999)
     unhealthy, healthy = np.full((1, 1), 0.9), np.full((1, 1), 0.0)
@@ -58,7 +58,7 @@ def test_a_further_alarm_begins_the_recovery_anew() -> None:
 
 
 def test_alarms_on_traffic_end_in_silence() -> None:
-    """Only traffic can tell that a failing replica is well again, so five silent windows end its alarm."""
+    """Only traffic shows that a failing replica has recovered, so five silent windows end its alarm."""
     clause = Clause(source=Source.FAILED, threshold=0.1, hard=False)
     fleet = small_fleet(clause)
     detector = sequential_detector(fleet)

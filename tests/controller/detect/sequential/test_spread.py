@@ -1,4 +1,4 @@
-"""Bets on how widely certified units spread: what they are fair under, and what they gain."""
+"""Bets on the spread of certified units: under which laws they are fair, and what they gain."""
 
 from __future__ import annotations
 
@@ -85,28 +85,28 @@ def test_evalues_are_fair_under_every_narrower_law_within_the_limit(
 def test_a_larger_unit_never_speaks_less_against_the_clause(
     law: np.ndarray, first: float, second: float
 ) -> None:
-    """e grows with the unit, up to the cap."""
+    """The e-value grows with the unit, up to the cap."""
     low, high = log_evalues(np.sort([first, second]), log_normaliser(law, WIDE))
     assert (low <= high).all()
     assert (high <= CAP).all()
 
 
-def test_a_small_shift_of_a_narrow_law_grows_faster_than_any_bet() -> None:
-    """A tenth over the limit with a spread of 5 %: a bet can gain log 1.1 per unit, a tilt far more."""
+def test_a_tilt_gains_more_than_any_bet_from_a_small_shift_of_a_narrow_law() -> None:
+    """A tenth over the limit with a spread of 5 %: a bet gains at most log 1.1 per unit, a tilt far more."""
     law = 1.0 + 0.05 * stream(1, "spread").standard_normal(500)
     grown = log_evalues(1.1 * law, log_normaliser(law, WIDE)).mean(axis=0).max()
     assert grown > 3.0 * np.log(1.1)
 
 
-def test_there_is_no_bet_without_knowledge() -> None:
-    """Unmeasured, all zero, too few and widely spread certified units give none."""
+def test_unknown_or_wide_certified_units_give_no_bet() -> None:
+    """Unmeasured, all-zero, too few and widely spread certified units give no bet."""
     wide = np.array([0.0, 0.0, 0.0, 4.0])
     for law in (np.full(5, np.nan), np.zeros(5), np.ones(1), wide):
         assert np.isinf(log_normaliser(law, WIDE)).all()
 
 
-def test_what_is_bet_on_depends_on_the_unit() -> None:
-    """Total variation as a probability and KL in nats are; flips as a ratio and unknown columns are not."""
+def test_only_columns_in_known_units_are_bet_on() -> None:
+    """Total variation (probability) and KL (nats) are bet on; flips (ratio) and unknown columns are not."""
     found = stretches(("kl_mean@full_vocab", "tv_mean@full_vocab", "top1_flip@full_vocab", "other@x"))
     assert found.tolist() == [STRETCH["nats"], STRETCH["probability"], 0.0, 0.0]
 
@@ -151,7 +151,7 @@ def test_of_total_variation_every_measured_condition_is_fair_at_the_limit(kernel
 
 
 def test_of_divergence_some_laws_would_not_be_fair_at_the_limit() -> None:
-    """KL: 17 of 84 measured laws of bf16, were their drift scaled to the limit, are wider than the null."""
+    """KL: 17 of 84 measured laws of bf16, scaled to the limit, are wider than the null."""
     evalues = [
         np.exp(log_evalues(now / now.mean(), psi)).mean(axis=0) @ np.array(TILT_WEIGHTS)
         for _, _, psi, now in _laws("bf16", "kl_mean@full_vocab")
@@ -179,8 +179,8 @@ def test_arl0_under_the_stretched_law_is_not_below_the_declared_one() -> None:
     assert np.mean(lengths) + 2.0 * standard_error >= declared
 
 
-def test_the_fold_mixes_as_stated() -> None:
-    """One unit: the level is the bets' and the tilts' evidence, each over one start, by their weights."""
+def test_the_update_mixes_bets_and_tilts_as_stated() -> None:
+    """After one unit the level is the weighted evidence of bets and tilts, each from one start."""
     cell, psi = blank_cells(1)[0], log_normaliser(1.0 + 0.1 * stream(4, "spread").standard_normal(48), WIDE)
     bets, weights = np.array([0.1, 0.4, 0.8]), np.array([0.2, 0.3, 0.5])
     update_evidence(cell, 1.3, one_clause(bets, weights)[0])
@@ -195,8 +195,8 @@ def test_the_fold_mixes_as_stated() -> None:
     assert np.diff(np.log2(TILTS)).tolist() == [1.0] * (len(TILTS) - 1)
 
 
-def test_a_unit_that_is_not_bet_on_counts_in_the_sum_over_slices_alone() -> None:
-    """NaN: the stream of the slice stays as it is; the one over all slices gets an e-value of 1."""
+def test_a_unit_without_a_bet_counts_only_in_the_sum_over_slices() -> None:
+    """NaN: the slice's own stream is unchanged; the stream over all slices gets an e-value of 1."""
     nan, yes, zero = np.full(SPREADS, np.nan), np.ones((1, 1), dtype=np.bool_), np.zeros(1, dtype=np.int64)
     clauses = one_clause(np.array(MEAN_BETS), np.full(BETS, 1.0 / 3.0))
     plan = EvidencePlan(clauses=clauses, applies=yes, gain=2.0, fair=nan[None, None, None])
@@ -210,7 +210,7 @@ def test_a_unit_that_is_not_bet_on_counts_in_the_sum_over_slices_alone() -> None
     np.testing.assert_array_equal(whole[..., BETS:LEVEL], 1.0)
 
 
-def test_normalisers_say_where_there_is_a_bet() -> None:
+def test_normalisers_show_where_there_is_a_bet() -> None:
     """Finite for TV and KL of measured kernels, NaN on slices that spread too far, inf for other clauses."""
     samples = shipped("w8a8")
     assert samples is not None

@@ -1,4 +1,4 @@
-"""Gross lateness that stands raises an alarm within a window; what passes, or is little, does not."""
+"""Gross lateness that lasts raises an alarm within a window; brief or slight lateness does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policies.synthetic_fleet import synthetic_fleet
 from tests.support.fleets.builders import no_probes
 
 _MADE = synthetic_fleet(2, 2, 6)
-#: Limits of the shipped contracts: five in a hundred may be late.
+#: Limits of the shipped contracts: five answers in a hundred may be late.
 _LIMITS = np.where(_MADE.contract.source == Source.LATENCY, 0.05, _MADE.contract.rate_limit)
 FLEET = replace(_MADE, contract=replace(_MADE.contract, rate_limit=_LIMITS))
 PLAN = sequential_plan(FLEET, SequentialSettings(traffic=shipped_traffic()))
@@ -31,14 +31,14 @@ LIMIT = float(CONTRACT.rate_limit[LATENCIES].min())
 
 
 def flush(share: float, pooled: bool) -> EvidenceBatch:
-    """Every kernel (or replica) answered so many requests on every slice, a share of them late."""
+    """One flush: every kernel (or replica) answered ``REQUESTS`` on every slice, ``share`` of them late."""
     _, slices, replicas = FLEET.layout.shape
     cells = (1, len(FLEET.layout.kernels) if pooled else replicas, slices)
     return flush_of(np.full(cells, REQUESTS), np.full(cells, share * REQUESTS), pooled)
 
 
 def flush_of(requests: np.ndarray, late: np.ndarray, pooled: bool) -> EvidenceBatch:
-    """So many ``requests`` of each unit on each slice, so many of them ``late`` [B, U, S]."""
+    """One flush of ``requests`` per unit and slice, of which ``late`` were late; both [B, U, S]."""
     replicas, batch = len(FLEET.layout.replicas), len(requests)
     sums = np.zeros((*requests.shape, len(CONTRACT.clause_ids), 4))
     sums[..., LATENCIES, :] = np.stack([requests, late, late, late], axis=-1)[..., None, :]
@@ -56,7 +56,7 @@ def flush_of(requests: np.ndarray, late: np.ndarray, pooled: bool) -> EvidenceBa
 
 
 def alarmed_after_s(shares: list[float], pooled: bool = True) -> float:
-    """From the first flush to the first alarm of a latency clause; inf: none."""
+    """Seconds from the first flush to the first alarm of a latency clause; inf: none."""
     units = len(FLEET.layout.kernels) if pooled else len(FLEET.layout.replicas)
     state, closed = DETECTOR.initial(1, units, CONTRACT), np.zeros(1, dtype=np.bool_)
     for place, share in enumerate(shares):
@@ -68,27 +68,28 @@ def alarmed_after_s(shares: list[float], pooled: bool = True) -> float:
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.3])
 def test_gross_lateness_is_found_within_a_window(share: float) -> None:
-    """After twenty healthy flushes a kernel becomes late, in full or in part: an alarm within a window."""
+    """After twenty healthy flushes a kernel is late, fully or in part: an alarm within a window."""
     healthy = [0.0] * 20
     found_s = alarmed_after_s(healthy + [share] * 40) - len(healthy) * FLUSH_S
     assert 0.5 * WINDOW_S <= found_s <= WINDOW_S
 
 
-def test_what_passes_does_not_stand() -> None:
+def test_lateness_that_passes_raises_no_alarm() -> None:
     """All answers late for half a window in every three: no alarm, however often."""
     late = int(0.5 * WINDOW_S / FLUSH_S)
     assert alarmed_after_s(([1.0] * late + [0.0] * 5 * late) * 4) == np.inf
 
 
-def test_what_is_not_gross_is_left_to_evidence() -> None:
-    """Twice the limit for five windows stands for no alarm."""
+def test_lateness_that_is_not_gross_is_left_to_evidence() -> None:
+    """Twice the limit for five windows raises no alarm of gross lateness."""
     assert alarmed_after_s([2.0 * LIMIT] * int(5 * WINDOW_S / FLUSH_S)) == np.inf
     assert GROSS > 2.0
 
 
 def test_late_requests_of_rare_traffic_hardly_ever_stand() -> None:
-    """Some requests a minute, late independently and as often as the limit allows: of 12 slice-months at most
-    one false alarm (chains of three late ones, which come in hundreds, are none).
+    """A few requests a minute, late at the allowed rate: at most one false alarm in 12 slice-months.
+
+    Chains of three late requests, of which there are hundreds, raise none.
     """
     batch, rng = 96, stream(11, "rare")
     cells = (batch, len(FLEET.layout.kernels), len(CONTRACT.slices))
@@ -110,7 +111,7 @@ def test_late_requests_of_rare_traffic_hardly_ever_stand() -> None:
 
 @pytest.mark.parametrize(("late", "alarmed"), [(3, False), (20, True)])
 def test_a_slice_with_few_requests_is_left_once_enough_of_them_are_late(late: int, alarmed: bool) -> None:
-    """One request in each flush: three late ones in a row are nothing, twenty are gross lateness."""
+    """One request per flush: three late ones in a row are nothing, twenty are gross lateness."""
     one = np.ones((1, len(FLEET.layout.kernels), len(CONTRACT.slices)))
     state, closed = DETECTOR.initial(1, one.shape[1], CONTRACT), np.zeros(1, dtype=np.bool_)
     found = False
@@ -122,5 +123,5 @@ def test_a_slice_with_few_requests_is_left_once_enough_of_them_are_late(late: in
 
 
 def test_replicas_are_compared_with_their_peers_alone() -> None:
-    """Where every replica is late alike, none of them raises an alarm for that."""
+    """Where all replicas are equally late, none of them raises an alarm."""
     assert alarmed_after_s([1.0] * 40, pooled=False) == np.inf

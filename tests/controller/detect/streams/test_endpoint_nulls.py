@@ -1,4 +1,4 @@
-"""Ranks keep their word where they may be used, and it is said where not; distances keep it everywhere."""
+"""Ranks keep their ARL0 on exchangeable data, and are refused elsewhere; distances keep it on every null."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def alarms(detector: StreamDetector, state: StreamState, values: Floats) -> Fals
 
 
 def ranked(values: Floats, floor: float = -math.inf) -> tuple[FalseAlarms, FalseAlarms, float]:
-    """Alarms of the rank form where it may be used, where nobody asked, and the share that may use it.
+    """Alarms of the rank form where it may be used and on all streams, and the share that may use it.
 
-    values: [REFERENCE + RUN, N], the healthy past first. floor: beyond the middle of the past.
+    values: [REFERENCE + RUN, N], the healthy past first. floor: relative to the median of the past.
     """
     past, then = values[:REFERENCE].T, values[REFERENCE:]
     edges = rank_edges(past[::10].ravel())
@@ -57,8 +57,8 @@ def drawn(name: str) -> Floats:
 
 
 @pytest.mark.parametrize("name", EXCHANGEABLE)
-def test_ranks_keep_their_word_on_few_exact_values(name: str) -> None:
-    """Values that come at random may be ranked, ties and all, at the declared run length and more."""
+def test_ranks_keep_their_arl0_on_few_exact_values(name: str) -> None:
+    """Exchangeable values may be ranked, ties included, and keep at least the declared run length."""
     asked, every, may = ranked(-drawn(name).mean(axis=2))
     assert may >= 1.0 - 3.0 * LEVEL
     assert arl_at_least(asked, 0.95) >= ARL0
@@ -66,28 +66,28 @@ def test_ranks_keep_their_word_on_few_exact_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STICKY)
-def test_ranks_are_refused_where_they_break_their_word(name: str) -> None:
-    """Hosts that stay, dates in templates and drifts ruin the run length of ranks; the check refuses them."""
+def test_ranks_are_refused_where_they_break_their_arl0(name: str) -> None:
+    """Sticky hosts, dates in templates and drifts ruin the run length of ranks; the check refuses them."""
     _, every, may = ranked(-drawn(name).mean(axis=2))
     assert arl_at_most(every, 0.99) < ARL0
     assert may <= (0.4 if name == "slow drift" else 0.0)
 
 
 @pytest.mark.parametrize("name", NULLS)
-def test_ranks_with_a_floor_keep_their_word_on_every_null(name: str) -> None:
-    """Where nobody asked and the law is sticky, what stays within the absolute floor raises nothing."""
+def test_ranks_with_a_floor_keep_their_arl0_on_every_null(name: str) -> None:
+    """On sticky laws and without the check, values within the absolute floor raise no alarm."""
     _, every, _ = ranked(-drawn(name).mean(axis=2), floor=FLOOR_NATS)
     assert arl_at_least(every, 0.99) >= ARL0
 
 
 def test_exchangeable_samples_are_refused_as_rarely_as_declared() -> None:
-    """Independent values may be ranked: the check is no refusal of everything."""
+    """Independent values may be ranked: the check does not refuse everything."""
     normal = stream(1, "normal").normal(size=(400, REFERENCE))
     assert np.mean([stickiness(row).may_rank for row in normal]) >= 1.0 - 2.0 * LEVEL
 
 
 def test_check_gives_its_reason() -> None:
-    """A constant sample and a sticky one are told apart; NaN are left out, and too few are refused."""
+    """Constant and sticky samples get different reasons; NaN are ignored, and too few values are refused."""
     constant, sticky = stickiness(np.ones(30)), stickiness(np.repeat(np.array([0.0, 1.0]), 50))
     assert (constant.may_rank, sticky.may_rank) == (False, False)
     assert "one value only" in constant.reason
@@ -100,8 +100,8 @@ def test_check_gives_its_reason() -> None:
         stickiness(np.zeros(19))
 
 
-def test_first_unit_never_alarms_and_a_constant_stream_neither() -> None:
-    """No single observation says more than half a rank of the reference sample."""
+def test_neither_a_first_unit_nor_a_constant_stream_alarms() -> None:
+    """No single observation counts for more than half a rank of the reference sample."""
     rng = stream(3, "first units")
     edges = rank_edges(rng.normal(size=200))
     detector = Rank(edges=tuple(edges.tolist()), counts=(0.0,) * (edges.size + 1))
@@ -112,8 +112,8 @@ def test_first_unit_never_alarms_and_a_constant_stream_neither() -> None:
     assert arl_at_most(alarms(constant, constant.initial(400), np.ones((400, 400))), 0.99) >= ARL0
 
 
-def test_bank_of_ones_alarms_at_fifty() -> None:
-    """Whatever lies above a value that all references share is told apart from it, however little."""
+def test_a_constant_reference_alarms_on_any_higher_value() -> None:
+    """Any value above the one that all references share is told apart from it, however small the gap."""
     for above in (50.0, 1.01, 1.0 + 1e-12):
         detector = rank_detector(np.ones(100))
         assert alarms(detector, detector.initial(1), np.full((20, 1), above)).alarms >= 1
@@ -128,8 +128,8 @@ def forms(answers: Floats) -> list[Distance]:
 
 
 @pytest.mark.parametrize("name", NULLS)
-def test_distance_form_keeps_its_word_on_every_null(name: str) -> None:
-    """Whether exact values repeat, stay, drift or renew: no more alarms than declared."""
+def test_distance_form_keeps_its_arl0_on_every_null(name: str) -> None:
+    """Whether exact values repeat, persist, drift or renew: no more alarms than declared."""
     answers = drawn(name)
     ratio = np.stack(
         [form.observe(answers[REFERENCE:, n]) / form.limit for n, form in enumerate(forms(answers))], axis=1
@@ -139,7 +139,7 @@ def test_distance_form_keeps_its_word_on_every_null(name: str) -> None:
 
 
 def test_distance_form_finds_a_fault_in_a_few_probes() -> None:
-    """At ten times the floor a handful of probes suffices on any null, and an unreadable answer is none."""
+    """At ten times the floor ten probes suffice on any null; an unreadable answer gives NaN."""
     for name in NULLS:
         answers = drawn(name)[:, 0]
         form = distance_form(answers[:REFERENCE])

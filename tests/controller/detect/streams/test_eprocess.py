@@ -1,4 +1,4 @@
-"""e-detectors: e-values have mean at most 1, evidence less time is a martingale, ARL0 is kept."""
+"""e-detectors: e-values have mean at most 1, evidence minus time is a martingale, ARL0 is kept."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_guaranteed_thresholds_keep_their_arl0(
 
 
 def test_bad_bets_are_refused() -> None:
-    """Settings under which no guarantee holds are refused with what was expected."""
+    """Settings under which no guarantee holds are refused with the expected range."""
     for wrong in (
         {"null_mean": 0.0},
         {"null_mean": 1.0, "clip": 0.5},

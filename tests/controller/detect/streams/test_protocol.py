@@ -1,4 +1,4 @@
-"""Laws that every detector keeps: streams are independent of each other, absent units change nothing.
+"""Laws of every stream detector: streams are independent, and absent units change nothing.
 
 Thresholds of log-evidence: what is guaranteed, and that compiled code tests for exactly that.
 """
@@ -61,7 +61,7 @@ def run(detector: StreamDetector, values: np.ndarray, begin: StreamState | None 
 
 
 def same(one: StreamState, other: StreamState) -> bool:
-    """Bit for bit."""
+    """Whether both states are equal bit for bit."""
     return bool(np.array_equal(one.memory, other.memory) and np.array_equal(one.statistic, other.statistic))
 
 
@@ -72,7 +72,7 @@ def part(state: StreamState, rows: slice) -> StreamState:
 
 @each
 @given(seed=st.integers(0, 999), cut=st.integers(1, 4))
-def test_streams_do_not_know_their_batch(detector: StreamDetector, seed: int, cut: int) -> None:
+def test_streams_do_not_depend_on_their_batch(detector: StreamDetector, seed: int, cut: int) -> None:
     """Streams advanced together or in two batches have the same state, bit for bit."""
     values = np.random.default_rng(seed).normal(0.5, 1.0, (12, 5))
     begin = detector.initial(5)
@@ -83,7 +83,7 @@ def test_streams_do_not_know_their_batch(detector: StreamDetector, seed: int, cu
 
 @each
 def test_absent_units_change_nothing(detector: StreamDetector) -> None:
-    """A stream whose unit is absent, or NaN, keeps its state; the others move as if it were not there."""
+    """A stream whose unit is absent or NaN keeps its state; the others are updated as without it."""
     values = np.random.default_rng(3).normal(0.5, 1.0, (9, 4))
     sparse = np.repeat(values, 2, axis=0)
     sparse[1::2] = np.nan
@@ -94,7 +94,7 @@ def test_absent_units_change_nothing(detector: StreamDetector) -> None:
 
 @each
 def test_update_is_pure_and_reset_forgets(detector: StreamDetector) -> None:
-    """Update leaves the state it was given alone; reset makes exactly the masked streams new."""
+    """Update leaves its input state alone; reset makes exactly the masked streams new."""
     values = np.random.default_rng(4).normal(0.5, 1.0, (9, 4))
     state = run(detector, values)
     kept = state.copy()
@@ -109,7 +109,7 @@ def test_update_is_pure_and_reset_forgets(detector: StreamDetector) -> None:
 @each
 @given(value=st.sampled_from([-np.inf, -1e300, 0.0, 1e300, np.inf]))
 def test_no_value_breaks_a_stream(detector: StreamDetector, value: float) -> None:
-    """Extreme values leave a statistic that compares, and evidence that is no NaN."""
+    """Extreme values leave a statistic that compares, and no NaN in the evidence."""
     if isinstance(detector, WindowMean | Ewma | PageHinkley) or "cusum(" in detector.name:
         return  # plain averages of infinite values are infinite or undefined: the controller bounds them
     with np.errstate(over="ignore", invalid="ignore"):
@@ -121,18 +121,18 @@ def test_no_value_breaks_a_stream(detector: StreamDetector, value: float) -> Non
 
 @given(log=st.floats(0.01, 500.0), share=st.floats(0.999_999, 1.000_001))
 def test_a_threshold_is_reached_where_the_logarithm_reaches_it(log: float, share: float) -> None:
-    """The quick look at the evidence itself never changes the answer, however near the threshold is."""
+    """The quick check of the evidence itself never changes the answer, however near the threshold is."""
     level = math.exp(log) * share
     assert reaches(level, log_threshold(np.array([log]))[0]) == (math.log(level) >= log)
 
 
 def test_an_infinite_threshold_is_never_reached() -> None:
-    """Where there is no stream, no evidence raises an alarm."""
+    """An infinite threshold marks a missing stream; no evidence reaches it."""
     assert not reaches(1e250, log_threshold(np.array([np.inf]))[0])
 
 
 def test_guaranteed_thresholds_are_logarithms_and_inf_stays() -> None:
-    """Each ARL0 has its own threshold; what is no run length is refused."""
+    """Each ARL0 has its own threshold, inf stays inf, and an ARL0 of 1 is refused."""
     found = guaranteed_thresholds(np.array([[10.0, np.inf], [1e9, 2.0]]))
     assert found.tolist() == [[math.log(10.0), math.inf], [math.log(1e9), math.log(2.0)]]
     with pytest.raises(ValueError, match="ARL0"):

@@ -1,4 +1,4 @@
-"""Rank form: guaranteed where units join the reference, conditional on the reference where they do not."""
+"""Rank form: guaranteed where units join the reference; where they do not, conditional on the reference."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_online_ranks_are_independent_and_uniform() -> None:
 
 
 @given(values=st.lists(st.sampled_from([0.0, 0.5, 1.0, 7.0]), min_size=1, max_size=20))
-def test_the_bank_holds_what_joined(values: list[float]) -> None:
+def test_the_reference_holds_what_joined(values: list[float]) -> None:
     """After n observations the reference holds n more, each in its bin; a fixed reference stays as it was."""
     reference = np.random.default_rng(0).random(50)
     for joins in (True, False):
@@ -57,7 +57,7 @@ def test_the_bank_holds_what_joined(values: list[float]) -> None:
 
 
 def test_online_ranks_keep_their_arl0() -> None:
-    """Without a model, from small references: the lower limit of the run length is not below ARL0."""
+    """Without a model and with small references, the run length's lower limit is not below ARL0."""
     detector, references = online(40, 1500)
     found = false_alarms(
         detector,
@@ -71,8 +71,8 @@ def test_online_ranks_keep_their_arl0() -> None:
     assert arl_at_least(found, 0.99) >= 500.0
 
 
-def test_fixed_banks_differ_in_what_they_promise() -> None:
-    """Conditional on a fixed reference ARL0 varies: the worst references fall below what was declared."""
+def test_fixed_references_differ_in_their_arl0() -> None:
+    """Conditional on a fixed reference ARL0 varies: the worst references fall below the declared one."""
     references = RNG.normal(size=(40, 200))
     edges = rank_edges(RNG.normal(size=100))
     found = reference_arls(
@@ -82,7 +82,7 @@ def test_fixed_banks_differ_in_what_they_promise() -> None:
     assert found.low <= found.harmonic_mean
 
 
-def test_small_banks_and_bad_edges_are_refused() -> None:
+def test_small_references_and_bad_edges_are_refused() -> None:
     """A reference below 20 units, and edges that do not ascend, are refused."""
     with pytest.raises(ValueError, match="at least 20"):
         rank_detector(np.zeros(5))
