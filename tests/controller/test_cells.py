@@ -1,4 +1,4 @@
-"""Looks at many cells at once."""
+"""Whether flags are set in blocks of many cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.cells import some_within
 
 @pytest.mark.parametrize("axes", [1, 2])
 def test_some_within_is_any_over_the_last_axes(axes: int) -> None:
-    """Whatever the density, the length of the axes, and the layout in memory."""
+    """At any density, length of the axes, and memory layout."""
     rng = stream(3, "cells")
     for density in (0.0, 0.02, 0.5, 1.0):
         flags = rng.random((4, 3, 5, 7)) < density

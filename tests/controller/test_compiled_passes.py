@@ -1,4 +1,4 @@
-"""The compiled passes of a tick say what their definitions say, and consume only what they are given."""
+"""The compiled passes of a tick follow their definitions, and consume only the state they are given."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ CLAUSES = (
 )
 FLEET = make_fleet(LAYOUT, contract=make_contract(LAYOUT, CLAUSES))
 QUICK = ControllerOptions(readmit_after_s=12.0, readmit_every_s=3.0, hung_after_s=6.0, hung_least_s=3.0)
-#: Late answers are evidence whatever load and moves explain.
+#: Late answers are evidence even where load and moves would excuse them.
 UNEXCUSED = replace(QUICK, overload_ratio=np.inf, own_moves=OwnMoveOptions(gain_ratio=np.inf))
 BATCH, TICKS = 3, 70
 
 
 def storm(seed: int) -> list[FleetTelemetry]:
-    """Everything that can go wrong, each for some ticks on some replicas, with spells of quiet."""
+    """Every kind of fault, each for some ticks on some replicas, with quiet phases."""
     rng, out = stream(seed, "storm"), []
     shape = (BATCH, len(LAYOUT.replicas))
     unhealthy = np.zeros((6, *shape), dtype=np.bool_)
@@ -92,13 +92,13 @@ def storm(seed: int) -> list[FleetTelemetry]:
 
 
 def same(actual: object, expected: Mapping[str, Any], where: str) -> None:
-    """Every expected array is, bit for bit, the attribute of that name."""
+    """Check that every expected array equals the attribute of that name, bit for bit."""
     for name, value in expected.items():
         np.testing.assert_array_equal(getattr(actual, name), value, err_msg=f"{where}: {name}")
 
 
 def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup: ControllerSetup) -> None:
-    """One tick against its definitions, stage by stage."""
+    """Check one tick against its definitions, stage by stage."""
     estimate, plain, contract = known.estimate, PlainWindows(), setup.contract
     estimated = plain_estimate(state, seen, setup)
     estimated |= plain_steps(state, seen, estimated["fresh"], contract.stale_after_s)
@@ -136,8 +136,8 @@ def check(state: ControllerState, seen: FleetTelemetry, known: Perception, setup
     same(known.observation, plain_observation(known.after, seen, setup), "observed")
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 4])  # storms in which everything happens that is counted below
-def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, 2, 3, 4])  # storms that contain every event counted below
+def test_a_tick_follows_its_definitions(seed: int) -> None:
     """Estimate, windows, quarantine, judgement and observation equal plain numpy in every bit, each tick."""
     setup = make_configuration("fixed", replace(FLEET, capacity_rps=np.full(3, 60.0)), QUICK)
     state, met = initial_state(setup, BATCH), np.zeros(6, dtype=np.int64)
@@ -158,7 +158,7 @@ def test_a_tick_is_what_its_definitions_say(seed: int) -> None:
 
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential", "burn-rate"])
-def test_a_state_given_away_leads_to_the_same_decisions(configuration: str) -> None:
+def test_a_consumed_state_leads_to_the_same_decisions(configuration: str) -> None:
     """Ticks that consume their state decide, and remember, exactly what pure ones do."""
     setup = make_configuration(configuration, FLEET, QUICK)
     pure = given = initial_state(setup, BATCH)
@@ -175,7 +175,7 @@ def test_a_state_given_away_leads_to_the_same_decisions(configuration: str) -> N
 
 
 def late_on_the_way(now_s: float) -> FleetTelemetry:
-    """Nine seconds outside of the engines of kernel 0, which serves slice 0; answers are late until 30 s."""
+    """Nine seconds outside the engines of kernel 0, which serves slice 0; answers are late until 30 s."""
     seen = quiet_telemetry(LAYOUT, now_s)
     mine = LAYOUT.replica_kernel == 0
     late = mine[None, :, None, None, None] & (now_s <= 30.0)
@@ -190,10 +190,11 @@ def late_on_the_way(now_s: float) -> FleetTelemetry:
     return replace(seen, outside=np.where(mine, 9.0 * 21.0, 0.0)[None])
 
 
-def test_a_state_given_away_says_the_same_of_lateness_on_the_way_where_a_window_closes() -> None:
-    """What the gateway counted of late answers is asked for once: the detector of the kernels then takes the
-    window that closes into its memory, in place, and asked again it would be in it twice and the one before
-    not at all.
+def test_a_consumed_state_gives_the_same_lateness_where_a_window_closes() -> None:
+    """The gateway's count of late answers is read only once per tick.
+
+    The kernels' detector takes the closing window into its memory in place; read again, that window would
+    count twice and the one before not at all.
     """
     setup = make_configuration("hysteresis", FLEET, UNEXCUSED)
     pure, given, blamed = initial_state(setup, 1), initial_state(setup, 1), 0
@@ -207,8 +208,8 @@ def test_a_state_given_away_says_the_same_of_lateness_on_the_way_where_a_window_
     assert blamed
 
 
-def test_news_of_a_tick_are_its_units() -> None:
-    """Sums of one tick are what it adds to the window, lie where ``news`` says, and nowhere else."""
+def test_the_sums_of_a_tick_are_its_units() -> None:
+    """Sums of one tick are what it adds to the window, and lie exactly where ``news`` is set."""
     setup = make_configuration("sequential", FLEET, UNEXCUSED)
     state = initial_state(setup, BATCH)
     for seen in storm(3)[:12]:
@@ -222,7 +223,7 @@ def test_news_of_a_tick_are_its_units() -> None:
 
 
 def test_pooled_sums_add_replicas_in_order() -> None:
-    """``over_kernels`` of these tests, which the definitions rest on, adds what belongs together."""
+    """``over_kernels`` of these tests, on which the definitions rest, adds per kernel."""
     values = np.arange(12.0).reshape(1, 4, 3)
     total = over_kernels(values, np.array([0, 1, 0, 1]), 2, np.add)
     assert total.tolist() == [[[6.0, 8.0, 10.0], [12.0, 14.0, 16.0]]]

@@ -1,4 +1,4 @@
-"""The facts of a fleet are checked when they are put together."""
+"""The facts of a fleet are checked at construction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.fleets.builders import make_fleet, make_layout
 FLEET = make_fleet(make_layout(kernels=3, slices=2, per_kernel=2))
 
 
-def test_setup_refuses_what_does_not_fit() -> None:
+def test_setup_refuses_inconsistent_facts() -> None:
     """Wrong capacities, homes and contracts of another layout are named at construction."""
     for change, message in (
         ({"capacity_rps": np.array([1.0, 0.0, 1.0])}, "capacity_rps"),

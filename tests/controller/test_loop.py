@@ -30,7 +30,7 @@ CONFIGURATIONS = sorted(BASELINES)
 
 
 def weather(seed: int, ticks: int, batch: int = 1) -> list[FleetTelemetry]:
-    """Random trouble: drifting probes, failures, lost scrapes, hung and vanished replicas."""
+    """Random faults: drifting probes, failures, lost scrapes, hung and vanished replicas."""
     rng = np.random.Generator(np.random.PCG64(seed))
     phases = rng.integers(0, 2, (ticks // 15 + 1, batch, 6)).astype(bool)
     out = []
@@ -82,7 +82,7 @@ def assert_same(left: Decision, right: Decision) -> None:
 
 @settings(max_examples=12)
 @given(st.integers(0, 10_000), st.sampled_from(CONFIGURATIONS))
-def test_a_fleet_is_decided_alike_alone_and_in_a_batch(seed: int, configuration: str) -> None:
+def test_a_fleet_is_decided_the_same_alone_and_in_a_batch(seed: int, configuration: str) -> None:
     """Decisions do not depend on how many fleets are advanced together, bit for bit."""
     setup, telemetry = make_configuration(configuration, FLEET), weather(seed, 40, batch=3)
     together = run(setup, iter(telemetry))
@@ -96,7 +96,7 @@ def test_a_fleet_is_decided_alike_alone_and_in_a_batch(seed: int, configuration:
 @settings(max_examples=24)
 @given(st.integers(0, 10_000), st.integers(1, 50), st.sampled_from(CONFIGURATIONS))
 def test_restored_state_takes_the_same_later_decisions(seed: int, at: int, configuration: str) -> None:
-    """State written and read at any tick continues as if nothing had happened."""
+    """State written and read at any tick continues as if uninterrupted."""
     setup, telemetry = make_configuration(configuration, FLEET), weather(seed, 55)
     before = run(setup, iter(telemetry[:at]))
     text = state_to_json(before.state, setup)
@@ -110,7 +110,7 @@ def test_restored_state_takes_the_same_later_decisions(seed: int, at: int, confi
 
 
 def test_state_before_the_first_tick_survives_json() -> None:
-    """NaN and infinities, with which a fresh state is full, are written and read back."""
+    """NaN and infinities of a fresh state are written and read back."""
     setup = make_configuration("hysteresis", FLEET)
     text = state_to_json(initial_state(setup, 2), setup)
     assert state_to_json(state_from_json(text, setup), setup) == text
@@ -133,7 +133,7 @@ def test_foreign_state_is_refused(change: dict[str, object], message: str) -> No
 
 
 def test_damaged_state_is_refused() -> None:
-    """Text that is no JSON, or an array of the wrong size or type, is an error, not a guess."""
+    """Text that is not JSON, or an array of the wrong size or type, raises an error."""
     setup = make_configuration("threshold", FLEET)
     with pytest.raises(StateError, match="expected JSON"):
         state_from_json("{", setup)
@@ -151,7 +151,7 @@ def test_damaged_state_is_refused() -> None:
 @settings(max_examples=6)
 @given(st.integers(0, 10_000), st.sampled_from(CONFIGURATIONS))
 def test_a_tick_changes_no_input(seed: int, configuration: str) -> None:
-    """Ticking twice from one state with one telemetry gives one answer and leaves both as they were."""
+    """Ticking twice from one state with one telemetry gives one answer and leaves both unchanged."""
     setup, telemetry = make_configuration(configuration, FLEET), weather(seed, 25)
     state = run(setup, iter(telemetry[:24])).state
     text = state_to_json(state, setup)
@@ -178,7 +178,7 @@ def test_plans_are_always_allowed(seed: int, configuration: str) -> None:
 
 
 def test_silence_holds_the_table_then_degrades_to_known_good() -> None:
-    """Stale is not bad: the last table stands, and only after a stated time the baseline takes over."""
+    """Stale is not bad: the last table is held, and the baseline takes over only after the stated time."""
     setup = make_configuration("threshold", FLEET, ControllerOptions(degrade_after_s=60.0))
     result = run(setup, script(LAYOUT, 120, silence(20.0)))
     held = np.array([bool(decision.held[0]) for decision in result.decisions])
@@ -194,7 +194,7 @@ def test_silence_holds_the_table_then_degrades_to_known_good() -> None:
 
 
 def test_lost_scrapes_of_one_replica_change_nothing() -> None:
-    """A replica that shows nothing is not judged: same tables as with its telemetry, no quarantine."""
+    """A replica without telemetry is not judged: same tables as with it, no quarantine."""
 
     def lose(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         scraped = seen.scraped_at_ms.copy()
@@ -211,8 +211,8 @@ def test_lost_scrapes_of_one_replica_change_nothing() -> None:
     )
 
 
-def test_healthy_fleets_are_left_alone() -> None:
-    """Without trouble no configuration of the rule-based policies ever moves a weight or a replica."""
+def test_healthy_fleets_are_left_unchanged() -> None:
+    """Without faults no rule-based configuration ever moves a weight or a replica."""
     for configuration in ("fixed", "breaker", "threshold", "hysteresis"):
         result = run(make_configuration(configuration, FLEET), script(LAYOUT, 100))
         assert (result.tables()[:, :, 0] == 1.0).all()

@@ -1,4 +1,4 @@
-"""The way of one telemetry through the rooms of the controller: each is entered once, in one order."""
+"""The path of one telemetry through the controller's packages: each is entered once, in one order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.fleets.worlds import drift, script
 
 HOME = Path(controller.__file__).parent
 LAYOUT = make_layout(kernels=3, slices=2, per_kernel=2)
-#: The rooms from telemetry to table; the policy stands between encoding and supervise.
+#: The packages from telemetry to table; the policy stands between encoding and supervise.
 WAY = ["perceive", "detect", "judge", "encoding", "supervise", "shield"]
 
 
@@ -33,9 +33,9 @@ def room_of(frame: FrameType | None) -> str:
 
 
 def entered(do: Callable[[], object]) -> list[str]:
-    """Rooms that ``do`` enters from outside of all rooms, in their order; stays in one room count once.
+    """Packages that ``do`` enters from outside of all of them, in order; repeated calls count once.
 
-    Compiled code shows frames without callers; the Python code that calls it is seen in its place.
+    Compiled code shows frames without callers; the Python code that calls it is recorded instead.
     """
     rooms: list[str] = []
 
@@ -62,7 +62,7 @@ def callers(frame: FrameType) -> list[FrameType]:
 
 
 def warmed(setup: ControllerSetup) -> tuple[ControllerState, FleetTelemetry]:
-    """A state in the middle of trouble, and the telemetry of the tick that closes a window."""
+    """A state during a fault, and the telemetry of the tick that closes a window."""
     state, seen = initial_state(setup, 1), None
     for seen in script(LAYOUT, 11, drift(LAYOUT, [0, 1], 3.0)):
         if seen.now_ms[0] < 11_000.0:
@@ -72,10 +72,10 @@ def warmed(setup: ControllerSetup) -> tuple[ControllerState, FleetTelemetry]:
 
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential", "burn-rate"])
-def test_a_telemetry_enters_each_room_once(configuration: str) -> None:
-    """From ``tick`` to the table: perceive, detect, judge, encoding, supervise, shield, and no way back.
+def test_a_telemetry_enters_each_package_once(configuration: str) -> None:
+    """From ``tick`` to the table: perceive, detect, judge, encoding, supervise, shield, and never back.
 
-    Behind the table the supervisor counts what was put in force.
+    After the table the supervisor counts what was put in force.
     """
     setup = make_configuration(configuration, make_fleet(LAYOUT))
     state, seen = warmed(setup)
@@ -83,8 +83,8 @@ def test_a_telemetry_enters_each_room_once(configuration: str) -> None:
     assert entered(lambda: tick(state, seen, setup)) == [*WAY, "supervise"]
 
 
-def test_the_trace_sees_a_way_back() -> None:
-    """A room that is entered again behind another one is noted again."""
+def test_the_trace_shows_a_second_entry() -> None:
+    """A package entered again after another one is recorded again."""
     setup = make_configuration("hysteresis", make_fleet(LAYOUT))
     state, seen = warmed(setup)
 

@@ -1,4 +1,4 @@
-"""Laws of a plan that nobody put in force: as if it had not been made, and what was seen stays."""
+"""Laws of a refused plan: the state is as if it had not been made, and what was observed is kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLEET = make_fleet(LAYOUT)
 def after_a_refusal(
     setup: ControllerSetup,
 ) -> tuple[Controller, Callable[[], tuple[Decision, bool]], ControllerState]:
-    """A controller whose eleventh plan, a move, was refused; its next turn; and its state before that."""
+    """A controller whose eleventh plan, a move, was refused; its next turn; and the state before."""
     controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
     source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0, 1], 0.0)))
     for _ in range(10):
@@ -37,7 +37,7 @@ def after_a_refusal(
     return controller, lambda: controller.turn(source, actuator), before
 
 
-def test_a_failed_apply_is_tried_again() -> None:
+def test_a_failed_apply_is_retried() -> None:
     """A plan that was not acknowledged leaves the old table remembered, so the next turn moves again."""
     edit: Edit = drift(LAYOUT, [0, 1], 0.0)
     controller = Controller(make_configuration("threshold", FLEET))
@@ -50,7 +50,7 @@ def test_a_failed_apply_is_tried_again() -> None:
     np.testing.assert_array_equal(actuator.in_force.table, seen[-1][0].table)
 
 
-def test_a_refused_plan_changes_nothing_of_the_table() -> None:
+def test_a_refused_plan_does_not_change_the_table() -> None:
     """After a refusal the state holds the old table with all that belongs to it, and what was learned."""
     setup = make_configuration("threshold", FLEET)
     controller, turn, before = after_a_refusal(setup)
@@ -64,8 +64,8 @@ def test_a_refused_plan_changes_nothing_of_the_table() -> None:
     assert int(decision.plan.version[0]) == int(controller.state.version[0]) == int(before.version[0]) + 1
 
 
-def test_a_refused_plan_is_not_counted_of_its_policy() -> None:
-    """Nothing that never ran is counted, and the policy is asked as if it had not moved."""
+def test_a_refused_plan_does_not_count_for_its_policy() -> None:
+    """A plan that never ran is not counted, and the policy proposes as if it had not moved."""
     setup = supervised_setup(shipped_meta(), make_configuration("threshold", FLEET))
     controller, turn, before = after_a_refusal(setup)
     for name in (*RowMemory._fields, *Counts._fields):
@@ -79,8 +79,8 @@ def test_a_refused_plan_is_not_counted_of_its_policy() -> None:
     np.testing.assert_array_equal(controller.state.supervisor["followed"], controller.state.table)
 
 
-def test_a_quarantine_that_was_refused_keeps_its_version() -> None:
-    """A plan that only took a replica out is told apart from the one in force after it was refused."""
+def test_a_refused_quarantine_keeps_its_version() -> None:
+    """A refused plan that only took a replica out has another version than the one in force."""
     setup = make_configuration("fixed", FLEET)
     controller, actuator = Controller(setup), RecordingActuator(refuses=(11,))
     source = ScriptedTelemetry(script(LAYOUT, 12, drift(LAYOUT, [0], 0.0)))

@@ -1,4 +1,4 @@
-"""How a controller's state is written: as JSON, bit for bit, whatever it holds."""
+"""A controller's state is written as JSON and read back bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPEATED = st.lists(
 
 @given(REPEATED)
 def test_a_state_is_written_as_json_writes_it(runs: list[tuple[float, int]]) -> None:
-    """However numbers repeat, the text is that of a plain writer, and the numbers come back bit for bit."""
+    """For any repetition of numbers the text is that of a plain writer, and numbers return bit for bit."""
     setup = make_configuration("hysteresis", FLEET)
     state = initial_state(setup, 1)
     probed = np.zeros(state.probed_at_s.size)

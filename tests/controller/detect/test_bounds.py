@@ -54,10 +54,10 @@ def probe(prompt: int, value: float, replica: int = 0) -> ProbeSamples:
 
 def taught(plan: BoundsPlan, told: list[tuple[int, float]], teaches: bool = True) -> DetectorState:
     """Memory after probes of these (prompt, value), one after the other."""
-    state, everybody = initial_bounds(1, plan), np.full((1, len(LAYOUT.replicas)), teaches)
+    state, teaching = initial_bounds(1, plan), np.full((1, len(LAYOUT.replicas)), teaches)
     one = np.ones((1, 1), dtype=np.bool_)
     for prompt, value in told:
-        state = bounds_tick(state, probe(prompt, value), one, one, everybody, plan)
+        state = bounds_tick(state, probe(prompt, value), one, one, teaching, plan)
     return state
 
 
@@ -140,9 +140,9 @@ def test_the_input_state_does_not_change() -> None:
     plan = plan_of(certified_fleet())
     before = taught(plan, [(1, 0.01)])
     kept = {name: np.array(array) for name, array in before.items()}
-    everybody, one = np.ones((1, len(LAYOUT.replicas)), dtype=np.bool_), np.ones((1, 1), dtype=np.bool_)
+    teaching, one = np.ones((1, len(LAYOUT.replicas)), dtype=np.bool_), np.ones((1, 1), dtype=np.bool_)
     for prompt, value in ((1, 0.012), (2, 0.01), (1, 0.4)):
-        bounds_tick(before, probe(prompt, value), one, one, everybody, plan)
+        bounds_tick(before, probe(prompt, value), one, one, teaching, plan)
     assert all(np.array_equal(kept[name], before[name], equal_nan=name == "worst") for name in kept)
 
 

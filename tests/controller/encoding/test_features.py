@@ -28,7 +28,7 @@ ENCODER = Encoder(kernels_max=6, slices=SLICES)
 
 
 def observation(seed: int = 0, batch: int = 2) -> Observation:
-    """An observation with a number of its own in every place."""
+    """An observation with a different number in every place."""
     rng = stream(seed, "observation")
     by_cell, by_replica = (batch, KERNELS, SLICES), (batch, len(OWNER))
     table = rng.random((batch, SLICES, KERNELS + 1))
@@ -83,7 +83,7 @@ KERNEL_AXIS = {
 
 
 def permuted(observation: Observation, order: np.ndarray[Any, Any]) -> Observation:
-    """The same fleet with its kernels called in another order: kernel ``order[k]`` becomes k."""
+    """The same fleet with its kernels in another order: kernel ``order[k]`` becomes k."""
     changes: dict[str, Any] = {
         name: np.take(getattr(observation, name), order, axis=axis) for name, axis in KERNEL_AXIS.items()
     }
@@ -109,14 +109,14 @@ def test_every_number_has_one_name_and_one_pair_of_bounds() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_encoded_observations_lie_within_bounds(seed: int) -> None:
-    """Whatever is observed, infinite ages and overloads included, stays within the declared bounds."""
+    """Every observed value, infinite ages and overloads included, stays within the declared bounds."""
     low, high = ENCODER.bounds()
     encoded = ENCODER.encode(observation(seed))
     assert (encoded >= low).all()
     assert (encoded <= high).all()
 
 
-def test_each_feature_stands_where_its_name_says() -> None:
+def test_each_feature_is_where_its_name_says() -> None:
     """The number named kernelK.sliceS.health is the health of that kernel on that slice."""
     seen, names = observation(3), ENCODER.names()
     encoded = ENCODER.encode(seen)
@@ -153,7 +153,7 @@ def test_permuting_kernels_permutes_the_table_of_an_action(order: list[int], see
 
 @given(st.integers(0, 10_000), st.integers(1, 6))
 def test_actions_give_routing_tables(seed: int, kernels: int) -> None:
-    """Any numbers, NaN and infinite ones too, give rows that sum to 1 without traces of weight."""
+    """Any numbers, NaN and infinite ones too, give rows that sum to 1 without tiny weights."""
     action = stream(seed, "any-action").standard_normal((2, SLICES, 7)) * 3.0
     action[0, 0, 0], action[1, 1, 2], action[1, 0, 6] = np.nan, np.inf, -np.inf
     table = table_from_action(action, np.zeros(SLICES, dtype=np.int64), kernels)
@@ -162,15 +162,15 @@ def test_actions_give_routing_tables(seed: int, kernels: int) -> None:
 
 
 def test_the_action_zero_is_the_home_table() -> None:
-    """Doing nothing leaves every slice at home, whole."""
+    """The zero action leaves every slice wholly at home."""
     home = np.array([2, 0, 1])
     table = table_from_action(np.zeros((1, SLICES, 7)), home, 3)
     assert np.array_equal(table[0], np.eye(4)[home])
 
 
 @given(st.integers(0, 10_000))
-def test_tables_can_be_asked_for(seed: int) -> None:
-    """The way from a table to its action and back ends at the table, shedding included."""
+def test_a_table_survives_its_action(seed: int) -> None:
+    """A table converted to its action and back is the same table, shedding included."""
     rng = stream(seed, "tables")
     table = np.where(
         rng.random((2, SLICES, KERNELS + 1)) < 0.4, 0.0, rng.uniform(0.2, 1.0, (2, SLICES, KERNELS + 1))
@@ -189,7 +189,7 @@ def test_the_encoder_refuses_other_pools() -> None:
 
 
 def test_family_excess_is_that_of_clauses_in_alarm() -> None:
-    """By family the largest excess in alarm is shown; a clause in alarm never looks like none."""
+    """By family the largest excess in alarm is shown; a clause in alarm always shows more than 0."""
     contract = make_contract(LAYOUT)
     rng = stream(1, "excess")
     shape = (3, 2, len(contract.slices), len(contract.clause_ids))
@@ -233,12 +233,12 @@ def feature_table() -> str:
 
 
 def test_the_page_shows_the_features_as_they_are() -> None:
-    """The table in the documentation is the one that the list gives."""
+    """The table in the documentation is generated from the list of features."""
     assert feature_table() in PAGE.read_text()
 
 
 def test_the_features_read_what_observations_hold() -> None:
-    """Without the optional fields of an observation the encoding still works and shows zeros there."""
+    """Without the optional fields of an observation the encoding works and shows zeros for them."""
     optional: dict[str, Any] = dict.fromkeys(("running_ratio", "drifted", "certified_loss"))
     assert set(optional) <= {item.name for item in fields(Observation)}
     bare = ENCODER.encode(replace(observation(), **optional))

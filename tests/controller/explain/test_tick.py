@@ -1,4 +1,4 @@
-"""What the record of a tick says."""
+"""What the record of a tick contains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLEET = make_fleet(LAYOUT)
 
 
 def test_the_record_names_clause_weight_and_cause() -> None:
-    """A shielded move is explained by the clause in alarm, its evidence and who forced it."""
+    """A shielded move is explained by the clause in alarm, its evidence and what forced it."""
     setup = make_configuration("shield-alone", FLEET)
     state, records = initial_state(setup, 1), []
     for seen in script(LAYOUT, 14, drift(LAYOUT, [0, 1], 0.0)):
@@ -44,7 +44,7 @@ def test_the_record_names_clause_weight_and_cause() -> None:
     assert json.loads(record_json(moved))["verdicts"][0]["level"] == "fallback"
 
 
-def test_an_alarm_that_spreads_shows_the_replicas_evidence() -> None:
+def test_an_alarm_at_the_first_observation_shows_the_replicas_evidence() -> None:
     """A clause without tolerance condemns at the first wrong observation, and the record counts it."""
 
     def forged(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
@@ -63,8 +63,8 @@ def test_an_alarm_that_spreads_shows_the_replicas_evidence() -> None:
     assert record.evidence[0].estimate == pytest.approx(2.0 / 6.0)
 
 
-def test_replicas_whose_answers_to_probes_nobody_can_read_are_named() -> None:
-    """Such an answer is neither numbers nor a failure: its replica stands in the record and nothing moves."""
+def test_replicas_with_unreadable_probe_answers_are_named() -> None:
+    """An unreadable answer is neither a value nor a failure: its replica is recorded and nothing moves."""
 
     def garbled(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         struck = (seen.probes.replica == 1) & (now_s >= 3.0)
@@ -84,9 +84,10 @@ def test_replicas_whose_answers_to_probes_nobody_can_read_are_named() -> None:
     assert named == [()] * 2 + [(LAYOUT.replicas[1],)] * 58
 
 
-def test_the_lesser_evil_stands_beside_what_it_was_weighed_against() -> None:
-    """Where the compliant kernels carry half of the load, the record names the soft cells, their weight, what
-    an answer loses there, and what it loses if it is shed.
+def test_the_lesser_evil_is_recorded_with_its_alternative() -> None:
+    """The record names the soft cells, their weight, the loss per answer there, and the loss if shed.
+
+    Here the compliant kernels carry half of the load.
     """
     soft = Clause(name="N-soft", hard=False, level=2, threshold=0.4)
     contract = make_contract(LAYOUT, (soft,), fallback_threshold=2.0)
@@ -107,8 +108,8 @@ def test_the_lesser_evil_stands_beside_what_it_was_weighed_against() -> None:
     assert sum(move.after for move in record.moves if move.target == "shed") == 0.0
 
 
-def test_loads_that_are_let_be_are_named() -> None:
-    """Which kernel has more than it is thought to carry, and which one's queue is worked off."""
+def test_assumed_loads_are_named() -> None:
+    """Which kernel has more than its estimated capacity, and which one's queue is being worked off."""
     setup = make_configuration("threshold", FLEET)
     before = initial_state(setup, 1)
     state, decision = tick(before, next(iter(script(LAYOUT, 1, lambda seen, now_s: seen))), setup)

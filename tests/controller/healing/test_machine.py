@@ -1,4 +1,4 @@
-"""The laws of a replica's return, on whatever may be seen in whatever order."""
+"""Laws of a replica's return to service, for any sequence of observations."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ sights_drawn = st.lists(
 
 
 def walked(terms: HealingTerms, sights: list[HealingSight]) -> list[tuple[HealingState, HealingSight]]:
-    """Every state with what was seen on the way to it, a second apart."""
+    """Every state with the observation that led to it, one second apart."""
     state = begin(0.0, terms)
     found = [(state, HealingSight(now_s=0.0))]
     for number, one in enumerate(sights, 1):
@@ -57,7 +57,7 @@ def walked(terms: HealingTerms, sights: list[HealingSight]) -> list[tuple[Healin
 
 
 def obeyed(terms: HealingTerms, seconds: int) -> list[HealingState]:
-    """A sound server that does what is ordered, one probe a second."""
+    """States of a healthy server that follows every order and answers one probe a second."""
     state, found = begin(0.0, terms), []
     for now in range(1, seconds):
         asked = order(state, terms)
@@ -76,7 +76,7 @@ def obeyed(terms: HealingTerms, seconds: int) -> list[HealingState]:
 def test_no_traffic_before_every_verification_probe_agreed(
     terms: HealingTerms, sights: list[HealingSight]
 ) -> None:
-    """Whoever has a share has shown ``verify_probes`` in this attempt, and each step's own beside them."""
+    """A replica with a share has passed ``verify_probes`` in this attempt, and each step's own as well."""
     for state, _ in walked(terms, sights):
         if share(state, terms) > 0.0:
             assert state.verified >= terms.verify_probes + (state.step - 1) * terms.step_probes
@@ -86,7 +86,7 @@ def test_no_traffic_before_every_verification_probe_agreed(
 def test_a_share_falls_only_to_nothing_and_only_by_a_failure(
     terms: HealingTerms, sights: list[HealingSight]
 ) -> None:
-    """Between two ticks a share rises, stays, or is taken back whole after a probe that failed."""
+    """Between two ticks a share rises, stays, or is taken back wholly after a failed probe."""
     path = walked(terms, sights)
     for (before, _), (after, sight) in pairwise(path):
         if share(after, terms) < share(before, terms):
@@ -103,8 +103,8 @@ def test_waits_double_to_their_limit(terms: HealingTerms, sights: list[HealingSi
 
 
 @given(terms=terms_drawn, sights=sights_drawn)
-def test_the_end_is_the_end(terms: HealingTerms, sights: list[HealingSight]) -> None:
-    """Healed stays healed, failed stays failed, and who is tried for ever never fails."""
+def test_an_end_is_final(terms: HealingTerms, sights: list[HealingSight]) -> None:
+    """Healed stays healed, failed stays failed, and without a limit on attempts none fails."""
     path = [state for state, _ in walked(terms, sights)]
     ends = [state for state in path if state.ended]
     assert all(one == ends[0] for one in ends)
@@ -112,7 +112,7 @@ def test_the_end_is_the_end(terms: HealingTerms, sights: list[HealingSight]) -> 
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_sound_server_is_whole_after_the_time_of_its_steps(restart: bool) -> None:
+def test_a_healthy_server_is_whole_after_the_time_of_its_steps(restart: bool) -> None:
     """Flush or restart, eight probes, four steps of five seconds: shares rise by fifths and end whole."""
     terms = replace(TERMS, restart=restart)
     path = obeyed(terms, 60)
@@ -122,8 +122,8 @@ def test_a_sound_server_is_whole_after_the_time_of_its_steps(restart: bool) -> N
     assert path[-1].flush is (Flush.RESTARTED if restart else Flush.FLUSHED)
 
 
-def test_a_probe_that_disagrees_late_begins_everything_anew() -> None:
-    """A failure in the last step leaves nothing of the share, and the cache is flushed once more."""
+def test_a_probe_that_disagrees_late_restarts_the_return() -> None:
+    """A failure in the last step takes the whole share back, and the cache is flushed once more."""
     state = next(one for one in obeyed(TERMS, 60) if one.step == 4)
     after = step(state, HealingSight(now_s=100.0, failed=1, told="gap 3 nats"), TERMS)
     assert (after.phase, after.wait_s, share(after, TERMS)) == (HealingPhase.WAITING, 5.0, 0.0)
@@ -132,8 +132,8 @@ def test_a_probe_that_disagrees_late_begins_everything_anew() -> None:
     assert (again.phase, again.attempt, again.verified) == (HealingPhase.FLUSHING, 2, 0)
 
 
-def test_a_flush_that_no_server_offers_keeps_it_out_and_is_said() -> None:
-    """No probe is asked of a cache that may be poisoned, and nothing comes back until it is emptied."""
+def test_a_server_without_flush_stays_out_and_the_record_says_so() -> None:
+    """A cache that may be poisoned is not probed, and its replica stays out until the cache is emptied."""
     refused = HealingSight(now_s=1.0, flush=Flush.FAILED, told="it offers no flush")
     after = step(begin(0.0, TERMS), refused, TERMS)
     assert (after.phase, share(after, TERMS)) == (HealingPhase.WAITING, 0.0)
@@ -144,8 +144,8 @@ def test_a_flush_that_no_server_offers_keeps_it_out_and_is_said() -> None:
     assert emptied.phase is HealingPhase.PROBING
 
 
-def test_terms_under_which_nothing_is_shown_are_refused() -> None:
-    """No probes, no steps or no wait are an error that names what was given."""
+def test_terms_that_verify_nothing_are_refused() -> None:
+    """No probes, no steps or no wait raise an error that names the value given."""
     for changes in ({"verify_probes": 0}, {"steps": 0}, {"wait_s": 0.0}, {"readmit_over_s": float("inf")}):
         with pytest.raises(ValueError, match="verify_probes"):
             replace(TERMS, **changes)
@@ -155,7 +155,7 @@ OWNER = np.array([0, 0, 1])
 
 
 def table_of(*rows: tuple[float, float, float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Rows of two kernels and what is shed."""
+    """Rows of two kernels and the shed share."""
     return np.array(rows)
 
 
@@ -169,10 +169,10 @@ def table_of(*rows: tuple[float, float, float]) -> np.ndarray[tuple[int, ...], n
         ((0.4, 0.6, 0.0), (1.0, 1.0, 1.0), (0.4, 0.6, 0.0)),
     ],
 )
-def test_what_comes_back_carries_its_share_and_nobody_is_left_alone(
+def test_a_returning_replica_carries_its_share_and_every_kernel_keeps_a_server(
     row: tuple[float, float, float], shares: tuple[float, ...], expected: tuple[float, ...]
 ) -> None:
-    """Whole peers keep a kernel's row, a lone replica gives its rest away, the last server is kept."""
+    """Whole peers keep a kernel's row, a lone replica passes on its rest, the last server is kept."""
     found = held_back(table_of(row), np.ones(3, dtype=np.bool_), np.array(shares), OWNER)
     assert found[0] == pytest.approx(expected)
 
@@ -183,7 +183,7 @@ def test_what_comes_back_carries_its_share_and_nobody_is_left_alone(
     serving=st.lists(st.booleans(), min_size=3, max_size=3),
 )
 def test_rows_stay_whole(parts: list[float], shares: list[float], serving: list[bool]) -> None:
-    """What a row sheds does not change, and all of it sums to one as before."""
+    """The shed share of a row does not change, and the row still sums to one."""
     row = np.array([parts]) / sum(parts)
     found = held_back(row, np.array(serving), np.array(shares), OWNER)
     assert found.sum() == pytest.approx(1.0)

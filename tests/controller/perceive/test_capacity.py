@@ -1,4 +1,4 @@
-"""What a kernel carries is learned from what its engines count: laws of the estimate."""
+"""A kernel's capacity is estimated from the counters of its engines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _setup(spread: float = 0.15, first_token_s: float = np.inf) -> ControllerSet
 
 
 def _waited_s(demand: Demand, batch: float) -> NDArray[np.float64]:
-    """Seconds that the tokens of a step wait for it together, of batches that vary as a Poisson variable."""
+    """Seconds that the tokens of a step wait for it in total, for Poisson batch sizes."""
     base, prefill, decode, context = STEP_S[LAYOUT.replica_kernel].T
     each_s = decode + context * demand.context_tokens
     alone_s = base + prefill * batch * demand.prompt_tokens / demand.output_tokens
@@ -91,7 +91,7 @@ def _true_rps(kernel: int, demand: Demand, factor: float) -> float:
 
 @given(st.floats(100.0, 2000.0), st.floats(64.0, 512.0), st.floats(0.75, 1.3), st.floats(4.0, 40.0))
 def test_capacity_follows_tokens_and_speed(prompt: float, output: float, factor: float, batch: float) -> None:
-    """Whatever was declared, the estimate is what the model gives for the tokens and the speed measured."""
+    """Whatever was declared, the estimate is the model's for the measured tokens and speed."""
     setup, demand = _setup(), Demand(prompt_tokens=prompt, output_tokens=output)
     state = _after(setup, demand, factor, batch)
     true_rps = np.array([_true_rps(k, demand, factor) for k in range(2)])
@@ -101,7 +101,7 @@ def test_capacity_follows_tokens_and_speed(prompt: float, output: float, factor:
 
 
 def test_an_idle_kernel_keeps_the_certified_speed_and_a_wider_limit() -> None:
-    """Tokens are known of the whole fleet, speed of those that serve."""
+    """Tokens are averaged over the whole fleet, speed only over the replicas that serve."""
     setup = _setup()
     state = _after(setup, DECLARED, 1.0, 20.0, idle=(2, 3))
     ratio = state.least_rps[0] / state.replica_rps[0]
@@ -110,8 +110,8 @@ def test_an_idle_kernel_keeps_the_certified_speed_and_a_wider_limit() -> None:
 
 
 @pytest.mark.parametrize("declared", [1e-3, 1e3])
-def test_a_declared_capacity_is_no_truth(declared: float) -> None:
-    """Where engines are certified and counted, what was declared does not matter."""
+def test_a_declared_capacity_does_not_matter_where_engines_are_measured(declared: float) -> None:
+    """With certified engines and counters the declared capacity has no effect."""
     setup = _setup()
     wrong = replace(setup, fleet=replace(setup.fleet, capacity_rps=np.full(2, declared)))
     demand = Demand(prompt_tokens=1155.0, output_tokens=211.0)
@@ -119,8 +119,8 @@ def test_a_declared_capacity_is_no_truth(declared: float) -> None:
     np.testing.assert_array_equal(right.replica_rps, other.replica_rps)
 
 
-def test_without_a_certified_engine_the_declared_capacity_stands() -> None:
-    """Nothing else is known."""
+def test_without_a_certified_engine_the_declared_capacity_is_used() -> None:
+    """There is no other source."""
     setup = make_configuration("fixed", make_fleet(LAYOUT))
     state = _after(setup, DECLARED, 1.0, 10.0)
     np.testing.assert_array_equal(state.replica_rps, 100.0)
@@ -128,10 +128,10 @@ def test_without_a_certified_engine_the_declared_capacity_stands() -> None:
 
 
 @pytest.mark.parametrize(("patience_s", "bounded"), [(0.0, True), (1e6, False)])
-def test_counters_that_are_not_known_say_nothing(patience_s: float, bounded: bool) -> None:
-    """A server that exports no tokens leaves the declared request and the certified speed, in the end.
+def test_unknown_counters_leave_the_declared_request(patience_s: float, bounded: bool) -> None:
+    """Without counted tokens the declared request and certified speed apply, once patience is over.
 
-    Before, nobody is shed by a capacity that nobody measured; more is planned with care all the while.
+    Until then an unmeasured capacity sheds nothing; planning more load is cautious throughout.
     """
     setup = _setup()
     patient = CapacityOptions(patience_s=patience_s)
@@ -145,8 +145,10 @@ def test_counters_that_are_not_known_say_nothing(patience_s: float, bounded: boo
 @pytest.mark.parametrize(
     ("running", "waiting", "most"), [(64.0, 30.0, 40.0), (10.0, 0.0, 0.0), (64.0, 3.0, 20.0)]
 )
-def test_who_will_not_be_answered_in_time_is_too_many(running: float, waiting: float, most: float) -> None:
-    """Beyond the largest batch that keeps the objective between two tokens; the emptier of two counts."""
+def test_requests_that_cannot_be_answered_in_time_are_too_many(
+    running: float, waiting: float, most: float
+) -> None:
+    """Beyond the largest batch that keeps the inter-token objective; the emptier of two replicas counts."""
     setup = _setup()
     told = _telemetry(0, DECLARED, 1.0, 20.0)
     queued = replace(told, running=np.full((1, 4), running), waiting=np.full((1, 4), waiting))
@@ -160,8 +162,8 @@ def test_who_will_not_be_answered_in_time_is_too_many(running: float, waiting: f
 
 
 @given(st.floats(0.0, 90.0), st.floats(0.0, 90.0))
-def test_what_surely_comes_late_is_no_more_than_what_is_thought_to(running: float, waiting: float) -> None:
-    """Of answers that are all of mean length no more come late, and who waits for a place may be in time."""
+def test_the_sure_excess_is_at_most_the_expected_one(running: float, waiting: float) -> None:
+    """With answers of mean length no more are late, and a waiting request may still be in time."""
     setup = _setup()
     told = _telemetry(0, DECLARED, 1.0, 20.0)
     queued = replace(told, running=np.full((1, 4), running), waiting=np.full((1, 4), waiting))
@@ -172,8 +174,8 @@ def test_what_surely_comes_late_is_no_more_than_what_is_thought_to(running: floa
         assert (state.surely_too_many == 0.0).all()
 
 
-def test_a_full_batch_that_is_in_time_has_a_queue_only_where_more_wait_than_may() -> None:
-    """A first token that may take long is waited for; one that may not is late at once."""
+def test_a_full_batch_in_time_has_a_queue_only_where_too_many_wait() -> None:
+    """With a generous first-token objective requests may wait; with a strict one they are late at once."""
     told = _telemetry(0, DECLARED, 1.0, 20.0)
     queued = replace(told, running=np.full((1, 4), 64.0), waiting=np.full((1, 4), 3.0))
     for first_s, late in ((10.0, False), (0.05, True)):
@@ -183,8 +185,8 @@ def test_a_full_batch_that_is_in_time_has_a_queue_only_where_more_wait_than_may(
         assert (state.surely_too_many > 0.0).all() == late
 
 
-def test_without_a_certified_engine_all_that_waits_is_too_many() -> None:
-    """But for what counts as no queue; what nobody knows is none."""
+def test_without_a_certified_engine_all_waiting_requests_are_too_many() -> None:
+    """Except for the few that count as no queue; unknown queues count as none."""
     setup = make_configuration("fixed", make_fleet(LAYOUT))
     told = quiet_telemetry(LAYOUT, 0.0)
     waiting = np.array([[11.0, 11.0, np.nan, np.nan]])
@@ -193,8 +195,8 @@ def test_without_a_certified_engine_all_that_waits_is_too_many() -> None:
     np.testing.assert_allclose(found, [8.0, 0.0])
 
 
-def test_what_is_carried_without_a_queue_is_carried() -> None:
-    """The lower limit never lies below the traffic that a replica answers without a queue."""
+def test_load_carried_without_a_queue_is_a_lower_limit() -> None:
+    """The lower limit is never below the traffic that a replica answers without a queue."""
     setup = _setup(spread=0.5)
     telemetry = _telemetry(0, DECLARED, 1.0, 1.0)
     carried = replace(telemetry, answered=np.full_like(telemetry.answered, 3))
@@ -203,8 +205,8 @@ def test_what_is_carried_without_a_queue_is_carried() -> None:
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 40.0))
-def test_blocks_that_no_request_explains_carry_none(one: float, other: float, running: float) -> None:
-    """The more of the KV cache is in use beyond what runs, the less is carried; that excuses nobody."""
+def test_blocks_without_requests_reduce_the_capacity(one: float, other: float, running: float) -> None:
+    """KV blocks in use beyond what runs reduce capacity, and leave the healthy capacity as it is."""
     setup, fewer = _setup(), sorted((one, other))
     states = []
     for used in fewer:
@@ -218,8 +220,8 @@ def test_blocks_that_no_request_explains_carry_none(one: float, other: float, ru
 
 
 @pytest.mark.parametrize("used", [np.nan, 0.0, 20.0 * 768.0 / 65536.0])
-def test_blocks_of_requests_that_run_take_nothing(used: float) -> None:
-    """Unknown, none in use, or as many as the batch needs: what the certified engine carries."""
+def test_blocks_of_running_requests_reduce_nothing(used: float) -> None:
+    """Unknown, none in use, or as many as the batch needs: the certified engine's capacity."""
     setup, seen = _setup(), _telemetry(0, DECLARED, 1.0, 20.0)
     full = np.full_like(seen.running, used)
     told = replace(seen, kv_used_ratio=full, running=np.full_like(full, 20.0))
@@ -230,8 +232,8 @@ def test_blocks_of_requests_that_run_take_nothing(used: float) -> None:
     )
 
 
-def test_one_replica_with_held_blocks_takes_its_share() -> None:
-    """Of two replicas one has no block left: together they carry about half."""
+def test_one_replica_without_blocks_loses_its_share() -> None:
+    """One of two replicas has no block left: together they carry about half."""
     setup, seen = _setup(), _telemetry(0, DECLARED, 1.0, 20.0)
     used = np.zeros_like(seen.running)
     free = accumulate(initial_state(setup, 1), replace(seen, kv_used_ratio=used), setup).state.replica_rps[0]
@@ -241,8 +243,8 @@ def test_one_replica_with_held_blocks_takes_its_share() -> None:
     assert held[1] == free[1]
 
 
-def test_a_batch_that_grows_tells_no_longer_answers() -> None:
-    """Twice as many requests that began as ended have generated half of theirs on average: the mean stays."""
+def test_a_growing_batch_does_not_lengthen_answers() -> None:
+    """If twice as many requests began as ended, half-done ones do not change the mean answer length."""
     setup, demand = _setup(), Demand(prompt_tokens=512.0, output_tokens=256.0)
     steady = _telemetry(0, demand, 1.0, 20.0)
     engine = steady.engine

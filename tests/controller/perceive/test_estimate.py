@@ -1,4 +1,4 @@
-"""Laws of the way from telemetry to sums."""
+"""From telemetry to window sums."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def random_telemetry(seed: int, now_s: float = 1.0, batch: int = 1) -> FleetTele
 
 
 @given(st.integers(0, 10_000))
-def test_sums_are_what_the_definition_says(seed: int) -> None:
+def test_sums_follow_their_definition(seed: int) -> None:
     """Count, total, squares and exceedances of every cell equal a plain recomputation.
 
-    What a replica shows of its traffic is of all its requests, and stands on one slice. Of failures the
-    squares are of each tick's.
+    A replica's traffic covers all its requests and is stored on one slice. The squares of failures are taken
+    per tick.
     """
     seen = random_telemetry(seed)
     window = accumulate(initial_state(setup(), 1), seen, setup()).state.window[0]
@@ -92,8 +92,8 @@ def test_sums_are_what_the_definition_says(seed: int) -> None:
 
 
 @given(st.integers(0, 10_000))
-def test_a_kernel_is_what_the_gateway_counts_of_it(seed: int) -> None:
-    """Of traffic, slice by slice; where nobody judges windows, with all else pooled over its replicas."""
+def test_a_kernels_traffic_is_what_the_gateway_counts(seed: int) -> None:
+    """Per slice for traffic; without a window detector everything else is pooled over the replicas."""
     seen = random_telemetry(seed)
     for name in ("fixed", "sequential"):
         config = replace(setup(), detector=make_configuration(name, setup().fleet).detector)
@@ -117,7 +117,7 @@ def test_a_kernel_is_what_the_gateway_counts_of_it(seed: int) -> None:
 
 
 @given(st.integers(0, 10_000), st.lists(st.booleans(), min_size=4, max_size=4))
-def test_what_the_quarantined_still_fail_is_not_their_kernels(seed: int, away: list[bool]) -> None:
+def test_failures_of_quarantined_replicas_do_not_count_for_the_kernel(seed: int, away: list[bool]) -> None:
     """Over all slices, a kernel's failures and attempts are those of its replicas in rotation."""
     rng, config, away_ = np.random.Generator(np.random.PCG64(seed)), setup(), np.array(away)
     shape = (1, 4, 2)
@@ -138,8 +138,8 @@ def test_what_the_quarantined_still_fail_is_not_their_kernels(seed: int, away: l
 
 
 @pytest.mark.parametrize("overloaded", [False, True])
-def test_an_overloaded_kernel_is_not_blamed_for_what_it_does_not_answer_in_time(overloaded: bool) -> None:
-    """Of its failures those count that came in time; of any other kernel all do."""
+def test_an_overloaded_kernel_is_not_blamed_for_timeouts(overloaded: bool) -> None:
+    """Of its failures only those before the timeout count; of any other kernel all do."""
     config = setup()
     answered, failed = np.full((1, 4, 2), 6), np.full((1, 4, 2), 2)
     seen = with_traffic(quiet_telemetry(LAYOUT, 1.0), LAYOUT, answered=answered, failed=failed)
@@ -158,8 +158,8 @@ def test_an_overloaded_kernel_is_not_blamed_for_what_it_does_not_answer_in_time(
 
 @pytest.mark.parametrize("overloaded", [False, True])
 @pytest.mark.parametrize("refused", [0, 1])
-def test_overload_alone_ejects_nobody(overloaded: bool, refused: int) -> None:
-    """All late and overloaded: nobody fails. One refused at once, or no overload: who fails, fails."""
+def test_overload_alone_ejects_no_replica(overloaded: bool, refused: int) -> None:
+    """All timed out and overloaded: none fails. One refused at once, or no overload: they fail."""
     config = setup()
     failed = np.full((1, 4, 2), 2)
     failed[0, 2:] = 0  # the other kernel answers
@@ -185,7 +185,7 @@ def _same(sums: np.ndarray, values: np.ndarray, over: np.ndarray, given_values: 
 
 
 def test_an_old_scrape_adds_nothing() -> None:
-    """Gauges shown again with the same scrape instant are not new evidence."""
+    """Gauges from the same scrape instant are not new evidence."""
     config = setup()
     seen = random_telemetry(1)
     first = accumulate(initial_state(config, 1), seen, config)
@@ -195,7 +195,7 @@ def test_an_old_scrape_adds_nothing() -> None:
 
 
 def test_an_infinite_value_leaves_the_sums_finite() -> None:
-    """A probe value of infinity counts as very large, so that it can be judged."""
+    """An infinite probe value counts as very large, so that it can be judged."""
     config = setup()
     seen = with_probes(quiet_telemetry(LAYOUT, 1.0), LAYOUT, np.array([np.inf, np.inf]))
     window = accumulate(initial_state(config, 1), seen, config).state.window
@@ -214,8 +214,8 @@ def test_a_kernel_is_the_sum_of_its_replicas_in_rotation(seed: int, included: li
         np.testing.assert_array_equal(pooled[0, kernel], sums[0, mine].sum(axis=0))
 
 
-def test_stale_only_after_silence() -> None:
-    """A fleet is stale when neither scrape nor probe arrived for longer than the contract says."""
+def test_a_fleet_is_stale_only_after_silence() -> None:
+    """A fleet is stale when neither scrape nor probe arrived for longer than the contract allows."""
     config = setup()
     seen = quiet_telemetry(LAYOUT, 1.0)
     state = accumulate(initial_state(config, 1), seen, config).state
@@ -227,8 +227,8 @@ def test_stale_only_after_silence() -> None:
     assert not accumulate(state, probed, config).stale[0]
 
 
-def test_what_is_old_on_arrival_is_no_evidence() -> None:
-    """Probes and scrapes older than ``stale_after_s`` add nothing and break no silence."""
+def test_samples_that_are_old_on_arrival_are_no_evidence() -> None:
+    """Probes and scrapes older than ``stale_after_s`` add nothing and do not end a silence."""
     config = setup()
     first = accumulate(initial_state(config, 1), quiet_telemetry(LAYOUT, 1.0), config).state
     old = with_probes(quiet_telemetry(LAYOUT, 50.0), LAYOUT, np.array([0.9, 0.9]))

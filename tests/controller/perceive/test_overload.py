@@ -21,7 +21,7 @@ LAYOUT = make_layout(kernels=2, slices=2, per_kernel=2)
 
 
 def setup(rps: float, objective_ms: float = 1000.0) -> ControllerSetup:
-    """A controller of kernels whose two replicas carry ``rps`` each, with an objective of the first token."""
+    """A controller of kernels with two replicas of ``rps`` each and a first-token objective."""
     ttft = Clause(
         name="ttft", source=Source.LATENCY, column=1, edge=8, threshold=objective_ms, rate_limit=0.05
     )
@@ -31,8 +31,8 @@ def setup(rps: float, objective_ms: float = 1000.0) -> ControllerSetup:
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.floats(1.0, 50.0))
-def test_who_is_behind_what_came_is_overloaded_until_it_has_caught_up(came: list[int], rps: float) -> None:
-    """Lindley's recursion by hand: a burst overloads from one second of work on, without any smoothing."""
+def test_a_kernel_with_a_backlog_is_overloaded_until_it_has_caught_up(came: list[int], rps: float) -> None:
+    """By Lindley's recursion: a burst overloads from one second of work on, without any smoothing."""
     config = setup(rps)
     config = replace(config, options=replace(config.options, smoothing_s=1e9))
     state, behind, carried = initial_state(config, 1), 0.0, 2.0 * rps
@@ -47,8 +47,9 @@ def test_who_is_behind_what_came_is_overloaded_until_it_has_caught_up(came: list
 
 
 def _excused(came: np.ndarray, rps: float, objective_ms: float = 1000.0) -> np.ndarray:
-    """Bool [ticks]: late answers are excused of a kernel whose two replicas carry ``rps`` each, and to which
-    so many requests come in each second.
+    """bool [ticks]: late answers are excused, for a kernel with two replicas of ``rps`` each.
+
+    ``came``: requests that arrive in each second.
     """
     config = setup(rps, objective_ms)
     state, excused = initial_state(config, 1), []
@@ -62,28 +63,26 @@ def _excused(came: np.ndarray, rps: float, objective_ms: float = 1000.0) -> np.n
 
 
 @pytest.mark.parametrize("rps", [0.1, 0.25, 1.0, 10.0])
-def test_late_answers_are_excused_by_overload_and_not_by_how_long_a_request_takes(rps: float) -> None:
-    """At half of what it carries hardly ever, however slow the kernel is; at twice that, all the time."""
+def test_late_answers_are_excused_by_overload_and_not_by_slow_requests(rps: float) -> None:
+    """At half of its capacity hardly ever, however slow the kernel is; at twice its capacity always."""
     chance = np.random.Generator(np.random.PCG64(3))
     assert _excused(chance.poisson(rps, 3600), rps).mean() < 0.05
     assert _excused(chance.poisson(4.0 * rps, 3600), rps).mean() > 0.9
 
 
 @pytest.mark.parametrize(("objective_ms", "excused"), [(1000.0, True), (3000.0, True), (30000.0, False)])
-def test_a_burst_explains_only_what_it_makes_wait_for_half_of_the_objective(
-    objective_ms: float, excused: bool
-) -> None:
-    """Two seconds of work at once, between seconds at half of what is carried."""
+def test_a_burst_excuses_only_a_wait_of_half_the_objective(objective_ms: float, excused: bool) -> None:
+    """Two seconds of work at once, between seconds at half of the capacity."""
     came = np.full(60, 10)
     came[30] = 60
     assert _excused(came, 10.0, objective_ms).any() == excused
 
 
 @given(st.integers(0, 20), st.integers(0, 60), st.booleans())
-def test_a_kernel_carries_as_much_less_as_a_needed_member_fails(
+def test_failures_of_a_needed_member_reduce_the_kernels_capacity(
     failed: int, offered: int, needed: bool
 ) -> None:
-    """What it fails is retried on its peer: of 20 attempts each; a member that could go changes nothing."""
+    """Failed attempts, of 20 each, are retried on its peer; a member that can be spared changes nothing."""
     config = setup(10.0)
     config = replace(config, options=replace(config.options, smoothing_s=1e9))
     state = initial_state(config, 1)

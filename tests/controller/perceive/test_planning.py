@@ -1,4 +1,4 @@
-"""Load and capacity that moves are planned against: they stand still under chance and follow what changes."""
+"""Load and capacity for planning: steady under noise, and following real changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _held(states: list[ControllerState], name: str = "offered_rps") -> NDArray[n
 
 
 def _changes(held: NDArray[np.float64]) -> int:
-    """Ticks in which anything held became something else."""
+    """Ticks in which a held value changed."""
     return int((np.diff(held, axis=0) != 0.0).any(axis=1).sum())
 
 
@@ -60,15 +60,15 @@ SURE = np.array([7.5, 8.5])
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_chance_moves_nothing(seed: int) -> None:
+def test_noise_moves_nothing(seed: int) -> None:
     """Under a constant Poisson load the held rate changes at most eight times in a later hour."""
     held = _held(_walk(_poisson(seed, np.full((4200, 2), [8.0, 30.0])), CALM, SURE))
     assert _changes(held[600:]) <= 8
     assert np.all(np.abs(held[600:] - [8.0, 30.0]) <= 0.2 * np.array([8.0, 30.0]))
 
 
-def test_bursts_are_wider_than_chance_and_move_hardly_more() -> None:
-    """Counts nine times as variable as Poisson's are learned to be, and the held rate stays as calm."""
+def test_bursty_counts_hardly_move_the_held_rate() -> None:
+    """Counts nine times as variable as Poisson's: the spread is learned, and the held rate stays as calm."""
     rng = np.random.Generator(np.random.PCG64(5))
     counts = 9 * rng.poisson(np.full((4200, 2), 30.0 / 9.0))
     states = _walk(counts, CALM, SURE)
@@ -77,8 +77,8 @@ def test_bursts_are_wider_than_chance_and_move_hardly_more() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.4, 2.0])
-def test_a_surge_is_seen_within_seconds_and_known_within_a_minute(factor: float) -> None:
-    """A load that changes at once to less than half or to twice is taken over as fast as it is sure."""
+def test_a_surge_is_noticed_within_seconds_and_known_within_a_minute(factor: float) -> None:
+    """A load that drops to less than half or doubles at once is followed as soon as it is certain."""
     rates = np.full((600, 2), 20.0)
     rates[300:] *= factor
     held = _held(_walk(_poisson(7, rates), CALM, SURE))
@@ -87,14 +87,14 @@ def test_a_surge_is_seen_within_seconds_and_known_within_a_minute(factor: float)
 
 
 def test_a_drift_is_followed() -> None:
-    """A load that doubles in an hour is never held more than 15 % off."""
+    """A load that doubles in an hour is never more than 15 % away from the held rate."""
     rates = np.linspace(20.0, 40.0, 3600)[:, None] * np.ones(2)
     held = _held(_walk(_poisson(9, rates), CALM, SURE))
     assert np.all(np.abs(held[120:] - rates[120:]) <= 0.15 * rates[120:])
 
 
-def test_a_capacity_holds_against_noise_and_falls_at_once() -> None:
-    """An estimate that wobbles by 2 % changes nothing, one that falls by half is held in the same tick."""
+def test_a_capacity_ignores_noise_and_falls_at_once() -> None:
+    """An estimate that wobbles by 2 % changes nothing; one that falls by half is held in the same tick."""
     rng = np.random.Generator(np.random.PCG64(11))
     wobble = np.exp(rng.normal(0.0, 0.02, (600, 2)))
     wobble[300:] *= 0.5
@@ -103,8 +103,8 @@ def test_a_capacity_holds_against_noise_and_falls_at_once() -> None:
     assert np.all(held[300] < 0.6 * CALM)
 
 
-def test_a_moment_with_less_to_carry_disproves_no_lower_limit() -> None:
-    """A lower limit that dips for ten seconds stands; one that stays low is known in three minutes."""
+def test_a_short_dip_does_not_lower_the_lower_limit() -> None:
+    """A lower limit that dips for ten seconds is kept; one that stays low is adopted in three minutes."""
     least = np.tile(SURE, (600, 1))
     least[200:210] *= 0.7
     least[400:] *= 0.7
@@ -116,7 +116,7 @@ def test_a_moment_with_less_to_carry_disproves_no_lower_limit() -> None:
 @settings(max_examples=30)
 @given(st.integers(0, 2**31), st.floats(0.0, 50.0), st.floats(0.01, 3.0))
 def test_a_lower_limit_is_never_above_the_estimate(seed: int, rate_rps: float, spread: float) -> None:
-    """Whatever the estimates do, what is held is finite, at least 0, and the limit at most the estimate."""
+    """For any estimates, held values are finite and at least 0, and the limit is at most the estimate."""
     rng = np.random.Generator(np.random.PCG64(seed))
     replica = np.exp(rng.normal(2.0, spread, (60, 2)))
     least = replica * rng.uniform(0.0, 1.0, (60, 2))
@@ -129,7 +129,7 @@ def test_a_lower_limit_is_never_above_the_estimate(seed: int, rate_rps: float, s
 
 
 def test_a_new_controller_follows_its_first_minute() -> None:
-    """What one second told is replaced as soon as more seconds are four times as many."""
+    """The rate of few seconds is replaced once four times as many seconds have been seen."""
     counts = _poisson(13, np.full((64, 2), 20.0))
     held = _held(_walk(counts, CALM, SURE))
     for ticks in (4, 16, 64):

@@ -1,4 +1,4 @@
-"""The step-time ratio: a replica's own clock from its counters, unknown where they say nothing."""
+"""The step-time ratio: measured from a replica's counters, unknown where they are insufficient."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REQUEST = np.array([[400.0, 200.0]])
 def counted(batch: float, factor: float = 1.0, prompts: float = 0.0, busy: float = 1.0) -> EngineCounters:
     """Five seconds of which ``busy`` decode ``batch`` sequences, steps ``factor`` times as long as certified.
 
-    prompts: those that come in one of the declared mean; a token meets them as it would at any time.
+    prompts: prompts of the declared mean length per request; they meet tokens at any time alike.
     """
     span_s = 5.0
     base, prefill, decode, context = MODEL.step_s.T
@@ -66,16 +66,16 @@ def counted(batch: float, factor: float = 1.0, prompts: float = 0.0, busy: float
 
 @pytest.mark.parametrize("batch", [2.0, 16.0, 60.0])
 @pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])
-def test_ratio_is_the_clock_whatever_the_load(batch: float, factor: float) -> None:
-    """At any batch, steps so many times as long as certified are told as such."""
+def test_ratio_is_the_factor_at_any_load(batch: float, factor: float) -> None:
+    """At any batch the ratio is the factor by which steps take longer than certified."""
     found = step_time_ratio(counted(batch, factor), MODEL, OWNER, REQUEST)
     assert found == pytest.approx(np.full((1, 2), factor), rel=1e-9)
 
 
 @pytest.mark.parametrize("batch", [2.0, 16.0, 60.0])
 @pytest.mark.parametrize("factor", [1.0, 2.0, 4.0])
-def test_prompts_make_a_clock_faster_by_no_more_than_their_crowd(batch: float, factor: float) -> None:
-    """Prompts that come at any time alike are counted half as much again, so that none is called slow."""
+def test_prompts_lower_the_ratio_by_no_more_than_their_crowd(batch: float, factor: float) -> None:
+    """Evenly spread prompts are counted one and a half times, so that no healthy server is called slow."""
     found = step_time_ratio(counted(batch, factor, prompts=0.5), MODEL, OWNER, REQUEST)
     least = factor / (1.0 + MOST_PROMPT_RATIO * (PROMPT_CROWD - 1.0))
     assert ((found >= least) & (found < factor)).all()
@@ -91,14 +91,14 @@ def test_bursts_make_no_healthy_server_slow(batch: float, busy: float, prompts: 
 
 
 def test_scrapes_of_prompts_are_unknown() -> None:
-    """Who waited for prompts, and how long, no counter says."""
+    """The counters do not show which tokens waited for prompts, and for how long."""
     assert np.isnan(step_time_ratio(counted(16.0, prompts=40.0), MODEL, OWNER, REQUEST)).all()
 
 
 @pytest.mark.parametrize("name", ["span_s", "iterations", "inter_token_s", "inter_tokens", "prompt_tokens"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
-def test_counters_that_say_nothing_are_unknown(name: str, value: float) -> None:
-    """A missing, infinite or backward counter is neither slow nor fast, and hides no other replica's."""
+def test_invalid_counters_are_unknown(name: str, value: float) -> None:
+    """A missing, infinite or backward counter is neither slow nor fast, and affects no other replica."""
     healthy = counted(16.0)
     broken = getattr(healthy, name).copy()
     broken[0, 0] = value
@@ -108,7 +108,7 @@ def test_counters_that_say_nothing_are_unknown(name: str, value: float) -> None:
 
 
 def test_few_tokens_and_preemptions_are_unknown() -> None:
-    """A token that waited for blocks says nothing of the kernel; a server may export no preemptions."""
+    """A token that waited for blocks shows nothing of the kernel; preemptions may not be exported."""
     healthy = counted(16.0)
     few = replace(healthy, inter_tokens=np.full((1, 2), LEAST_TOKENS - 1.0))
     assert np.isnan(step_time_ratio(few, MODEL, OWNER, REQUEST)).all()
@@ -121,21 +121,21 @@ def test_few_tokens_and_preemptions_are_unknown() -> None:
 
 
 def test_mean_request_starts_as_declared_and_follows_what_was_counted() -> None:
-    """Declared tokens count for so many requests, those of servers for themselves."""
+    """Declared tokens count for a fixed number of requests, counted tokens for themselves."""
     nothing, counts = np.zeros((1, 4)), np.array([[20.0, 20.0 * 800.0, 20.0, 20.0 * 100.0]])
     assert mean_request(nothing, MODEL, 20.0).tolist() == [[400.0, 200.0]]
     assert mean_request(counts, MODEL, 20.0).tolist() == [[600.0, 150.0]]
 
 
 def test_metric_is_measured_over_certified() -> None:
-    """The registered definition, which refuses a certified time that is none."""
+    """The registered definition; a certified time of 0 is refused."""
     assert ratio_of_times(3.0, 2.0) == 1.5
     with pytest.raises(ValueError, match="above 0"):
         ratio_of_times(1.0, 0.0)
 
 
-def test_where_clocks_are_not_asked_nothing_is_known() -> None:
-    """A set-up that leaves own clocks alone sees no ratio, whatever a server counts."""
+def test_with_own_clocks_off_the_ratio_is_unknown() -> None:
+    """A set-up with ``own_clocks="off"`` gets no ratio, whatever a server counts."""
     layout = make_layout(kernels=2, slices=2, per_kernel=1)
     asked = make_configuration("fixed", clocked_fleet(layout))
     seen = clocks([1.0, 4.0])(quiet_telemetry(layout, 5.0), 5.0)

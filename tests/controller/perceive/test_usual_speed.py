@@ -1,4 +1,4 @@
-"""What is usual of a replica: learned in health, judged against, and unknown where it cannot be told."""
+"""Usual step times of a replica: learned in health, judged against, and unknown where they vary too much."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def judged(ratio: np.ndarray, usual: np.ndarray, load: np.ndarray | None = None)
 def driven(
     own_clocks: HeldAgainst, factors: Factors, ticks: int, spread: float = 0.0
 ) -> tuple[Run, ControllerSetup]:
-    """Steps take so many times as long as certified, and differ by ``spread`` on the log scale."""
+    """Steps take ``factors`` times as long as certified, with ``spread`` on the log scale."""
     rng = stream(11, "usual speed")
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
@@ -75,15 +75,13 @@ def driven(
 
 
 def another_machine(now_s: float) -> list[float]:
-    """All are five times as slow as certified; one is four times as slow again from ``ONSET_S`` on."""
+    """All are five times as slow as certified; one is four times slower still from ``ONSET_S`` on."""
     return [20.0 if now_s > ONSET_S else 5.0] + [5.0] * 7
 
 
 @given(factor=st.floats(0.05, 20.0), spread=st.floats(0.0, 0.4), seed=st.integers(0, 1000))
-def test_what_is_usual_is_no_evidence_and_a_multiple_of_it_is(
-    factor: float, spread: float, seed: int
-) -> None:
-    """Whatever the machine: the judged log ratio lies about 0 with the noise that the null allows."""
+def test_usual_step_times_are_no_evidence_and_a_multiple_is(factor: float, spread: float, seed: int) -> None:
+    """On any machine the judged log ratio lies about 0 with the noise that the null allows."""
     noise = np.exp(spread * stream(seed, "clock").normal(size=(400, 3)))
     usual = learned(factor * noise)
     assert (usual[:, SCRAPES] > 360.0).all()
@@ -94,8 +92,8 @@ def test_what_is_usual_is_no_evidence_and_a_multiple_of_it_is(
     assert (np.exp(np.log(slow).mean(axis=0)) > LIMIT).all()
 
 
-def test_unknown_until_enough_was_seen_and_where_it_differs_too_much() -> None:
-    """Few scrapes tell nothing, and neither does who takes now 1, now 20 times as long."""
+def test_unknown_until_enough_scrapes_and_where_they_vary_too_much() -> None:
+    """Few scrapes give no value, nor does a replica that varies between 1 and 20 times as long."""
     steady = np.full((KNOWN, 1), 3.0)
     assert np.isnan(judged(steady[:1], learned(steady[:-1]))).all()
     assert judged(steady[:1], learned(steady)) == pytest.approx(1.0, rel=0.1)
@@ -105,8 +103,8 @@ def test_unknown_until_enough_was_seen_and_where_it_differs_too_much() -> None:
     assert np.isnan(judged(unsteady, usual)).all()
 
 
-def test_who_is_slow_by_what_is_known_teaches_nothing() -> None:
-    """A thousand scrapes at four times the usual leave it as it is; faster ones move it."""
+def test_slow_scrapes_are_not_learned() -> None:
+    """A thousand scrapes at four times the usual leave it unchanged; faster ones move it."""
     calm = np.full((200, 1), 3.0)
     usual = learned(calm)
     assert learned(np.vstack([calm, np.full((1000, 1), 12.0)]))[0].tolist() == usual[0].tolist()
@@ -116,8 +114,8 @@ def test_who_is_slow_by_what_is_known_teaches_nothing() -> None:
 
 
 @given(slope=st.floats(-0.5, 0.5), seed=st.integers(0, 1000))
-def test_a_model_that_is_wrong_in_the_load_makes_nobody_slow(slope: float, seed: int) -> None:
-    """Steps that grow otherwise with load than certified are no evidence at loads that come and go."""
+def test_a_model_error_in_the_load_makes_no_replica_slow(slope: float, seed: int) -> None:
+    """Steps that grow with load otherwise than certified are no evidence at varying loads."""
     rng = stream(seed, "load")
     load = np.exp(rng.normal(scale=0.8, size=(600, 1)))
     ratio = 3.0 * load**slope * np.exp(0.1 * rng.normal(size=(600, 1)))
@@ -130,7 +128,7 @@ def test_a_model_that_is_wrong_in_the_load_makes_nobody_slow(slope: float, seed:
     assert np.isfinite(slow).mean() > 0.9
 
 
-def test_a_load_that_nobody_has_seen_is_unknown_and_teaches() -> None:
+def test_an_unseen_load_is_unknown_and_learned() -> None:
     """Twice the load and steps twice as long may be the model's error; half the load was seen."""
     calm = np.full((200, 1), 3.0)
     usual = learned(calm)
@@ -143,8 +141,8 @@ def test_a_load_that_nobody_has_seen_is_unknown_and_teaches() -> None:
     assert (judged(4.0 * calm, usual, 0.5 * np.ones((200, 1))) > LIMIT).all()
 
 
-def test_nobody_goes_on_a_slower_machine_than_the_certified_one() -> None:
-    """Five times as slow as certified: held against that all are unhealthy, against their past none."""
+def test_no_replica_goes_on_a_slower_machine_than_the_certified_one() -> None:
+    """Five times as slow as certified: against that all are unhealthy, against their past none is."""
     certified, _ = driven("certified", lambda now_s: [5.0] * 8, 60)
     assert not certified.decisions[-1].judgement.certified.all()
     usual, _ = driven("usual", lambda now_s: [5.0] * 8, 400, spread=0.3)
@@ -154,7 +152,7 @@ def test_nobody_goes_on_a_slower_machine_than_the_certified_one() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
 def test_one_slow_replica_on_such_a_machine_goes(spread: float) -> None:
-    """Four times its usual: taken out within ten scrapes, and what is usual of it stays."""
+    """Four times its usual: taken out within ten scrapes, and its usual step time is kept."""
     found, setup = driven("usual", another_machine, int(ONSET_S) + 30, spread)
     away = np.flatnonzero(found.quarantined().any(axis=1))
     assert found.quarantined()[-1].tolist() == [True] + [False] * 7
@@ -167,16 +165,16 @@ def test_one_slow_replica_on_such_a_machine_goes(spread: float) -> None:
     assert "not judged" not in said
 
 
-def test_a_decision_says_whose_clock_is_not_judged_yet() -> None:
-    """Before anything is usual nobody is judged by it, and the record says so."""
+def test_a_decision_names_replicas_that_are_not_judged_yet() -> None:
+    """Before usual step times are known no replica is judged by them, and the record says so."""
     found, setup = driven("usual", lambda now_s: [5.0] * 8, 20)
     said = [line for line in assumptions(found.state, found.decisions[-1], setup, 0) if "own clock" in line]
     assert len(said) == 1
     assert all(name in said[0] for name in LAYOUT.replicas)
 
 
-def test_kernels_that_have_not_told_are_as_slow_as_those_that_have_and_never_faster() -> None:
-    """A machine that is slow for some is slow for others; a fast one is not taken on trust."""
+def test_kernels_without_scrapes_are_as_slow_as_the_others_and_never_faster() -> None:
+    """A slow machine is assumed for unmeasured kernels too; a fast one is not."""
     setup = replace(make_configuration("fixed", clocked_fleet(LAYOUT)), own_clocks="usual")
     state = initial_state(setup, 2)
     speed = state.usual["speed"].copy()
@@ -186,8 +184,8 @@ def test_kernels_that_have_not_told_are_as_slow_as_those_that_have_and_never_fas
     assert found.tolist() == [[1.2, 1.2], [-1.0, 0.0]]
 
 
-def test_capacity_is_that_of_the_machine_which_serves() -> None:
-    """What a kernel carries well is what it carries at its usual speed, and so what nobody has asked yet."""
+def test_capacity_is_that_of_the_serving_machine() -> None:
+    """A kernel's healthy capacity is that at its usual speed; so is that of an unmeasured kernel."""
     usual, _ = driven("usual", lambda now_s: [5.0] * 4 + [np.nan] * 4, 400)
     certified, _ = driven("off", lambda now_s: [5.0] * 4 + [np.nan] * 4, 400)
     ratio = usual.state.healthy_rps[0] / certified.state.healthy_rps[0]
@@ -196,8 +194,8 @@ def test_capacity_is_that_of_the_machine_which_serves() -> None:
     assert certified.state.replica_rps[0, 1] > 3.0 * usual.state.replica_rps[0, 1]
 
 
-def test_certified_clocks_remember_nothing() -> None:
-    """Simulated fleets hold clocks against what is certified: no memory, and no other decision."""
+def test_certified_clocks_need_no_memory() -> None:
+    """Simulated fleets compare step times with the certified ones: no memory, and no other decision."""
     setup = make_configuration("fixed", clocked_fleet(LAYOUT))
     assert setup.own_clocks == "certified"
     assert initial_state(setup, 1).usual == {}

@@ -1,4 +1,4 @@
-"""The laws of a promotion, on whatever may be seen in whatever order."""
+"""The laws of a promotion, for any sequence of observations."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from tests.support.fleets.promotion_courses import (
 
 @given(courses, all_terms)
 def test_no_stage_is_skipped(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """A tick leaves the stage, goes to the next one, or rolls back; nothing else."""
+    """A tick keeps the stage, enters the next one, or rolls back; nothing else."""
     for before, _, after in walked(course, terms):
         allowed = {before.stage, NEXT_STAGE.get(before.stage), PromotionStage.ROLLED_BACK}
         assert after.stage in allowed
 
 
 @given(courses, all_terms)
-def test_nobody_is_full_without_the_window(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """Who becomes full was a canary whose last breaks lie a whole seen window back, samples included."""
+def test_no_candidate_is_full_without_the_window(course: list[PromotionSight], terms: PromotionTerms) -> None:
+    """It was a canary without breaks for a whole observed window, with all samples required."""
     since_s, probes, answers, last_s = 0.0, [0, 0], 0, None
     for before, sight, after in walked(course, terms):
         dt = 0.0 if last_s is None else sight.now_s - last_s
@@ -65,7 +65,7 @@ def test_nobody_is_full_without_the_window(course: list[PromotionSight], terms: 
 
 @given(courses, all_terms)
 def test_a_break_always_rolls_back(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """An L3 or hard clause rolls back from every stage that meets requests, and ends the attempt."""
+    """A broken L3 or hard clause rolls back from every stage that serves requests, and ends the attempt."""
     for before, sight, after in walked(course, terms):
         meets = before.stage not in (PromotionStage.OFFLINE, PromotionStage.ROLLED_BACK)
         if meets and (sight.broken or sight.withdrawn):
@@ -76,8 +76,8 @@ def test_a_break_always_rolls_back(course: list[PromotionSight], terms: Promotio
 
 
 @given(courses, all_terms)
-def test_what_is_inconclusive_promotes_nobody(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """After an inconclusive end no stage follows but a rollback, and no user is served meanwhile."""
+def test_an_inconclusive_end_promotes_nothing(course: list[PromotionSight], terms: PromotionTerms) -> None:
+    """After an inconclusive end only a rollback follows, and no user is served meanwhile."""
     for before, _, after in walked(course, terms):
         if before.paused and before.stage is not PromotionStage.OFFLINE:
             assert after.stage in (before.stage, PromotionStage.ROLLED_BACK)
@@ -89,7 +89,7 @@ def test_what_is_inconclusive_promotes_nobody(course: list[PromotionSight], term
 
 @given(courses, all_terms)
 def test_offline_needs_a_success(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """Only a successful evaluation lets a candidate meet requests; the other verdicts are kept apart."""
+    """Only a successful evaluation lets a candidate serve requests; the other verdicts are kept apart."""
     for before, sight, after in walked(course, terms):
         if before.stage is PromotionStage.OFFLINE and not sight.withdrawn and sight.offline is not None:
             if sight.offline.outcome is not GateOutcome.SUCCESSFUL:
@@ -100,10 +100,8 @@ def test_offline_needs_a_success(course: list[PromotionSight], terms: PromotionT
 
 
 @given(courses, all_terms)
-def test_a_gate_is_passed_with_its_approval_alone(
-    course: list[PromotionSight], terms: PromotionTerms
-) -> None:
-    """A gated stage is entered in a tick that sees its approval."""
+def test_a_gate_is_passed_only_with_its_approval(course: list[PromotionSight], terms: PromotionTerms) -> None:
+    """A gated stage is entered in a tick that has its approval."""
     for before, sight, after in walked(course, terms):
         if moved_on(before, after) and after.stage in terms.gates:
             assert after.stage in sight.approved
@@ -124,8 +122,8 @@ def test_the_share_is_bounded_by_the_stage(course: list[PromotionSight], terms: 
 
 
 @given(courses, all_terms, st.integers(0, 59))
-def test_a_restart_goes_on(course: list[PromotionSight], terms: PromotionTerms, at: int) -> None:
-    """A state that was kept as JSON and read again takes the same later steps."""
+def test_a_restart_continues(course: list[PromotionSight], terms: PromotionTerms, at: int) -> None:
+    """A state stored as JSON and read again takes the same later steps."""
     whole = [after for _, _, after in walked(course, terms)]
     cut = min(at, len(course) - 1)
     state = state_of(json.loads(json.dumps(kept_values(whole[cut]))))
@@ -135,7 +133,7 @@ def test_a_restart_goes_on(course: list[PromotionSight], terms: PromotionTerms, 
 
 
 def test_a_calm_course_is_promoted_stage_by_stage() -> None:
-    """A candidate that keeps its contract goes through every stage and is judged on at the end."""
+    """A candidate that keeps its contract passes every stage and is still judged at the end."""
     sight = PromotionSight(now_s=1.0, probes=(1, 1), offline=passed())
     ticks = walked([sight] * 30, plain_terms())
     stages = list(dict.fromkeys(after.stage for _, _, after in ticks))
@@ -147,15 +145,15 @@ def test_a_calm_course_is_promoted_stage_by_stage() -> None:
 
 
 def test_too_few_samples_end_inconclusive() -> None:
-    """A stage that never shows its least samples is inconclusive at the deadline, and says why."""
+    """A stage without its least samples is inconclusive at the deadline, and the message says why."""
     sight = PromotionSight(now_s=1.0, probes=(1, 0), offline=passed())
     last = walked([sight] * 80, plain_terms())[-1][2]
     assert (last.stage, last.verdict) == (PromotionStage.SHADOW, GateOutcome.INCONCLUSIVE)
     assert "0 of 4 probes on every slice" in last.message
 
 
-def test_a_guard_begins_the_window_anew() -> None:
-    """An L2 alarm holds the canary down and begins its window anew; it goes on after it."""
+def test_a_guard_restarts_the_window() -> None:
+    """An L2 alarm lowers the canary's share and restarts its window; afterwards it continues."""
     sight = PromotionSight(now_s=1.0, probes=(1, 1), offline=passed())
     canary = replace(BEGUN, stage=PromotionStage.CANARY, judged_at_s=1000.0)
     ticks = walked([sight] * 4 + [replace(sight, level=Level.GUARD)] + [sight] * 4, plain_terms(), canary)
@@ -167,7 +165,7 @@ def test_a_guard_begins_the_window_anew() -> None:
 
 
 def test_a_gate_waits_without_a_deadline() -> None:
-    """A candidate that has shown all waits for its approval as long as it takes."""
+    """A candidate that has met all conditions waits for its approval without a limit."""
     terms = plain_terms(gates=frozenset({PromotionStage.FULL}))
     sight = PromotionSight(now_s=1.0, probes=(1, 1), offline=passed())
     canary = replace(BEGUN, stage=PromotionStage.CANARY, judged_at_s=1000.0)
@@ -183,7 +181,7 @@ def test_a_gate_waits_without_a_deadline() -> None:
     [{"stage": "Almost"}, {"compliantSeconds": -1.0}, {"judgedAt": "now"}, {"subject": 7}, {"probes": None}],
 )
 def test_a_torn_state_is_refused(change: dict[str, object]) -> None:
-    """What is no kept state is refused, and never taken for progress."""
+    """An invalid stored state is refused, and never taken for progress."""
     with pytest.raises(StateError, match="begins again"):
         state_of({**kept_values(BEGUN), **change})
     with pytest.raises(StateError):

@@ -1,4 +1,4 @@
-"""The laws of a promotion whose stages webhooks confirm and may veto."""
+"""The laws of a promotion whose stages are confirmed, and may be vetoed, by webhooks."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.support.fleets.promotion_courses import (
 
 
 @given(asked_courses, quick_terms)
-def test_a_confirmed_stage_is_entered_with_its_confirmation_alone(
+def test_a_confirmed_stage_is_entered_only_with_its_confirmation(
     course: list[PromotionSight], terms: PromotionTerms
 ) -> None:
-    """A stage that webhooks confirm is entered in a tick that sees it confirmed."""
+    """A stage that webhooks confirm is entered in a tick that has the confirmation."""
     for before, sight, after in walked(course, terms):
         if moved_on(before, after) and after.stage in terms.confirms:
             assert after.stage in sight.confirmed
 
 
 @given(asked_courses, quick_terms)
-def test_an_unknown_veto_is_no_consent_and_no_veto(
+def test_an_unknown_veto_is_neither_consent_nor_veto(
     course: list[PromotionSight], terms: PromotionTerms
 ) -> None:
-    """A stage that may be vetoed is left only without an objection, and silence alone rolls nobody back."""
+    """A stage that may be vetoed is left only without an objection, and silence alone never rolls back."""
     for before, sight, after in walked(course, terms):
         if moved_on(before, after) and before.stage in terms.vetoes:
             assert before.stage in sight.unopposed
@@ -45,8 +45,8 @@ def test_an_unknown_veto_is_no_consent_and_no_veto(
 
 
 @given(asked_courses, all_terms)
-def test_a_veto_rolls_back_from_its_stages_alone(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """A veto ends the attempt in a stage in which it is asked for, and elsewhere says nothing."""
+def test_a_veto_rolls_back_only_from_its_stages(course: list[PromotionSight], terms: PromotionTerms) -> None:
+    """A veto ends the attempt in a stage that asks for vetoes, and has no effect elsewhere."""
     for before, sight, after in walked(course, terms):
         if not sight.refused or before.stage is PromotionStage.ROLLED_BACK:
             continue
@@ -60,8 +60,10 @@ def test_a_veto_rolls_back_from_its_stages_alone(course: list[PromotionSight], t
 
 
 @given(asked_courses, all_terms)
-def test_without_webhooks_nothing_of_them_counts(course: list[PromotionSight], terms: PromotionTerms) -> None:
-    """Terms without webhooks go on the same, whatever a sight says of any."""
+def test_without_webhooks_their_answers_are_ignored(
+    course: list[PromotionSight], terms: PromotionTerms
+) -> None:
+    """Terms without webhooks take the same steps, whatever an observation says of any."""
     plain = replace(terms, confirms=frozenset(), vetoes=frozenset())
     none: frozenset[PromotionStage] = frozenset()
     silent = [replace(one, confirmed=none, unopposed=none, refused="", held_up_by="") for one in course]
@@ -69,7 +71,7 @@ def test_without_webhooks_nothing_of_them_counts(course: list[PromotionSight], t
 
 
 def test_approval_and_webhooks_are_waited_for_together() -> None:
-    """A candidate waits for every gate, says which is missing and what hooks said, and no deadline runs."""
+    """It waits for every gate; the message names what is missing and what hooks said; no deadline runs."""
     stage = frozenset({PromotionStage.FULL})
     terms = replace(plain_terms(gates=stage), confirms=stage, vetoes=frozenset({PromotionStage.CANARY}))
     sight = PromotionSight(now_s=1.0, probes=(1, 1), offline=passed(), held_up_by="confirm tests: HTTP 503")

@@ -1,4 +1,4 @@
-"""The lesser evil: what compliant kernels cannot carry is served where soft clauses are broken by little."""
+"""The lesser evil: load beyond compliant capacity is served where soft clauses are only slightly broken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.fleets.shield_records import blank_outcome, blank_work, make_
 
 
 def with_losses(case: Case, seed: int, certified: float = 0.6) -> Case:
-    """``case`` with random losses, few kernels certified, half of the losses too large to serve."""
+    """``case`` with random losses and few certified kernels; half of the losses are too large to serve."""
     rng = np.random.Generator(np.random.PCG64(seed))
     shape = case.view.certified.shape
     loss = np.where(
@@ -31,7 +31,7 @@ def with_losses(case: Case, seed: int, certified: float = 0.6) -> Case:
 
 
 def without_losses(case: Case) -> Shielded:
-    """What the shield does where nobody says what an answer loses."""
+    """What the shield does where losses are unknown."""
     return replace(case, view=replace(case.view, loss=None)).shielded()
 
 
@@ -46,7 +46,7 @@ lossy = st.builds(with_losses, cases(canaries=False, slow=False), st.integers(0,
 
 
 @given(st.builds(with_losses, cases(), st.integers(0, 2**32)))
-def test_nothing_is_served_where_an_answer_loses_as_much_as_it_is_worth(case: Case) -> None:
+def test_nothing_is_served_where_an_answer_is_worth_nothing(case: Case) -> None:
     """Weight lies on eligible and on soft cells, and where the contract chose the known-good kernel."""
     safe = case.shielded().table[..., :-1]
     wrong = (safe > 0.0) & ~case.eligible & ~soft(case)
@@ -56,7 +56,7 @@ def test_nothing_is_served_where_an_answer_loses_as_much_as_it_is_worth(case: Ca
 
 @given(lossy)
 def test_where_nothing_is_shed_for_capacity_nothing_is_tolerated(case: Case) -> None:
-    """A fleet of which no row is short of capacity comes out as if no loss were known, bit for bit."""
+    """Where no row is short of capacity the result is as if no loss were known, bit for bit."""
     without, found = without_losses(case), case.shielded()
     enough = ~((without.reason & ShieldReason.CAPACITY) > 0).any(axis=1)
     np.testing.assert_array_equal(found.table[enough], without.table[enough])
@@ -64,10 +64,8 @@ def test_where_nothing_is_shed_for_capacity_nothing_is_tolerated(case: Case) -> 
 
 
 @given(lossy)
-def test_whoever_is_served_more_comes_before_who_is_served_less(case: Case) -> None:
-    """In the order of priority the first row that is served otherwise than without the lesser evil is served
-    more.
-    """
+def test_the_first_row_that_changes_is_served_more(case: Case) -> None:
+    """In priority order, the first row that the lesser evil changes is served more than without it."""
     order = np.argsort(-case.fleet.contract.priority, kind="stable")
     less = (case.shielded().table[..., -1] - without_losses(case).table[..., -1])[:, order]
     less = np.where((case.view.offered_rps[:, order] > 1e-3) & (np.abs(less) > 1e-5), less, 0.0)
@@ -77,8 +75,8 @@ def test_whoever_is_served_more_comes_before_who_is_served_less(case: Case) -> N
 
 
 @given(lossy)
-def test_a_compliant_kernel_with_room_comes_first(case: Case) -> None:
-    """Who has weight on a soft cell has no room left on any kernel that complies."""
+def test_a_compliant_kernel_with_headroom_comes_first(case: Case) -> None:
+    """A row with weight on a soft cell has no headroom left on any compliant kernel."""
     safe = case.shielded().table
     room_rps = case.limit_rps - case.loads(safe)
     rate = case.view.offered_rps[:, :, None]
@@ -97,13 +95,13 @@ def test_no_kernel_carries_more_than_its_limit(case: Case) -> None:
 @settings(max_examples=300)
 @given(lossy)
 def test_shielding_twice_is_shielding_once(case: Case) -> None:
-    """What was tolerated is tolerated again, bit for bit."""
+    """A tolerated table is tolerated again, bit for bit."""
     once = case.shielded()
     np.testing.assert_array_equal(case.shielded(once.table).table, once.table)
 
 
 def facts_of(seed: int, slices: int = SLICES) -> tuple[Facts, np.ndarray]:
-    """Random facts of a fleet that is short, and a target on its allowed cells."""
+    """Random facts of a fleet short of capacity, and a target on its allowed cells."""
     rng = np.random.Generator(np.random.PCG64(seed))
     ok = rng.random((slices, KERNELS)) < 0.5
     ok[np.arange(slices), rng.integers(0, KERNELS, slices)] = True
@@ -133,7 +131,7 @@ def relented(facts: Facts, target: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 @given(st.integers(0, 2**32))
-def test_what_is_served_is_the_lexicographic_optimum_over_soft_cells_too(seed: int) -> None:
+def test_the_served_load_is_the_lexicographic_optimum_over_soft_cells_too(seed: int) -> None:
     """Linear programs over eligible and soft cells serve no row more, in the order of priority."""
     facts, target = facts_of(seed)
     table, helps = relented(facts, target)
@@ -145,8 +143,8 @@ def test_what_is_served_is_the_lexicographic_optimum_over_soft_cells_too(seed: i
 
 
 @given(st.integers(0, 2**32))
-def test_a_row_alone_loses_the_least(seed: int) -> None:
-    """A linear program that weighs every soft answer by its loss and a shed one by 1 finds no less."""
+def test_a_single_row_loses_the_least(seed: int) -> None:
+    """A linear program that prices soft answers by their loss and shed ones at 1 finds nothing cheaper."""
     facts, target = facts_of(seed, slices=1)
     table, _ = relented(facts, target)
     price = np.concatenate([np.where(facts.allowed[0], 0.0, facts.loss[0]), [1.0]])
@@ -163,8 +161,9 @@ def test_a_row_alone_loses_the_least(seed: int) -> None:
 @settings(max_examples=50)
 @given(st.integers(0, 2**32))
 def test_the_exact_solver_serves_as_much_and_prefers_compliance(seed: int) -> None:
-    """It serves the optimum over compliant cells where that sheds nothing, else over soft cells too, and
-    leaves no soft weight that a compliant kernel has room for.
+    """It serves the optimum over compliant cells if that sheds nothing, else over soft cells too.
+
+    It leaves no soft weight that a compliant kernel has headroom for.
     """
     facts, target = facts_of(seed)
     table = place_exactly(facts, target)

@@ -1,4 +1,4 @@
-"""Up to which load a kernel is let: laws of one kernel, against a queue that is fed by what is let in."""
+"""How much load a kernel is allowed: laws of one kernel with a queue fed by what is admitted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from controller.shield.load import (
 
 MAX_LOAD_RATIO = 1.05
 HOUR_S = 3600
-#: Of the requests of a slice, that the contract tolerates late.
+#: Share of a slice's requests that the contract tolerates late.
 TOLERATED = np.array([0.05])
 
 
@@ -57,7 +57,7 @@ def most_of(memory: PolicyState, look: LoadSeen) -> tuple[PolicyState, float]:
 
 @dataclass
 class Kernel:
-    """A kernel that truly carries ``carried_rps`` and is thought to carry ``estimate_rps``."""
+    """A kernel that carries ``carried_rps`` and is estimated at ``estimate_rps``."""
 
     carried_rps: float
     estimate_rps: float
@@ -69,7 +69,7 @@ class Kernel:
     queues: list[float] = field(default_factory=list)
 
     def run(self, offered_rps: NDArray[np.float64]) -> Kernel:
-        """A second for each of ``offered_rps``; what is told of the queue is new every five seconds."""
+        """One second for each of ``offered_rps``; the queue is reported every five seconds."""
         for now_s, rate_rps in enumerate(offered_rps):
             load_rps = rate_rps * (1.0 - self.shed)
             more = {"now_s": float(now_s), "shed": self.shed, "too_many": self.told}
@@ -93,15 +93,15 @@ rates = st.floats(1.0, 100.0)
 
 
 @given(load_rps=rates, estimate_rps=rates)
-def test_what_a_kernel_has_it_keeps_until_it_has_a_queue(load_rps: float, estimate_rps: float) -> None:
-    """However little it is thought to carry; and it is let have what is known that it carries."""
+def test_a_kernel_keeps_its_load_until_it_has_a_queue(load_rps: float, estimate_rps: float) -> None:
+    """Even with a low estimate; and it may always have its estimated capacity."""
     _, most_rps = most_of(initial_load(1, 1, 1), seen(load_rps, estimate_rps))
     assert most_rps == pytest.approx(max(load_rps, MAX_LOAD_RATIO * estimate_rps))
 
 
 @given(st.lists(st.tuples(rates, st.floats(1e-4, 100.0)), min_size=1, max_size=60))
-def test_a_limit_is_what_is_known_or_what_was_carried(ticks: list[tuple[float, float]]) -> None:
-    """However the estimate falls and comes back: no kernel is let have a multiple of what it ever had."""
+def test_a_limit_is_the_estimate_or_a_load_once_carried(ticks: list[tuple[float, float]]) -> None:
+    """However the estimate falls and recovers, no kernel gets a multiple of the largest load it had."""
     memory, most_had_rps = initial_load(1, 1, 1), 0.0
     for now_s, (load_rps, estimate_rps) in enumerate(ticks):
         memory, most_rps = most_of(memory, seen(load_rps, estimate_rps, now_s=float(now_s)))
@@ -111,10 +111,8 @@ def test_a_limit_is_what_is_known_or_what_was_carried(ticks: list[tuple[float, f
 
 
 @given(estimate_rps=rates, work_s=st.floats(UNNOTICED_S + 0.01, 60.0))
-def test_a_queue_is_let_in_less_than_the_kernel_carries(estimate_rps: float, work_s: float) -> None:
-    """Once it has lasted: by what works it off in ten seconds, and a fifth of the kernel is served whatever
-    waits.
-    """
+def test_a_kernel_with_a_queue_gets_less_than_it_carries(estimate_rps: float, work_s: float) -> None:
+    """Once the queue has lasted, it is drained within ten seconds; a fifth of the kernel is always served."""
     too_many = work_s * estimate_rps
     memory, most_rps = most_of(initial_load(1, 1, 1), seen(estimate_rps, estimate_rps, too_many=too_many))
     assert most_rps == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
@@ -124,8 +122,8 @@ def test_a_queue_is_let_in_less_than_the_kernel_carries(estimate_rps: float, wor
 
 
 @given(estimate_rps=rates, work_s=st.floats(0.0, UNNOTICED_S - 0.01))
-def test_a_burst_that_is_over_sheds_nothing(estimate_rps: float, work_s: float) -> None:
-    """Half a second of work is done before a scrape tells of it."""
+def test_a_short_burst_sheds_nothing(estimate_rps: float, work_s: float) -> None:
+    """Half a second of work is done before a scrape reports it."""
     look = seen(estimate_rps, estimate_rps, too_many=work_s * estimate_rps)
     assert most_of(initial_load(1, 1, 1), look)[1] == pytest.approx(MAX_LOAD_RATIO * estimate_rps)
 
@@ -134,7 +132,7 @@ def test_a_burst_that_is_over_sheds_nothing(estimate_rps: float, work_s: float) 
 def test_a_batch_too_large_for_long_answers_sheds_only_where_answers_are_late(
     estimate_rps: float, work_s: float
 ) -> None:
-    """However long it lasts: while answers are in time nobody knows that any is so long."""
+    """As long as answers are in time, long answers are not known to exist."""
     memory, told = initial_load(1, 1, 1), {"too_many": work_s * estimate_rps, "surely": 0.0}
     for now_s in range(60):
         in_time = seen(estimate_rps, estimate_rps, now_s=float(now_s), late=0.0, **told)
@@ -147,8 +145,8 @@ def test_a_batch_too_large_for_long_answers_sheds_only_where_answers_are_late(
 
 
 @given(st.lists(st.floats(0.0, 60.0), min_size=2, max_size=40), st.integers(1, 20))
-def test_a_queue_counts_as_far_as_it_lasts(waits_s: list[float], interval_s: int) -> None:
-    """No more is worked off than waited all the time since the scrape before, at whatever interval."""
+def test_a_queue_counts_only_as_far_as_it_lasts(waits_s: list[float], interval_s: int) -> None:
+    """Only what waited all the time since the last scrape is drained, at any scrape interval."""
     memory, law = initial_load(1, 1, 1), load_law(TOLERATED, MAX_LOAD_RATIO, float(interval_s))
     told = np.repeat(waits_s, interval_s)
     for now_s, too_many in enumerate(10.0 * told):
@@ -160,17 +158,20 @@ def test_a_queue_counts_as_far_as_it_lasts(waits_s: list[float], interval_s: int
 
 @settings(deadline=None, max_examples=20)
 @given(carried_rps=rates, underrated=st.floats(0.1, 1.0), load=st.floats(0.1, 1.0))
-def test_who_carries_all_sheds_nothing(carried_rps: float, underrated: float, load: float) -> None:
-    """A kernel that is thought to carry a tenth of what it does, within what it truly carries."""
+def test_a_kernel_that_carries_everything_sheds_nothing(
+    carried_rps: float, underrated: float, load: float
+) -> None:
+    """A kernel estimated at a tenth of its capacity, at loads within its true capacity."""
     kernel = Kernel(carried_rps, underrated * carried_rps).run(constant(load * carried_rps, 600))
     np.testing.assert_allclose(kernel.served_rps, load * carried_rps)
 
 
 @settings(deadline=None, max_examples=20)
 @given(error=st.floats(0.6, 1.3), load=st.floats(1.02, 2.0))
-def test_overload_comes_to_rest_with_a_short_queue(error: float, load: float) -> None:
-    """In the second half of an hour the queue is below five seconds of work, on average a second more than
-    a wrong estimate explains, and the kernel serves at least 93 % of what it carries.
+def test_overload_settles_with_a_short_queue(error: float, load: float) -> None:
+    """After half an hour the queue is below five seconds of work, and 93 % of the capacity is served.
+
+    On average the queue is at most a second more than a wrong estimate explains.
     """
     kernel = Kernel(10.0, 10.0 * error).run(constant(10.0 * load))
     served, queue = np.array(kernel.served_rps[HOUR_S // 2 :]), np.array(kernel.queues[HOUR_S // 2 :])
@@ -181,14 +182,14 @@ def test_overload_comes_to_rest_with_a_short_queue(error: float, load: float) ->
 
 
 def test_steps_up_become_rare() -> None:
-    """At constant overload of a kernel that is rated rightly, a day has a few dozen steps."""
+    """At constant overload of a correctly estimated kernel, the last hours have few steps."""
     kernel = Kernel(10.0, 9.5).run(constant(12.0, 24 * HOUR_S))
     last_hours = np.array(kernel.served_rps[-6 * HOUR_S :])
     assert np.count_nonzero(np.diff(last_hours)) < 60
 
 
-def test_late_answers_without_a_queue_shed_nothing_and_let_nothing_in() -> None:
-    """A slow way makes answers late whoever is shed; what is shed already stays shed."""
+def test_late_answers_without_a_queue_change_no_limit() -> None:
+    """A slow network makes answers late however much is shed; what is shed already stays shed."""
     memory, most_rps = most_of(initial_load(1, 1, 1), seen(10.0, 5.0, late=0.5))
     assert most_rps == 10.0
     for now_s in range(1, 120):
@@ -196,8 +197,8 @@ def test_late_answers_without_a_queue_shed_nothing_and_let_nothing_in() -> None:
     assert most_rps == 10.0
 
 
-def test_what_was_shed_is_let_in_again_step_by_step() -> None:
-    """In time and full, a kernel that sheds is let have more every fifteen seconds."""
+def test_shed_load_is_admitted_again_step_by_step() -> None:
+    """A kernel that sheds and answers in time is given more load every fifteen seconds."""
     memory, most_rps = most_of(initial_load(1, 1, 1), seen(5.25, 5.0, late=0.0, shed=0.2))
     found = [most_rps]
     for now_s in range(1, 60):
@@ -210,8 +211,8 @@ def test_what_was_shed_is_let_in_again_step_by_step() -> None:
 
 
 @pytest.mark.parametrize(("scrapes", "shed"), [(1, False), (2, True)])
-def test_a_queue_that_one_scrape_saw_is_not_worked_off(scrapes: int, shed: bool) -> None:
-    """A scrape that nothing renews for half a minute stands for one look; the second that sees it counts."""
+def test_a_queue_seen_by_one_scrape_is_not_drained(scrapes: int, shed: bool) -> None:
+    """A scrape that is not renewed for half a minute counts once; a second scrape makes it count."""
     memory, limits = initial_load(1, 1, 1), []
     for now_s in range(35):
         fresh = now_s < 3 or now_s in (3, 12)[:scrapes]

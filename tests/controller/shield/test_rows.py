@@ -1,4 +1,4 @@
-"""Laws of tables as policies hand them over."""
+"""The check of tables that policies hand over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from controller.shield.rows import normalise
 
 
-def test_unusable_rows_give_way_to_the_last_table() -> None:
+def test_unusable_rows_are_replaced_by_the_last_table() -> None:
     """NaN, negative or missing weight is no proposal; a wrong sum is scaled."""
     last = np.tile([1.0, 0.0, 0.0], (1, 4, 1))
     table = np.array([[[np.nan, 1.0, 0.0], [-1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 2.0]]])

@@ -1,4 +1,4 @@
-"""Laws of the shield, over every table and every state of knowledge."""
+"""Laws of the shield, for every table and every state of knowledge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.fleets.shield_cases import (
 
 @given(cases())
 def test_rows_sum_to_one(case: Case) -> None:
-    """Whatever is changed, every row is a distribution over kernels and shed."""
+    """After any change every row is a distribution over kernels and the shed share."""
     safe = case.shielded().table
     assert (safe >= -1e-15).all()
     np.testing.assert_allclose(safe.sum(axis=2), 1.0, atol=1e-9)
@@ -34,8 +34,9 @@ def test_rows_sum_to_one(case: Case) -> None:
 
 @given(cases())
 def test_forbidden_cells_are_zero(case: Case) -> None:
-    """No weight where a hard clause is violated, certification or replicas are missing, or in shadow; but
-    where no certified kernel lives the contract may serve from the known-good one, if that is up.
+    """No weight on hard violations, uncertified kernels, kernels without replicas, or shadows.
+
+    Where no certified kernel lives the contract may serve from the known-good kernel, if that is up.
     """
     safe = case.shielded().table[..., :-1]
     wrong = (safe > 0.0) & ~case.eligible
@@ -46,15 +47,15 @@ def test_forbidden_cells_are_zero(case: Case) -> None:
 
 
 @given(cases())
-def test_never_an_empty_pool_while_a_certified_kernel_lives(case: Case) -> None:
-    """A row with a certified kernel is never shed whole, however short capacity is."""
+def test_a_pool_is_never_empty_while_a_certified_kernel_lives(case: Case) -> None:
+    """A row with a certified kernel is never shed wholly, however short capacity is."""
     served = case.shielded().table[..., :-1].sum(axis=2)
     assert (served[~case.no_target] >= 0.01 - 1e-9).all()
 
 
 @given(cases())
 def test_where_no_certified_kernel_lives_the_contract_chooses(case: Case) -> None:
-    """Such a row is shed, or served by the known-good kernel as far as that carries it."""
+    """Such a row is shed, or served by the known-good kernel as far as its capacity allows."""
     safe = case.shielded().table
     rows = safe[case.no_target]
     if case.fleet.contract.shed_when_uncertified:
@@ -68,7 +69,7 @@ def test_where_no_certified_kernel_lives_the_contract_chooses(case: Case) -> Non
 
 @given(cases())
 def test_no_kernel_carries_more_than_its_limit(case: Case) -> None:
-    """Load over the limit is at most what keeps pools from being empty."""
+    """Load over the limit is at most the minimum shares that keep pools from being empty."""
     safe = case.shielded().table
     over = case.loads(safe) - case.limit_rps
     assert (over <= case.minimum_share_rps()[:, None] + CLOSE).all()
@@ -76,9 +77,10 @@ def test_no_kernel_carries_more_than_its_limit(case: Case) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(cases(canaries=False, slow=False))
-def test_no_kernel_is_full_while_the_fleet_has_room(case: Case) -> None:
-    """Where a linear program serves everything within comfortable loads, no kernel carries more than it can;
-    and none more than is comfortable where the proposal uses every kernel.
+def test_no_kernel_is_full_while_the_fleet_has_headroom(case: Case) -> None:
+    """No kernel exceeds its capacity where a linear program serves everything within comfortable loads.
+
+    None exceeds its comfortable load where the proposal uses every kernel.
     """
     safe, offered_rps = case.shielded().table, case.view.offered_rps
     order, whole = np.arange(SLICES), np.ones((SLICES, KERNELS + 1)) / KERNELS
@@ -94,7 +96,7 @@ def test_no_kernel_is_full_while_the_fleet_has_room(case: Case) -> None:
 @settings(max_examples=300)
 @given(cases())
 def test_shielding_twice_is_shielding_once(case: Case) -> None:
-    """The result is allowed, so it comes back bit for bit, and nothing is said to have been done."""
+    """The result is allowed, so it comes back bit for bit, and no change is reported."""
     once = case.shielded()
     again = case.shielded(once.table)
     np.testing.assert_array_equal(again.table, once.table)
@@ -103,7 +105,7 @@ def test_shielding_twice_is_shielding_once(case: Case) -> None:
 
 
 def allowed(case: Case, table: np.ndarray) -> np.ndarray:
-    """bool [B]: the rules that need no solver, written down independently; fewer tables than are allowed."""
+    """bool [B]: the rules that need no solver, written independently; stricter than the shield."""
     kernels = table[..., :-1]
     clean = ~((kernels > 0.0) & ~case.eligible).any(axis=(1, 2)) & ~case.no_target.any(axis=1)
     served = (table[..., -1] <= case.limits.max_shed_ratio).all(axis=1)
@@ -121,15 +123,15 @@ def allowed(case: Case, table: np.ndarray) -> np.ndarray:
 
 @given(cases())
 def test_an_allowed_table_is_untouched(case: Case) -> None:
-    """A table that keeps every rule, as written down here once more, comes back bit for bit."""
+    """A table that keeps every rule, as written above, comes back bit for bit."""
     for table in (case.table, case.view.last, case.shielded().table):
         fine = allowed(case, table)
         np.testing.assert_array_equal(case.shielded(table).table[fine], table[fine])
 
 
 @given(cases())
-def test_a_result_without_excuse_keeps_every_rule(case: Case) -> None:
-    """Where every row has a target, no canary is there and capacity is ample, the result keeps all rules."""
+def test_a_result_without_exceptions_keeps_every_rule(case: Case) -> None:
+    """Where every row has a target, there is no canary and capacity is ample, the result keeps all rules."""
     plain = replace(
         case,
         fleet=replace(case.fleet, stage=np.full(KERNELS, int(Stage.ACTIVE))),
@@ -146,8 +148,8 @@ def test_a_result_without_excuse_keeps_every_rule(case: Case) -> None:
 
 
 @given(cases(canaries=False, slow=False), st.integers(0, 2**32))
-def test_more_violations_never_allow_what_fewer_forbade(case: Case, seed: int) -> None:
-    """A table that the smaller set of hard violations forbids is forbidden by the larger one as well."""
+def test_more_violations_never_allow_what_fewer_forbid(case: Case, seed: int) -> None:
+    """A table that a smaller set of hard violations forbids is forbidden by a larger one as well."""
     rng = np.random.Generator(np.random.PCG64(seed))
     more = with_hard(case, case.view.hard_violated | (rng.random(case.view.hard_violated.shape) < 0.3))
     lit = ~(case.no_target | more.no_target)[:, :, None]
@@ -161,7 +163,7 @@ def test_more_violations_never_allow_what_fewer_forbade(case: Case, seed: int) -
 
 @given(cases(), st.permutations(range(KERNELS)))
 def test_permuting_kernels_permutes_the_table(case: Case, order: list[int]) -> None:
-    """The shield knows kernels by what is known of them, not by their numbers."""
+    """The shield depends on the state of kernels, not on their numbers."""
     columns = [*order, KERNELS]
     view, fleet = case.view, case.fleet
     permuted = ShieldView(

@@ -30,8 +30,8 @@ def _plain(**changes: Any) -> tuple[ShieldView, FleetSetup]:
     return replace(view, **changes), fleet
 
 
-def test_what_the_policy_moves_takes_four_ticks() -> None:
-    """A whole row moves in steps of a quarter, and each step says so."""
+def test_a_move_of_the_policy_takes_four_ticks() -> None:
+    """A whole row moves in steps of a quarter, and each step is marked as slew-limited."""
     view, fleet = _plain()
     proposed = np.roll(view.last, 1, axis=2)
     for left in (0.75, 0.5, 0.25, 0.0):
@@ -42,8 +42,8 @@ def test_what_the_policy_moves_takes_four_ticks() -> None:
         view = replace(view, last=out.table)
 
 
-def test_dwell_counts_from_the_begin_of_a_move() -> None:
-    """A move may run for four ticks; then the row rests until 30 s after its begin."""
+def test_dwell_counts_from_the_start_of_a_move() -> None:
+    """A move may run for four ticks; then the row rests until 30 s after its start."""
     began = np.array([[100.0]])
     moves = {
         after: bool(may_move(np.array([100.0 + after]), began, 1.0, ShieldLimits())) for after in range(40)
@@ -62,7 +62,7 @@ def test_short_capacity_sheds_the_lowest_priority_first() -> None:
 
 
 def test_a_row_shed_without_need_is_served_again() -> None:
-    """A policy may shed half of a slice on purpose; the rest goes to where the slice was last."""
+    """A policy may shed half of a slice on purpose; the rest goes where the slice was last."""
     view, fleet = _plain()
     proposed = np.zeros_like(view.last)
     proposed[:, :, -1] = 1.0
@@ -71,8 +71,8 @@ def test_a_row_shed_without_need_is_served_again() -> None:
     assert (out.reason == ShieldReason.POOL).all()
 
 
-def test_a_canary_gets_its_least_and_no_more_than_its_most() -> None:
-    """Weight on a canary lies between the two bounds, past slew and dwell; a shadow gets nothing."""
+def test_a_canary_gets_a_share_between_its_bounds() -> None:
+    """Weight on a canary lies between the two bounds, regardless of slew and dwell; a shadow gets nothing."""
     view, fleet = _plain(may_move=np.zeros((1, SLICES), dtype=np.bool_))
     staged = replace(fleet, stage=np.array([2, 1, 0, 2]))
     out = shield(view.last, view, staged, ShieldLimits())
@@ -83,8 +83,8 @@ def test_a_canary_gets_its_least_and_no_more_than_its_most() -> None:
     assert (out.reason == ShieldReason.HARD | ShieldReason.EXPLORATION).all()
 
 
-def test_a_row_that_may_only_use_a_canary_takes_nobody_elses_share_of_it() -> None:
-    """Bounds of canaries cost it traffic, so they go; other rows keep the canary's share that they have."""
+def test_a_row_that_may_only_use_a_canary_leaves_other_rows_their_share() -> None:
+    """The canary's bounds would shed its traffic, so they are lifted; other rows keep their canary share."""
     hard = np.zeros((1, KERNELS, SLICES), dtype=np.bool_)
     hard[0, [0, 2, 3], 0] = True
     last = np.tile([0.96, 0.04, 0.0, 0.0, 0.0], (1, SLICES, 1))
@@ -96,8 +96,8 @@ def test_a_row_that_may_only_use_a_canary_takes_nobody_elses_share_of_it() -> No
     assert not out.reason.any()
 
 
-def test_a_row_served_beyond_capacity_and_one_on_its_way_settle_together() -> None:
-    """Room that the slow row leaves is given away before the table is in force, not at the next shielding."""
+def test_a_row_beyond_capacity_and_one_that_is_moving_settle_together() -> None:
+    """Headroom left by the slow row is used before the table is in force, not at the next shielding."""
     eligible = np.array([[1, 0, 1], [1, 0, 1], [0, 0, 0], [1, 1, 1]], dtype=np.bool_)[None]
     last = np.array([[[0.01, 0.64, 0.35, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0], [0.16, 0.0, 0.0, 0.84, 0.0]]])
     proposed = np.array(
@@ -118,8 +118,8 @@ def test_a_row_served_beyond_capacity_and_one_on_its_way_settle_together() -> No
     np.testing.assert_array_equal(shield(once, view, fleet, ShieldLimits()).table, once)
 
 
-def test_traffic_comes_back_from_the_shed_column_at_once() -> None:
-    """Serving what was shed waits for no dwell."""
+def test_traffic_returns_from_the_shed_column_at_once() -> None:
+    """Serving shed traffic again waits for no dwell."""
     view, fleet = _plain(may_move=np.zeros((1, SLICES), dtype=np.bool_))
     proposed = view.last
     shed = np.zeros_like(proposed)

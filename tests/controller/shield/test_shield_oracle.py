@@ -1,4 +1,4 @@
-"""Water-filling and the exact solver against kept solvers: SLSQP and HiGHS, on small random fleets."""
+"""Water-filling and the exact solver against reference solvers, SLSQP and HiGHS, on small random fleets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSE = 1e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What capacity is filled with."""
+    """A fleet to be filled."""
 
     target: np.ndarray  #: [S, K + 1]
     allowed: np.ndarray  #: bool [S, K]
@@ -50,7 +50,7 @@ class Fleet:
 
 @st.composite
 def fleets(draw: st.DrawFn, *, slices: int = SLICES, ample: bool = False, open_: bool = False) -> Fleet:
-    """Random targets on allowed cells; ``ample``: all of it fits somewhere, if not where it was asked."""
+    """Random targets on allowed cells; ``ample``: everything fits, if not where it was proposed."""
     rng = np.random.Generator(np.random.PCG64(draw(st.integers(0, 2**32))))
     ok = np.ones((slices, KERNELS), dtype=np.bool_) if open_ else rng.random((slices, KERNELS)) < 0.6
     ok[np.arange(slices), rng.integers(0, KERNELS, slices)] = True
@@ -71,7 +71,7 @@ def fleets(draw: st.DrawFn, *, slices: int = SLICES, ample: bool = False, open_:
 
 @given(fleets())
 def test_filling_serves_the_lexicographic_optimum(fleet: Fleet) -> None:
-    """Where no rerouting is left undone, every row is served as much as linear programming says can be."""
+    """Where no rerouting is left, every row is served as much as linear programming can."""
     table, _, helps = fleet.filled()
     assume(not helps)
     best = served(fleet.target, fleet.allowed, fleet.offered_rps, fleet.limit_rps, fleet.order)
@@ -80,7 +80,7 @@ def test_filling_serves_the_lexicographic_optimum(fleet: Fleet) -> None:
 
 @given(fleets())
 def test_the_exact_solver_serves_the_lexicographic_optimum(fleet: Fleet) -> None:
-    """And no kernel carries more than it can, no row sums to anything but 1."""
+    """No kernel exceeds its limit, and every row sums to 1."""
     table = solve_exactly(fleet.target, fleet.allowed, fleet.offered_rps, fleet.limit_rps, fleet.order)
     best = served(fleet.target, fleet.allowed, fleet.offered_rps, fleet.limit_rps, fleet.order)
     np.testing.assert_allclose(table[:, :-1].sum(axis=1), best, atol=CLOSE)
@@ -90,9 +90,10 @@ def test_the_exact_solver_serves_the_lexicographic_optimum(fleet: Fleet) -> None
 
 
 @given(fleets(slices=1))
-def test_a_row_alone_is_the_nearest_in_the_stated_norm(fleet: Fleet) -> None:
-    """Of all rows that fit and serve as much, SLSQP finds none nearer in sum (w - t)**2 / t; that is over
-    the kernels that the row asks for, where those can carry it.
+def test_a_single_row_is_the_nearest_in_the_stated_norm(fleet: Fleet) -> None:
+    """Of all rows that fit and serve as much, SLSQP finds none nearer in sum (w - t)**2 / t.
+
+    The norm is over the proposed kernels, where those can carry the row.
     """
     table, overflow, _ = fleet.filled()
     target, headroom_rps = fleet.target[0, :-1], np.minimum(fleet.limit_rps / fleet.offered_rps[0], 1.0)
@@ -166,7 +167,7 @@ def test_the_exact_solver_finds_the_nearest_table(fleet: Fleet) -> None:
 
 @settings(max_examples=25)
 @given(fleets(), st.permutations(range(KERNELS)))
-def test_the_exact_solver_knows_no_numbers_of_kernels(fleet: Fleet, order: list[int]) -> None:
+def test_the_exact_solver_does_not_depend_on_the_order_of_kernels(fleet: Fleet, order: list[int]) -> None:
     """Permuting kernels permutes its table: the nearest one is unique."""
     plain = solve_exactly(fleet.target, fleet.allowed, fleet.offered_rps, fleet.limit_rps, fleet.order)
     columns = [*order, KERNELS]

@@ -35,7 +35,7 @@ KERNELS, SLICES = 2, 1
 
 @pytest.fixture
 def plain() -> Iterator[None]:
-    """The shield's compiled functions as the Python functions that they were compiled from."""
+    """The shield's compiled functions replaced by their Python sources."""
     with (
         mock.patch.multiple(shield_rows, **_python(shield_rows)),
         mock.patch.multiple(shield_capacity, **_python(shield_capacity)),
@@ -113,9 +113,10 @@ def _is_zero(explorer: Explorer, cell: Any) -> bool:
 def test_no_path_puts_weight_on_a_forbidden_cell(
     plain: None, limit_rps: tuple[float, ...], comfort: float, may: bool
 ) -> None:
-    """For all proposals and all last tables, and every set of eligible cells, forbidden cells are exactly 0;
-    but the kernel that the contract chose where no cell of the row is eligible. Ample and short capacity, and
-    loads that are comfortable, above that, and at the limit.
+    """For all proposals, last tables and sets of eligible cells, forbidden cells are exactly 0.
+
+    The exception is the kernel that the contract chose where no cell of the row is eligible. Capacity is
+    ample or short, loads are comfortable, above that, and at the limit.
     """
     paths = 0
     for cells, failover in product([(False, True), (True, False), (False, False)], (KERNELS - 1, KERNELS)):
@@ -131,12 +132,12 @@ def test_no_path_puts_weight_on_a_forbidden_cell(
     assert paths > 200
 
 
-@pytest.mark.timeout(300)  # the paths where it is short of room are many
+@pytest.mark.timeout(300)  # there are many paths where capacity is short
 @pytest.mark.parametrize("may", [True, False])
-def test_a_soft_cell_has_weight_only_where_there_is_too_little_room(plain: None, may: bool) -> None:
-    """For all proposals and last tables: where the compliant kernel carries the row, the soft cell is exactly
-    0; where it does not, some path serves there, and no path serves where an answer loses as much as it is
-    worth.
+def test_a_soft_cell_has_weight_only_where_capacity_is_short(plain: None, may: bool) -> None:
+    """For all proposals and last tables the soft cell is 0 where the compliant kernel carries the row.
+
+    Where it does not, some path serves there, and none does where an answer loses all of its worth.
     """
     served = {}
     for name, loss, room_rps in (("ample", 0.5, 10.0), ("short", 0.5, 0.25), ("worthless", 1.0, 0.25)):
@@ -155,8 +156,8 @@ def test_a_soft_cell_has_weight_only_where_there_is_too_little_room(plain: None,
     assert not any(served["worthless"])
 
 
-def test_the_explorer_finds_a_path_that_does(plain: None) -> None:
-    """The proof can fail: called with an eligible cell marked as forbidden, some path shows weight there."""
+def test_the_explorer_finds_a_path_with_forbidden_weight(plain: None) -> None:
+    """The proof can fail: with an eligible cell marked as forbidden, some path puts weight on it."""
     explorer = Explorer(_distributions(_names("x")) + _distributions(_names("w")))
     make = partial(
         _shielded, eligible=np.array([[True, False]]), failover=KERNELS, limit_rps=(10.0, 10.0), may=True

@@ -1,4 +1,4 @@
-"""Laws of the meta-contract while a policy drives: demotion, the baseline behind it, return by rule."""
+"""The meta-contract while a policy drives: demotion, the baseline after it, return by rule."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ OSCILLATION = POLICY_METRICS.index("oscillation_sign_changes_per_hour")
 
 
 @pytest.mark.parametrize("period_s", [40.0, 61.0, 200.0])
-def test_a_flapping_policy_is_demoted_when_its_fifth_turn_has_been_seen(period_s: float) -> None:
-    """Four sign changes an hour are allowed: six changes of place are five turns, and the baseline drives
-    at the latest ten ticks behind them (the shield may take some to let a move through).
+def test_a_flapping_policy_is_demoted_at_its_fifth_turn(period_s: float) -> None:
+    """Four sign changes an hour are allowed: six changes of place are five turns, and demote.
+
+    The baseline drives at most ten ticks later (the shield may delay a move).
     """
     found = run(watched(Swinging(period_s=period_s)), script(LAYOUT, int(7.5 * period_s)))
     first = int(demoted(found).argmax())
@@ -49,8 +50,8 @@ def test_a_flapping_policy_is_demoted_when_its_fifth_turn_has_been_seen(period_s
 
 
 @pytest.mark.parametrize("baseline", ["threshold", "hysteresis"])
-def test_behind_a_demotion_the_fleet_does_what_the_baseline_does(baseline: str) -> None:
-    """A minute behind it tables and quarantine are the baseline configuration's, byte for byte."""
+def test_after_a_demotion_the_fleet_does_what_the_baseline_does(baseline: str) -> None:
+    """A minute later tables and quarantine are the baseline configuration's, byte for byte."""
     edits = (drift(LAYOUT, [0, 1, 2, 3], 520.0, 560.0), drift(LAYOUT, [4], 600.0))
     meta = replace(META, baseline=baseline)
     found = run(watched(Swinging(period_s=60.0), meta), script(LAYOUT, 700, *edits))
@@ -62,7 +63,7 @@ def test_behind_a_demotion_the_fleet_does_what_the_baseline_does(baseline: str) 
     assert found.quarantined()[since:].tobytes() == alone.quarantined()[since:].tobytes()
 
 
-def test_a_policy_that_keeps_the_clauses_is_never_demoted_and_never_disturbed() -> None:
+def test_a_policy_that_keeps_the_clauses_is_neither_demoted_nor_disturbed() -> None:
     """Hysteresis that leaves and returns decides under the meta-contract as without it, byte for byte."""
     edits = (drift(LAYOUT, [0, 1, 2, 3], 100.0, 160.0), silence(700.0, 725.0))
     configuration = make_configuration("hysteresis:dwell_s=60", FLEET)
@@ -73,8 +74,8 @@ def test_a_policy_that_keeps_the_clauses_is_never_demoted_and_never_disturbed() 
     assert found.tables().tobytes() == alone.tables().tobytes()
 
 
-def test_a_demoted_policy_returns_by_the_rule_alone() -> None:
-    """It drives again when it has been clean for the stated time, so often and no oftener."""
+def test_a_demoted_policy_returns_only_by_the_rule() -> None:
+    """It drives again once it was clean for the stated time, up to the stated number of times."""
     meta = replace(META, repromote_after_s=300.0, most_repromotions=1)
     calm = run(watched(Swinging(until_at_s=420.0), meta), script(LAYOUT, 1000))
     states = demoted(calm)
@@ -89,7 +90,7 @@ def test_a_demoted_policy_returns_by_the_rule_alone() -> None:
 
 
 def test_returns_are_counted() -> None:
-    """A policy that flaps, calms down and flaps again comes back once and then stays where it is."""
+    """A policy that flaps, calms down and flaps again returns once and then stays demoted."""
     meta = replace(META, repromote_after_s=200.0, most_repromotions=1)
 
     class Relapsing(Swinging):
@@ -107,19 +108,19 @@ def test_returns_are_counted() -> None:
 
 
 def test_an_operator_demotes_and_resets() -> None:
-    """A policy that the operator stopped never returns by itself; reset, it drives at once."""
+    """A policy stopped by the operator never returns by itself; after a reset it drives at once."""
     setup = watched(Swinging(period_s=1e9))
     found = run(setup, script(LAYOUT, 30))
-    everybody = np.ones(1, dtype=np.bool_)
-    stopped = demote_by_operator(found.state.supervisor, everybody, found.state.now_s)
+    every_fleet = np.ones(1, dtype=np.bool_)
+    stopped = demote_by_operator(found.state.supervisor, every_fleet, found.state.now_s)
     later = run(setup, later_script(30, 30), replace(found.state, supervisor=stopped))
     assert all(d.demoted[0] and d.demotion_reason[0] == OPERATOR for d in later.decisions)
-    back = replace(later.state, supervisor=reset_by_operator(later.state.supervisor, everybody))
+    back = replace(later.state, supervisor=reset_by_operator(later.state.supervisor, every_fleet))
     assert not demoted(run(setup, later_script(60, 10), back)).any()
 
 
 def test_decisions_do_not_depend_on_the_batch() -> None:
-    """Two fleets in lock-step, one of which is blind for a while, decide as each of them alone."""
+    """Two fleets in lock-step, one of them blind for a while, decide as each of them alone."""
     setup = watched(Swinging(period_s=45.0))
     blind = silence(50.0, 380.0)
     alone = [run(setup, script(LAYOUT, 450)), run(setup, script(LAYOUT, 450, blind))]
@@ -155,7 +156,7 @@ def mixed(first: FleetTelemetry, second: FleetTelemetry) -> FleetTelemetry:
     return replace(first, probes=probes, engine=engine, gateway=gateway, **arrays)
 
 
-def test_restored_in_the_middle_it_goes_on_as_it_would_have() -> None:
+def test_a_restored_state_continues_as_it_would_have() -> None:
     """State written as JSON at any tick and read again takes the same later decisions."""
     setup = watched(Swinging(period_s=45.0), replace(META, repromote_after_s=100.0))
     whole = run(setup, script(LAYOUT, 500))
@@ -167,8 +168,8 @@ def test_restored_in_the_middle_it_goes_on_as_it_would_have() -> None:
         assert state_to_json(rest.state, setup) == state_to_json(whole.state, setup)
 
 
-def test_watching_alone_counts_and_demotes_nobody() -> None:
-    """For a certificate the policy drives on; that it would have been demoted is counted."""
+def test_watching_alone_counts_and_demotes_no_policy() -> None:
+    """For a certificate the policy keeps driving; its would-be demotion is counted."""
     watching = watched(Swinging(period_s=45.0), watch_only=True)
     found = run(watching, script(LAYOUT, 400))
     assert not demoted(found).any()
@@ -178,8 +179,9 @@ def test_watching_alone_counts_and_demotes_nobody() -> None:
 
 
 def test_blindness_holds_then_hands_over_and_costs_no_return() -> None:
-    """Older than 15 s the table is held; after five minutes the known-good kernel serves and the baseline
-    drives; with sight and an hour without violation the policy is back, its returns unspent.
+    """After 15 s of blindness the table is held; after five minutes the baseline drives on known-good.
+
+    With sight and the stated time without violation the policy is back, its returns unspent.
     """
     meta = replace(META, repromote_after_s=60.0)
     found = run(watched(Swinging(period_s=1e9), meta), script(LAYOUT, 500, silence(10.0, 350.0)))
@@ -192,7 +194,7 @@ def test_blindness_holds_then_hands_over_and_costs_no_return() -> None:
     assert found.state.supervisor["repromotions"][0] == 0
 
 
-def test_the_meta_contract_is_stricter_where_it_is_shorter() -> None:
+def test_the_shorter_of_both_limits_applies() -> None:
     """A meta-contract that holds after 5 s and degrades after 20 s does so under a laxer contract."""
     limit = META.limit.copy()
     limit[POLICY_METRICS.index("telemetry_age_s")] = 5.0

@@ -1,4 +1,4 @@
-"""Laws of harm while a policy drives: what is missing to the home table, and who hands over to it."""
+"""Harm while a policy drives: useful answers lost against the home table, and the handover to it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ KERNELS, SLICES, _ = LAYOUT.shape
 
 
 def reading(useful: float, blanks: Sequence[int] = (), **changes: Any) -> float:
-    """After forty blocks under a table that is away from home, of which a share ``useful`` was useful; in the
-    ``blanks`` among them nothing ended.
+    """The reading after forty blocks away from home, a share ``useful`` of whose answers was useful.
+
+    In the ``blanks`` among them nothing ended.
     """
     away = np.zeros((1, SLICES, KERNELS + 1))
     away[:, :, OTHER] = 1.0
@@ -48,21 +49,21 @@ def reading(useful: float, blanks: Sequence[int] = (), **changes: Any) -> float:
     return float(useful_loss(np.asarray(memory["missing"]))[0])
 
 
-def test_the_reading_is_what_is_missing_to_the_home_table() -> None:
-    """Home would surely have served all but what the contract tolerates late; two fifths came in time."""
+def test_the_reading_is_the_loss_against_the_home_table() -> None:
+    """Home would surely have served all but the tolerated late share; two fifths came in time."""
     kept = 1.0 - tolerated_late(FLEET.contract).mean()
     assert reading(0.4) == pytest.approx(kept - 0.4)
     assert reading(1.0) == 0.0
 
 
-def test_blocks_in_which_nothing_ended_take_no_place() -> None:
+def test_blocks_in_which_nothing_ended_do_not_count() -> None:
     """Every other block is empty, or the last twenty are: the reading is that of the others."""
     assert reading(0.4, range(0, 40, 2)) == pytest.approx(reading(0.4))
     assert reading(0.4, range(20, 40)) == pytest.approx(reading(0.4))
 
 
 def test_where_home_would_not_have_served_there_is_no_harm() -> None:
-    """A home in alarm, without certificate or without room proves no loss; nor does a table at home."""
+    """A home in alarm, uncertified or without headroom proves no loss; nor does a table at home."""
     alarm, uncertified = np.zeros((2, 1, KERNELS, SLICES), dtype=np.bool_)
     alarm[:, HOME] = True
     assert reading(0.4, hard_violated=alarm) == 0.0
@@ -71,15 +72,15 @@ def test_where_home_would_not_have_served_there_is_no_harm() -> None:
     assert reading(0.4, table=home_table(FLEET, 1)) == 0.0
 
 
-def test_answers_against_a_hard_promise_are_not_useful() -> None:
-    """What the kernel in force answers in time against a hard clause counts as lost."""
+def test_answers_against_a_hard_clause_are_not_useful() -> None:
+    """Answers in time that break a hard clause count as lost."""
     alarm = np.zeros((1, KERNELS, SLICES), dtype=np.bool_)
     alarm[:, OTHER] = True
     assert reading(1.0, hard_violated=alarm) > 0.5
 
 
-def test_chance_alone_demotes_nobody() -> None:
-    """Differences around zero read as more than half a point in less than one of a thousand looks."""
+def test_chance_alone_demotes_no_policy() -> None:
+    """Differences around zero exceed half a percentage point in less than one reading in a thousand."""
     rng, missing, above = stream(5, "harm"), np.zeros((400, 3)), 0
     for look in range(300):
         value = rng.normal(0.0, 0.05, 400)
@@ -89,10 +90,8 @@ def test_chance_alone_demotes_nobody() -> None:
     assert above < 1e-3 * 400 * 269
 
 
-def test_who_does_harm_hands_over_to_the_home_table() -> None:
-    """The tick after the reading every slice is on its way home, past what the baseline asks, and the
-    record says why.
-    """
+def test_a_harmful_policy_hands_over_to_the_home_table() -> None:
+    """In the next tick every slice moves home, whatever the baseline proposes, and the record says why."""
     setup = watched(Swinging(period_s=30.0, until_at_s=60.0))
     state = run(setup, script(LAYOUT, 50)).state
     assert (state.table[0, :, OTHER] == 1.0).all()
@@ -106,7 +105,7 @@ def test_who_does_harm_hands_over_to_the_home_table() -> None:
     assert explain(before, after, decision, setup).demotion_reason == "useful_loss_ratio"
 
 
-def test_nobody_is_judged_without_a_meta_contract() -> None:
+def test_no_policy_is_judged_without_a_meta_contract() -> None:
     """Without one the memory stays empty."""
     setup = replace(SETUP, meta=None, baseline=None)
     state = initial_state(setup, 1)

@@ -1,4 +1,4 @@
-"""Laws of what the supervisor reads of a policy, and of the limits that it keeps to."""
+"""What the supervisor reads of a policy, and the limits that it enforces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_shedding_beyond_the_limit_demotes_after_its_share_of_ten_minutes() -> N
 
 
 def test_shed_for_want_of_capacity_is_exempt() -> None:
-    """Where every kernel together carries 90 % of what is offered, a tenth shed demotes nobody."""
+    """Where all kernels together carry 90 % of what is offered, a tenth shed demotes no policy."""
     short = replace(FLEET, capacity_rps=np.full(3, 20.0 * 0.9 / 12))
     configuration = replace(make_configuration("threshold", short), policy=Swinging(period_s=1e9, shed=0.1))
     assert not demoted(run(supervised_setup(META, configuration), script(LAYOUT, 200))).any()
@@ -46,19 +46,19 @@ def test_slow_decisions_demote() -> None:
 
 
 class Ticking(ManualClock):
-    """Every look at it takes ``step_ms``."""
+    """A clock that advances by ``step_ms`` at every reading."""
 
     step_ms = 1.0
 
     def now_ms(self) -> float:
-        """Moves on."""
+        """Advance, then read."""
         self.advance(self.step_ms)
         return super().now_ms()
 
 
 @pytest.mark.parametrize(("step_ms", "expected"), [(4.0, False), (6.0, True)])
-def test_the_edge_tells_the_supervisor_how_long_a_decision_took(step_ms: float, expected: bool) -> None:
-    """With a clock at its edge the controller notes each turn; slow ones demote once a hundred are known."""
+def test_the_controller_notes_how_long_a_decision_took(step_ms: float, expected: bool) -> None:
+    """With a clock the controller notes each turn; slow ones demote once a hundred are known."""
     clock = Ticking()
     clock.step_ms = step_ms
     controller = Controller(watched(Swinging(period_s=1e9)), clock=clock)
@@ -78,8 +78,8 @@ def test_ejections_are_capped_and_a_third_of_the_fleet_trips_the_breaker() -> No
 
 
 @pytest.mark.parametrize(("out", "expected"), [(0, 0.0), (1, 0.0), (2, 2 / 12), (4, 4 / 12)])
-def test_one_replica_out_is_no_mass_illness(out: int, expected: float) -> None:
-    """Of a small fleet one replica is a third; the breaker counts from two on."""
+def test_one_replica_out_does_not_trip_the_breaker(out: int, expected: float) -> None:
+    """In a small fleet one replica is a third; the breaker counts from two on."""
     setup = watched(Swinging())
     memory = run(setup, script(LAYOUT, 2)).state.supervisor
     ejected = np.arange(12)[None, :] < out
@@ -87,8 +87,8 @@ def test_one_replica_out_is_no_mass_illness(out: int, expected: float) -> None:
     assert read[0, POLICY_METRICS.index("fleet_ejected_ratio")] == expected
 
 
-def test_the_cap_keeps_those_who_are_out_already() -> None:
-    """Who was ejected stays ejected before anybody new, and quarantine takes its places first."""
+def test_the_cap_keeps_replicas_that_are_out_already() -> None:
+    """Ejected replicas stay ejected before new ones are, and quarantine uses the cap first."""
     setup = watched(Swinging())
     wanted = np.ones((1, 12), dtype=np.bool_)
     before, quarantined = np.zeros_like(wanted), np.zeros_like(wanted)
@@ -100,13 +100,13 @@ def test_the_cap_keeps_those_who_are_out_already() -> None:
 
 
 def test_a_meta_contract_needs_a_baseline() -> None:
-    """A set-up that could demote but has nobody to hand over to is refused."""
+    """A set-up that can demote but has no baseline to hand over to is refused."""
     with pytest.raises(ValueError, match="hands over"):
         replace(make_configuration("threshold", FLEET), meta=META)
 
 
 def test_of_two_limits_the_stricter_holds() -> None:
-    """The shield moves as slowly, rests as long and lets a canary have as little as either document says."""
+    """The shield's slew, dwell and canary share follow the stricter of both documents."""
     loose = ShieldLimits(max_move_ratio=0.5, min_dwell_s=10.0, canary_most_ratio=0.2)
     tight = ShieldLimits(max_move_ratio=0.1, min_dwell_s=90.0, canary_most_ratio=0.005)
     assert stricter_limits(loose, META) == replace(
@@ -118,8 +118,8 @@ def test_of_two_limits_the_stricter_holds() -> None:
     assert supervised_setup(META, configuration).options.limits.max_move_ratio == 0.25
 
 
-def test_shed_by_the_contracts_own_choice_is_exempt() -> None:
-    """Where no certified kernel lives and the contract sheds, the policy is not to blame."""
+def test_shedding_chosen_by_the_contract_is_exempt() -> None:
+    """Where no certified kernel lives and the contract sheds, the policy is not blamed."""
     contract = make_contract(LAYOUT, shed_when_uncertified=True)
     fleet = make_fleet(LAYOUT, contract=contract)
     everywhere = drift(LAYOUT, list(range(12)), 5.0)

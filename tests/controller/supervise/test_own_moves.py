@@ -1,4 +1,4 @@
-"""Laws of the watch over own moves: what got worse is taken back, nothing else is, and it comes to rest."""
+"""The watch over own moves: a harmful move is taken back, no other is, and it settles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def late_on(kernel: int, share: float = 1.0) -> NDArray[np.float64]:
 
 
 def settled_fleet(batch: int = 1) -> MovedFleet:
-    """A fleet that stood at home for two minutes, all well."""
+    """A fleet that stood at home for two minutes, all healthy."""
     fleet = MovedFleet(batch=batch)
     for _ in range(130):
         fleet.step(on(0, 1), FINE)
@@ -43,8 +43,8 @@ def test_the_chance_is_fishers(n: int, x: int, m: int, y: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_pass_is_its_definition(seed: int) -> None:
-    """Tables, actions and counts are those of the plain watch, tick by tick, whatever happens."""
+def test_the_compiled_watch_follows_its_definition(seed: int) -> None:
+    """Tables, actions and counts equal those of the plain watch, tick by tick, for random events."""
     rng = stream(seed, "own_moves")
     fleet = MovedFleet(flush_s=int(rng.choice([1, 4, 10])))
     fleet.offered_rps[:] = rng.choice([0.2, 1.0, 20.0])
@@ -84,8 +84,8 @@ def test_a_move_that_makes_its_slice_late_is_taken_back_and_held() -> None:
 
 
 @pytest.mark.parametrize(("flush_s", "rps"), [(10, 20.0), (10, 0.3), (1, 0.5)])
-def test_a_bad_move_is_taken_back_whatever_the_gateway_tells_at_once(flush_s: int, rps: float) -> None:
-    """Statistics that are flushed each 10 s leave blocks of 5 s empty, and rare requests hardly fill one."""
+def test_a_bad_move_is_taken_back_at_any_rate_of_gateway_counts(flush_s: int, rps: float) -> None:
+    """Statistics flushed every 10 s leave blocks of 5 s empty, and rare requests hardly fill one."""
     fleet = MovedFleet(flush_s=flush_s, offered_rps=np.full((1, SLICES), rps))
     for _ in range(1500):
         fleet.step(on(0, 1), FINE)
@@ -96,7 +96,7 @@ def test_a_bad_move_is_taken_back_whatever_the_gateway_tells_at_once(flush_s: in
 
 
 def test_a_move_that_makes_the_others_on_its_target_late_is_taken_back() -> None:
-    """What the slice itself does not feel, the slice that lives there does."""
+    """The slice itself is not late, but the slice that lives on the target is."""
     fleet, late = settled_fleet(), FINE.copy()
     late[1, 1] = 1.0
     actions = [int(fleet.step(on(1, 1), late).action[0, 0]) for _ in range(40)]
@@ -111,7 +111,7 @@ def test_failures_and_queues_count_like_late_answers() -> None:
 
 
 def test_a_good_move_stays_and_is_forgotten() -> None:
-    """A move after which all is well is what the policy asked for, at every tick."""
+    """A move after which all is healthy stays as the policy proposed it, at every tick."""
     fleet = settled_fleet()
     for _ in range(100):
         assert (fleet.step(on(2, 1), FINE).table == on(2, 1)).all()
@@ -119,8 +119,8 @@ def test_a_good_move_stays_and_is_forgotten() -> None:
     assert (fleet.memory["settled"] == on(2, 1)).all()
 
 
-def test_what_is_late_everywhere_is_not_taken_back() -> None:
-    """A surge that makes the kernel that was left just as late speaks against no move."""
+def test_a_move_with_lateness_everywhere_is_not_taken_back() -> None:
+    """A surge that makes the old kernel just as late is no evidence against a move."""
     fleet = settled_fleet()
     half = 0.5 * (on(0, 1) + on(2, 1))
     actions = {int(fleet.step(half, np.ones((SLICES, KERNELS))).action[0, 0]) for _ in range(60)}
@@ -129,8 +129,8 @@ def test_what_is_late_everywhere_is_not_taken_back() -> None:
     assert (fleet.table == half).all()
 
 
-def test_nothing_goes_back_to_who_cannot_carry_it() -> None:
-    """Where the kernel that was left would be overloaded, the row goes no further, and not back."""
+def test_nothing_returns_to_a_kernel_that_cannot_carry_it() -> None:
+    """Where the old kernel would be overloaded, the row moves neither further nor back."""
     fleet = settled_fleet()
     fleet.replica_rps = np.array([[15.0, 1e3, 1e3]])
     third = on(0, 1) * 0.7 + on(2, 1) * 0.3
@@ -141,9 +141,10 @@ def test_nothing_goes_back_to_who_cannot_carry_it() -> None:
         assert (fleet.step(on(2, 1), late_on(2)).table == third).all()
 
 
-def test_what_was_shed_for_want_of_room_is_not_held() -> None:
-    """A row that stops while some of it is shed keeps its place, and how much of it is shed the shield says:
-    where the policy sheds nothing, nothing is.
+def test_a_share_shed_for_capacity_is_not_held() -> None:
+    """A row that stops while part of it is shed is held, but the shield decides how much is shed.
+
+    Where the policy sheds nothing, nothing is shed.
     """
     fleet, actions = settled_fleet(), []
     fleet.replica_rps = np.array([[5.0, 1e3, 1e3]])
@@ -160,7 +161,7 @@ def test_what_was_shed_for_want_of_room_is_not_held() -> None:
 
 @given(st.integers(0, 2**16))
 def test_nothing_is_put_on_a_closed_cell(seed: int) -> None:
-    """Whatever is taken back or held, no row gains weight on a cell with an alarm."""
+    """However rows are taken back or held, none gains weight on a cell in alarm."""
     rng = stream(seed, "closed")
     fleet, proposed = MovedFleet(), on(0, 1)
     for tick in range(160):
@@ -174,8 +175,8 @@ def test_nothing_is_put_on_a_closed_cell(seed: int) -> None:
         np.testing.assert_allclose(found.table.sum(axis=2), 1.0)
 
 
-def test_who_leaves_a_closed_kernel_is_not_slowed() -> None:
-    """An evacuation from a cell in alarm goes as asked, however late its target answers."""
+def test_a_row_that_leaves_a_closed_kernel_is_not_slowed() -> None:
+    """An evacuation from a cell in alarm goes as proposed, however late its target answers."""
     fleet = settled_fleet()
     fleet.open_cells[0, 0, 0] = False
     for _ in range(120):
@@ -194,8 +195,8 @@ def test_a_hold_ends_where_its_cell_closes() -> None:
     assert (fleet.step(on(2, 1), FINE).table == on(2, 1)).all()
 
 
-def test_a_gain_of_ours_explains_late_answers_unless_the_kernel_is_slow() -> None:
-    """Kernels that gain load are excused from then; one at half its certified speed is not."""
+def test_a_gain_of_load_excuses_late_answers_unless_the_kernel_is_slow() -> None:
+    """Kernels that gain load are excused from then on; one at half its certified speed is not."""
     for slow, expected in ((False, True), (True, False)):
         fleet = settled_fleet()
         fleet.replica_rps = np.array([[1e3, 1e3, 500.0 if slow else 1e3]])
@@ -205,10 +206,8 @@ def test_a_gain_of_ours_explains_late_answers_unless_the_kernel_is_slow() -> Non
         assert np.isinf(fleet.memory["explained_at_s"][0, :2]).all()
 
 
-def test_the_error_is_what_it_says() -> None:
-    """Of 2,000 moves that change nothing, on a fleet whose blocks are bad at random, one in a hundred at most
-    is taken back.
-    """
+def test_the_error_rate_is_as_declared() -> None:
+    """Of 2,000 moves that change nothing, with randomly bad blocks, at most one in 100 is taken back."""
     batch, rng = 2000, stream(3, "error")
     fleet = MovedFleet(batch=batch)
     backs = np.zeros(batch, dtype=np.bool_)
@@ -221,8 +220,8 @@ def test_the_error_is_what_it_says() -> None:
     assert backs.sum() <= binom(batch, LAW.error).ppf(0.999)
 
 
-def test_no_fleet_of_a_batch_touches_another() -> None:
-    """Three fleets alike decide like one."""
+def test_fleets_of_a_batch_are_independent() -> None:
+    """Three equal fleets decide as one does."""
     one, three = settled_fleet(), settled_fleet(batch=3)
     for _ in range(60):
         alone, together = one.step(on(2, 1), late_on(2)), three.step(on(2, 1), late_on(2))

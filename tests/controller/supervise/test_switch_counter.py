@@ -1,4 +1,4 @@
-"""Laws of what the supervisor counts: moves are E5's switch episodes, turns change direction."""
+"""What the supervisor counts: moves are E5's switch episodes, turns are changes of direction."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def random_tables(seed: int, ticks: int) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_moves_are_the_switch_episodes_of_the_record(seed: int) -> None:
-    """What the supervisor counts as it goes is what the scoring finds in the record afterwards."""
+    """The running count of the supervisor equals what the scoring finds in the record afterwards."""
     tables = random_tables(seed, 900)
     memory = initial_follow(META, make_layout(2, 2, 1), 1)
     memory = {
         name: values if values.shape[-1] != 3 else np.zeros((1, 2, 4), values.dtype)
         for name, values in memory.items()
     }
-    nobody = np.zeros((1, 2), dtype=np.bool_)
+    unforced = np.zeros((1, 2), dtype=np.bool_)
     for t in range(1, len(tables)):
-        memory = follow(memory, tables[t : t + 1], nobody, np.array([float(t)]))
+        memory = follow(memory, tables[t : t + 1], unforced, np.array([float(t)]))
     record = quiet_record(
         900, table=tables.astype(np.float32), kernels=("a", "b", "c"), replica_kernel=np.array([0, 1, 2])
     )
@@ -54,19 +54,19 @@ def test_moves_are_the_switch_episodes_of_the_record(seed: int) -> None:
 def test_turns_are_changes_of_direction_beyond_the_tolerance(swing: float, turns: int) -> None:
     """Ten alternating moves turn nine times if they are larger than 0.05, and never if they are smaller."""
     memory = initial_follow(META, make_layout(3, 2, 1), 1)
-    nobody = np.zeros((1, 2), dtype=np.bool_)
+    unforced = np.zeros((1, 2), dtype=np.bool_)
     for t in range(11):
         table = np.zeros((1, 2, 4))
         table[:, :, 1] = swing * (t % 2)
         table[:, :, 0] = 1.0 - table[:, :, 1]
-        memory = follow(memory, table, nobody, np.array([10.0 * t]))
+        memory = follow(memory, table, unforced, np.array([10.0 * t]))
     assert memory["turns"][0].tolist() == [turns, turns]
     assert memory["shortest_stay_s"][0] == (10.0 if turns else np.inf)
     assert memory["largest_move"][0] == pytest.approx(swing)
 
 
 def test_forced_moves_are_neither_moves_nor_turns() -> None:
-    """Weight that a hard clause or an empty kernel drives out and that returns by itself counts once."""
+    """Weight driven out by a hard clause or an empty kernel that returns by itself counts once."""
     memory = initial_follow(META, make_layout(3, 2, 1), 1)
     hard, ready = np.zeros((1, 3, 2), dtype=np.bool_), np.ones((1, 3), dtype=np.int64)
     last = np.zeros((1, 2, 4))

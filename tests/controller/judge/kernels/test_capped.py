@@ -1,4 +1,4 @@
-"""A failing replica that the ejection cap keeps speaks for its kernel where the gateway counted nothing."""
+"""A failing replica that the ejection cap keeps condemns its kernel where the gateway counted nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENOUGH = int(CONTRACT.min_samples)
 
 
 def flags(*replicas: int) -> np.ndarray[Any, Any]:
-    """bool [1, R]."""
+    """bool [1, R]: true for these replicas."""
     return np.isin(np.arange(8), replicas)[None]
 
 
@@ -36,8 +36,9 @@ def said(
     counted: tuple[int, int] = (0, 0),
     counted_failed: tuple[int, int] = (0, 0),
 ) -> list[tuple[int, int]]:
-    """(kernel, slice) that is in alarm; of 100 attempts of each replica the share ``fails`` failed, of those
-    that the gateway ``counted`` of each slice so many.
+    """(kernel, slice) pairs in alarm; a share ``fails`` of 100 attempts of each replica failed.
+
+    The gateway ``counted`` that many attempts per slice, of which ``counted_failed`` failed.
     """
     latched = np.zeros((1, 8, 2, CLAUSES), dtype=np.bool_)
     latched[:, list(condemned), 0, FAILED] = True
@@ -54,8 +55,9 @@ def said_late(
     counted_late: tuple[float, float] = (0.0, 0.0),
     overloaded_at_s: float = -np.inf,
 ) -> list[tuple[int, int]]:
-    """The same of replicas all of whose answers are ``late`` on the way; the gateway counted so many answers
-    of each slice in time (below 0) or late.
+    """The same for replicas all of whose answers are ``late`` on the way.
+
+    ``counted_late``: answers that the gateway counted per slice, in time (below 0) or late.
     """
     known = np.zeros((1, 2, 2, CLAUSES, 4))
     known[0, :, :, TTFT, 0] = np.abs(counted_late)
@@ -68,7 +70,7 @@ def said_late(
 def case_of(
     clause: int, over: dict[int, float], late: tuple[int, ...], overloaded_at_s: float = -np.inf
 ) -> Any:
-    """Of 100 observations of each replica the share ``over`` breaks the clause; ``late``: on the way."""
+    """A share ``over`` of 100 observations of each replica breaks the clause; ``late``: on the way."""
     judged = np.zeros((1, 8, 2, CLAUSES, 4))
     for replica in range(8):
         broken = 100.0 * over.get(replica, 0.0)
@@ -92,7 +94,7 @@ def case_of(
 
 
 def blamed(state: Any, known: Any, case: Any, clause: int) -> list[tuple[int, int]]:
-    """(kernel, slice) that is in alarm, on no clause but this one."""
+    """(kernel, slice) pairs in alarm; no clause but ``clause`` is."""
     found = broken_in_rotation(state, known, late_on_the_way(case), case)
     if found is None:
         return []
@@ -101,40 +103,40 @@ def blamed(state: Any, known: Any, case: Any, clause: int) -> list[tuple[int, in
     return [(int(k), int(s)) for _, k, s, _ in np.argwhere(found.alarm)]
 
 
-def test_it_speaks_on_every_slice_of_which_nothing_is_known() -> None:
+def test_it_condemns_its_kernel_on_every_slice_without_counts() -> None:
     """Replica 0 is out, 1 fails half of its requests and stays: a sixth of what the kernel gets fails."""
     assert said({0: 0.5, 1: 0.5}, condemned=(0, 1), away=(0,)) == [(0, 0), (0, 1)]
 
 
-def test_what_the_gateway_has_counted_goes_first() -> None:
-    """Of a slice with counts of its own the replica says nothing, unless these are beyond the limit too."""
+def test_counts_of_the_gateway_take_precedence() -> None:
+    """On a slice with its own counts the replica is ignored, unless these break the limit too."""
     assert said({1: 0.5}, condemned=(1,), counted=(ENOUGH, ENOUGH - 1)) == [(0, 1)]
     enough = (ENOUGH, ENOUGH)
     assert said({1: 0.5}, condemned=(1,), counted=enough, counted_failed=(ENOUGH // 2, 0)) == [(0, 0)]
 
 
-def test_the_others_may_make_up_for_it() -> None:
-    """A replica that fails little is no reason to leave: those in rotation together keep the clause."""
+def test_peers_in_rotation_can_compensate_for_it() -> None:
+    """A replica that fails little condemns nothing: all in rotation together keep the clause."""
     limit = float(CONTRACT.rate_limit[FAILED])
     assert said({1: 2.0 * limit}, condemned=(1,)) == []
 
 
-def test_who_is_needed_or_out_or_not_condemned_says_nothing() -> None:
-    """Failures alone condemn nobody, and to leave a needed replica would lose what the fleet is short of."""
+def test_replicas_that_are_needed_out_or_not_condemned_are_ignored() -> None:
+    """Failures alone condemn no kernel, and leaving a needed replica would lose scarce capacity."""
     assert said({1: 0.5}, condemned=(1,), needed=(1,)) == []
     assert said({1: 0.5}, condemned=(1,), away=(1,)) == []
     assert said({1: 0.5}, condemned=()) == []
 
 
-def test_lateness_on_the_way_needs_a_second_witness_where_the_gateway_has_counted() -> None:
+def test_lateness_on_the_way_needs_late_answers_at_the_gateway_too() -> None:
     """Replica 0 is out and 1 stays: blamed where the gateway counted nothing, or late answers as well."""
     assert said_late((0, 1), away=(0,)) == [(0, 0), (0, 1)]
     assert said_late((0, 1), away=(0,), counted_late=(ENOUGH, -ENOUGH)) == [(0, 0)]
     assert said_late((0,), away=(0,)) == []
 
 
-def test_lateness_of_an_overloaded_kernel_is_none_of_its_own() -> None:
-    """A window of ten seconds after, it counts again."""
+def test_an_overloaded_kernel_is_not_blamed_for_lateness() -> None:
+    """Ten seconds (one window) after the overload it counts again."""
     assert said_late((0, 1, 2, 3), overloaded_at_s=91.0) == []
     assert said_late((0, 1, 2, 3), overloaded_at_s=90.0) == [(0, 0), (0, 1)]
 
@@ -143,7 +145,7 @@ def test_lateness_of_an_overloaded_kernel_is_none_of_its_own() -> None:
 def test_only_kernels_with_a_condemned_replica_in_rotation_are_blamed(
     fails: dict[int, float], condemned: set[int], data: Any
 ) -> None:
-    """Whoever fails, is out or is needed."""
+    """For any failing, quarantined and condemned replicas."""
     away = data.draw(st.sets(st.integers(0, 7)))
     found = said(fails, tuple(condemned), tuple(away))
     assert {k for k, _ in found} <= {replica // 4 for replica in condemned - away}

@@ -1,4 +1,4 @@
-"""Of an idle kernel in a zone that fails it is presumed that it fails as the others there do."""
+"""An idle kernel in a failing zone is presumed to fail as the other kernels there do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.judge.kernels.capped import presumed_failing
 from controller.judge.replicas.quarantine_pass import DEPARTS, ERRORS
 from tests.support.fleets.builders import make_contract, make_layout
 
-#: Kernels 0 and 1 serve, 2 and 3 are idle; of 2 half stands in the zone, of 3 nobody.
+#: Kernels 0 and 1 serve, 2 and 3 are idle; half of 2 stands in the zone, none of 3.
 LAYOUT = make_layout(kernels=4, slices=2, per_kernel=4)
 ZONES = (*"nsns" * 3, *"ssss")
 CONTRACT = make_contract(LAYOUT)
@@ -30,8 +30,9 @@ def said(
     shown: tuple[int, ...] = (),
     counted: int = 0,
 ) -> list[tuple[int, int]]:
-    """(kernel, slice) that is presumed to fail; of 100 attempts of the replicas ``out`` the ``share`` failed,
-    of those ``shown`` none, and the gateway ``counted`` so many of kernel 2 on slice 1.
+    """(kernel, slice) pairs presumed to fail, while the replicas ``out`` failed ``share`` of 100 attempts.
+
+    The replicas ``shown`` failed none, and the gateway ``counted`` that many of kernel 2 on slice 1.
     """
     judged = np.zeros((1, 16, 2, CLAUSES, 4))
     judged[0, list(out), 0, FAILED] = 100.0, *[100.0 * share] * 3
@@ -58,24 +59,24 @@ def said(
 
 
 def test_an_idle_kernel_in_the_zone_fails_as_the_others_do() -> None:
-    """Everywhere that the gateway has counted nothing; of kernels that are out the rest stands elsewhere."""
+    """On every slice that the gateway has not counted; the rest of the kernels that are out is elsewhere."""
     assert said((0, 2, 4, 6)) == [(2, 0), (2, 1)]
     assert said((0, 2, 4, 6), counted=ENOUGH) == [(2, 0)]
 
 
-def test_what_its_replicas_have_shown_goes_first() -> None:
-    """Both that stand in the zone have answered: there is nothing to presume."""
+def test_what_its_replicas_have_shown_takes_precedence() -> None:
+    """Both replicas in the zone have answered: nothing is presumed."""
     assert said((0, 2, 4, 6), shown=(8, 10)) == []
 
 
 @pytest.mark.parametrize("out", [(), (0, 2), (0, 4, 1), (1, 5, 0)])
-def test_no_zone_is_struck_by_one_kernel_or_by_failures_elsewhere(out: tuple[int, ...]) -> None:
+def test_one_kernel_or_failures_elsewhere_do_not_make_a_failing_zone(out: tuple[int, ...]) -> None:
     """Nothing is presumed."""
     assert said(out) == []
 
 
-def test_other_reasons_and_a_share_within_the_limit_say_nothing() -> None:
-    """Half of the kernel at just under twice the limit keeps it."""
+def test_other_reasons_and_a_share_within_the_limit_presume_nothing() -> None:
+    """With half of the kernel in the zone, a share just under twice the limit keeps it."""
     assert said((0, 2, 4, 6), reason=DEPARTS) == []
     assert said((0, 2, 4, 6), share=1.9 * LIMIT) == []
     assert said((0, 2, 4, 6), share=2.1 * LIMIT) == [(2, 0), (2, 1)]

@@ -1,4 +1,4 @@
-"""A kernel is at fault for failures only while it fails more than the others do."""
+"""A kernel is at fault for failures only while it fails more than the other kernels do."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ LAYOUT = make_layout(kernels=2, slices=2, per_kernel=4)
 
 
 def evidence(rates: list[list[float]], attempts: list[int], seed: int) -> list[Any]:
-    """``more`` [K, K + 1] after each tick, with ``rates`` [T][K] of failures in so many ``attempts`` [K]."""
+    """``more`` [K, K + 1] after each tick; ``rates`` [T][K] of the ``attempts`` [K] fail."""
     rng = stream(seed, "more failures")
     failed = [rng.binomial(attempts, rate) for rate in rates]
     return followed([attempts] * len(rates), failed)
 
 
 def followed(ended: Any, failed: Any) -> list[Any]:
-    """``more`` [K, K + 1] after each tick of ``ended`` attempts and of these ``failed`` [T][K]."""
+    """``more`` [K, K + 1] after each tick of ``ended`` attempts, ``failed`` of them; both [T][K]."""
     kernels = len(ended[0])
     more, able = np.zeros((1, kernels, kernels + 1)), np.ones((1, kernels), dtype=np.bool_)
     kept = []
@@ -57,7 +57,7 @@ def followed(ended: Any, failed: Any) -> list[Any]:
 
 @given(ended=st.integers(1, 400), other=st.integers(1, 400), share=st.floats(0.001, 1.0))
 def test_evidence_of_a_tick_is_fair_whatever_the_common_rate(ended: int, other: int, share: float) -> None:
-    """Under one common rate the e-value of a tick has mean 1, given how many failed in all: scipy's law."""
+    """Under one common rate a tick's e-value has mean 1, given the total of failures: scipy's law."""
     drawn = max(1, round(share * (ended + other)))
     failed = np.arange(max(0, drawn - other), min(drawn, ended) + 1)
     chance = stats.hypergeom.pmf(failed, ended + other, drawn, ended)
@@ -83,8 +83,8 @@ def test_evidence_of_a_tick_is_fishers_likelihood_ratio(
     np.testing.assert_allclose(told, expected, rtol=1e-6)
 
 
-def test_failures_that_all_share_are_nobodys_fault() -> None:
-    """A rate that changes from tick to tick and is everybody's, for 40 hours: as rare as declared."""
+def test_failures_common_to_all_kernels_blame_none() -> None:
+    """A rate common to all kernels that changes from tick to tick, for 40 hours: as rare as declared."""
     found, ticks, hours = 0, 3600, 40
     for seed in range(hours):
         rates = [[0.01 + 0.3 * (t % 97) / 97.0] * 3 for t in range(ticks)]
@@ -93,28 +93,27 @@ def test_failures_that_all_share_are_nobodys_fault() -> None:
     assert found <= declared + 3.0 * np.sqrt(declared)
 
 
-def test_who_fails_alone_is_at_fault_and_no_more_once_the_others_fail_as_well() -> None:
-    """A sixth of 24 attempts a second, beside ten of others and two probes: in 20 s; the way back in 90 s."""
+def test_a_kernel_that_fails_alone_is_at_fault_until_the_others_fail_as_well() -> None:
+    """A sixth of 24 attempts a second fails, against ten and two clean ones: in 20 s; cleared in 90 s."""
     for seed in range(20):
         more = evidence([[0.17, 0.0, 0.0]] * 20 + [[0.17, 0.17, 0.17]] * 90, [24, 10, 2], seed)
         assert more[19][0].max() >= AT_FAULT
         assert more[-1][0].max() < SAME
 
 
-def test_probes_alone_tell_of_an_idle_kernel() -> None:
-    """Two probes a second of an idle kernel that fails a sixth, beside 34 attempts that end well: in 60 s."""
+def test_probes_alone_show_that_an_idle_kernel_fails() -> None:
+    """Two probes a second, a sixth of which fail, against 34 clean attempts a second: within 60 s."""
     for seed in range(20):
         more = evidence([[0.0, 0.0, 0.17]] * 60, [24, 10, 2], seed)
         assert more[-1][2].max() >= AT_FAULT
 
 
 def correlated(hours: int, law: str) -> float:
-    """Share of the time in which one of two kernels is at fault, whose failures are of one law and no
-    independent trials.
+    """Share of time in which one of two kernels is at fault though failures, not independent, share one law.
 
-    spread: every tick draws the rate of each kernel, of 5 % on average, with a correlation of 0.2 among
-    attempts of one; requests: whoever fails, fails three times; batches: twice a minute three fifths of what
-    a kernel has in a tick; hangs: of three ticks, less often.
+    spread: every tick draws each kernel's rate, 5 % on average, with a correlation of 0.2 among its attempts;
+    requests: a request that fails, fails three times; batches: twice a minute three fifths of a kernel's
+    attempts in a tick fail; hangs: the same for three ticks, less often.
     """
     shares, ticks = [], 3600
     for hour in range(hours):
@@ -137,10 +136,8 @@ def correlated(hours: int, law: str) -> float:
 @pytest.mark.parametrize(
     ("law", "most"), [("spread", 0.1), ("requests", 0.0125), ("batches", 0.01), ("hangs", 0.05)]
 )
-def test_failures_that_come_together_are_nobodys_fault_either(law: str, most: float) -> None:
-    """Taken as independent, with no way back while nothing fails, they put somebody at fault for 25, 2, 85
-    and 97 % of the time.
-    """
+def test_correlated_failures_blame_no_kernel_either(law: str, most: float) -> None:
+    """As independent trials without decay they would blame a kernel for 25, 2, 85 and 97 % of the time."""
     assert correlated(20, law) <= most
 
 
@@ -149,18 +146,16 @@ def test_failures_that_come_together_are_nobodys_fault_either(law: str, most: fl
         st.tuples(*[st.tuples(st.integers(0, 300), st.integers(0, 300))] * 2), min_size=1, max_size=3
     )
 )
-def test_three_ticks_put_nobody_at_fault(ticks: list[tuple[tuple[int, int], tuple[int, int]]]) -> None:
-    """Whatever they bring: a burst may last so long."""
+def test_three_ticks_put_no_kernel_at_fault(ticks: list[tuple[tuple[int, int], tuple[int, int]]]) -> None:
+    """Whatever fails in them: a burst may last so long."""
     ended = [[max(pair) for pair in tick] for tick in ticks]
     failed = [[min(pair) for pair in tick] for tick in ticks]
     assert np.stack(followed(ended, failed)).max() < AT_FAULT
 
 
 @given(ended=st.integers(1, 400), other=st.integers(1, 400), before=st.floats(1.0, 1e5))
-def test_clean_attempts_take_back_what_bursts_add(ended: int, other: int, before: float) -> None:
-    """Where one tick in ``BURST_TICKS`` is the worst that can be and all others are clean, evidence that is
-    there stays the same on average.
-    """
+def test_clean_attempts_offset_the_evidence_of_bursts(ended: int, other: int, before: float) -> None:
+    """With one worst-case tick in ``BURST_TICKS`` and all others clean, mean evidence stays the same."""
     after = []
     for failed in (0.0, float(ended)):
         more, able = np.full((1, 2, 3), before), np.ones((1, 2), dtype=np.bool_)
@@ -173,9 +168,10 @@ def test_clean_attempts_take_back_what_bursts_add(ended: int, other: int, before
         np.testing.assert_allclose(mean, before, rtol=1e-9)
 
 
-def test_what_two_kernels_held_when_both_hung_is_no_difference() -> None:
-    """As recorded of a simulated fleet, all of which hung for half a minute: the queue of one was shorter and
-    gone earlier. Both are as well as before, neither fails more, and two minutes later nothing is left of it.
+def test_two_kernels_that_hung_together_show_no_difference() -> None:
+    """From a simulated fleet that hung for half a minute; one kernel's queue was shorter and gone earlier.
+
+    Both work as before, neither fails more, and two minutes later no evidence is left.
     """
     ended = [(10, 39), (35, 61), (59, 79), (56, 271), (57, 396), (54, 202), (61, 72)]
     failed = [(10, 39), (27, 60), (6, 72), (6, 74), (3, 22), (0, 2), (1, 0)]
@@ -193,7 +189,7 @@ def failed_probes(seen: FleetTelemetry, replicas: list[int]) -> FleetTelemetry:
     return replace(seen, probes=replace(seen.probes, outcome=outcome, values=values, valid=valid))
 
 
-#: The clause on failures as a rate, and as the shipped contracts have it: as a mean.
+#: The clause on failures as a rate, and as in the shipped contracts: as a mean.
 MEAN_FAILURES = tuple(
     replace(clause, rate_limit=None, threshold=0.02) if clause.source == Source.FAILED else clause
     for clause in DEFAULT_CLAUSES
@@ -203,10 +199,10 @@ MEAN_FAILURES = tuple(
 @pytest.mark.parametrize("clauses", [DEFAULT_CLAUSES, MEAN_FAILURES], ids=["rate", "mean"])
 @pytest.mark.parametrize("name", ["hysteresis", "sequential"])
 @pytest.mark.parametrize("idle_fails", [False, True])
-def test_an_idle_kernel_is_known_by_its_probes(
+def test_an_idle_kernel_is_judged_by_its_probes(
     name: str, idle_fails: bool, clauses: tuple[Clause, ...]
 ) -> None:
-    """Home fails a third. The other kernel is clean: traffic goes there. Half of its probes fail: none."""
+    """Home fails a third. Traffic goes to the other kernel unless half of its probes fail."""
     rng = stream(3, "idle")
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
@@ -221,8 +217,8 @@ def test_an_idle_kernel_is_known_by_its_probes(
     assert bool(result.decisions[-1].judgement.certified[0, 1].all()) is not idle_fails
 
 
-def test_attempts_are_those_of_requests_and_probes_of_whoever_serves() -> None:
-    """Of each kernel: all that ended, and what failed as far as it counts; who serves nobody is left out."""
+def test_attempts_are_requests_and_probes_of_serving_replicas() -> None:
+    """Per kernel: all that ended, and the failures that count; replicas that do not serve are left out."""
     rng = stream(7, "attempts")
     answered, failed = rng.integers(0, 40, (2, 3, 4))
     replica, outcome = rng.integers(0, 4, (3, 9)), rng.integers(0, 6, (3, 9)).astype(np.int8)

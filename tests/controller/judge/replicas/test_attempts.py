@@ -1,4 +1,4 @@
-"""Evidence that one replica fails more than the others of its kernel lasts until it is enough."""
+"""Evidence that one replica fails more than its peers accumulates until it is enough."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWNER = np.array([0, 0, 0, 0, 1, 1], dtype=np.int64)
 
 
 def evidence(rates: Any, attempts_per_tick: float, ticks: int, seed: int) -> Any:
-    """float64 [T, R], after each tick, with Poisson attempts; rates: a function of the tick, [R]."""
+    """float64 [T, R] after each tick, with Poisson attempts; rates: a function of the tick, [R]."""
     rng, kept = stream(seed, "failing more"), np.zeros((1, OWNER.size, COLUMNS))
     told = np.zeros((ticks, OWNER.size))
     for tick in range(ticks):
@@ -28,8 +28,8 @@ def evidence(rates: Any, attempts_per_tick: float, ticks: int, seed: int) -> Any
 
 
 @pytest.mark.parametrize("attempts", [0.3, 5.0])
-def test_failures_that_all_share_speak_against_nobody(attempts: float) -> None:
-    """A third fails of all, every second minute: by chance at most once in ``FAILS_MORE`` ticks a replica."""
+def test_failures_common_to_all_replicas_blame_none(attempts: float) -> None:
+    """A third of all fails, every second minute: by chance at most once in ``FAILS_MORE`` ticks a replica."""
     ticks, draws = 600, 40
     reached = sum(
         (evidence(lambda tick: np.full(6, 0.33 * (tick // 60 % 2)), attempts, ticks, seed) >= FAILS_MORE)
@@ -42,7 +42,7 @@ def test_failures_that_all_share_speak_against_nobody(attempts: float) -> None:
 
 
 def test_a_replica_that_fails_a_third_of_few_requests_is_found() -> None:
-    """At a request in three seconds, in three minutes in 19 of 20 draws, and nobody else in any."""
+    """At a request in three seconds, within three minutes in 19 of 20 draws, and no other replica in any."""
     rates, found = np.array([0.0, 0.33, 0.0, 0.0, 0.0, 0.0]), 0
     for seed in range(40):
         told = evidence(lambda _tick: rates, 0.33, 180, seed)
@@ -53,7 +53,7 @@ def test_a_replica_that_fails_a_third_of_few_requests_is_found() -> None:
 
 @given(st.integers(1, 500), st.integers(21, 500))
 def test_two_bursts_of_one_replica_prove_nothing(size: int, attempts: int) -> None:
-    """Whatever fails at once, twice: the third time it counts, if there was something to compare."""
+    """Two bursts of any size are no evidence; a third counts if there was something to compare."""
     kept, rest = np.zeros((1, OWNER.size, COLUMNS)), np.full((1, OWNER.size), float(attempts))
     burst = np.where(np.arange(OWNER.size) == 2, float(size), 0.0)[None]
     for _ in range(2):
@@ -61,8 +61,8 @@ def test_two_bursts_of_one_replica_prove_nothing(size: int, attempts: int) -> No
     assert (kept[..., EVIDENCE] < FAILS_MORE).all()
 
 
-def test_a_kernel_of_one_and_ticks_without_failures_say_nothing() -> None:
-    """Nobody to compare with, and nothing to compare."""
+def test_a_lone_replica_and_ticks_without_failures_give_no_evidence() -> None:
+    """Without peers, or without failures, there is nothing to compare."""
     alone = np.zeros((1, 1, COLUMNS))
     add_tick(alone, np.array([[50.0]]), np.array([[50.0]]), np.array([0]), 1)
     quiet = np.zeros((1, OWNER.size, COLUMNS))

@@ -1,4 +1,4 @@
-"""The compiled comparison of peers says what its definition says."""
+"""The compiled comparison of peers follows its definition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def peers(values: np.ndarray[Any, Any], owner: np.ndarray[Any, Any]) -> np.ndarr
 
 @pytest.mark.parametrize("seed", range(6))
 def test_departures_follow_their_definition(seed: int) -> None:
-    """In alarm against most peers that showed anything departs; in alarm with some of them stays together."""
+    """A replica in alarm against most peers with observations departs; with some of them it stays."""
     setup = ControllerSetup(fleet=make_fleet(make_layout(per_kernel=4)), policy=FixedPolicy())
     owner, contract = setup.layout.replica_kernel, setup.contract
     rng = stream(seed, "peers")

@@ -1,4 +1,4 @@
-"""A replica hangs when its probes time out, it holds requests and nothing moves; all three together."""
+"""A replica hangs when its probes time out, it holds requests and makes no progress; all three together."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ QUICK = ControllerOptions(readmit_after_s=20.0, readmit_every_s=5.0, hung_after_
 
 
 def standing(seen: FleetTelemetry, *replicas: int) -> FleetTelemetry:
-    """The engines of these replicas make no step, those of all others do."""
+    """Engines of these replicas make no step, those of all others do."""
     return with_steps(seen, np.isin(np.arange(len(LAYOUT.replicas)), replicas)[None])
 
 
 def hanging(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """From ``FROM_S`` on replica 0 answers no request, and every probe of it runs out of time."""
+    """From ``FROM_S`` on replica 0 answers no request, and every probe of it times out."""
     if now_s < FROM_S:
         return seen
     probed = with_probes(seen, LAYOUT, np.full(len(LAYOUT.probe_metrics), 1e-4))
@@ -47,7 +47,7 @@ def hanging(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
 
 
 def answering(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """The same probes, but requests go on being answered: the prober's own network, say."""
+    """The same probes, but requests are still answered, as when only the prober's network fails."""
     return replace(hanging(seen, now_s), answered=seen.answered)
 
 
@@ -59,18 +59,18 @@ def stepping(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
 
 
 def idle(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """The same probes and no answers, but nobody waits for any."""
+    """The same probes and no answers, but no request is waiting."""
     return replace(hanging(seen, now_s), running=np.zeros_like(seen.running))
 
 
 def silent(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """The same, of a replica whose scrapes and running requests nobody knows."""
+    """The same, for a replica whose scrapes and running requests are unknown."""
     nothing = np.full_like(seen.running, np.nan)
     return replace(hanging(seen, now_s), running=nothing, waiting=nothing)
 
 
 def unreadable(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """The same, but every other probe gets an answer in time that nobody can read."""
+    """The same, but every other probe gets an unreadable answer in time."""
     shown = hanging(seen, now_s)
     struck = (shown.probes.replica == 0) & (shown.probes.slice == 0) & (now_s >= FROM_S)
     shown.probes.outcome[struck] = int(ProbeOutcome.UNREADABLE)
@@ -94,12 +94,12 @@ def test_hang_is_quarantined_in_three_probes_and_its_streams_are_reset_once() ->
 
 @pytest.mark.parametrize("edit", [answering, stepping, idle, silent, unreadable])
 def test_one_sign_alone_is_no_hang(edit: Callable[[FleetTelemetry, float], FleetTelemetry]) -> None:
-    """Timeouts of probes beside answers, steps, no requests or no scrapes move nobody that soon."""
+    """Probe timeouts with answers, steps, no requests or no scrapes quarantine no replica that soon."""
     assert not run(SETUP, script(LAYOUT, 13, edit)).quarantined().any()
 
 
-def test_unasked_nothing_is_new() -> None:
-    """Without the setting there is no memory, no reset, and the verdict comes as late as before."""
+def test_without_the_setting_nothing_changes() -> None:
+    """Without the setting there is no memory and no reset, and quarantine comes as late as before."""
     plain: ControllerSetup = replace(SETUP, hang_timeouts=0)
     result = run(plain, script(LAYOUT, 12, hanging))
     assert not result.quarantined().any()
@@ -107,8 +107,8 @@ def test_unasked_nothing_is_new() -> None:
     assert all(one.plan.reset is None for one in result.decisions)
 
 
-def test_memory_survives_a_restart() -> None:
-    """Two timeouts before and one after a restart are three."""
+def test_the_count_of_timeouts_survives_a_restart() -> None:
+    """Two timeouts before and one after a restart make three."""
     before = run(SETUP, script(LAYOUT, 7, hanging)).state
     restored = state_from_json(state_to_json(before, SETUP), SETUP)
     assert restored.hang["timeouts"].tolist() == before.hang["timeouts"].tolist()
@@ -119,10 +119,10 @@ def test_memory_survives_a_restart() -> None:
     held=st.floats(0.51, 1.0),
     used=st.lists(st.floats(0.0, 1.0), min_size=5, max_size=5),
 )
-def test_who_holds_no_more_than_half_of_those_that_serve_use_may_come_back(
+def test_a_replica_with_no_more_blocks_than_half_of_the_serving_ones_may_return(
     held: float, used: list[float]
 ) -> None:
-    """An idle replica whose blocks stay held waits outside, unless blocks are as short everywhere."""
+    """An idle replica whose blocks stay in use waits outside, unless blocks are as scarce everywhere."""
     kv = np.array([[held, *used]])
     seen: Any = SimpleNamespace(
         running=np.array([[0.0, *[3.0] * 5]]), waiting=np.zeros((1, 6)), kv_used_ratio=kv
@@ -136,8 +136,8 @@ def test_who_holds_no_more_than_half_of_those_that_serve_use_may_come_back(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_replica_that_writes_one_long_answer_is_not_hung(known: bool) -> None:
-    """Nothing ends on it for a minute while peers answer: counters show steps, or nobody knows of any."""
+def test_a_replica_with_one_long_answer_is_not_hung(known: bool) -> None:
+    """Nothing ends on it for a minute while peers answer: counters show steps, or are unknown."""
 
     def long(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
         answered = seen.answered.copy()
@@ -150,8 +150,8 @@ def test_a_replica_that_writes_one_long_answer_is_not_hung(known: bool) -> None:
     assert not run(make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 60, long)).quarantined().any()
 
 
-def test_time_that_nobody_counted_is_no_silence() -> None:
-    """Counters that come back after a minute count from then on."""
+def test_time_without_counters_is_no_silence() -> None:
+    """Counters that return after a minute count from then on."""
 
     def gap(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         answered = seen.answered.copy()
@@ -167,7 +167,7 @@ def test_time_that_nobody_counted_is_no_silence() -> None:
     assert 65 + QUICK.hung_least_s <= int(np.argmax(out)) + 1 <= 67 + QUICK.hung_least_s
 
 
-def test_a_replica_that_its_peers_outpace_is_hung_sooner() -> None:
+def test_a_replica_outpaced_by_its_peers_is_hung_sooner() -> None:
     """No step while the average peer answered twenty: hung, long before ``hung_after_s``."""
 
     def stuck(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:

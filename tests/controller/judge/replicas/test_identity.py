@@ -1,4 +1,4 @@
-"""Who states the right build again is certified for it at once, and its kernel once everybody has."""
+"""A replica that states the right build again is certified at once, and its kernel once all of them do."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def stating(right: Callable[[float], NDArray[np.float64]]) -> Edit:
 
 
 def certified_from_s(result: Run, after_s: float) -> float:
-    """The first second from ``after_s`` on in which home is certified on every slice; inf: never."""
+    """First second from ``after_s`` on in which home is certified on every slice; inf: never."""
     found = np.array([one.judgement.certified[0, 0].all() for one in result.decisions])
     seconds = np.flatnonzero(found[int(after_s) - 1 :]) + after_s
     return float(seconds[0]) if seconds.size else np.inf
 
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential", "burn-rate"])
-def test_a_kernel_is_certified_again_once_everybody_states_the_right_build(configuration: str) -> None:
-    """Wrong on all for 35 s; two scrapes later it is over, whatever the detector."""
+def test_a_kernel_is_certified_again_once_all_replicas_state_the_right_build(configuration: str) -> None:
+    """Wrong on all for 35 s; two right scrapes certify it again, with any detector."""
     wrong = stating(lambda now_s: np.full(3, float(not 5.0 <= now_s < UNTIL_S)))
     result = run(make_configuration(configuration, make_fleet(LAYOUT)), script(LAYOUT, 60, wrong))
     assert not result.decisions[20].judgement.certified[0, 0].any()
@@ -51,8 +51,8 @@ def test_a_kernel_is_certified_again_once_everybody_states_the_right_build(confi
 
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
-def test_who_states_another_build_goes_and_its_kernel_stays(configuration: str) -> None:
-    """One of three, twice: it is out at once, and home is certified throughout."""
+def test_a_replica_that_states_another_build_goes_and_its_kernel_stays(configuration: str) -> None:
+    """One of three, twice: it is out at once, and home stays certified."""
 
     def right(now_s: float) -> NDArray[np.float64]:
         wrong = 5.0 <= now_s < UNTIL_S or now_s >= 100.0
@@ -68,7 +68,7 @@ def test_who_states_another_build_goes_and_its_kernel_stays(configuration: str) 
 
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
-def test_one_that_is_still_wrong_keeps_its_kernel_condemned(configuration: str) -> None:
+def test_one_replica_that_is_still_wrong_keeps_its_kernel_condemned(configuration: str) -> None:
     """One of three is right again, and the cap leaves a wrong one in rotation."""
 
     def right(now_s: float) -> NDArray[np.float64]:
@@ -79,16 +79,16 @@ def test_one_that_is_still_wrong_keeps_its_kernel_condemned(configuration: str) 
     assert certified_from_s(result, 10.0) == np.inf
 
 
-def test_two_builds_behind_one_name_are_not_believed() -> None:
-    """Every other scrape is of the wrong one."""
+def test_two_builds_behind_one_name_are_not_certified() -> None:
+    """Every other scrape states the wrong build."""
     turns = stating(lambda now_s: np.full(3, float(now_s < 5.0 or now_s % 2.0 == 0.0)))
     result = run(make_configuration("hysteresis", make_fleet(LAYOUT)), script(LAYOUT, 60, turns))
     assert certified_from_s(result, 10.0) == np.inf
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, np.nan]), min_size=1, max_size=30))
-def test_statements_are_counted_since_the_last_wrong_one(stated: list[float]) -> None:
-    """What is not stated changes nothing, and ``restated`` is told once."""
+def test_right_statements_are_counted_since_the_last_wrong_one(stated: list[float]) -> None:
+    """A missing statement changes nothing, and ``restated`` is set once."""
     rows, told, plain = np.full((1, 6), ENOUGH), [], ENOUGH
     for one in stated:
         seen = replace(quiet_telemetry(LAYOUT, 1.0), fingerprint_match=np.full((1, 6), one))

@@ -1,4 +1,4 @@
-"""A replica that is late on the way goes, and a kernel all of whose replicas are is none of them."""
+"""A replica that is late on the way is quarantined; if most of its kernel is, the kernel is at fault."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CONTRACT = contract_on("latency_ms", OBJECTIVE_MS)
 
 
 def judged(over: dict[int, float], counted: float | None) -> SimpleNamespace:
-    """What a hundred answers of each replica showed, and three hundred of each kernel to the gateway."""
+    """A hundred answers of each replica, ``over`` of them late; three hundred per kernel at the gateway."""
     replicas, gateway = np.zeros((1, 6, 1, 1, 4)), np.full((1, 2, 1, 1, 4), counted or 0.0)
     for replica in range(6):
         beyond = over.get(replica, 0.0)
@@ -66,9 +66,10 @@ def found(
     excused: bool = False,
     contract: CompiledContract = CONTRACT,
 ) -> set[int]:
-    """Who goes: late by so much (NaN: unknown), and of whose hundred answers so many are beyond the
-    objective. Only where ``weighted`` kernel 0 serves. counted: late ones of the three hundred answers that
-    the gateway counted of each kernel (None: it counted nothing); excused: what is late there.
+    """Replicas that are taken out: late by ``late_s`` (NaN: unknown), ``over`` of a hundred answers too late.
+
+    Kernel 0 serves only where ``weighted``. counted: late ones among the three hundred answers that the
+    gateway counted of each kernel (None: it counted nothing); excused: late answers there are excused.
     """
     state = SimpleNamespace(
         way_s=np.array([[late_s.get(replica, 0.0)] * BLOCKS for replica in range(6)])[None],
@@ -95,46 +96,47 @@ def found(
     return set() if flags is None else set(np.flatnonzero(flags.any(axis=(0, 2, 3))).tolist())
 
 
-def test_the_late_one_goes() -> None:
+def test_the_late_replica_goes() -> None:
     """One of three, and one of each kernel."""
     assert found({0: 9.0}, {0: 100.0}) == {0}
     assert found({0: 9.0, 4: 9.0}, {0: 100.0, 4: 100.0}) == {0, 4}
 
 
-def test_both_a_long_way_and_broken_objectives_are_needed() -> None:
-    """Late answers have other reasons, and a long way that no objective forbids harms nobody."""
+def test_both_a_long_way_and_a_broken_objective_are_needed() -> None:
+    """Late answers have other causes, and a long way that breaks no objective is harmless."""
     assert found({}, {0: 100.0}) == set()
     assert found({0: 0.9 * LEAST_RATIO * OBJECTIVE_MS / 1000.0}, {0: 100.0}) == set()
     assert found({0: 7.9}, {0: 4.0}) == set()
 
 
-def test_a_way_as_long_as_the_objective_needs_no_answer() -> None:
-    """None of them can be in time: so it is while a move of ours excuses what is late."""
+def test_a_way_as_long_as_the_objective_needs_no_answers() -> None:
+    """No answer can be in time, even while one of our own moves excuses late answers."""
     assert found({0: 8.0}, {}) == {0}
 
 
-def test_times_that_do_not_begin_with_the_request_know_no_way() -> None:
-    """A way of a second is more than the time between two tokens may be, and makes none of them late."""
+def test_times_that_do_not_start_with_the_request_ignore_the_way() -> None:
+    """A way of a second exceeds the limit between two tokens, but makes no token late."""
     assert found({0: 1.0}, {0: 100.0}, contract=contract_on("inter_token_ms", 80.0)) == set()
     assert found({0: 1.0}, {0: 100.0}, contract=contract_on("ttft_ms", 1000.0)) == {0}
 
 
 def test_no_replica_is_later_than_its_kernel() -> None:
-    """The gateway counted three hundred answers of the kernel: five late ones are too few for a twentieth of
-    a hundred, six are not; of what is excused it says nothing.
+    """The gateway counted three hundred answers of the kernel: five late ones excuse the replica, six do not.
+
+    Five are too few for a twentieth of a hundred; excused answers do not count.
     """
     assert found({0: 9.0}, {0: 100.0}, counted=5.0) == set()
     assert found({0: 9.0}, {0: 100.0}, counted=6.0) == {0}
     assert found({0: 9.0}, {0: 100.0}, counted=5.0, excused=True) == {0}
 
 
-def test_most_replicas_of_a_kernel_are_the_kernel() -> None:
-    """Of the ready ones: the gateway's own times speak of it."""
+def test_if_most_replicas_are_late_the_kernel_is_at_fault() -> None:
+    """Most of the ready replicas: the gateway's own times judge the kernel."""
     assert found({0: 9.0, 1: 9.0}, {0: 100.0, 1: 100.0}) == set()
     assert found({0: 9.0}, {0: 100.0}, ready={0, 3, 4, 5}) == set()
 
 
-def test_a_zone_that_is_late_takes_those_along_of_whom_nothing_is_known() -> None:
+def test_a_late_zone_includes_its_unknown_replicas() -> None:
     """Replicas of two kernels in one zone are late: 1 is idle there and goes, 2 is known to be in time."""
     zones = ("a", "a", "a", "a", "b", "b")
     late = {0: 9.0, 3: 9.0}
@@ -145,8 +147,8 @@ def test_a_zone_that_is_late_takes_those_along_of_whom_nothing_is_known() -> Non
     assert found({**late, 4: 9.0, 1: np.nan}, {}, zones=zones) == {0}
 
 
-def test_one_kernel_is_no_zone() -> None:
-    """Both late ones are of one kernel: most of it, so the kernel and not its replicas; nobody follows."""
+def test_one_kernel_does_not_make_a_late_zone() -> None:
+    """Both late replicas belong to one kernel and are most of it: the kernel is at fault, no replica goes."""
     assert found({0: 9.0, 1: 9.0, 3: np.nan}, {}, zones=("a",) * 4 + ("b",) * 2) == set()
 
 
@@ -154,10 +156,10 @@ REPLICAS = st.sets(st.integers(0, 5))
 
 
 @given(REPLICAS, REPLICAS, REPLICAS)
-def test_only_the_late_and_ready_go_and_some_of_each_kernel_stay(
+def test_only_late_and_ready_replicas_go_and_some_of_each_kernel_stay(
     late: set[int], over: set[int], ready: set[int]
 ) -> None:
-    """Whoever is late, beyond its objective, or ready."""
+    """For any set of late, over-objective and ready replicas."""
     gone = found(dict.fromkeys(late, 9.0), dict.fromkeys(over, 100.0), ready)
     assert gone <= late & ready, over
     for kernel in (0, 1):

@@ -1,4 +1,4 @@
-"""Laws of the second lever, through whole runs of the controller."""
+"""Quarantine, the second lever, in whole runs of the controller."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_peers_that_depart_together_condemn_the_kernel() -> None:
     assert judgement.hard_violated[0].tolist() == [[True, True], [False, False]]
 
 
-def test_without_the_lever_nobody_is_quarantined() -> None:
-    """The flag turns quarantine off; the pooled evidence still condemns the kernel."""
+def test_without_the_lever_no_replica_is_quarantined() -> None:
+    """The option turns quarantine off; the pooled evidence still condemns the kernel."""
     setup = make_configuration("fixed", FLEET, replace(QUICK, quarantine=False))
     result = run(setup, script(LAYOUT, 60, drift(LAYOUT, [0, 1], 5.0)))
     assert not result.quarantined().any()
@@ -89,8 +89,8 @@ def test_hung_replica_is_quarantined_and_a_merely_silent_one_is_not() -> None:
 
 
 @pytest.mark.parametrize("stuck, out", [([0, 1, 2], 3), ([0, 1, 2, 3], 2)])
-def test_who_hangs_goes_whatever_the_cap_says_while_another_answers(stuck: list[int], out: int) -> None:
-    """Three of four carry nothing that a cap of a half could keep; of four that hang it keeps two."""
+def test_a_hung_replica_goes_beyond_the_cap_while_another_answers(stuck: list[int], out: int) -> None:
+    """Three of four hang and all go, past a cap of a half; if all four hang the cap keeps two."""
     layout = make_layout(kernels=2, slices=1, per_kernel=4)
 
     def hang(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
@@ -104,7 +104,7 @@ def test_who_hangs_goes_whatever_the_cap_says_while_another_answers(stuck: list[
 
 
 def test_a_replica_that_hung_while_it_was_idle_is_found() -> None:
-    """Its engine never takes what waits, so nothing runs; at no load at all nobody knows."""
+    """Its engine never takes what waits, so nothing runs; without any load a hang is not detectable."""
 
     def stuck(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         answered, running, waiting = seen.answered.copy(), seen.running.copy(), seen.waiting.copy()
@@ -117,8 +117,8 @@ def test_a_replica_that_hung_while_it_was_idle_is_found() -> None:
     assert result.decisions[-1].quarantine_reason[0, 0] == QuarantineReason.HUNG
 
 
-def test_the_pool_names_the_one_replica_that_spoils_it() -> None:
-    """Where a replica alone has too few observations, the pool that is fine without it gives it away."""
+def test_the_pooled_evidence_names_the_one_bad_replica() -> None:
+    """Where a replica alone has too few observations, it is named if the pool is fine without it."""
 
     def wrong(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         seen.probes.values[seen.probes.replica == 1, 0] = 5.0 if now_s > 11.0 else 0.01
@@ -132,8 +132,8 @@ def test_the_pool_names_the_one_replica_that_spoils_it() -> None:
     assert result.quarantined()[20:, 1].all()
 
 
-def test_a_peer_with_little_evidence_against_is_no_witness_for_the_kernel() -> None:
-    """One replica in alarm while its peers drift below significance: the kernel, not the replica."""
+def test_a_peer_below_significance_makes_it_the_kernels_fault() -> None:
+    """One replica in alarm while its peers drift below significance: the kernel is at fault."""
 
     def uneven(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:
         seen.probes.values[seen.probes.replica == 0, 0] = 0.5
@@ -148,7 +148,7 @@ def test_a_peer_with_little_evidence_against_is_no_witness_for_the_kernel() -> N
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
 def test_one_slow_replica_goes_and_its_kernel_stays(configuration: str) -> None:
-    """Nobody knows on which slices it is late; the gateway sees that a third of the kernel's answers are."""
+    """On which slices it is late is unknown; the gateway sees that a third of the kernel's answers are."""
 
     def late(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         answered = np.full((1, 6, 2), 10, dtype=np.int64)
@@ -164,7 +164,7 @@ def test_one_slow_replica_goes_and_its_kernel_stays(configuration: str) -> None:
 
 @pytest.mark.parametrize("configuration", ["hysteresis", "sequential"])
 def test_a_slow_kernel_is_left_on_the_slice_that_it_is_slow_on(configuration: str) -> None:
-    """Late answers on one slice, on every replica: the gateway says which, and no replica is to blame."""
+    """Late answers on one slice, on every replica: the gateway shows which, and no replica is blamed."""
 
     def late(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         answered = np.full((1, 6, 2), 10, dtype=np.int64)
@@ -191,7 +191,7 @@ def test_a_replica_that_starts_is_not_hung() -> None:
     assert QuarantineReason.HUNG not in {int(one.quarantine_reason[0, 0]) for one in result.decisions}
 
 
-def test_readmission_needs_recertification_and_patience() -> None:
+def test_readmission_needs_recertification_and_time() -> None:
     """A replica comes back only after its time, with clean evidence, and one per kernel at a time."""
     result = run(
         make_configuration("fixed", FLEET, QUICK), script(LAYOUT, 120, drift(LAYOUT, [1], 5.0, 50.0))
@@ -220,8 +220,8 @@ def test_a_hung_replica_that_went_idle_does_not_come_back() -> None:
 
 
 @pytest.mark.parametrize(("held", "comes_back"), [(0.9, False), (0.0, True), (np.nan, True)])
-def test_a_replica_whose_memory_nobody_holds_does_not_come_back(held: float, comes_back: bool) -> None:
-    """It hung and answers its probes again: while nobody frees its KV blocks it would hang again."""
+def test_a_replica_whose_blocks_are_not_freed_does_not_come_back(held: float, comes_back: bool) -> None:
+    """It hung and answers probes again; as long as its KV blocks are in use it would hang again."""
 
     def leaks(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         answered, running, used = seen.answered.copy(), seen.running.copy(), seen.kv_used_ratio.copy()
@@ -256,7 +256,7 @@ def test_a_kernel_that_fails_as_a_whole_is_down() -> None:
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1))
 def test_one_replica_of_every_ready_kernel_stays_in_rotation(seed: int) -> None:
-    """Whatever the telemetry shows, quarantine never takes the last ready replica of a kernel."""
+    """For any telemetry, quarantine never takes the last ready replica of a kernel."""
     rng = np.random.Generator(np.random.PCG64(seed))
 
     def chaos(seen: FleetTelemetry, _now_s: float) -> FleetTelemetry:

@@ -1,6 +1,6 @@
-"""Laws of who falls unhealthy again and again, through whole runs of the controller.
+"""Replicas that fail repeatedly, in whole runs of the controller.
 
-Slow replicas come back one look at a time: late, by turns in a zone, and later each time.
+Slow replicas come back one at a time: after a wait, by turns within a zone, and later each time.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Fault = Callable[[float, float, int], list[Edit]]
 
 
 def drifts(period_s: float, unhealthy_s: float, times: int) -> list[Edit]:
-    """Replica 1 answers wrongly for ``unhealthy_s`` of every period, so many times."""
+    """Replica 1 answers wrongly for ``unhealthy_s`` of each of ``times`` periods."""
     begins = FIRST_S + period_s * np.arange(times)
     return [drift(LAYOUT, [1], float(begin), float(begin) + unhealthy_s) for begin in begins]
 
 
 def hangs(period_s: float, unhealthy_s: float, times: int) -> list[Edit]:
-    """Replica 1 answers nobody for ``unhealthy_s`` of every period, no probe either."""
+    """Replica 1 answers no request and no probe for ``unhealthy_s`` of every period."""
 
     def hang(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         since_s = now_s - FIRST_S
@@ -66,10 +66,8 @@ def stays(result: Run) -> NDArray[np.int64]:
 @pytest.mark.parametrize(
     ("period_s", "unhealthy_s"), [(90.0, 15.0), (100.0, 30.0), (140.0, 20.0), (160.0, 40.0)]
 )
-def test_a_fault_that_comes_and_goes_strikes_twice_at_most(
-    fault: Fault, period_s: float, unhealthy_s: float
-) -> None:
-    """Out after the first and the second time at the latest, and then until the fault has ended for good."""
+def test_a_recurring_fault_shows_twice_at_most(fault: Fault, period_s: float, unhealthy_s: float) -> None:
+    """Out after the second time at the latest, and from then until the fault has ended for good."""
     result = run(SETUP, script(LAYOUT, 800, *fault(period_s, unhealthy_s, 5)))
     found = stays(result)
     assert len(found) <= 2
@@ -77,18 +75,16 @@ def test_a_fault_that_comes_and_goes_strikes_twice_at_most(
     assert found[-1, 1] > FIRST_S + 4.0 * period_s + unhealthy_s
 
 
-def test_nobody_is_trusted_at_once() -> None:
-    """After the first illness, and after one that follows ten minutes of health, it is to be well for
-    ``CAUTION`` windows.
-    """
+def test_no_replica_is_trusted_at_once() -> None:
+    """After a first fault, and after one that follows ten minutes of health, it waits ``CAUTION`` windows."""
     unhealthy_s, again_s = 20.0, 700.0
     found = stays(run(SETUP, script(LAYOUT, 1100, *hangs(again_s, unhealthy_s, 2))))
     well_again_s = FIRST_S + unhealthy_s + again_s * np.arange(2)
     assert found[:, 1] - well_again_s == pytest.approx(CAUTION * SETUP.contract.window_s, abs=25.0)
 
 
-def test_who_is_ill_gets_the_place_of_who_is_well() -> None:
-    """The cap of one: who waits for trust alone goes back to work when a peer has to go."""
+def test_a_waiting_replica_makes_room_for_an_unhealthy_one() -> None:
+    """With a cap of one, a replica that only waits for trust serves again when a peer has to go."""
     edits = [*hangs(1e6, 20.0, 1), drift(LAYOUT, [2], FIRST_S + 60.0)]
     result = run(SETUP, script(LAYOUT, 140, *edits))
     out = result.quarantined()
@@ -97,8 +93,8 @@ def test_who_is_ill_gets_the_place_of_who_is_well() -> None:
     assert out.sum(axis=1).max() == 1
 
 
-def test_the_last_of_a_kernel_is_not_kept_from_work() -> None:
-    """Well, not trusted yet, and its peers die: it serves."""
+def test_the_last_replica_of_a_kernel_does_not_wait() -> None:
+    """It is healthy but not trusted yet, and its peers die: it serves."""
 
     def die(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         state: Any = seen.replica_state.copy()
@@ -112,8 +108,8 @@ def test_the_last_of_a_kernel_is_not_kept_from_work() -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(period_s=st.integers(80, 160), unhealthy_s=st.integers(15, 30))
-def test_it_stays_out_for_longer_than_it_was_well(period_s: int, unhealthy_s: int) -> None:
-    """After a relapse it is out for ``TRUST`` times its time of health before, by that reason in the end."""
+def test_it_stays_out_for_longer_than_it_was_healthy(period_s: int, unhealthy_s: int) -> None:
+    """After a relapse it is out for ``TRUST`` times its time of health before, at last for that reason."""
     result = run(SETUP, script(LAYOUT, 480, *hangs(float(period_s), float(unhealthy_s), 2)))
     _, second = stays(result)
     well_again_s, was_well_s = FIRST_S + period_s + unhealthy_s, period_s - unhealthy_s
@@ -123,9 +119,9 @@ def test_it_stays_out_for_longer_than_it_was_well(period_s: int, unhealthy_s: in
 
 
 @pytest.mark.parametrize("others_carry", [True, False])
-def test_the_fleet_has_it_back_where_it_is_short(others_carry: bool) -> None:
-    """Who is well again and only not trusted yet serves where the others cannot carry the load."""
-    # ``sparing``: reason ``relapsed`` is of those who go only if they can be spared.
+def test_a_fleet_that_is_short_gets_it_back(others_carry: bool) -> None:
+    """A replica that is healthy and only not trusted serves where the others cannot carry the load."""
+    # ``sparing``: replicas with the reason ``relapsed`` are out only if they can be spared.
     carried = 1e9 if others_carry else 1e-9
     fleet = make_fleet(LAYOUT)
     setup = make_configuration(
@@ -137,7 +133,7 @@ def test_the_fleet_has_it_back_where_it_is_short(others_carry: bool) -> None:
     assert bool(out[trusted_at - 5]) is others_carry
 
 
-#: Two kernels of three replicas; the last two of each stand in one zone.
+#: Two kernels of three replicas; the last two of each are in one zone.
 ZONES = ("new", "old", "old", "new", "old", "old")
 OWNER = np.array([0, 0, 0, 1, 1, 1])
 WINDOW_S, NOW_S = 60.0, 10_000.0
@@ -147,7 +143,7 @@ LEAST_S = PATIENCE * ControllerOptions().readmit_after_s
 def bench_of(
     since_s: dict[int, float], *, times: int = 1, back_at_s: tuple[float, float] = (0.0, 0.0)
 ) -> Bench:
-    """Who is away for slowness, for how many seconds, and when each kernel last got a replica back."""
+    """Replicas out for slowness, for how many seconds, and when each kernel last got a replica back."""
     away = np.zeros((1, 6), dtype=np.bool_)
     began_at_s = np.full((1, 6), -np.inf)
     for replica, seconds in since_s.items():
@@ -157,7 +153,7 @@ def bench_of(
 
 
 def case_of(monkeypatch: pytest.MonkeyPatch, sound: tuple[int, ...] = ()) -> Any:
-    """A fleet whose probes are answered and whose kernels have weight; ``sound`` show good clocks."""
+    """A fleet whose probes are answered and whose kernels have weight; ``sound`` have good step times."""
     shown = np.zeros((1, 6), dtype=np.bool_)
     shown[0, list(sound)] = True
     monkeypatch.setattr(returns, "healthy_clocks", lambda case: shown)
@@ -184,24 +180,26 @@ def waiting(bench: Bench, case: Any, condemned: tuple[int, ...] = ()) -> list[in
 
 
 def test_one_replica_of_a_zone_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four whose time is over one may come back; a condemned one is passed over."""
+    """Of four whose time is over one may come back; a condemned one is skipped."""
     bench, case = bench_of(dict.fromkeys((1, 2, 4, 5), LEAST_S + 1.0)), case_of(monkeypatch)
     assert waiting(bench, case) == [2, 4, 5]
     assert waiting(bench, case, condemned=(1,)) == [1, 4, 5]
 
 
-def test_others_follow_once_it_has_shown_for_a_window_that_it_is_good(
+def test_others_follow_once_it_was_healthy_for_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A good clock of less than a window opens nothing, one of a window opens the zone."""
+    """Good step times for less than a window admit no other, for a window the whole zone."""
     away = dict.fromkeys((2, 4, 5), LEAST_S + 1.0)
     for back_s, expected in ((WINDOW_S - 1.0, [2, 4, 5]), (WINDOW_S, [])):
         bench = bench_of(away, back_at_s=(NOW_S - back_s, 0.0))
         assert waiting(bench, case_of(monkeypatch, sound=(1,))) == expected
 
 
-def test_one_that_shows_nothing_does_not_hold_the_zone_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without traffic no clock is shown; after ``PATIENCE`` windows the next one goes."""
+def test_a_replica_without_step_times_does_not_block_its_zone_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without traffic there are no step times; after ``PATIENCE`` windows the next one goes."""
     away, case = dict.fromkeys((2, 4, 5), LEAST_S + 1.0), case_of(monkeypatch)
     early = bench_of(away, back_at_s=(NOW_S - PATIENCE * WINDOW_S + 1.0, 0.0))
     late = bench_of(away, back_at_s=(NOW_S - PATIENCE * WINDOW_S, 0.0))
@@ -210,15 +208,15 @@ def test_one_that_shows_nothing_does_not_hold_the_zone_for_ever(monkeypatch: pyt
 
 
 def test_a_slow_replica_waits_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One alone in its zone is not held by anybody, and waits in proportion to how often it was slow."""
+    """Alone in its zone it waits for no other, but in proportion to how often it was slow."""
     case = case_of(monkeypatch, sound=(0, 3))
     assert waiting(bench_of({1: LEAST_S - 1.0}), case) == [1]
     assert waiting(bench_of({1: LEAST_S}), case) == []
     assert waiting(bench_of({1: 2.0 * LEAST_S - 1.0}, times=2), case) == [1]
 
 
-def test_relapse_of_one_makes_the_zone_wait_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits in its zone waits from now on and as often; another zone is left alone."""
+def test_a_relapse_makes_the_zone_wait_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas waiting in its zone wait from now on and as often; another zone is unaffected."""
     bench, case = bench_of({1: 0.0, 2: LEAST_S, 3: LEAST_S, 5: 40.0}), case_of(monkeypatch)
     bench.times[0, 1] = 2
     fresh = np.zeros((1, 6), dtype=np.bool_)

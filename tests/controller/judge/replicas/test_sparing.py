@@ -1,4 +1,4 @@
-"""Replicas that fail a share of their requests go where the fleet can spare them, and nowhere else."""
+"""Replicas that fail a share of their requests are taken out only where the fleet can spare them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFFERED = 10
 
 
 def failing(shares: tuple[float, ...], from_at_s: float = 5.0, until_at_s: float = np.inf) -> Edit:
-    """Of 20 attempts per replica, slice and second, such a share fails."""
+    """Of 20 attempts per replica, slice and second, ``shares`` fail."""
     rng = stream(3, "failing")
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
@@ -41,7 +41,7 @@ def failing(shares: tuple[float, ...], from_at_s: float = 5.0, until_at_s: float
 
 
 def offered(rate: int, from_at_s: float, until_at_s: float) -> Edit:
-    """So many requests on each slice and second."""
+    """``rate`` requests per slice and second."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         more = from_at_s < now_s <= until_at_s
@@ -51,7 +51,7 @@ def offered(rate: int, from_at_s: float, until_at_s: float) -> Edit:
 
 
 def driven(name: str, capacity_rps: float, *edits: Edit, ticks: int = 90) -> Run:
-    """What one replica carries is ``capacity_rps``; eight of them, four at home."""
+    """One replica carries ``capacity_rps``; there are eight, four of them at home."""
     fleet = make_fleet(LAYOUT, capacity_rps=np.full(2, capacity_rps))
     return run(make_configuration(name, fleet, QUICK), script(LAYOUT, ticks, *edits))
 
@@ -63,7 +63,7 @@ def sheds(result: Run) -> float:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_half_of_a_kernel_goes_and_the_kernel_stays(name: str) -> None:
-    """Room enough: the two replicas go, and no tick moves the slices or blames the build."""
+    """With enough headroom the two replicas go, and no tick moves the slices or blames the build."""
     result = driven(name, 100.0, failing(HALF))
     assert np.flatnonzero(result.quarantined()[-1]).tolist() == [0, 2]
     assert result.state.quarantine_reason[0, 0] == QuarantineReason.ERRORS
@@ -73,7 +73,7 @@ def test_half_of_a_kernel_goes_and_the_kernel_stays(name: str) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_fleet_that_cannot_spare_them_keeps_them_and_their_kernel(name: str) -> None:
-    """Eight replicas carry what is offered and seven hardly: nobody goes, nothing moves, nothing is shed."""
+    """Eight replicas carry the load and seven hardly: none goes, nothing moves, nothing is shed."""
     result = driven(name, 2.0 * OFFERED / 7.0, failing(HALF))
     assert not result.quarantined().any()
     assert np.flatnonzero(result.state.needed[0]).tolist() == [0, 2]
@@ -81,8 +81,8 @@ def test_a_fleet_that_cannot_spare_them_keeps_them_and_their_kernel(name: str) -
     assert sheds(result) == 0.0
 
 
-def test_they_come_back_when_the_others_are_short_and_go_again_after_it() -> None:
-    """A surge takes what the fleet had to spare; when it is over the replicas go again."""
+def test_they_return_when_capacity_is_short_and_go_again_afterwards() -> None:
+    """A surge uses up the spare capacity; when it is over the replicas go again."""
     result = driven("sequential", 6.0, failing(HALF), offered(24, 60.0, 120.0), ticks=260)
     away = result.quarantined()[:, [0, 2]]
     assert away[55].all()
@@ -90,16 +90,16 @@ def test_they_come_back_when_the_others_are_short_and_go_again_after_it() -> Non
     assert away[-1].all()
 
 
-def test_nobody_is_spared_at_the_trough_of_a_load() -> None:
-    """A load that was more than the others carry a moment ago: the replicas stay, and go minutes later."""
+def test_no_replica_is_spared_at_the_trough_of_a_load() -> None:
+    """Just after a load that the others could not carry the replicas stay; they go minutes later."""
     result = driven("sequential", 6.0, failing(HALF), offered(24, 60.0, 120.0), ticks=260)
     away = result.quarantined()[:, [0, 2]]
     assert not away[125:138].all(axis=1).any()
     assert away[-1].all()
 
 
-def test_who_has_recovered_is_needed_no_more() -> None:
-    """Failures end: the replicas that were kept are as all others."""
+def test_a_replica_that_has_recovered_is_no_longer_needed() -> None:
+    """When failures end, the replicas that were kept are treated as all others."""
     result = driven("sequential", 2.0 * OFFERED / 7.0, failing(HALF, until_at_s=60.0), ticks=240)
     assert result.decisions[55].judgement.certified.all()
     assert not result.state.needed.any()
@@ -108,7 +108,7 @@ def test_who_has_recovered_is_needed_no_more() -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_build_that_fails_is_left(name: str) -> None:
-    """All replicas of a kernel fail a share: nobody is quarantined, and its slices leave it."""
+    """All replicas of a kernel fail a share: none is quarantined, and its slices leave it."""
     result = driven(name, 100.0, failing((0.3,) * 4 + (0.0,) * 4))
     assert not result.quarantined().any()
     assert result.tables()[-1, :, 0].max() == 0.0
@@ -121,13 +121,13 @@ def test_a_build_that_fails_is_left(name: str) -> None:
     st.sampled_from(POLICIES),
 )
 def test_nothing_is_shed_for_failures_alone(shares: list[float], load: float, name: str) -> None:
-    """Whoever fails how much: while all replicas together carry what is offered, all of it is served."""
+    """While all replicas together carry the load, all of it is served, whichever fail."""
     result = driven(name, 2.0 * OFFERED / load / 8.0, failing(tuple(shares)))
     assert sheds(result) <= 1e-9
 
 
 def test_a_crash_loop_is_kept_out_until_it_lives_longer() -> None:
-    """Down 10 s of every 40: out from the first death on, back when it stays up for ``CAUTION`` windows."""
+    """Down 10 s of every 40: out from the first death on, back after ``CAUTION`` windows without one."""
 
     def looping(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         down = now_s < 170.0 and now_s > 30.0 and (now_s - 30.0) % 40.0 <= 10.0
@@ -144,7 +144,7 @@ def test_a_crash_loop_is_kept_out_until_it_lives_longer() -> None:
 
 
 def test_a_drained_replica_has_not_died() -> None:
-    """A rolling restart ends lives on purpose: whoever comes back twice is trusted at once."""
+    """A rolling restart ends processes on purpose: a replica that restarts twice is trusted at once."""
 
     def restarted(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         state: Any = seen.replica_state.copy()
@@ -159,10 +159,10 @@ def test_a_drained_replica_has_not_died() -> None:
     [(2.0 * OFFERED / 7.0, True, False), (2.0 * OFFERED / 7.0, False, True), (100.0, True, True)],
     ids=["short and answers", "short and silent", "room enough"],
 )
-def test_who_answers_after_a_row_of_failures_is_away_only_if_it_can_be_spared(
+def test_a_replica_that_answers_after_a_row_of_failures_is_out_only_if_spared(
     capacity_rps: float, answers: bool, away: bool
 ) -> None:
-    """The first second of a burst looks like a death; a second later what the replica holds is answered."""
+    """The first second of a burst looks like a death; a second later its requests are answered."""
 
     def burst(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         row: Any = seen.consecutive_failed.copy()
@@ -179,8 +179,8 @@ def test_who_answers_after_a_row_of_failures_is_away_only_if_it_can_be_spared(
     assert result.state.quarantine_reason[0, 0] == (left if away else QuarantineReason.NONE)
 
 
-def test_who_departed_first_comes_back_when_all_are_as_ill() -> None:
-    """One replica drifts before the others of the only kernel do: then its going protects nobody."""
+def test_a_replica_that_departed_first_returns_when_all_are_as_unhealthy() -> None:
+    """One replica drifts before the others of the only kernel do: keeping it out then helps no slice."""
     layout = make_layout(kernels=1, slices=2, per_kernel=4)
     fleet = make_fleet(layout, capacity_rps=np.array([2.0 * OFFERED / 3.5]))
     drifts = drift(layout, [0], 5.0), drift(layout, [1, 2, 3], 25.0)
@@ -191,15 +191,15 @@ def test_who_departed_first_comes_back_when_all_are_as_ill() -> None:
     assert float(result.tables()[-1, :, -1].max()) == 0.0
 
 
-def test_what_is_spared_is_nobody_elses_memory() -> None:
-    """Who is called back is noted in it, and the state before stays as it was."""
+def test_sparing_leaves_the_state_before_unchanged() -> None:
+    """Recalled replicas are noted in a new array; the array before stays as it was."""
     before = np.zeros((1, 8), dtype=np.bool_)
     case: Any = SimpleNamespace(estimate=SimpleNamespace(state=SimpleNamespace(needed=before)))
     spare(np.zeros((1, 8), dtype=np.int64), np.zeros(1), case)[:] = True
     assert not before.any()
 
 
-#: Every kernel has two replicas in the zone "n" that fails; the last kernel serves nothing.
+#: Every kernel has two replicas in the failing zone "n"; the last kernel serves nothing.
 ZONED = replace(make_layout(kernels=3, slices=2, per_kernel=4), zones=("n", "s") * 6)
 
 
@@ -216,7 +216,7 @@ def failing_zone(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
 def test_idle_replicas_of_a_zone_that_fails_go_last_and_their_kernel_stays(
     capacity_rps: float, count: int
 ) -> None:
-    """As many as the fleet can spare, those that were seen to fail first; no kernel is blamed."""
+    """As many as the fleet can spare, those observed to fail first; no kernel is blamed."""
     fleet = make_fleet(ZONED, capacity_rps=np.full(3, capacity_rps))
     result = run(make_configuration("sequential", fleet, QUICK), script(ZONED, 90, failing_zone))
     out = np.flatnonzero(result.quarantined()[-1])

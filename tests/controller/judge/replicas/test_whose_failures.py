@@ -1,7 +1,7 @@
-"""Failures that some members gather are theirs; one common rate is the kernel's.
+"""Failures concentrated on some replicas are theirs; one common rate is the kernel's.
 
-Where replicas of two kernels in one zone are out for failures, the rest of the zone needs no proof, and those
-that have served next to nothing are presumed to fail.
+Where replicas of two kernels in one zone are out for failures, other replicas of the zone need no proof, and
+those that have hardly served are presumed to fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DRAWS = 600
 
 
 def found(count: np.ndarray[Any, Any], over: np.ndarray[Any, Any]) -> list[int]:
-    """Members found of a kernel that is beyond its limit, after so many attempts and failures each."""
+    """Replicas blamed in a kernel beyond its limit, given attempts and failures of each."""
     sums = np.zeros((1, count.size, 1, len(CONTRACT.clause_ids), 4))
     sums[0, :, 0, FAILED] = np.stack([count, over, over, over], axis=-1)
     beyond = np.zeros((1, 1, 1, len(CONTRACT.clause_ids)), dtype=np.bool_)
@@ -50,7 +50,7 @@ def found(count: np.ndarray[Any, Any], over: np.ndarray[Any, Any]) -> list[int]:
 
 @pytest.mark.parametrize("rate", [0.03, 0.1, 0.3])
 def test_one_common_rate_is_seldom_divided(rate: float) -> None:
-    """Members were chosen by what they showed, and yet chance is kept: at most 1 in 100 draws, and noise."""
+    """Replicas are picked by what they showed, yet chance is bounded: at most 1 in 100 draws, and noise."""
     rng, count = stream(5, "common"), np.full(6, 150)
     divided = sum(bool(found(count, rng.binomial(count, rate))) for _ in range(DRAWS))
     assert divided <= DRAWS * CHANCE + 4.0 * np.sqrt(DRAWS * CHANCE)
@@ -64,7 +64,7 @@ def test_members_that_fail_are_told_from_those_that_do_not() -> None:
 
 
 def departing(failed: np.ndarray[Any, Any], attempts: float) -> bool:
-    """Whether replica 0 goes: so many failures of it by tick [ticks], none of others, as many attempts."""
+    """Whether replica 0 goes, given its failures by tick [ticks]; its peers fail none of as many attempts."""
     sums = np.zeros((1, 6, 1, len(CONTRACT.clause_ids), 4))
     sums[0, :, 0, FAILED, 0] = attempts * failed.size + np.where(np.arange(6) == 0, failed.sum(), 0)
     sums[0, 0, 0, FAILED, 1:] = failed.sum(), (failed**2).sum(), failed.sum()
@@ -82,21 +82,21 @@ def departing(failed: np.ndarray[Any, Any], attempts: float) -> bool:
 
 
 @given(st.integers(1, 1000), st.integers(1, 59), st.floats(1.0, 50.0))
-def test_one_burst_proves_nobody_at_fault(size: int, tick: int, attempts: float) -> None:
-    """Whatever failed at once on one of six: nobody goes for it."""
+def test_one_burst_puts_no_replica_at_fault(size: int, tick: int, attempts: float) -> None:
+    """A burst of any size on one of six takes no replica out."""
     failed = np.zeros(60)
     failed[tick] = size
     assert not departing(failed, attempts)
 
 
 def test_failures_tick_after_tick_are_proven_within_five_of_them() -> None:
-    """Of ten requests a second six fail, drawn one by one: in each of 200 draws."""
+    """Of ten requests a second six fail, drawn independently: in each of 200 draws."""
     rng = stream(7, "tick after tick")
     assert all(departing(np.r_[np.zeros(55), rng.binomial(10, 0.6, 5)], 10.0) for _ in range(200))
 
 
-def test_all_alike_and_nobody_shown_divide_nothing() -> None:
-    """Where everybody fails, or the others showed nothing, the failures are the kernel's."""
+def test_common_failures_and_silent_peers_blame_the_kernel() -> None:
+    """Where all replicas fail, or the others served nothing, the failures are the kernel's."""
     assert found(np.full(6, 200), np.full(6, 40)) == []
     assert found(np.array([200, 200, 0, 0, 0, 0]), np.array([40, 40, 0, 0, 0, 0])) == []
 
@@ -128,7 +128,7 @@ def zoned(
     zones: tuple[str, ...],
     reason: QuarantineReason,
 ) -> Any:
-    """A tick in which the replicas ``out`` are in quarantine; sums: [6, 4] of what each replica showed."""
+    """A tick in which the replicas ``out`` are in quarantine; sums: [6, 4], what each replica showed."""
     judged = np.zeros((1, 6, 1, CLAUSES, 4))
     judged[0, :, 0, ZONED_FAILED] = sums
     away = np.isin(np.arange(6), out)[None]
@@ -149,7 +149,7 @@ def goes(
     zones: tuple[str, ...] = ZONES,
     reason: QuarantineReason = QuarantineReason.ERRORS,
 ) -> list[int]:
-    """Who goes with its zone; those that ``fails`` failed one of six requests, the others none of six."""
+    """Replicas that go with their zone; those in ``fails`` failed one of six requests, the others none."""
     sums = np.zeros((6, 4))
     sums[:, 0] = 6.0
     sums[list(fails)] = 6.0, 1.0, 1.0, 1.0
@@ -158,30 +158,30 @@ def goes(
 
 
 def test_one_failure_is_enough_in_a_zone_that_fails() -> None:
-    """Replicas 0 and 2 are of two kernels in zone a: 4 goes for one failed request of six, and 5 does not."""
+    """Replicas 0 and 2 are of two kernels in zone a: 4 goes for one failure in six, and 5 does not."""
     assert goes((0, 2), fails=(4, 5)) == [4]
 
 
-def test_who_shows_no_failure_stays() -> None:
-    """A zone is no guilt by itself."""
+def test_a_replica_without_failures_stays() -> None:
+    """Standing in the zone is not enough."""
     assert goes((0, 2), fails=()) == []
 
 
-def test_one_kernel_is_no_zone_and_two_zones_are_no_zone() -> None:
-    """Replicas of one kernel speak of the kernel; where both zones fail, the zone is not what they share."""
+def test_one_kernel_or_two_zones_do_not_make_a_failing_zone() -> None:
+    """Replicas of one kernel indicate the kernel; if both zones fail, the zone is not the cause."""
     assert goes((0,), fails=(2, 4)) == []
     assert goes((0, 2, 3), fails=(4,)) == []
 
 
 def test_it_needs_declared_zones_and_failures() -> None:
-    """Without zones nothing is said, nor of replicas that are out because they are slow."""
+    """Nothing happens without zones, or where replicas are out because they are slow."""
     assert goes((0, 2), fails=(4,), zones=()) == goes((0, 2), fails=(4,), zones=("a",) * 6) == []
     assert goes((0, 2), fails=(4,), reason=QuarantineReason.SLOW) == []
 
 
 @given(REPLICAS, REPLICAS)
 def test_only_failing_replicas_of_the_one_zone_go(out: set[int], fails: set[int]) -> None:
-    """Whoever is out and whoever fails."""
+    """For any replicas that are out and that fail."""
     gone = set(goes(tuple(out), tuple(fails)))
     assert gone <= fails - out
     if gone:
@@ -198,7 +198,7 @@ def presumed(
     zones: tuple[str, ...] = ZONES,
     reason: QuarantineReason = QuarantineReason.ERRORS,
 ) -> list[int]:
-    """Replicas presumed to fail with their zone; those ``shown`` answered enough, the others one less."""
+    """Replicas presumed to fail with their zone; ``shown`` answered enough, the others one too few."""
     sums = np.zeros((6, 4))
     sums[:, 0] = ENOUGH - 1.0
     sums[list(shown), 0] = ENOUGH
@@ -207,13 +207,13 @@ def presumed(
 
 
 def test_an_idle_replica_of_a_zone_that_fails_is_presumed_to_fail() -> None:
-    """Of zone a; a replica that answered enough is judged by what it showed, in quarantine or not."""
+    """All of zone a; a replica that answered enough is judged by that, in quarantine or not."""
     assert presumed((0, 2)) == [0, 2, 4]
     assert presumed((0, 2), shown=(0, 2, 4)) == []
 
 
-def test_nothing_is_presumed_of_one_kernel_of_two_zones_or_of_slow_replicas() -> None:
-    """As with replicas that fail a little."""
+def test_one_kernel_two_zones_or_slow_replicas_presume_nothing() -> None:
+    """The same conditions as for replicas that fail a little."""
     assert presumed((0,)) == presumed((0, 2, 3)) == presumed((0, 2), zones=()) == []
     assert presumed((0, 2), zones=("a",) * 6) == []
     assert presumed((0, 2), reason=QuarantineReason.SLOW) == []
