@@ -1,4 +1,4 @@
-"""Kinds are found by name and imported when they are used, and none is forgotten."""
+"""Kinds are found by name and imported when used, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = ROOT / "contracts" / "documents"
 
 
 def test_every_kind_has_a_name_and_rules() -> None:
-    """Names, models and rules are the same set, whichever way one asks."""
+    """Names, models and rules are the same set, by every way of listing them."""
     found = {name for file in FOLDER.glob("*.py") for name in kinds_in(file)}
     assert set(KIND_NAMES) == found == set(_RULES)
     assert tuple(kind.__name__ for kind in KINDS) == KIND_NAMES
@@ -35,17 +35,17 @@ def kinds_in(file: Path) -> list[str]:
     ]
 
 
-def test_every_public_name_can_be_had() -> None:
-    """``__all__`` is sorted as ever, and each name leads somewhere; another is an AttributeError."""
+def test_every_public_name_exists() -> None:
+    """``__all__`` is sorted and each name resolves; another one is an AttributeError."""
     assert all(getattr(documents, name) is not None for name in documents.__all__)
     with pytest.raises(AttributeError, match="no attribute 'KernelContracts'"):
         documents.KernelContracts  # noqa: B018
 
 
-def test_a_namesake_of_another_package_has_no_rules_of_ours() -> None:
-    """Rules go by the model, not by what it is called."""
+def test_a_kind_of_another_package_with_the_same_name_has_no_rules() -> None:
+    """Rules are found by the model, not by its name."""
 
     class Suite(Document):
-        """Somebody else's."""
+        """A kind of another package."""
 
     assert _rules_of(Suite) is None

@@ -34,7 +34,7 @@ def install(
 def test_plugin_is_loaded_when_its_name_is_asked_for(
     registry: Registry[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its name is known without an import; looking the name up imports the module, which registers it."""
+    """Its name is known without an import; looking it up imports the module, which registers it."""
     source = f"import {__name__} as tests\ntests.REGISTRY.register('theirs', 2)\n"
     install(monkeypatch, tmp_path, "acme_good", {"theirs": "acme_good"}, source)
     assert "theirs" in registry
@@ -60,16 +60,16 @@ def test_plugin_that_registers_nothing_is_named(
 def test_plugin_that_cannot_be_imported_is_named(
     registry: Registry[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str, actual: str
 ) -> None:
-    """What its import raised stands in the error, with the distribution to mend."""
+    """The exception of its import is in the error, with the distribution to mend."""
     install(monkeypatch, tmp_path, "acme_broken", {"theirs": value}, "1 / 0\n")
     with pytest.raises(PluginError, match=f"from acme 1.0.*{actual}.*mend or uninstall"):
         registry["theirs"]
 
 
-def test_plugin_cannot_stand_in_for_what_is_registered(
+def test_plugin_cannot_replace_a_registered_name(
     registry: Registry[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """An entry point with a name of ours is never loaded, and registering a name twice is refused."""
+    """An entry point with a registered name is never loaded, and registering a name twice is refused."""
     install(monkeypatch, tmp_path, "acme_thief", {"own": "acme_thief"}, "raise SystemExit\n")
     assert registry["own"] == 1
     with pytest.raises(ValueError, match="'own' is registered already"):
@@ -77,7 +77,7 @@ def test_plugin_cannot_stand_in_for_what_is_registered(
 
 
 def test_unknown_name_stays_a_key_error(registry: Registry[int]) -> None:
-    """Without an entry point of that name, a missing entry is what it is in any dict."""
+    """Without an entry point of that name, a missing entry is a KeyError as in any dict."""
     assert "nobodys" not in registry
     with pytest.raises(KeyError):
         registry["nobodys"]

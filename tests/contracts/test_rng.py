@@ -1,4 +1,4 @@
-"""Named streams: NumPy's own seeding, done faster."""
+"""Named random streams: NumPy's own seeding, done faster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = st.lists(st.integers(0, 2**80), min_size=1, max_size=7)
 
 @given(keys=KEYS)
 def test_words_are_those_of_numpy(keys: list[int]) -> None:
-    """Whatever the numbers, a PCG64 is given the words that ``SeedSequence`` would give it."""
+    """For any numbers, a PCG64 gets the words that ``SeedSequence`` would give it."""
     expected = np.random.SeedSequence(keys).generate_state(4, np.uint64)
     assert ready_seed(keys).generate_state(4, np.uint64).tolist() == expected.tolist()
 
@@ -30,8 +30,8 @@ def test_a_stream_is_seeded_by_seed_and_names(seed: int, name: str, number: int)
     assert stream(seed, name, number).random(3).tolist() == expected.random(3).tolist()
 
 
-def test_what_nobody_asks_for_is_refused() -> None:
-    """Negative numbers, and words of another number or size, are refused rather than made up."""
+def test_unsupported_seeds_are_refused() -> None:
+    """Negative numbers, and words of another number or size, are refused."""
     with pytest.raises(ValueError, match="integers >= 0"):
         stream(-1, "arrivals")
     with pytest.raises(NotImplementedError, match="4 words"):

@@ -24,7 +24,7 @@ from tests.support.paths import ROOT
 
 @given(st.text(alphabet="ab\n\r\x0b\u2028"))
 def test_lines_are_those_of_split(text: str) -> None:
-    """Newlines split, and nothing else does."""
+    """Only newlines split."""
     assert list(lines_of(text)) == text.split("\n")
 
 
@@ -43,8 +43,8 @@ READ: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("reader", READ)
-def test_whatever_an_editor_makes_of_line_ends_is_read_alike(reader: str, tmp_path: Path) -> None:
-    """A byte order mark, CRLF, CR alone, no final newline and blank lines change nothing of what is read."""
+def test_line_ends_of_any_editor_are_read_alike(reader: str, tmp_path: Path) -> None:
+    """A byte order mark, CRLF, CR alone, no final newline and blank lines change nothing that is read."""
     text, read = READ[reader]
     file = tmp_path / "file"
     file.write_bytes(text.encode())
@@ -66,10 +66,10 @@ def test_whatever_an_editor_makes_of_line_ends_is_read_alike(reader: str, tmp_pa
     ],
 )
 @pytest.mark.parametrize("reader", READ)
-def test_what_is_no_text_is_told_with_its_line(
+def test_files_that_are_no_text_are_reported_with_a_line(
     reader: str, content: Callable[[str], bytes], told: str, tmp_path: Path
 ) -> None:
-    """UTF-16, what a power cut left of a file and the end mark of DOS: the line, and what to do."""
+    """UTF-16, leftovers of a power cut and the end mark of DOS: the line, and what to do."""
     text, read = READ[reader]
     (tmp_path / "file").write_bytes(content(text))
     with pytest.raises(DocumentError, match=told.format(end=text.count("\n") + 1)):
@@ -78,10 +78,10 @@ def test_what_is_no_text_is_told_with_its_line(
 
 @pytest.mark.parametrize("line", ["", "{}"])
 @pytest.mark.parametrize("read", [load_log, read_register, read_decisions, load_trace])
-def test_millions_of_short_lines_are_refused_or_nothing_within_a_bound(
+def test_millions_of_short_lines_stay_within_a_memory_bound(
     line: str, read: Callable[[Path], object], tmp_path: Path
 ) -> None:
-    """A list of the lines alone would take more."""
+    """A list of all lines would take more."""
     file = tmp_path / "many"
     file.write_text(f"{line}\n" * 3_000_000)
     tracemalloc.start()
@@ -91,4 +91,4 @@ def test_millions_of_short_lines_are_refused_or_nothing_within_a_bound(
         most_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most_bytes < 100_000_000  # of which 64 MiB are the room that is read into
+    assert most_bytes < 100_000_000  # of which 64 MiB are the read buffer

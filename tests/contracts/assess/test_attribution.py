@@ -1,4 +1,4 @@
-"""Attribution: sources that cannot have done it are excluded, and none is invented."""
+"""Attribution of violations: impossible sources are excluded, and none is invented."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def failed(kl: float, sources: tuple[SourceBound, ...]) -> Attribution:
 
 
 def test_only_differences_are_visible_sources() -> None:
-    """Equal fingerprints leave the batch shape alone; each changed field adds its own source."""
+    """Equal fingerprints leave only the batch shape; each changed field adds its own source."""
     assert list(names(source_bounds(REFERENCE, REFERENCE))) == ["batch shape"]
     assert names(source_bounds(REFERENCE, kernel(dtype="bfloat16")))["precision"].visible
     assert "operator" in names(source_bounds(REFERENCE, kernel(attention_backend="flash")))
@@ -52,8 +52,8 @@ def test_only_differences_are_visible_sources() -> None:
 
 
 @pytest.mark.parametrize("field", ["dtype", "quantization", "kv_cache_dtype"])
-def test_what_nobody_said_is_unknown(field: str) -> None:
-    """A field that is unknown is no visible difference, not even to another unknown one, and no guess."""
+def test_an_unknown_field_is_reported_as_unknown(field: str) -> None:
+    """An unknown field is no visible difference, not even to another unknown one, and is not guessed."""
     unsaid = kernel(**{field: "unknown"})
     source = {"dtype": "precision", "quantization": "quantisation", "kv_cache_dtype": "kv cache"}[field]
     for reference in (REFERENCE, unsaid):
@@ -86,7 +86,7 @@ def test_int8_without_dot_product_instructions_is_named() -> None:
 
 
 def test_a_small_source_cannot_explain_a_large_violation() -> None:
-    """Summation order in float32 cannot explain a KL of 0.1: nothing known can, and that is said."""
+    """Float32 summation order cannot explain a KL of 0.1; no known source can, and the reason says so."""
     found = failed(0.1, source_bounds(REFERENCE, REFERENCE))
     assert not found.explained
     assert found.candidates == ()
@@ -94,15 +94,15 @@ def test_a_small_source_cannot_explain_a_large_violation() -> None:
 
 
 def test_a_coarse_format_explains_its_own_drift() -> None:
-    """Bfloat16 could explain a KL of 1e-4 against float32, and stands before invisible sources."""
+    """Bfloat16 could explain a KL of 1e-4 against float32, and is listed before invisible sources."""
     found = failed(1e-4, source_bounds(REFERENCE, kernel(dtype="bfloat16")))
     assert found.explained
     assert found.candidates[0].source.source == "precision"
 
 
 @pytest.mark.parametrize(("kl", "beyond"), [(0.1, True), (1e-3, False)])
-def test_drift_beyond_the_certified_one_is_said(kl: float, beyond: bool) -> None:
-    """Beyond its certified drift a build's own formats explain nothing: only what changes under them may."""
+def test_drift_beyond_the_certified_one_is_reported(kl: float, beyond: bool) -> None:
+    """Beyond its certified drift a build's own formats explain nothing; only a change under them can."""
     sources = source_bounds(REFERENCE, kernel(quantization="int4"))
     certified = observed(kl=np.linspace(1e-3, 4e-3, 40))
     result = evaluate(contract({"metric": "kl_mean", "threshold": 1e-9}), observed(kl=np.full(40, kl)))
@@ -113,7 +113,7 @@ def test_drift_beyond_the_certified_one_is_said(kl: float, beyond: bool) -> None
 
 
 def test_bounds_far_wider_than_the_certified_drift_are_told_apart() -> None:
-    """What only a far too wide bound allows is explained, but not plausible; twice the scale is."""
+    """A source with a far too wide bound explains, but is not plausible; at twice the scale it is."""
     sources = source_bounds(REFERENCE, kernel(dtype="bfloat16"))
     certified = observed(kl=np.full(40, 1e-4))
     made = contract({"metric": "kl_mean", "threshold": 1e-9})
@@ -128,7 +128,7 @@ def test_bounds_far_wider_than_the_certified_drift_are_told_apart() -> None:
 
 
 def test_sources_may_explain_only_together() -> None:
-    """Where each bound is too small and their sum is not, the reason says together."""
+    """Where each bound is too small but their sum is not, the reason says "together"."""
     pair = tuple(SourceBound(source=name, distance=0.1, visible=True, detail="") for name in ("a", "b"))
     found = failed(0.012, pair)
     assert (found.explained, found.candidates) == (True, ())

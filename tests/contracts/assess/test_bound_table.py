@@ -1,4 +1,4 @@
-"""Bounds beside measurements, and what clauses promise."""
+"""Bounds compared with measurements, and what clauses promise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def measured(draw: st.DrawFn) -> tuple[Observations, float]:
 
 @given(measured())
 def test_every_measured_quantity_stays_within_its_bound(case: tuple[Observations, float]) -> None:
-    """In a table made from real columns no measurement exceeds its sharp bound, nor sharp the paper's."""
+    """In a table of real columns no measurement exceeds its sharp bound, and no sharp one the paper's."""
     rows = sample_rows(*case)
     assert len([row for row in rows if row.measured is not None]) == 6
     for row in rows:
@@ -56,7 +56,7 @@ PROMISING = [
 def test_clauses_keep_their_promise_on_tv(
     case: tuple[Observations, float], name: str, slack: float | None
 ) -> None:
-    """Where a clause just holds on the observations, mean TV stays within what the clause promises."""
+    """If a clause just holds on the observations, mean TV is within what the clause promises."""
     observations, temperature = case
     values = observations.values(METRICS[name].column("full_vocab"), None)
     assert values is not None
@@ -79,8 +79,8 @@ def test_clauses_keep_their_promise_on_tv(
 
 @pytest.mark.parametrize("clip", [0.05, 0.5])
 @pytest.mark.parametrize("name", ["kl_mean", "tv_mean", "abs_log_w_mean"])
-def test_clipped_means_promise_no_more_than_they_can(name: str, clip: float) -> None:
-    """Where a share of prompts has TV 1 and clipped, the promise still covers mean TV."""
+def test_clipped_means_promise_no_more_than_they_hold(name: str, clip: float) -> None:
+    """Where a share of prompts has TV 1 and is clipped, the promise still covers mean TV."""
     for share in (0.1, 0.5, 0.9):
         clause = {"metric": name, "threshold": share * clip, "extra": f"      clip: {clip}\n"}
         promise = tv_promise(contract(clause).spec.clauses[0], 1.0)

@@ -1,4 +1,4 @@
-"""The bound chain against exact distributions."""
+"""The chain of bounds against exact distributions."""
 
 from __future__ import annotations
 

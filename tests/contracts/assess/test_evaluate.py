@@ -1,4 +1,4 @@
-"""Verdicts from samples: the right one, from the right estimator, the same bytes each time."""
+"""Verdicts from samples: correct, from the named estimator, and reproducible to the byte."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def drifts(mean: float, n: int = 60) -> np.ndarray:
     [(0.005, ContractVerdict.PASS), (0.02, ContractVerdict.FAIL), (0.01, ContractVerdict.INCONCLUSIVE)],
 )
 def test_mean_clause(mean: float, expected: ContractVerdict) -> None:
-    """A mean passes or fails when its limit is on that side of the threshold, else nothing is said."""
+    """A mean passes or fails when its limit is on that side of the threshold, else it is inconclusive."""
     result = evaluate(contract(MEAN), observed(kl=drifts(mean)))
     assert verdicts(result) == {str(expected)}
     assert result.verdict is expected
@@ -80,7 +80,7 @@ def test_hard_clause_at_null_rate_zero_fails_on_one_unit() -> None:
     ],
 )
 def test_shares_of_0_and_1_have_exact_limits(n: int, failed: int, expected: str) -> None:
-    """A failure rate of 2 % is shown by 149 clean requests and by no fewer; 20 leave up to 13.9 %."""
+    """A failure rate of 2 % needs 149 clean requests and no fewer; 20 leave up to 13.9 %."""
     clause = {"metric": "failure_rate", "threshold": 0.02, "estimator": "none", "family": "R"}
     result = evaluate(contract(clause), observed(failed=np.arange(n) < failed))
     assert verdicts(result) == {expected}
@@ -92,7 +92,7 @@ def test_shares_of_0_and_1_have_exact_limits(n: int, failed: int, expected: str)
         assert "at least 149" in result.clauses[0].reason
 
 
-def test_a_failure_rate_of_nothing_is_a_law() -> None:
+def test_a_failure_rate_of_zero_tolerates_no_failure() -> None:
     """With threshold 0 one failure fails, and none among enough requests passes."""
     clause = {"metric": "failure_rate", "threshold": 0, "estimator": "none", "family": "R"}
     assert verdicts(evaluate(contract(clause), observed(failed=np.arange(40) < 1))) == {"fail"}
@@ -115,7 +115,7 @@ def test_at_least_clauses_are_mirrored() -> None:
     assert verdicts(evaluate(contract(clause), observed(top5=np.full(50, 0.99)))) == {"pass"}
 
 
-def test_clipping_bounds_what_one_unit_can_do() -> None:
+def test_clipping_bounds_the_effect_of_one_observation() -> None:
     """A single huge observation breaks a plain mean and not a clipped one."""
     values = np.full(400, 0.001)
     values[0] = 1e6
@@ -125,7 +125,7 @@ def test_clipping_bounds_what_one_unit_can_do() -> None:
 
 
 def test_only_the_named_estimator_judges() -> None:
-    """A threshold set for top-k is not judged by full-vocabulary values, and the reason says so."""
+    """A threshold for top-k is not judged by full-vocabulary values, and the reason says so."""
     result = evaluate(contract(MEAN | {"estimator": "top_k"}), observed(kl=drifts(0.001)))
     assert verdicts(result) == {"not_measured"}
     assert "full_vocab was measured" in result.clauses[0].reason
@@ -133,7 +133,7 @@ def test_only_the_named_estimator_judges() -> None:
 
 
 def test_clauses_not_measured_leave_convergence_open() -> None:
-    """Of soft clauses what is measured decides the verdict; convergence needs every clause."""
+    """The measured soft clauses decide the verdict; convergence needs every clause."""
     soft = {"estimator": "none", "family": "R", "budget": 0.05}
     latency = {"metric": "latency_ms_p95", "threshold": 100} | soft
     result = evaluate(contract(MEAN, latency), observed(kl=drifts(0.001)))
@@ -169,8 +169,8 @@ def test_pooling_fills_no_gap_in_a_measured_slice() -> None:
     assert [str(clause.verdict) for clause in evaluate(made, seen).clauses] == ["pass", "not_measured"]
 
 
-def test_the_threshold_itself_is_kept() -> None:
-    """An observation at the threshold is not beyond it, on either side of good."""
+def test_a_value_at_the_threshold_keeps_it() -> None:
+    """An observation at the threshold is not beyond it, for either sense."""
     assert verdicts(evaluate(contract(KL), observed(kl=np.full(40, 0.01)))) == {"pass"}
     exact = {"metric": "top5_overlap", "threshold": 0.5}
     result = evaluate(contract(exact), observed(top5=np.full(40, 0.5)))
@@ -264,7 +264,7 @@ def test_documented_log_lines_are_units(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_column_is_refused(tmp_path: Path) -> None:
-    """A column that nothing reads is named with the nearest known one; evidence for A1 to A3 is known."""
+    """An unknown column is refused with the nearest known name; the columns for A1 to A3 are known."""
     log = tmp_path / "log.jsonl"
     log.write_text('{"slice": "code", "column": "latncy_ms", "value": 5}\n')
     with pytest.raises(DocumentError, match=r"log\.jsonl:1: .*'latncy_ms'; 'latency_ms' is meant"):

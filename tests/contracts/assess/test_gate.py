@@ -1,4 +1,4 @@
-"""What is not known is not good: holes leave an evaluation inconclusive, and hide no proven violation."""
+"""Missing evidence makes an evaluation inconclusive, and does not hide a proven violation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from contracts.rng import stream
 from tests.support.documents.contracts_made import contract
 
 SLICES = ("sql", "support")
-#: A slice that no contract here names, so that it is traffic of the default one.
+#: A slice that no contract here names, so that it is traffic of the default slice.
 STRANGER = "chat"
 OF_REQUESTS = {"estimator": "none", "family": "R"}
 CLAUSES = (
@@ -39,7 +39,7 @@ CLAUSES = (
         "extra": "      null_rate: 0\n",
     },
 )
-#: Column of each clause, and one number that breaks it when all observations are it.
+#: Column of each clause, and a value that breaks the clause if all observations have it.
 BREAKING = {
     "kl_mean@full_vocab": 0.02,
     "top1_flip@full_vocab": 0.2,
@@ -58,19 +58,20 @@ INDICATORS = ("failed", "fingerprint_mismatch")
 
 
 def terms() -> KernelContract:
-    """Hard promises and promises of level L3 on two slices and a default one."""
+    """Hard clauses and clauses of level L3 on two slices and a default one."""
     return contract(*CLAUSES, slices=(*SLICES, "rest"))
 
 
 def spread(value: float, column: str, seed: int) -> np.ndarray:
-    """200 observations around ``value``; of indicators all the same."""
+    """200 observations around ``value``; indicators are constant."""
     wave = stream(seed, column).uniform(0.8, 1.2, size=200)
     return np.full(200, value) if column in INDICATORS else value * wave
 
 
 def columns_of(seed: int, broken: tuple[str, str] | None) -> tuple[ObservedColumn, ...]:
-    """Everything that the contract asks for, of the default slice by the name that a header might have;
-    ``broken`` (slice, column) violates its clause.
+    """Every column that the contract needs; ``broken`` (slice, column) violates its clause.
+
+    The default slice has the name that an unknown header might have.
     """
     return tuple(
         ObservedColumn(
@@ -84,23 +85,23 @@ def columns_of(seed: int, broken: tuple[str, str] | None) -> tuple[ObservedColum
 
 
 def judged(columns: tuple[ObservedColumn, ...], *waivers: Waiver) -> Evaluation:
-    """The verdict on ``columns``."""
+    """The evaluation of ``columns``."""
     seen = Observations(sha256="00", condition="healthy", split="all", columns=columns)
     return evaluate(terms(), seen, waivers=waivers)
 
 
 def missing(one: ObservedColumn) -> ObservedColumn | None:
-    """The part is not there."""
+    """The column is missing."""
     return None
 
 
 def too_few(one: ObservedColumn) -> ObservedColumn:
-    """Only the first three observations are there, none of them bad: a law is broken by one."""
+    """Only the first three observations are there, and none is bad, as one would break a hard clause."""
     return replace(one, values=np.full(3, HEALTHY[one.column]))
 
 
 def other_estimator(one: ObservedColumn) -> ObservedColumn | None:
-    """Measured by another estimator than the threshold's; what has no estimator is missing."""
+    """Measured by another estimator than the threshold's; a column without estimator is missing."""
     name, at, _ = one.column.partition("@")
     return replace(one, column=f"{name}@top_k") if at else None
 
@@ -110,7 +111,7 @@ HOLES: tuple[Callable[[ObservedColumn], ObservedColumn | None], ...] = (missing,
 
 @dataclass(frozen=True, kw_only=True)
 class Twin:
-    """A complete set and the same with a hole where the violation is, or would be."""
+    """A complete set, and the same set with a hole where the violation is, or would be."""
 
     complete: tuple[ObservedColumn, ...]
     holed: tuple[ObservedColumn, ...]
@@ -119,7 +120,7 @@ class Twin:
 
 
 def twin(seed: int) -> Twin:
-    """Every second one violates; slice, part and kind of the hole take turns."""
+    """Every second set violates; slice, column and kind of hole alternate."""
     place = (SLICES[seed // 2 % 2], tuple(HEALTHY)[seed // 2 % len(HEALTHY)])
     violates = seed % 2 == 0
     complete = columns_of(seed, place if violates else None)
@@ -131,7 +132,7 @@ def twin(seed: int) -> Twin:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_holes_are_inconclusive_and_complete_twins_are_judged(seed: int) -> None:
-    """A set with a hole decides nothing, whatever the hole hides; its complete twin is judged right."""
+    """A set with a hole is inconclusive, whatever it hides; its complete twin is judged correctly."""
     case = twin(seed)
     expected = GateOutcome.FAILED if case.violates else GateOutcome.SUCCESSFUL
     assert judged(case.complete).outcome is expected
@@ -140,7 +141,7 @@ def test_holes_are_inconclusive_and_complete_twins_are_judged(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_proven_hard_violation_fails_despite_holes_elsewhere(seed: int) -> None:
-    """Fingerprints that do not match fail although another part is missing."""
+    """Mismatching fingerprints fail although another column is missing."""
     case = twin(seed)
     broken = ("sql" if case.place[0] == "support" else "support", "fingerprint_mismatch")
     parts = [
@@ -151,13 +152,13 @@ def test_a_proven_hard_violation_fails_despite_holes_elsewhere(seed: int) -> Non
 
 @given(st.sets(st.tuples(st.sampled_from((*SLICES, STRANGER)), st.sampled_from(tuple(HEALTHY)))))
 def test_taking_evidence_away_never_makes_a_pass(gone: set[tuple[str, str]]) -> None:
-    """Whatever is missing: what passes with less evidence passed with all of it, and all was there."""
+    """An evaluation with missing columns never passes; with all of them it does."""
     kept = tuple(one for one in columns_of(1, None) if (one.slice, one.column) not in gone)
     assert (judged(kept).outcome is GateOutcome.SUCCESSFUL) == (not gone)
 
 
-def test_a_slice_without_a_sample_is_inconclusive_although_its_promises_are_soft() -> None:
-    """A named slice that nobody looked at leaves the verdict open."""
+def test_a_slice_without_samples_is_inconclusive_even_with_soft_clauses() -> None:
+    """A named slice without observations leaves the verdict open."""
     soft = {"metric": "kl_mean", "threshold": 0.01, "budget": 0.05, "level": "L1"}
     seen = tuple(one for one in columns_of(1, None) if one.slice == "support")
     observations = Observations(sha256="00", condition="healthy", split="all", columns=seen)
@@ -170,8 +171,8 @@ def test_a_slice_without_a_sample_is_inconclusive_although_its_promises_are_soft
     )
 
 
-def test_a_default_slice_without_a_sample_passes_on_no_other_slices_numbers() -> None:
-    """Whoever is recognised by a header shows nothing of who is not; what has no name there does."""
+def test_a_default_slice_without_samples_does_not_pass_on_other_slices() -> None:
+    """Traffic of recognised slices shows nothing of the default slice; traffic of unknown names does."""
     promised = contract(CLAUSES[0] | {"budget": 0.05, "level": "L1"}, slices=("support", "sql"))
     kept = {place: tuple(o for o in columns_of(1, None) if o.slice == place) for place in (*SLICES, STRANGER)}
 
@@ -189,16 +190,16 @@ def test_a_default_slice_without_a_sample_passes_on_no_other_slices_numbers() ->
     assert found(*kept["support"], waivers=(waiver,)).outcome is GateOutcome.SUCCESSFUL
 
 
-def test_a_stranger_is_judged_by_itself_and_not_diluted_by_named_slices() -> None:
-    """A violation of the default slice's own traffic is not averaged away over slices that keep it."""
+def test_an_unknown_slice_is_judged_by_itself() -> None:
+    """A violation on the default slice's own traffic is not averaged away over named slices."""
     broken = columns_of(1, (STRANGER, "kl_mean@full_vocab"))
     assert judged(broken).outcome is GateOutcome.FAILED
     default = next(one for one in judged(broken).clauses if (one.clause_id, one.slice) == ("N-kl", "rest"))
     assert (default.verdict, default.pooled) == (ContractVerdict.FAIL, True)
 
 
-def test_a_waiver_closes_what_it_names_and_stands_in_the_result() -> None:
-    """Named clause and slice may stay undecided; another slice, or a violation, may not."""
+def test_a_waiver_covers_what_it_names_and_is_recorded() -> None:
+    """The named clause and slice may stay undecided; another slice, or a violation, may not."""
     gone = {(place, "ttft_ms") for place in (*SLICES, STRANGER)}
     kept = tuple(one for one in columns_of(1, None) if (one.slice, one.column) not in gone)
     part, whole = parse_waiver("R-ttft/sql=no traffic yet"), parse_waiver("R-ttft = measured in staging")
@@ -215,13 +216,13 @@ def test_a_waiver_closes_what_it_names_and_stands_in_the_result() -> None:
     "text", ["R-ttft", "R-ttft=", "=reason", "*=reason", "*/*=reason", "R-ttft/=reason", "nope=r", "*/nope=r"]
 )
 def test_waivers_without_a_name_or_a_reason_are_refused(text: str) -> None:
-    """A waiver of nothing, of everything, or without a reason is bad input."""
+    """A waiver of nothing, of everything, or without a reason is refused."""
     with pytest.raises(DocumentError, match="--waive"):
         judged(columns_of(1, None), parse_waiver(text))
 
 
-def test_samples_and_logs_meet_in_one_verdict() -> None:
-    """Numerics from a profile and requests from logs decide together what neither decides alone."""
+def test_samples_and_logs_are_evaluated_together() -> None:
+    """Numerics from a profile and requests from logs together decide what neither decides alone."""
     every = columns_of(1, None)
     numeric = Observations(
         sha256="aa", condition="healthy", split="all", columns=tuple(o for o in every if "@" in o.column)
@@ -241,8 +242,8 @@ def test_samples_and_logs_meet_in_one_verdict() -> None:
     )
 
 
-def test_inputs_that_are_not_of_one_kernel_are_refused() -> None:
-    """Neither the same file twice nor two sets of samples of the same numbers make one verdict."""
+def test_inputs_of_different_kernels_are_refused() -> None:
+    """Neither the same file twice nor two sample files of the same columns give one verdict."""
     one = Observations(sha256="aa", condition="healthy", split="all", columns=columns_of(1, None))
     with pytest.raises(ValueError, match="twice"):
         join_observations([one, one])

@@ -1,4 +1,4 @@
-"""Confidence limits: exact where they claim it, covering where they do not."""
+"""Confidence limits: exact where stated, and with the stated coverage elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from contracts.rng import stream
 
 @given(st.integers(1, 300), st.data())
 def test_rate_limits_are_clopper_pearson(n: int, data: st.DataObject) -> None:
-    """At either limit the observed count has exactly the tail probability that was allowed."""
+    """At either limit the observed count has exactly the allowed tail probability."""
     count = data.draw(st.integers(0, n))
     found = rate_limits(count, n, 0.95)
     assert found.low <= count / n <= found.high
@@ -33,14 +33,14 @@ def test_rate_limits_are_clopper_pearson(n: int, data: st.DataObject) -> None:
 
 @given(st.integers(0, 2000), st.sampled_from([0.5, 0.9, 0.99]), st.sampled_from([0.95, 0.975]))
 def test_quantile_place_is_the_first_that_covers(n: int, quantile: float, confidence: float) -> None:
-    """So many values lie below the quantile at most, with that confidence; one fewer is not enough."""
+    """At most that many values lie below the quantile with that confidence; one fewer is not enough."""
     place = quantile_place(n, quantile, confidence)
     assert place == (binom.ppf(confidence, n, quantile) if n else 0)
 
 
 @given(st.floats(1e-3, 0.9), st.sampled_from([0.9, 0.95, 0.999]))
 def test_observations_needed_is_the_fewest(rate: float, confidence: float) -> None:
-    """That many clean observations show the rate, and one fewer does not."""
+    """That many clean observations show the rate, one fewer does not."""
     needed = observations_needed(rate, confidence)
     assert rate_limits(0, needed, confidence).high <= rate + 1e-12
     assert needed == 1 or rate_limits(0, needed - 1, confidence).high > rate - 1e-12
@@ -48,7 +48,7 @@ def test_observations_needed_is_the_fewest(rate: float, confidence: float) -> No
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=50))
 def test_mean_limits_enclose_and_mirror(values: list[float]) -> None:
-    """Limits lie in order, and mirroring the values mirrors them."""
+    """Limits are in order, and mirroring the values mirrors them."""
     data = np.array(values)
     found, mirrored = mean_limits(data, 0.95), mean_limits(-data, 0.95)
     assert found.low <= found.high
@@ -70,7 +70,7 @@ def test_limits_solve_halls_equation(values: list[float]) -> None:
 
 @pytest.mark.parametrize(("kind", "least"), [("normal", 0.93), ("exponential", 0.92), ("lognormal", 0.89)])
 def test_upper_limit_covers_the_mean_of_skewed_drifts(kind: str, least: float) -> None:
-    """The 95 % upper limit of 40 values covers the true mean as often as the docstring says."""
+    """The 95 % upper limit of 40 values covers the true mean as often as its docstring states."""
     truth = {"normal": 0.0, "exponential": 1.0, "lognormal": float(np.exp(0.5))}[kind]
     rng = stream(5, "coverage", kind)
     drawn = getattr(rng, kind)(size=(2000, 40))
@@ -84,8 +84,8 @@ def test_limits_of_equal_values_and_of_one_value() -> None:
     assert mean_limits(np.array([0.2]), 0.95).high == np.inf
 
 
-def test_absolute_mean_limits_do_not_believe_silence() -> None:
-    """Without a single differing pair the upper limit is that of the share; else |mean| lies inside."""
+def test_absolute_mean_limits_without_differences_are_those_of_the_share() -> None:
+    """Without a differing pair the upper limit is that of the share; else |mean| lies inside."""
     silent = absolute_mean_limits(np.zeros(59), 0.95)
     assert (silent.value, silent.low) == (0.0, 0.0)
     assert silent.high == pytest.approx(1 - 0.05 ** (1 / 59))

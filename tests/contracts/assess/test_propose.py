@@ -1,4 +1,4 @@
-"""Proposed contracts: kept by the kernels they were made for, broken by measured faults, and reasoned."""
+"""Proposed contracts: kept by the kernels they are made for, broken by measured faults, with reasons."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def proposed(*samples: KernelSamples, margin: float = 2.0) -> KernelContract:
 
 
 def test_a_proposal_is_a_valid_document() -> None:
-    """What is proposed survives the loader unchanged, with a reason for every clause."""
+    """A proposal passes the loader unchanged, with a reason for every clause."""
     made = proposed(kernel_samples())
     assert load_text(dump_text(made), "made.yaml") == made
     assert all(len(clause.reason) > 40 for clause in made.spec.clauses)
@@ -81,7 +81,7 @@ def test_percentiles_are_left_out_where_they_can_never_pass() -> None:
 
 
 def test_every_slice_is_a_measured_one() -> None:
-    """A proposal names measured slices alone, one of them the default, so it can be judged everywhere."""
+    """A proposal names only measured slices, one of them the default, so it can be judged everywhere."""
     slices = proposed(kernel_samples()).spec.slices
     assert [(each.name, each.default) for each in slices] == [("code", False), ("prose", True)]
 
@@ -94,7 +94,7 @@ def test_reward_clause_is_the_tolerance_itself() -> None:
     assert (clause.threshold, clause.budget, clause.level) == (0.02, 0.0, "L3")
 
 
-def test_nothing_measured_nothing_proposed() -> None:
+def test_without_measurements_nothing_is_proposed() -> None:
     """Samples without full-vocabulary values are refused rather than filled in."""
     samples = kernel_samples()
     empty = dataclasses.replace(samples, values=np.full_like(samples.values, np.nan))
@@ -120,7 +120,7 @@ def test_rounding_up_never_lowers(value: float) -> None:
 
 
 def test_quantile_limit_covers() -> None:
-    """The order-statistic limit lies above the true quantile as often as it claims."""
+    """The order-statistic limit lies above the true quantile as often as stated."""
     rng = np.random.default_rng(2)
     covered = np.mean([quantile_limit(rng.random(100), 0.9, 0.95)[0] >= 0.9 for _ in range(2000)])
     assert covered >= 0.94

@@ -40,8 +40,8 @@ def filled(path: Path, count: int) -> list[RegisterEntry]:
     return [append_entry(path, replace(SUBMISSION, kernel=f"k{place}")) for place in range(count)]
 
 
-def test_entries_come_back_in_order_and_chained(tmp_path: Path) -> None:
-    """What was appended is read, oldest first, each entry holding the hash of the one before."""
+def test_entries_are_read_in_order_and_chained(tmp_path: Path) -> None:
+    """Appended entries are read oldest first, each with the hash of the one before."""
     path = tmp_path / "deep" / "register.jsonl"
     entries = filled(path, 3)
     assert list(read_register(path)) == entries
@@ -50,7 +50,7 @@ def test_entries_come_back_in_order_and_chained(tmp_path: Path) -> None:
     assert not list(path.parent.glob("*.tmp"))
 
 
-def test_appending_never_changes_what_is_there(tmp_path: Path) -> None:
+def test_appending_changes_no_earlier_byte(tmp_path: Path) -> None:
     """The old bytes are a prefix of the new ones."""
     path = tmp_path / "register.jsonl"
     filled(path, 2)
@@ -61,8 +61,9 @@ def test_appending_never_changes_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verdict", ["fail", "inconclusive"])
 def test_no_promotion_without_a_pass(verdict: Any, tmp_path: Path) -> None:
-    """A failed or undecided build is not promoted, and nothing is written; with reason and author it is, on
-    record.
+    """A failed or undecided build is not promoted, and nothing is written.
+
+    With a reason and an author it is promoted, and both are recorded.
     """
     path = tmp_path / "register.jsonl"
     bad = replace(SUBMISSION, verdict=verdict)
@@ -76,7 +77,7 @@ def test_no_promotion_without_a_pass(verdict: Any, tmp_path: Path) -> None:
 
 
 def test_a_claimed_pass_promotes_nothing(tmp_path: Path) -> None:
-    """A pass that nobody evaluated is recorded as claimed, and promoted by an override alone."""
+    """A pass without an evaluation is recorded as claimed, and promoted only by an override."""
     path = tmp_path / "register.jsonl"
     claim = replace(SUBMISSION, verdict_source="claimed")
     with pytest.raises(PromotionRefusedError, match="claimed"):
@@ -86,7 +87,7 @@ def test_a_claimed_pass_promotes_nothing(tmp_path: Path) -> None:
 
 
 def rehashed(content: dict[str, Any]) -> str:
-    """A line of ``content`` whose hash is right, as a forger writes it."""
+    """A line of ``content`` with a valid hash, as a forger would write it."""
     rest = {key: value for key, value in content.items() if key != "entry_sha256"}
     return canonical_text({**rest, "entry_sha256": canonical_sha256(rest)})
 
@@ -94,8 +95,8 @@ def rehashed(content: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     "change", [{"verdict": "splendid"}, {"decision": "blessed"}, {"verdict_source": "dreamt"}]
 )
-def test_words_come_from_the_vocabulary(change: dict[str, str], tmp_path: Path) -> None:
-    """Another verdict, decision or source is refused even if its line hashes right."""
+def test_values_come_from_the_vocabulary(change: dict[str, str], tmp_path: Path) -> None:
+    """Another verdict, decision or source is refused even if its line hashes correctly."""
     path = tmp_path / "register.jsonl"
     entry = filled(path, 1)[0]
     path.write_text(rehashed(json.loads(entry.line()) | change) + "\n", encoding="utf-8")
@@ -104,8 +105,8 @@ def test_words_come_from_the_vocabulary(change: dict[str, str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("how", ["spaces", "carriage returns", "a key twice", "a number for a number"])
-def test_a_line_is_read_as_it_was_written(how: str, tmp_path: Path) -> None:
-    """The same entry in another spelling is a changed line."""
+def test_a_line_is_read_only_as_it_was_written(how: str, tmp_path: Path) -> None:
+    """The same entry in another spelling counts as a changed line."""
     path = tmp_path / "register.jsonl"
     line = filled(path, 1)[0].line()
     spelt = {
@@ -119,8 +120,8 @@ def test_a_line_is_read_as_it_was_written(how: str, tmp_path: Path) -> None:
         read_register(path)
 
 
-def test_entries_from_before_sources_were_told_apart_still_hold(tmp_path: Path) -> None:
-    """A line without the later fields is read, and the chain goes on behind it."""
+def test_entries_without_the_later_fields_still_hold(tmp_path: Path) -> None:
+    """A line without the later fields is read, and the chain continues after it."""
     path = tmp_path / "register.jsonl"
     old = json.loads(filled(path, 1)[0].line())
     del old["verdict_source"], old["override_author"]
@@ -131,7 +132,7 @@ def test_entries_from_before_sources_were_told_apart_still_hold(tmp_path: Path) 
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    """Appending through a symbolic link changes what it points to, under that file's lock."""
+    """Appending through a symbolic link changes its target, under the target's lock."""
     path, link = tmp_path / "register.jsonl", tmp_path / "link.jsonl"
     filled(path, 1)
     link.symlink_to(path.name)
@@ -141,14 +142,14 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.glob(".*.lock")) == [".register.jsonl.lock"]
 
 
-def test_a_verdict_can_be_kept_without_promotion(tmp_path: Path) -> None:
+def test_a_verdict_can_be_recorded_without_promotion(tmp_path: Path) -> None:
     """Recording a failure needs no reason."""
     entry = append_entry(tmp_path / "r.jsonl", replace(SUBMISSION, verdict="fail", promote=False))
     assert entry.decision == "recorded"
 
 
 @given(st.integers(0, 10**6), st.characters(exclude_categories=["Cs"]))
-def test_any_changed_character_is_found(
+def test_any_changed_character_is_detected(
     tmp_path_factory: pytest.TempPathFactory, place: int, other: str
 ) -> None:
     """Replacing any one character of the file makes it unreadable as a register."""
@@ -164,8 +165,8 @@ def test_any_changed_character_is_found(
 
 
 @pytest.mark.parametrize("order", [(1, 2), (0, 2), (1, 0, 2), (0, 0, 1, 2)])
-def test_removed_and_reordered_lines_are_found(order: tuple[int, ...], tmp_path: Path) -> None:
-    """Lines that are missing, doubled or in another order break the chain at a named line."""
+def test_removed_and_reordered_lines_are_detected(order: tuple[int, ...], tmp_path: Path) -> None:
+    """Missing, doubled or reordered lines break the chain at a named line."""
     path = tmp_path / "register.jsonl"
     filled(path, 3)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -176,7 +177,7 @@ def test_removed_and_reordered_lines_are_found(order: tuple[int, ...], tmp_path:
 
 @pytest.mark.parametrize("text", ["{}\n", "[1]\n", "nonsense\n", "\n", '{"sequence": 1', "[" * 9000 + "\n"])
 def test_malformed_registers_are_refused(text: str, tmp_path: Path) -> None:
-    """A file that is no register is a DocumentError, and appending leaves it as it is."""
+    """A file that is no register raises a DocumentError, and appending leaves it unchanged."""
     path = tmp_path / "register.jsonl"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DocumentError, match=r"register\.jsonl:1"):
@@ -203,7 +204,7 @@ def test_bad_submissions_are_refused(bad: dict[str, str], tmp_path: Path) -> Non
 
 
 def test_an_unwritable_place_is_a_document_error(tmp_path: Path) -> None:
-    """A register below a file cannot be written: said so, without a traceback."""
+    """A register below a file cannot be written; the error says so, without a traceback."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(DocumentError, match="can be written"):
         append_entry(tmp_path / "file" / "register.jsonl", SUBMISSION)

@@ -1,4 +1,4 @@
-"""The samples file: what is written is read, and what is broken is refused."""
+"""The samples file: written values are read back, and broken files are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make(**changes: Any) -> KernelSamples:
 
 
 def test_round_trip_and_same_bytes(tmp_path: Path) -> None:
-    """Reading gives back what was written, and writing twice gives the same bytes."""
+    """Reading returns what was written, and writing twice gives the same bytes."""
     samples = make()
     first = save_samples(tmp_path / "a.npz", samples)
     assert save_samples(tmp_path / "b.npz", samples) == first
@@ -41,7 +41,7 @@ def test_round_trip_and_same_bytes(tmp_path: Path) -> None:
 
 
 def test_units_are_means_over_repeats_of_one_slice_and_split() -> None:
-    """A prompt's number is the mean over its repeats; a column that is absent is NaN."""
+    """A prompt's value is the mean over its repeats; an absent column is NaN."""
     samples = make()
     rows = samples.rows("probe", "code")
     assert rows.tolist() == [2]
@@ -76,8 +76,8 @@ def test_another_file_under_the_pinned_hash_is_refused(tmp_path: Path) -> None:
         load_samples(tmp_path / "a.npz", "00")
 
 
-def test_corruption_never_gets_through_unnoticed_or_crashes(tmp_path: Path) -> None:
-    """Any damaged byte either leaves the arrays as they were or ends in a DocumentError."""
+def test_corruption_is_noticed_and_never_crashes(tmp_path: Path) -> None:
+    """Any damaged byte either leaves the arrays unchanged or raises a DocumentError."""
     target = tmp_path / "a.npz"
     save_samples(target, make())
     good, original = target.read_bytes(), make()
@@ -91,7 +91,7 @@ def test_corruption_never_gets_through_unnoticed_or_crashes(tmp_path: Path) -> N
 
 
 def test_damaged_headers_are_refused(tmp_path: Path) -> None:
-    """Whatever stands in an array's header, under a right checksum, is an array or a DocumentError."""
+    """Any damaged array header with a valid checksum is an array or raises a DocumentError."""
     target = tmp_path / "a.npz"
     save_samples(target, make())
     with zipfile.ZipFile(target) as archive:
@@ -130,7 +130,7 @@ def test_pickled_and_wrongly_typed_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_bad_input(tmp_path: Path) -> None:
-    """A missing file and a missing array are bad input, named."""
+    """A missing file and a missing array are refused with their names."""
     with pytest.raises(DocumentError, match="readable file"):
         load_samples(tmp_path / "none.npz")
     np.savez(tmp_path / "a.npz", values=np.zeros(1))

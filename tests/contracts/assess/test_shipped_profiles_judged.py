@@ -1,4 +1,4 @@
-"""Shipped profiles and shipped contracts together: what was measured, judged."""
+"""Shipped profiles judged by shipped contracts."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_measured_quantities_stay_within_the_chain(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
-def test_what_the_small_model_cannot_show_is_not_measured(path: Path) -> None:
-    """Labelled behaviour stands as not measured and has no column in the samples."""
+def test_metrics_that_the_small_model_cannot_show_are_not_measured(path: Path) -> None:
+    """Metrics of labelled behaviour are listed as not measured and have no column in the samples."""
     profile = load_as(KernelProfile, path)
     _, samples = load_profile(path)
     for name in ("refusal_rate_gap", "parseability_gap"):
@@ -55,7 +55,7 @@ def test_what_the_small_model_cannot_show_is_not_measured(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
-def test_top_k_columns_are_lower_bounds_in_the_field(path: Path) -> None:
+def test_top_k_columns_are_lower_bounds_on_measured_prompts(path: Path) -> None:
     """No measured top-k estimate exceeds the full-vocabulary value of the same prompt."""
     _, samples = load_profile(path)
     for name in ("kl_mean", "tv_mean"):
@@ -67,7 +67,7 @@ def test_top_k_columns_are_lower_bounds_in_the_field(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
 def test_a_proposal_for_a_shipped_kernel_is_kept_by_it(path: Path) -> None:
-    """Prompts that a proposal did not see fail no clause but the reward's, and that only if it says so."""
+    """Unseen prompts fail no clause but the reward's, and that one only if the proposal says so."""
     profile, samples = load_profile(path)
     made = propose("made", [SampledKernel(name=profile.spec.kernel, samples=samples)], ProposalTerms())
     told = {clause.id for clause in made.spec.clauses if "do not all keep it" in clause.reason}
@@ -76,8 +76,8 @@ def test_a_proposal_for_a_shipped_kernel_is_kept_by_it(path: Path) -> None:
         assert {each.clause_id for each in result.clauses if each.verdict is ContractVerdict.FAIL} <= told
 
 
-def test_a_kept_cache_format_is_a_source_of_its_own() -> None:
-    """The reference keeps keys and values unrounded, so an 8-bit cache shows among a kernel's sources."""
+def test_a_rounded_cache_format_is_a_source_of_its_own() -> None:
+    """The reference keeps keys and values unrounded, so an 8-bit cache is among a kernel's sources."""
     for path in PROFILES:
         profile, _ = load_profile(path)
         named = {source.source for source in known_sources(profile)}

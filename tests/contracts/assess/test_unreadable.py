@@ -1,4 +1,4 @@
-"""Values that cannot be read: counted, and no verdict rests on what they might be."""
+"""Unreadable values are counted, and no verdict depends on what they might be."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def drifts(mean: float, n: int = 60) -> np.ndarray:
     return mean * (1 + np.linspace(-0.2, 0.2, n))
 
 
-def test_values_that_are_none_are_counted_by_slice_and_column() -> None:
-    """NaN and values that a column cannot have are unreadable; a column of NaN alone was not measured."""
+def test_unreadable_values_are_counted_by_slice_and_column() -> None:
+    """NaN and values outside a column's range are unreadable; a column with NaN only is not measured."""
     samples = kernel_samples()
     values = samples.values.copy()
     code, prose = (samples.rows("certify", name) for name in samples.slices[:2])
@@ -43,7 +43,7 @@ def test_values_that_are_none_are_counted_by_slice_and_column() -> None:
 
 
 def unreadable(column: str, count: int, **columns: np.ndarray) -> Observations:
-    """Observations of the slice ``code``, of which ``count`` more could not be read."""
+    """Observations of the slice ``code``, with ``count`` more that could not be read."""
     seen = observed(**columns)
     lost = UnreadableValues(slice="code", column=column, count=count, prompts=60 + count)
     return replace(seen, unreadable=(lost,))
@@ -73,7 +73,7 @@ def unreadable(column: str, count: int, **columns: np.ndarray) -> Observations:
 def test_unreadable_values_neither_pass_nor_fail(
     rule: dict[str, Any], column: str, values: np.ndarray, lost: int, expected: str
 ) -> None:
-    """A verdict stands where it would be the same whatever the unreadable values are; it says how many."""
+    """A verdict stands only if no unreadable value could change it; the reason gives their number."""
     result = evaluate(contract(rule), unreadable(column, lost, **({column: values} if values.size else {})))
     assert str(result.clauses[0].verdict) == expected
     assert f"{lost} of {values.size + lost} values" in result.clauses[0].reason or not values.size

@@ -1,6 +1,6 @@
 """Contracts as arrays: judgement by metric, place in the telemetry, scope by slice.
 
-Laws of what serving adds: nothing by default, steps longer, objectives nearer.
+Serving overhead: nothing by default, longer steps, closer objectives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.documents.rule_cases import dump
 from tests.support.fleets.synthetic import contract_document
 
 SLICES = ("code", "prose", "numbers")
-#: Whatever a probe may carry.
+#: Every column that a probe may carry.
 PROBED = (*COLUMN_NAMES, *GENERATION_COLUMNS, *PASSIVE_COLUMNS)
 
 
@@ -114,7 +114,7 @@ def test_at_least_metrics_have_the_other_sense() -> None:
 
 
 def test_each_source_has_its_place() -> None:
-    """Runtime and observability clauses name their telemetry; what nobody shows online is OFFLINE."""
+    """Runtime and observability clauses name their telemetry; clauses not observable online are OFFLINE."""
     plain = {"estimator": "none"}
     found = compiled(
         clause("failure_rate", **plain),
@@ -165,8 +165,8 @@ def test_a_weaker_level_does_not_replace_a_stronger_one() -> None:
     assert found.applies[:, SLICES.index("prose")].tolist() == [True, True]
 
 
-def test_unknown_slices_belong_to_the_default_one() -> None:
-    """A slice of the fleet that the contract does not name has the default slice's clauses and objectives."""
+def test_unknown_slices_belong_to_the_default_slice() -> None:
+    """A slice that the contract does not name has the default slice's clauses and objectives."""
     found = compiled(clause("kl_mean", slices=["numbers"]), slices=("prose", "poems", "code"))
     assert found.applies.tolist() == [[True, True, False]]
     assert found.slo_ms[0].tolist() == found.slo_ms[1].tolist()
@@ -192,8 +192,8 @@ def test_missing_columns_are_named_by_clause() -> None:
 
 
 @given(contracts())
-def test_every_sound_contract_compiles(document: KernelContract) -> None:
-    """Each rule-keeping contract becomes arrays of one entry per clause, with its own hash."""
+def test_every_valid_contract_compiles(document: KernelContract) -> None:
+    """Each valid contract becomes arrays of one entry per clause, with its own hash."""
     names = tuple(slice_.name for slice_ in document.spec.slices)
     found = compile_contract(document, layout(names))
     count = len(document.spec.clauses)
@@ -229,7 +229,7 @@ def _carried(model: EngineModel) -> float:
     return capacity_rps(model, model.step_s[0], model.demand, 0)
 
 
-def test_nothing_measured_changes_no_byte() -> None:
+def test_without_a_serving_path_the_coefficients_are_unchanged() -> None:
     """A profile without a serving path, or with one of zeros, has the engine's own coefficients."""
     plain = np.array([7.3, 0.031, 0.21, 0.0007]) / 1000.0
     assert served_step_s(STEP).tobytes() == plain.tobytes()
@@ -238,17 +238,19 @@ def test_nothing_measured_changes_no_byte() -> None:
     assert _carried(replace(MODEL, request_s=(0.0,))) == _carried(MODEL)
 
 
-def test_waits_and_tokens_hold_the_loop() -> None:
-    """Step and token overhead are parts of the step, and the request's is none."""
+def test_step_and_token_overhead_are_part_of_the_step() -> None:
+    """Step and token overhead lengthen the step, the request overhead does not."""
     added = ServingPath(request_overhead_ms=20.0, step_overhead_ms=1.7, token_overhead_ms=0.5)
     longer = served_step_s(STEP, added) - served_step_s(STEP)
     assert longer == pytest.approx([1.7e-3, 0.0, 0.5e-3, 0.0], abs=1e-12)
     assert request_delay_s(added) == pytest.approx(0.02)
 
 
-def test_every_term_takes_capacity_away() -> None:
-    """A replica carries less with each of the terms; once they eat the objectives, which no shedding gives
-    back, from half to all of what it does in a batch that makes answers hardly later.
+def test_every_term_reduces_the_capacity() -> None:
+    """Each term reduces a replica's capacity.
+
+    Where they use up the objectives, from half to all of the capacity is kept at which answers are hardly
+    later, as shedding cannot restore the objectives.
     """
     healthy = _carried(MODEL)
     slowed = served_step_s(STEP, ServingPath(step_overhead_ms=2.0, token_overhead_ms=0.5))[None]
@@ -262,8 +264,8 @@ def test_every_term_takes_capacity_away() -> None:
     assert eaten < 0.3 * healthy
 
 
-def test_each_kernel_pays_for_its_own_path() -> None:
-    """The objectives of a kernel lack its own delay; those of the fleet, the longest."""
+def test_each_kernel_has_its_own_serving_path() -> None:
+    """A kernel's objectives are reduced by its own delay, the fleet's by the longest."""
     two = replace(MODEL, request_s=(0.0, 0.1))
     assert two.objectives_of(0) == MODEL.objectives
     assert two.objectives == two.objectives_of(1)

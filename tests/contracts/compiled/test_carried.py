@@ -1,4 +1,4 @@
-"""Laws of the rate that keeps every objective, and its waiting times against a queue that is simulated."""
+"""The rate that keeps every objective, and its waiting times against a simulated queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contracts.rng import stream
 
 DEMAND = Demand(prompt_tokens=1155.0, output_tokens=211.0)
 LONGEST = Demand(prompt_tokens=4096.0, output_tokens=1024.0)
-#: As measured of 16-bit floats on a processor without them: prompts are slow, steps are not.
+#: As measured for 16-bit floats on a processor without them: prompts are slow, steps are not.
 SLOW_PROMPTS = (1.3e-3, 1e-4, 5e-5, 2e-8)
 OBJECTIVES = {"inter_token_s": 0.08, "first_token_s": 2.0, "whole_s": 15.0}
 
@@ -39,8 +39,8 @@ def _rps(engine: EngineModel, demand: Demand = DEMAND) -> float:
     return capacity_rps(engine, engine.step_s[0], demand, 0)
 
 
-def test_without_objectives_steady_state_limits_alone() -> None:
-    """What is left is the largest batch, with the headroom."""
+def test_without_objectives_only_the_steady_state_limits() -> None:
+    """The capacity is that of the largest batch, with headroom."""
     engine = _engine(SLOW_PROMPTS)
     limit = steady_limits_rps(engine.step_s, engine, DEMAND)[0]
     batch = min(64.0, 65536.0 / (DEMAND.prompt_tokens + DEMAND.output_tokens))
@@ -56,10 +56,10 @@ def test_without_objectives_steady_state_limits_alone() -> None:
     st.sampled_from(sorted(OBJECTIVES)),
     st.floats(0.1, 1.0),
 )
-def test_a_tighter_objective_never_carries_more(
+def test_a_tighter_objective_never_allows_more(
     step: tuple[float, ...], prompt: float, output: float, name: str, factor: float
 ) -> None:
-    """Each limit lowers, none is negative, and all stay within steady state."""
+    """Every tighter limit lowers the rate, none is negative, and all stay within the steady state."""
     demand = Demand(prompt_tokens=prompt, output_tokens=output)
     usual = _engine(step, **OBJECTIVES)
     tighter = _engine(step, **OBJECTIVES | {name: factor * OBJECTIVES[name]})
@@ -70,9 +70,9 @@ def test_a_tighter_objective_never_carries_more(
 
 @pytest.mark.parametrize("first_s", [2.0, 3.0, 4.0])
 def test_first_tokens_are_in_time_in_a_simulated_queue(first_s: float) -> None:
-    """At the rate found, 95 % of prompts in a queue with one server (Lindley's recursion) are in time.
+    """At the computed rate 95 % of prompts in a single-server queue (Lindley's recursion) are in time.
 
-    A bound, so the queue may carry more; not so at what steady state alone would say.
+    It is a lower bound on the rate; at the steady-state rate they are not in time.
     """
     engine = _engine((1.3e-3, 3.6e-4, 5e-5, 2e-8), first_token_s=first_s)
     unhurried = replace(engine, first_token_s=float("inf"))
@@ -82,10 +82,10 @@ def test_first_tokens_are_in_time_in_a_simulated_queue(first_s: float) -> None:
 
 
 @pytest.mark.parametrize("first_s", [0.01, 0.3, 0.6, 1.0])
-def test_prompts_that_take_too_long_alone_leave_half_of_the_load(first_s: float) -> None:
-    """Where prompts are late without any other, what is carried is held against what load adds to that.
+def test_prompts_that_are_late_alone_leave_half_of_the_load(first_s: float) -> None:
+    """Where prompts are late even alone, the limit is on the delay that load adds.
 
-    In a simulated queue that load makes few more late, of those that an empty replica answers in time.
+    In a simulated queue that load makes few more late, among those that an empty replica answers in time.
     """
     engine = _engine((1.3e-3, 3.6e-4, 5e-5, 2e-8), first_token_s=first_s)
     unhurried = replace(engine, first_token_s=float("inf"))
@@ -101,8 +101,9 @@ def _seen(prompt_scale: float, first_s: float) -> float:
 
 
 def test_capacity_has_no_cliff() -> None:
-    """A hundredth more of the objective, or of the prompts, changes what is carried by a few of them at most,
-    across where prompts of the quantile are late alone; and never for the better where it is stricter.
+    """One percent more of the objective or the prompts changes the capacity by at most a tenth.
+
+    This includes the point where prompts of the quantile are late alone; a stricter value never raises it.
     """
     for found in (
         [_seen(1.0, 5.0 * 0.99**at) for at in range(300)],
@@ -114,8 +115,8 @@ def test_capacity_has_no_cliff() -> None:
         assert ratios.min() >= 0.9
 
 
-def test_steps_that_take_too_long_alone_leave_half_of_the_load() -> None:
-    """The objective between two tokens is held against what load adds as well."""
+def test_steps_that_are_too_long_alone_leave_half_of_the_load() -> None:
+    """The inter-token objective limits the delay that load adds as well."""
     engine = _engine((0.1, 1e-5, 5e-5, 2e-8), inter_token_s=0.08)
     limit = steady_limits_rps(engine.step_s, engine, DEMAND)[0]
     assert _rps(engine) == pytest.approx(LEAST_LOAD * HEADROOM_RATIO * limit)
@@ -133,15 +134,15 @@ def _late_ratio(rate_rps: float, engine: EngineModel, first_s: float) -> float:
     return float((waited_s + service_s > first_s).mean())
 
 
-def test_a_whole_answer_has_its_time() -> None:
-    """Where long answers take too long at a full batch, less is carried."""
+def test_the_objective_of_a_whole_answer_limits_the_rate() -> None:
+    """Where long answers take too long at a full batch, the capacity is lower."""
     engine = _engine((1.7e-3, 3e-5, 7e-5, 3e-7), inter_token_s=0.08)
     long = Demand(prompt_tokens=100.0, output_tokens=800.0)
     hurried = replace(engine, whole_s=5.0)
     assert _rps(hurried, long) < 0.9 * _rps(engine, long)
 
 
-def test_short_answers_feel_long_prompts_unless_a_step_is_bounded() -> None:
+def test_long_prompts_delay_short_answers_unless_steps_are_bounded() -> None:
     """Prompts of others fall into the few gaps of a short answer; small steps spread them."""
     short = Demand(prompt_tokens=2000.0, output_tokens=30.0)
     engine = replace(_engine((2e-3, 4.9e-5, 8e-5, 3e-7), inter_token_s=0.08), step_tokens=8192.0)
@@ -149,7 +150,7 @@ def test_short_answers_feel_long_prompts_unless_a_step_is_bounded() -> None:
     assert _rps(engine, short) < 0.9 * _rps(spread, short)
 
 
-def test_the_quantile_of_gaps_is_what_it_says() -> None:
+def test_the_quantile_of_gaps_has_the_stated_share() -> None:
     """Mean over log-normal answers of the normal tail at the quantile, by quadrature."""
     z = norm.ppf((np.arange(20000) + 0.5) / 20000)
     assert np.mean(norm.sf(GAP_QUANTILE * np.exp(0.5 * SIGMA * z))) == pytest.approx(MISSED, rel=2e-3)

@@ -1,4 +1,4 @@
-"""Edges of latency histograms: every threshold of a contract is one, and is judged there."""
+"""Edges of latency histograms: every threshold of a contract is an edge, and is judged there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.paths import LIBRARY
 
 @given(st.floats(0.0, HISTOGRAM_EDGES_MS[-1]))
 def test_the_edge_is_the_smallest_at_or_above(threshold_ms: float) -> None:
-    """No request under the threshold is counted as over it, and the next lower edge would be too low."""
+    """No request within the threshold is counted as over it, and the next lower edge would be too low."""
     edge = histogram_edge(threshold_ms)
     assert HISTOGRAM_EDGES_MS[edge] >= threshold_ms
     assert edge == 0 or HISTOGRAM_EDGES_MS[edge - 1] < threshold_ms
@@ -34,8 +34,8 @@ def _edges_of(*thresholds_ms: float) -> tuple[float, ...]:
     return edges_for(_on_first_tokens(*thresholds_ms))
 
 
-def test_thresholds_take_the_places_of_the_nearest_edges() -> None:
-    """300 ms is judged at 300 ms, and shipped thresholds, which are edges, change none."""
+def test_thresholds_replace_the_nearest_edges() -> None:
+    """300 ms is judged at 300 ms; shipped thresholds are edges already and change none."""
     expected = [300.0 if edge == 250.0 else edge for edge in HISTOGRAM_EDGES_MS]
     assert _edges_of(300.0) == tuple(expected)
     assert _edges_of(2000.0, 80.0, 15000.0) == HISTOGRAM_EDGES_MS
@@ -45,8 +45,8 @@ def test_thresholds_take_the_places_of_the_nearest_edges() -> None:
 
 
 @given(st.lists(st.floats(0.1, HISTOGRAM_EDGES_MS[-1]), min_size=1, max_size=15))
-def test_every_threshold_is_an_edge_and_there_are_as_many_as_ever(thresholds_ms: list[float]) -> None:
-    """Edges rise, and so the last stays; of the compiled clauses each has its own threshold's."""
+def test_every_threshold_is_an_edge_and_their_number_is_kept(thresholds_ms: list[float]) -> None:
+    """Edges ascend, the last one stays, and each compiled clause has its own threshold's edge."""
     edges = _edges_of(*thresholds_ms)
     assert len(edges) == len(HISTOGRAM_EDGES_MS)
     assert all(low < high for low, high in pairwise(edges))

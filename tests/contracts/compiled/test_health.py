@@ -1,4 +1,4 @@
-"""Laws of the health number: of the compiled law itself, which its plain twin must agree with."""
+"""The health number: laws of the compiled function, which must agree with its plain twin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ excesses = st.lists(st.floats(-2.0, 1e12), min_size=6, max_size=6)
 
 
 def judge(alarm: list[bool], excess: list[float], terms: CompiledContract) -> tuple[float, int]:
-    """H and level of one (kernel, slice), by the compiled law."""
+    """H and level of one (kernel, slice) by the compiled function."""
     sums, severest = np.zeros(3), 0
     for clause, severity in enumerate(LEVELS):
         if alarm[clause] and terms.applies[clause, 0]:
@@ -45,7 +45,7 @@ def judge(alarm: list[bool], excess: list[float], terms: CompiledContract) -> tu
 def test_compiled_law_is_the_plain_one(
     alarm: list[bool], excess: list[float], tau1: float, gap: float
 ) -> None:
-    """The compiled law gives H and level of its plain twin, bit for bit."""
+    """The compiled function gives H and level of its plain twin, bit for bit."""
     terms = contract(tau1=tau1, tau2=tau1 + gap)
     value, level = health(np.array([alarm]), np.array([excess]), terms)
     assert judge(alarm, excess, terms) == (float(value[0]), int(level[0]))
@@ -64,7 +64,7 @@ def test_most_severe_alarm_decides(alarm: list[bool], excess: list[float], tau1:
 
 
 @given(alarms, excesses)
-def test_no_alarm_no_health(alarm: list[bool], excess: list[float]) -> None:
+def test_without_an_alarm_health_is_zero(alarm: list[bool], excess: list[float]) -> None:
     """Without an alarm H is 0 whatever the excess, and it is never negative."""
     assert judge([False] * 6, excess, contract()) == (0.0, Level.NORMAL)
     assert judge(alarm, excess, contract())[0] >= 0.0
@@ -92,8 +92,8 @@ def test_small_sums_are_the_weighted_sum(first: float, second: float) -> None:
 
 
 @given(st.floats(0.01, 1e4), st.floats(1.01, 10.0), st.sampled_from([0, 2, 4]))
-def test_ranks_within_a_level(excess: float, factor: float, clause: int) -> None:
-    """Of two kernels at the same level the one further out has the larger H."""
+def test_health_ranks_kernels_within_a_level(excess: float, factor: float, clause: int) -> None:
+    """Of two kernels at the same level the one with the larger excess has the larger H."""
     alarm = [i == clause for i in range(6)]
     near = judge(alarm, [excess] * 6, contract())[0]
     assert judge(alarm, [excess * factor] * 6, contract())[0] > near
@@ -109,8 +109,8 @@ def test_every_alarmed_clause_counts(excess: float, clause: int, data: st.DataOb
 
 
 @given(st.floats(0.0, 2.0), st.floats(0.0, 1.0))
-def test_bending_neither_jumps_nor_exceeds_the_sum(excess: float, step: float) -> None:
-    """Below a threshold H is at most the sum; a step of the sum moves H up by no more than the step."""
+def test_bending_is_continuous_and_below_the_sum(excess: float, step: float) -> None:
+    """Below a threshold H is at most the sum; a step of the sum raises H by no more than the step."""
     alarm = [True, *[False] * 5]
     near, far = (judge(alarm, [value] * 6, contract())[0] for value in (excess, excess + step))
     assert near <= excess + 1e-12
@@ -137,5 +137,5 @@ def test_relative_excess_is_the_overshoot_as_a_share_of_the_limit() -> None:
 
 @pytest.mark.parametrize(("excess", "counted"), [(np.nan, 0.0), (-1.0, 0.0), (0.5, 0.5), (np.inf, 1e9)])
 def test_counted_excess_is_finite_and_never_negative(excess: float, counted: float) -> None:
-    """What nobody measured counts as 0, what lies inside too, and nothing counts more than 1e9."""
+    """Unmeasured values and those inside the limit count as 0, and no excess counts more than 1e9."""
     assert bounded_excess(excess) == counted

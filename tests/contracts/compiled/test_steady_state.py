@@ -1,4 +1,4 @@
-"""Laws of capacity: the steady batch, and slower steps."""
+"""Capacity: the steady batch, and slower steps."""
 
 from __future__ import annotations
 

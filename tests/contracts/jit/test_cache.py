@@ -1,4 +1,4 @@
-"""Where compiled code lies: the choice of the folder, and how many states of a source it keeps."""
+"""The folder of compiled code: how it is chosen, and how many states of a source are kept."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_the_variable_then_the_sources_then_the_users_cache(tmp_path: Path) -> N
 
 
 def test_two_installations_share_no_folder(tmp_path: Path) -> None:
-    """Neither in a folder that is named for both nor in the user's cache."""
+    """Neither in a folder named for both nor in the user's cache."""
     environment = {"NUMBA_CACHE_DIR": str(tmp_path)}
     one, other = (cache_folders(Path("/a") / name, environment) for name in ("one", "other"))
     assert not set(one) & set(other)
 
 
-def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
-    """The first folder that takes a file is the one; where none does, there is none."""
+def test_an_unwritable_folder_is_skipped(tmp_path: Path) -> None:
+    """The first writable folder is used; if none is writable there is none."""
     (tmp_path / "file").touch()
     blocked = tmp_path / "file" / "below"
     assert first_writable([blocked, tmp_path / "new"]) == tmp_path / "new"
@@ -41,7 +41,7 @@ def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_states_of_a_source_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each state of a source has a folder of its own, and all but the newest few are removed."""
+    """Each state of a source has its own folder, and all but the newest few are removed."""
     source = tmp_path / "source.py"
     source.touch()
     monkeypatch.setattr(cache, "_folder", lambda: tmp_path / "code")
@@ -53,8 +53,8 @@ def test_only_the_newest_states_of_a_source_are_kept(tmp_path: Path, monkeypatch
     assert [folder.is_dir() for folder in made] == [False] * 2 + [True] * cache.KEPT
 
 
-def test_without_a_folder_that_lasts_there_is_one_for_the_process() -> None:
-    """Where nothing can be written functions are compiled all the same, and nothing stays behind."""
+def test_without_a_lasting_folder_there_is_one_for_the_process() -> None:
+    """Where nothing can be written functions are still compiled, and nothing is left behind."""
     program = (
         "import os; from contracts.jit import cache; cache.lasting_folder = lambda: None; "
         "folder = cache._folder(); assert folder.is_dir(); print(folder)"

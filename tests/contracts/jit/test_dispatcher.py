@@ -1,4 +1,4 @@
-"""Compiled functions have a door for the interpreter where it calls them, and only there."""
+"""Compiled functions get a Python wrapper only where the interpreter calls them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def outer(x):
 
 @pytest.fixture
 def pair(tmp_path: Path) -> ModuleType:
-    """``PAIR`` as a module that nobody has compiled before: what is kept has no versions to look at."""
+    """``PAIR`` as a freshly compiled module; versions loaded from a cache cannot be inspected."""
     path = tmp_path / "pair.py"
     path.write_text(PAIR)
     spec = spec_from_file_location("pair", path)
@@ -41,7 +41,7 @@ def pair(tmp_path: Path) -> ModuleType:
 
 
 def doors_by_types(function: object) -> dict[str, bool]:
-    """Which compiled versions have one."""
+    """Which compiled versions have a wrapper, by types."""
     return {
         str(types): has_python_wrapper(version)
         for types, version in getattr(function, "overloads", {}).items()
@@ -53,8 +53,8 @@ def doors(function: object) -> list[bool]:
     return list(doors_by_types(function).values())
 
 
-def test_a_function_has_no_door_until_the_interpreter_calls_it(pair: ModuleType) -> None:
-    """Called by compiled code it has none; a call from Python gives it one, and equal results."""
+def test_a_function_has_no_wrapper_until_the_interpreter_calls_it(pair: ModuleType) -> None:
+    """Called by compiled code it has none; a call from Python adds one, with equal results."""
     assert pair.outer(3) == 8
     assert doors(pair.outer) == [True]
     assert doors(pair.inner) == [False]
@@ -63,8 +63,8 @@ def test_a_function_has_no_door_until_the_interpreter_calls_it(pair: ModuleType)
     assert pair.outer(4) == 10
 
 
-def test_types_have_doors_of_their_own(pair: ModuleType) -> None:
-    """A call with integers opens nothing for floats, and compiled code finds an open version again."""
+def test_each_type_has_its_own_wrapper(pair: ModuleType) -> None:
+    """A call with integers adds none for floats, and compiled code reuses a version with a wrapper."""
     assert pair.inner(1) == 2
     assert pair.outer(0.5) == 3.0
     assert doors_by_types(pair.inner) == {
@@ -86,8 +86,8 @@ print(sum(pair.inner.stats.cache_misses.values()), sum(pair.inner.stats.cache_hi
 
 
 @pytest.mark.timeout(120)
-def test_a_kept_version_without_a_door_is_compiled_anew_once(tmp_path: Path) -> None:
-    """By processes one after the other: through compiled code, from Python, and so on."""
+def test_a_cached_version_without_a_wrapper_is_recompiled_once(tmp_path: Path) -> None:
+    """In successive processes: through compiled code, from Python, and so on."""
     (tmp_path / "pair.py").write_text(PAIR)
 
     def run(*calls: str) -> list[str]:
@@ -101,8 +101,8 @@ def test_a_kept_version_without_a_door_is_compiled_anew_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("before", [(700, 10, 10), (0, 10, 10), (200_000, 5, 5)])
-def test_compiling_leaves_the_look_for_garbage_as_it_was(before: tuple[int, int, int]) -> None:
-    """Seldom while it compiles, never where it was switched off, and as before afterwards."""
+def test_compiling_restores_the_garbage_collection_threshold(before: tuple[int, int, int]) -> None:
+    """Rare while it compiles, never where it was switched off, and as before afterwards."""
     usual = gc.get_threshold()
     try:
         gc.set_threshold(*before)

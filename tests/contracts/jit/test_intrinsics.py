@@ -1,4 +1,4 @@
-"""Arrays borrowed by compiled loops, and the look at all cells of a replica at once."""
+"""Borrowed arrays in compiled loops, and the check of all cells of a replica at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Sums(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """Fields of different types, as the records of the compiled passes have them."""
+    """Fields of different types, as in the records of the compiled passes."""
 
     values: NDArray[np.float64]
     factor: float
@@ -33,7 +33,7 @@ class _Record(NamedTuple):
 
 @compiled
 def _accumulate(record):
-    """Scale the chosen rows and add them up, through a borrowed record; returns the rows chosen."""
+    """Scale the chosen rows and add them up through a borrowed record; returns the number of rows."""
     record = borrowed(record)
     count = 0
     for b in range(record.values.shape[0]):
@@ -75,7 +75,7 @@ def _some(flags):
 
 
 def test_a_borrowed_array_is_the_array_itself() -> None:
-    """What is written into a borrowed array stands in the caller's, whose references stay as they were."""
+    """Writes to a borrowed array change the caller's, whose reference count stays the same."""
     _double(np.zeros((1, 1)), (np.zeros((1, 1)), np.zeros((1, 1))))  # compiling keeps a reference for a while
     arrays = [np.arange(6.0).reshape(2, 3) + shift for shift in range(3)]
     expected = [2.0 * array for array in arrays]
@@ -102,13 +102,13 @@ def test_a_borrowed_record_keeps_its_fields() -> None:
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), share=st.sampled_from([0.0, 0.01, 0.3]))
-def test_some_of_a_replica_is_any_of_its_cells(seed: int, share: float) -> None:
-    """The look at all cells of a replica says what numpy's ``any`` over slices and clauses says."""
+def test_some_of_equals_any_over_cells(seed: int, share: float) -> None:
+    """The check of all cells of a replica equals numpy's ``any`` over slices and clauses."""
     flags = np.random.default_rng(seed).random((3, 4, 5, 15)) < share
     np.testing.assert_array_equal(_some(flags), flags.any(axis=(2, 3)))
 
 
 @pytest.mark.parametrize("shape", [(0, 0, 0, 0), (2, 3, 1, 0)])
 def test_a_replica_without_cells_has_none(shape: tuple[int, ...]) -> None:
-    """Nothing is found where there is nothing to look at."""
+    """An empty replica has no flag set."""
     assert not _some(np.zeros(shape, dtype=np.bool_)).any()

@@ -1,4 +1,4 @@
-"""What only compiled code calls is optimised with its callers: it runs in them, and nowhere else."""
+"""Functions called only by compiled code are compiled and optimised within their callers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from numba.core.compiler import Flags
 from contracts.jit.linking import SwiftFlags
 from tests.support.fresh_python import printed
 
-#: Two functions for the interpreter that take in the same parts: one that refers to objects (the type of the
-#: array that it prints, an exception) through another.
+#: Two functions for the interpreter that inline the same parts: one part refers to objects (the type of the
+#: printed array, an exception) through another.
 FAMILY = """from contracts.jit import compiled
 
 
@@ -60,7 +60,7 @@ print(sum(sum(getattr(family, name).stats.cache_misses.values()) for name in ("s
 
 
 def freshly_imported(folder: Path) -> ModuleType:
-    """``FAMILY`` as a module that nobody has compiled before."""
+    """``FAMILY`` as a freshly compiled module."""
     path = folder / "family.py"
     path.write_text(FAMILY)
     spec = spec_from_file_location("family", path)
@@ -77,8 +77,8 @@ def runs(function: Any) -> bool:
     return bool(version.library.runs)
 
 
-def test_only_what_the_interpreter_calls_is_made_machine_code(tmp_path: Path) -> None:
-    """What it calls is a part of it; a call from Python makes a part run too."""
+def test_only_functions_called_by_the_interpreter_become_machine_code(tmp_path: Path) -> None:
+    """Their callees are inlined; a call from Python compiles a callee too."""
     family = freshly_imported(tmp_path)
     assert family.twice(np.ones(1)) == 4.0
     assert [runs(function) for function in (family.twice, family.seen, family.one_more)] == [
@@ -91,7 +91,7 @@ def test_only_what_the_interpreter_calls_is_made_machine_code(tmp_path: Path) ->
     assert family.thrice(np.ones(1)) == 6.0
 
 
-def test_functions_of_others_are_compiled_as_ever() -> None:
+def test_functions_of_others_are_compiled_as_usual() -> None:
     """A plain ``njit`` function has the library that numba gives it."""
     plain = njit(lambda x: x + 1)
     assert plain(1) == 2
@@ -100,8 +100,8 @@ def test_functions_of_others_are_compiled_as_ever() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_parts_run_in_whoever_takes_them_in(tmp_path: Path) -> None:
-    """Objects that they refer to, and what they raise: fresh, from disk, in a second caller."""
+def test_inlined_parts_run_in_every_caller(tmp_path: Path) -> None:
+    """Objects that they refer to and exceptions they raise: fresh, from disk, in a second caller."""
     (tmp_path / "family.py").write_text(FAMILY)
 
     def run(*names: str) -> list[str]:
@@ -136,7 +136,7 @@ def flags_of(**values: object) -> Flags:
 def test_swift_flags_are_equal_where_those_of_numba_are(
     left: dict[str, object], right: dict[str, object]
 ) -> None:
-    """Set or left at its default, an option counts by its value; hashes, values and names are numba's."""
+    """Set or left at its default, an option is compared by value; hashes, values and names are numba's."""
     ours, theirs, plain = SwiftFlags(flags_of(**left)), flags_of(**right), flags_of(**left)
     assert (ours == theirs) == (theirs == ours) == (ours == SwiftFlags(theirs)) == (plain == theirs)
     assert ours == plain

@@ -1,4 +1,4 @@
-"""The stamp of a source file: it changes with everything that its compiled code may freeze."""
+"""The stamp of a source file changes with everything that its compiled code may freeze."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ IMPORTS = {
 
 
 def write(folder: Path, imports: str) -> Path:
-    """A small project; its file ``layer/user.py``, which imports by ``imports``."""
+    """A small project and its file ``layer/user.py``, which contains ``imports``."""
     files = {
         "layer/__init__.py": "",
         "layer/user.py": f"{imports}\n",
@@ -63,14 +63,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stamp(file: Path) -> str:
-    """Stamp of ``file`` as a new process would find it."""
+    """Stamp of ``file`` as a new process would compute it."""
     for function in CACHED:
         function.cache_clear()
     return sources.source_stamp(file)
 
 
 @pytest.mark.parametrize("imports", IMPORTS.values(), ids=IMPORTS)
-def test_a_changed_constant_changes_the_stamp_of_whoever_imports_it(project: Path, imports: str) -> None:
+def test_a_changed_constant_changes_the_stamp_of_its_importers(project: Path, imports: str) -> None:
     """However a module is imported, directly or not, its text is part of the stamp."""
     file = write(project, imports)
     before = stamp(file)
@@ -80,7 +80,7 @@ def test_a_changed_constant_changes_the_stamp_of_whoever_imports_it(project: Pat
 
 @pytest.mark.parametrize("imports", IMPORTS.values(), ids=IMPORTS)
 def test_an_unrelated_change_leaves_the_stamp(project: Path, imports: str) -> None:
-    """A file that nobody on the way imports is no part of the stamp."""
+    """A file outside the import chain is not part of the stamp."""
     file = write(project, imports)
     before = stamp(file)
     (project / "layer" / "unrelated.py").write_text("import scipy\n")
@@ -92,17 +92,17 @@ def test_an_unrelated_change_leaves_the_stamp(project: Path, imports: str) -> No
 def test_another_version_changes_the_stamp(
     project: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code of another numba or numpy is not taken for this one's."""
+    """Code compiled with another numba or numpy is not reused."""
     file = write(project, "")
     before = stamp(file)
     monkeypatch.setattr(module, "__version__", "0.0")
     assert stamp(file) != before
 
 
-def test_a_package_installed_whole_knows_its_modules_by_its_own_name(
+def test_a_package_installed_whole_follows_imports_by_its_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the layers lie in one package, imports that begin with its name are followed."""
+    """Where the layers are in one package, imports that begin with its name are followed."""
     home = tmp_path / "all_of_it"
     monkeypatch.setattr(sources, "HOME", home)
     file = write(home, "from all_of_it.layer.deep import inner")
@@ -113,7 +113,7 @@ def test_a_package_installed_whole_knows_its_modules_by_its_own_name(
 
 
 def test_a_foreign_package_reaches_its_own_modules_and_ours(project: Path, tmp_path: Path) -> None:
-    """A policy from elsewhere is stamped with its package and with what it takes from the project."""
+    """An external policy is stamped with its package and with what it imports from the project."""
     write(project, "")
     outside = write(tmp_path / "elsewhere", "from layer.between import LIMIT\nimport numpy")
     reached = sources.reached(outside)
@@ -121,8 +121,8 @@ def test_a_foreign_package_reaches_its_own_modules_and_ours(project: Path, tmp_p
     assert project / "other" / "constants.py" in reached
 
 
-def test_the_checkout_reaches_what_its_passes_freeze() -> None:
-    """The sequential tick freezes constants of the evidence and of the peers; nobody reaches a test."""
+def test_the_checkout_reaches_the_constants_of_its_passes() -> None:
+    """The sequential tick reaches the constants of evidence and peers; no file reaches a test."""
     for function in CACHED:
         function.cache_clear()
     reached = sources.reached(Path(str(advance.__file__)))

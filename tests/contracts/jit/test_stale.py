@@ -1,6 +1,6 @@
-"""Compiled code is never stale: an edited constant of another file acts; without an edit nothing is compiled.
+"""Compiled code is never stale: an edit of another file's constant acts; without one nothing is compiled.
 
-Every look is a process of its own, as a user's next command is.
+Every check runs in its own process, as a user's next command does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.support.fresh_python import printed
 from tests.support.paths import ROOT
 
-#: Calls ``f`` of module ``pair.user``; prints what it gives and whether its code was loaded.
+#: Calls ``f`` of module ``pair.user``; prints its result and whether its code was loaded.
 CALL = """
 import json
 from pair.user import f
@@ -37,14 +37,14 @@ print(json.dumps([value, sum(_excess.stats.cache_hits.values())]))
 
 
 def checkout(folder: Path, *layers: str, ignored: str = "__pycache__") -> Path:
-    """Copy of some layers, without what was compiled before, or without the ``ignored`` files."""
+    """Copy of some layers, without compiled code, or without the ``ignored`` files."""
     for layer in layers:
         copytree(ROOT / layer, folder / layer, ignore=ignore_patterns(ignored))
     return folder
 
 
 def edit(file: Path, before: str, after: str) -> None:
-    """Replace the only ``before`` in ``file``; its time of change stays, as it may after an installation."""
+    """Replace the only ``before`` in ``file``, keeping its modification time, as an installation may."""
     text, times = file.read_text(encoding="utf-8"), (file.stat().st_atime_ns, file.stat().st_mtime_ns)
     assert text.count(before) == 1
     file.write_text(text.replace(before, after), encoding="utf-8")
@@ -75,9 +75,9 @@ def pair(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_an_edited_constant_of_another_file_acts(pair: Path) -> None:
-    """What is called was compiled with a constant two files away; edited, it acts in the next process.
+    """A callee was compiled with a constant two files away; edited, it acts in the next process.
 
-    Without an edit, and after one of a file that is not imported, the code is loaded and nothing compiled.
+    Without an edit, or after one of a file that is not imported, the code is loaded and nothing compiled.
     """
     assert json.loads(printed("-c", CALL, folder=pair)) == [3.0, 0, 1]
     assert json.loads(printed("-c", CALL, folder=pair)) == [3.0, 1, 0]
@@ -91,8 +91,8 @@ def test_an_edited_constant_of_another_file_acts(pair: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_an_index_that_names_types_that_are_gone_is_no_error(pair: Path) -> None:
-    """A function called with a caller's named tuple is compiled anew when the caller's type has gone."""
+def test_an_index_that_names_missing_types_is_no_error(pair: Path) -> None:
+    """A function called with a caller's named tuple is recompiled when that type no longer exists."""
     caller = "from typing import NamedTuple\nimport pair.callers as me\nfrom pair.generic import first\n"
     (pair / "pair" / "generic.py").write_text(
         "from contracts.jit import compiled\n\n\n@compiled\ndef first(pair):\n    return pair[0]\n"
@@ -108,7 +108,7 @@ def test_an_index_that_names_types_that_are_gone_is_no_error(pair: Path) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_two_checkouts_share_no_code(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Two installations that are given one cache folder keep their code apart."""
+    """Two installations given one cache folder keep their code apart."""
     other, shared = tmp_path_factory.mktemp("other"), tmp_path_factory.mktemp("cache")
     copytree(pair, other, dirs_exist_ok=True, ignore=ignore_patterns("__pycache__"))
     edit(other / "pair" / "constants.py", "2.0", "5.0")
@@ -120,7 +120,7 @@ def test_two_checkouts_share_no_code(pair: Path, tmp_path_factory: pytest.TempPa
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_an_edited_constant_of_the_evidence_acts_where_alarms_are_raised(tmp_path: Path) -> None:
-    """Columns of a cell are constants of ``evidence``; where they are exchanged, ``alarms`` follows."""
+    """Columns of a cell are constants of ``evidence``; where they are swapped, ``alarms`` follows."""
     folder = checkout(tmp_path, "contracts", "controller")
     assert json.loads(printed("-c", EXCESS, folder=folder)) == [2.0, 0]
     assert json.loads(printed("-c", EXCESS, folder=folder)) == [2.0, 1]
@@ -134,7 +134,7 @@ def test_an_edited_constant_of_the_evidence_acts_where_alarms_are_raised(tmp_pat
 def test_an_edited_callee_changes_what_a_command_prints(tmp_path: Path) -> None:
     """``selvage simulate`` follows an edit of a function that compiled functions of other files call.
 
-    The copy takes the compiled code of this checkout along, so that only what the edit touches is compiled.
+    The copy includes this checkout's compiled code, so that only what the edit affects is compiled.
     """
     layers = ("contracts", "controller", "faults", "policies", "simulator", "scripts")
     folder = checkout(tmp_path, *layers, ignored="*.pyc")

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and the one form of JSON."""
+"""Files are written whole or not at all, and JSON has one canonical form."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from contracts.loading.files import (
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_pinned_file_is_whole_and_known_by_its_content(tmp_path: Path, durable: bool) -> None:
-    """The returned hash is that of the file, an older file is replaced, and nothing else stays behind."""
+def test_a_pinned_file_is_whole_and_identified_by_its_content(tmp_path: Path, durable: bool) -> None:
+    """The returned hash is the file's, an older file is replaced, and no other file is left."""
     target = tmp_path / "reference.npz"
     target.write_bytes(b"older and longer than the new one")
     assert write_pinned(target, b"new", durable=durable) == hashlib.sha256(b"new").hexdigest()
@@ -32,7 +32,7 @@ def test_a_pinned_file_is_whole_and_known_by_its_content(tmp_path: Path, durable
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """Nothing is created on the way to a file that cannot be written."""
+    """No folder is created for a file that cannot be written."""
     with pytest.raises(FileNotFoundError):
         write_pinned(tmp_path / "absent" / "file", b"new")
     assert list(tmp_path.iterdir()) == []
@@ -63,7 +63,7 @@ def test_json_has_null_where_a_number_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_canonical_form_is_one_for_every_order_of_keys() -> None:
-    """Equal values hash alike whatever the order of their keys; a number that JSON lacks is refused."""
+    """Equal values hash the same in any order of keys; a number that JSON lacks is refused."""
     assert canonical_text({"b": [1, 2.5], "a": "x"}) == '{"a":"x","b":[1,2.5]}'
     assert canonical_sha256({"b": 1, "a": 2}) == canonical_sha256({"a": 2, "b": 1})
     assert canonical_sha256([]) == hashlib.sha256(b"[]").hexdigest()

@@ -1,4 +1,4 @@
-"""The shipped documents: they load, compile, say why, and draw the line where it was measured."""
+"""The shipped documents load, compile, give reasons, and separate the measured kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contracts.loading.uris import resolve_uri
 from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS, METRICS, PASSIVE_COLUMNS
 from tests.support.paths import LIBRARY
 
-#: Training recipes are no cluster documents and have a loader and a test of their own.
+#: Training recipes are not cluster documents and have their own loader and test.
 SHIPPED = sorted(path for path in LIBRARY.rglob("*.yaml") if path.parent.name != "recipes")
 CONTRACTS = (
     "minimal-train-infer",
@@ -24,7 +24,7 @@ CONTRACTS = (
     "serving-pool",
     "serving-pool-full-vocab",
 )
-#: The two that say the same of a pool, by what they are judged on.
+#: The two contracts for the same pool, by the estimator they are judged on.
 SERVING = [("serving-pool", "top_k"), ("serving-pool-full-vocab", "full_vocab")]
 
 
@@ -45,7 +45,7 @@ def test_shipped_documents_load_and_survive_dumping(path: Path) -> None:
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_shipped_contracts_compile(name: str) -> None:
-    """Every clause of a shipped contract finds its place on a fleet with the standard probe columns."""
+    """Every clause of a shipped contract compiles for a fleet with the standard probe columns."""
     document = contract(name)
     slices = tuple(slice_.name for slice_ in document.spec.slices)
     layout = FleetLayout(
@@ -62,8 +62,8 @@ def test_shipped_contracts_compile(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_shipped_clauses_say_their_unit_and_reason(name: str) -> None:
-    """Each clause gives a reason of more than a few words, and a unit unless it counts mismatches."""
+def test_shipped_clauses_state_their_unit_and_reason(name: str) -> None:
+    """Each clause gives a reason of at least six words, and a unit unless it counts mismatches."""
     for clause in contract(name).spec.clauses:
         assert len(clause.reason.split()) >= 6, clause.id
         assert clause.unit == METRICS[clause.metric].unit or clause.threshold == 0.0, clause.id
@@ -106,7 +106,7 @@ def test_the_hard_clause_separates_int8_with_and_without_vnni(which: str, by: st
     assert healthy < clause.threshold < measured_mean_kl("w8a8", "isa-no-vnni", "numbers", by)
 
 
-def test_the_serving_contracts_differ_in_what_numbers_are_judged_on_alone() -> None:
+def test_the_serving_contracts_differ_only_in_what_numbers_are_judged_on() -> None:
     """Slices, levels, other families and detection are the same."""
     one, other = (contract(which).spec for which, _ in SERVING)
     assert (one.slices, one.detection, one.escalation) == (other.slices, other.detection, other.escalation)
@@ -117,7 +117,7 @@ def test_the_serving_contracts_differ_in_what_numbers_are_judged_on_alone() -> N
 
 
 def test_the_meta_contract_covers_the_design() -> None:
-    """Each promise of the design's meta-contract has a clause; the upper limits of shares are shares."""
+    """Each promise of the design's meta-contract has a clause, checked offline, online or both."""
     document = load_as(MetaContract, LIBRARY / "meta-contract.yaml")
     metrics = {clause.metric for clause in document.spec.clauses}
     assert len(metrics) == len(document.spec.clauses) == 18

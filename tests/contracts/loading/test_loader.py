@@ -1,4 +1,4 @@
-"""Reading documents: what is accepted, what is refused, and how the refusal reads."""
+"""Reading documents: what is accepted, what is refused, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_scalars_read_as_kubectl_reads_them(written: str, meant: object) -> None
 
 @pytest.mark.parametrize("word", sorted(AMBIGUOUS_WORDS))
 def test_yes_and_no_are_text_and_always_quoted(word: str) -> None:
-    """Words that kubectl takes for booleans are text here, quoted on output, and named as cautions."""
+    """Words that kubectl takes for booleans are text here, quoted on output, and reported as cautions."""
     assert read_scalar(word) == word
     assert needs_quotes(word)
     text = POOL.replace("tier: gold", f"tier: {word}")
@@ -86,7 +86,7 @@ def test_yes_and_no_are_text_and_always_quoted(word: str) -> None:
 
 @given(texts())
 def test_unquoted_output_means_itself(text: str) -> None:
-    """Text that is written without quotes reads back as that text under YAML 1.1, kubectl's and our rules."""
+    """Text written without quotes reads back the same under YAML 1.1, kubectl's and our rules."""
     if not needs_quotes(text):
         assert read_scalar(text) == text
         assert text not in AMBIGUOUS_WORDS
@@ -172,8 +172,8 @@ REFUSED: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refusals_say_where_what_and_what_next(case: str) -> None:
-    """Each kind of bad input is refused with its place, what was expected, what was found and a next step."""
+def test_refusals_give_the_place_the_expectation_and_a_next_step(case: str) -> None:
+    """Each kind of bad input is refused with its place, what was expected and found, and a next step."""
     text, said, advised = REFUSED[case]
     message = refusal(text)
     assert said in message
@@ -182,18 +182,18 @@ def test_refusals_say_where_what_and_what_next(case: str) -> None:
 
 @pytest.mark.parametrize("length", range(0, len(POOL) - 1, 7))
 def test_a_truncated_file_is_refused_or_whole(length: int) -> None:
-    """A file cut off anywhere is never read as a shorter pool with missing kernels."""
+    """A file cut off anywhere is never read as a pool with fewer kernels."""
     with suppress(DocumentError):
         assert load_text(POOL[:length], "pool.yaml") == load_text(POOL, "pool.yaml")
 
 
-def test_an_alias_bomb_costs_nothing() -> None:
-    """Nine levels of nine aliases are refused at the first anchor, not expanded."""
+def test_an_alias_bomb_is_not_expanded() -> None:
+    """Nine levels of nine aliases are refused at the first anchor."""
     levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
     assert "the anchor &a0" in refusal("\n".join(["a0: &a0 [x]", *levels]))
 
 
-def test_all_problems_are_told_at_once_in_file_order() -> None:
+def test_all_problems_are_reported_at_once_in_file_order() -> None:
     """A document with several faults gets one line per fault, top to bottom."""
     lines = refusal(
         POOL.replace("replicas: 3", "replicas: 0").replace("role: serving", "role: x")
@@ -202,8 +202,8 @@ def test_all_problems_are_told_at_once_in_file_order() -> None:
 
 
 @pytest.mark.parametrize("path", [".", "missing.yaml", "nul\0name"])
-def test_what_is_no_file_is_refused(path: str, tmp_path: Path) -> None:
-    """Folders, missing files and impossible names are DocumentErrors."""
+def test_paths_that_are_no_files_are_refused(path: str, tmp_path: Path) -> None:
+    """Folders, missing files and impossible names raise DocumentErrors."""
     with pytest.raises(DocumentError, match="expected a"):
         load_document(tmp_path / path)
 
@@ -212,7 +212,7 @@ def test_what_is_no_file_is_refused(path: str, tmp_path: Path) -> None:
     "raw", [b"\x7fELF\x02\x01", b"kind: \xff\n", b"\x00" * 64, bytes(range(256)), b"\x1f\x8b"]
 )
 def test_binary_garbage_is_refused(raw: bytes, tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 YAML are DocumentErrors that name the file."""
+    """Bytes that are not UTF-8 YAML raise DocumentErrors that name the file."""
     path = tmp_path / "garbage.yaml"
     path.write_bytes(raw)
     with pytest.raises(DocumentError, match=r"garbage\.yaml"):
@@ -244,7 +244,7 @@ def test_any_bytes_are_a_document_error(raw: bytes) -> None:
 
 @given(st.data())
 def test_a_damaged_document_never_crashes(data: st.DataObject) -> None:
-    """A shipped document with a stretch replaced by anything is accepted or refused with a line in it."""
+    """A shipped document with a random replacement is accepted, or refused with a line of it."""
     text = data.draw(st.sampled_from(SHIPPED)).read_text(encoding="utf-8")
     start = data.draw(st.integers(0, len(text)))
     stop = data.draw(st.integers(start, min(len(text), start + 30)))
@@ -269,7 +269,7 @@ TREES = st.recursive(
 def test_any_tree_under_any_kind_is_refused_politely(
     kind: type[Document], metadata: object, spec: object
 ) -> None:
-    """Whatever tree stands where metadata and spec belong, the answer is a DocumentError."""
+    """Any tree in the place of metadata and spec raises a DocumentError."""
     envelope = {
         "apiVersion": "selvage.dev/v1alpha1",
         "kind": kind.__name__,
@@ -281,13 +281,13 @@ def test_any_tree_under_any_kind_is_refused_politely(
 
 
 @pytest.mark.parametrize("line", ["\tname: x", "  \tname: x", "\tname: x\r"])
-def test_a_tab_is_called_a_tab(line: str) -> None:
-    """Whoever indents by tabs hears it, on the line of the first one."""
+def test_a_tab_is_reported_as_a_tab(line: str) -> None:
+    """Indentation by tabs is refused with the line of the first tab."""
     with pytest.raises(DocumentError, match=r"x.yaml:3: expected YAML, got a tab .*; indent by spaces"):
         load_text(f"kind: KernelPool\nmetadata:\n{line}\n", "x.yaml")
 
 
-def test_a_control_character_is_told_with_its_line() -> None:
-    """The end mark of DOS stands on the last line, not on the first."""
+def test_a_control_character_is_reported_with_its_line() -> None:
+    """The end mark of DOS is reported on the last line, not on the first."""
     with pytest.raises(DocumentError, match=r"x.yaml:4: expected YAML, got the control character"):
         load_text("# caf\u00e9\nkind: KernelPool\nmetadata: {}\n\x1a", "x.yaml")

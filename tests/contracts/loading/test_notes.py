@@ -1,4 +1,4 @@
-"""Promises of documents that nothing keeps are told, and only those."""
+"""Promises of documents that are not enforced are reported, and only those."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def contract(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("value", ["hold", "fail_open", "fail_closed"])
-def test_what_a_lost_controller_is_to_do_is_not_enforced(value: str) -> None:
-    """Whatever is written for the loss of the controller is told as inert; nothing written, nothing told."""
+def test_the_rule_for_a_lost_controller_is_not_enforced(value: str) -> None:
+    """Any value for the loss of the controller is reported as inert; without one nothing is reported."""
     assert "spec.on_controller_loss" in told(contract(on_controller_loss=value))
     assert "spec.on_controller_loss" not in told(contract(on_controller_loss=None))
 
 
-def test_refinements_are_told_where_there_are_any() -> None:
-    """Refinements of the escalation decide nothing, and a contract without any is not told so."""
+def test_refinements_are_reported_where_there_are_any() -> None:
+    """Refinements of the escalation have no effect; a contract without any gets no note on them."""
     escalation = contract()["spec"]["escalation"]
     assert "spec.escalation.refinements" not in told(contract())
     refined = contract(escalation=escalation | {"refinements": [REFINED]})
     assert "spec.escalation.refinements" in told(refined)
 
 
-def test_remediation_is_told_once() -> None:
-    """A contract of many clauses says once that remediation is for people."""
+def test_remediation_is_reported_once() -> None:
+    """A contract with many clauses is told once that remediation is for people."""
     assert [path for path in told(contract()) if "remediation" in path] == ["spec.clauses[0].remediation"]
 
 
-def test_a_drill_is_told_and_a_scenario_is_not() -> None:
-    """How a drill is taken back is not the document's to say; without it, and in a scenario, all is done."""
+def test_a_drill_is_reported_and_a_scenario_is_not() -> None:
+    """A drill's undo is not enforced; a drill without one, and a scenario, get no note."""
     guard = {"name": "failures", "metric": "failure_rate", "threshold": 0.1}
     spec = {
         "description": "tests only",
@@ -76,7 +76,7 @@ def test_a_drill_is_told_and_a_scenario_is_not() -> None:
     [(5.0, "carries 10 requests/s with all 2 replicas, which is 80%"), (None, "state its")],
 )
 def test_a_declared_headroom_is_explained(capacity: float | None, word: str) -> None:
-    """A pool that declares a headroom is told up to what load it is kept; others are told nothing."""
+    """A pool that declares headroom gets a note on the load for which it is kept; others get none."""
     kernel = {"name": "bf16", "profile": "none.yaml", "replicas": 2, "role": "known_good"}
     kernel |= {} if capacity is None else {"capacity_rps": capacity}
     spec: dict[str, Any] = {"kernels": [kernel], "home": [{"slice": "prose", "kernel": "bf16"}]}

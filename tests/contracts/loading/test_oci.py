@@ -1,4 +1,4 @@
-"""URIs and manifests of OCI artefacts: read as they are written, and no name leads out of the store."""
+"""URIs and manifests of OCI artefacts are read as written, and no name leads out of the store."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ URIS = st.builds(
 
 @given(URIS)
 def test_a_uri_reads_as_it_is_written(uri: OciUri) -> None:
-    """Parsing what a URI is written as gives the same URI."""
+    """Parsing the text of a URI gives the same URI."""
     assert parse_oci(str(uri), "test") == uri
 
 
 @given(st.text(max_size=40))
 def test_no_name_leads_out_of_its_folder(name: str) -> None:
-    """Whatever a manifest calls a file, it is refused or lies inside of the artefact's own folder."""
+    """Any file name in a manifest is refused or lies inside the artefact's own folder."""
     try:
         (layer,) = parse_manifest(manifest_of({name: b"x"}), "an artefact")
     except DocumentError:
@@ -45,7 +45,7 @@ def test_no_name_leads_out_of_its_folder(name: str) -> None:
 
 
 def changed(**changes: object) -> bytes:
-    """A manifest of two files with ``changes``; those of ``layer`` are of its first layer."""
+    """A manifest of two files with ``changes``; those of ``layer`` apply to its first layer."""
     found = json.loads(manifest_of({"a.yaml": b"a", "b/c.npz": b"b"}))
     found["layers"][0] |= changes.pop("layer", {})
     return json.dumps(found | changes).encode()
@@ -72,8 +72,8 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_a_manifest_that_cannot_be_kept_is_refused(name: str) -> None:
-    """Each is refused with what was expected, and with the artefact's name."""
+def test_an_invalid_manifest_is_refused(name: str) -> None:
+    """Each is refused with what was expected and the artefact's name."""
     content, said = BROKEN[name]
     with pytest.raises(DocumentError, match=re.escape(said)) as error:
         parse_manifest(content, "oci://registry.example/a")

@@ -1,4 +1,4 @@
-"""A pool may pin its kernels' profiles: another profile, or other samples, are refused by name and hash."""
+"""A pool may pin its kernels' profiles; other profiles or samples are refused by name and hash."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def pinning(profile: Path, sha256: str | None) -> PoolKernel:
     return PoolKernel(name="fp8", profile=str(profile), profile_sha256=sha256, replicas=1, role="known_good")
 
 
-def test_the_pinned_profile_is_taken(profile: Path) -> None:
-    """A profile whose canonical form has the pinned hash is taken, however it is spelled."""
+def test_the_pinned_profile_is_accepted(profile: Path) -> None:
+    """A profile whose canonical form has the pinned hash is accepted, however it is spelled."""
     sha256 = document_sha256(load_as(KernelProfile, profile))
     profile.write_text("# a comment\n" + profile.read_text(encoding="utf-8"), encoding="utf-8")
     found, place = kernel_profile(pinning(profile, sha256), "pool.yaml")
@@ -39,7 +39,7 @@ def test_the_pinned_profile_is_taken(profile: Path) -> None:
 
 
 def test_another_profile_is_refused_with_both_hashes(profile: Path) -> None:
-    """Another profile than the pinned one is refused with its file, the expected and the found hash."""
+    """A profile other than the pinned one is refused with its file, the expected and the found hash."""
     found = document_sha256(load_as(KernelProfile, profile))
     with pytest.raises(ProfileDiffersError) as caught:
         kernel_profile(pinning(profile, "0" * 64), "pool.yaml")
@@ -48,7 +48,7 @@ def test_another_profile_is_refused_with_both_hashes(profile: Path) -> None:
 
 
 def test_other_samples_are_refused_with_both_hashes(profile: Path) -> None:
-    """Samples that are not those of the pinned profile are refused with file and hashes; missing ones too."""
+    """Samples other than the pinned profile's are refused with file and hashes; missing ones too."""
     document = load_as(KernelProfile, profile)
     kernel = pinning(profile, document_sha256(document))
     samples = profile.with_name("fp8.npz")
@@ -62,15 +62,15 @@ def test_other_samples_are_refused_with_both_hashes(profile: Path) -> None:
         kernel_profile(kernel, "pool.yaml")
 
 
-def test_who_pins_nothing_is_content_and_has_the_same_hash(profile: Path) -> None:
-    """A kernel without a pin takes any profile, and pools without one keep their hashes."""
+def test_without_a_pin_any_profile_is_accepted_and_the_hash_is_unchanged(profile: Path) -> None:
+    """A kernel without a pin accepts any profile, and pools without one keep their hashes."""
     kernel_profile(pinning(profile, None), "pool.yaml")
     pool = load_as(KernelPool, ROOT / "contracts" / "library" / "suites" / "e5-pool.yaml")
     assert "profile_sha256" not in pool.model_dump_json(exclude_none=True)
 
 
 def test_validation_follows_the_pin(tmp_path: Path, profile: Path) -> None:
-    """Validating a pool tells of a profile that is not the pinned one, at its line."""
+    """Validating a pool reports a profile other than the pinned one, at its line."""
     text = (
         "apiVersion: selvage.dev/v1alpha1\nkind: KernelPool\nmetadata: {name: pool}\nspec:\n  kernels:\n"
         f"    - name: fp8\n      profile: {profile.name}\n      profile_sha256: {'0' * 64}\n"

@@ -15,9 +15,9 @@ from contracts.loading.loader import load_text
 from contracts.loading.schema import json_schema, kind_named, structural_schema
 from tests.support.documents.document_strategies import contracts
 
-#: Rounding of the sizes: etcd takes 1.5 MB and a client-side apply repeats an object in an annotation.
+#: Size limit: etcd takes 1.5 MB, and a client-side apply repeats an object in an annotation.
 LARGEST_CRD_BYTES = 64_000
-#: What a node of a structural schema may say, of what the models need.
+#: Keys allowed in a structural schema, as far as the models need them.
 ALLOWED = frozenset(
     [
         "type",
@@ -89,7 +89,7 @@ def test_every_model_has_a_structural_schema(kind: type[Document]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_structural_defaults_are_the_models_own(kind: type[Document]) -> None:
-    """A default stands in the schema exactly where the model has one, so the API server fills in the same."""
+    """The schema has a default exactly where the model has one, so the API server fills in the same."""
     for node in nodes(structural_schema(kind)["properties"]["spec"]):
         optional = set(node.get("properties", {})) - set(node.get("required", []))
         for name in set(node.get("properties", {})) - optional:
@@ -98,7 +98,7 @@ def test_structural_defaults_are_the_models_own(kind: type[Document]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_json_schema_asks_for_the_envelope(kind: type[Document]) -> None:
-    """Written documents must carry apiVersion, kind, metadata and spec, and no other key."""
+    """Written documents must have apiVersion, kind, metadata and spec, and no other key."""
     schema = json_schema(kind)
     assert set(schema["required"]) == {"apiVersion", "kind", "metadata", "spec"}
     assert schema["additionalProperties"] is False
@@ -106,7 +106,7 @@ def test_the_json_schema_asks_for_the_envelope(kind: type[Document]) -> None:
 
 
 @given(contracts())
-def test_what_the_api_server_fills_in_changes_nothing(document: KernelContract) -> None:
+def test_defaults_of_the_api_server_change_nothing(document: KernelContract) -> None:
     """A sparse document with the structural defaults applied is the document itself."""
     sparse = document.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     filled = _with_defaults(structural_schema(KernelContract)["properties"]["spec"], sparse["spec"])
@@ -129,8 +129,8 @@ def _with_defaults(schema: dict[str, Any], given_value: Any) -> Any:
     return found
 
 
-def test_a_broken_schema_is_seen() -> None:
-    """The check itself finds references, unions, missing types and stray keys (negative control)."""
+def test_a_broken_schema_is_detected() -> None:
+    """The check itself finds references, unions, missing types and unknown keys (negative control)."""
     broken = {
         "type": "object",
         "required": ["ghost"],
@@ -164,8 +164,8 @@ def test_kinds_are_found_by_name_in_any_case() -> None:
         kind_named("Pod")
 
 
-def test_the_schema_lists_the_kinds_of_fault_that_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kind that somebody registered stands in both schemas, as the loader takes it."""
+def test_the_schema_lists_the_accepted_kinds_of_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registered kind is in both schemas, as the loader accepts it."""
     monkeypatch.setitem(FAULT_KINDS, "acme-fault", object())
     for schema in (json_schema(Scenario), structural_schema(Scenario)):
         kinds = [found for found in enums(schema) if "requantise" in found]

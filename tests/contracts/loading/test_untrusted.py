@@ -18,21 +18,21 @@ VALUES = st.recursive(
 
 
 def counted(value: object) -> int:
-    """Values in ``value``, itself and all within."""
+    """Values in ``value``, including itself and everything inside."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + sum(counted(one) for one in inner)
 
 
 @given(VALUES)
-def test_what_is_read_is_what_json_says(value: object) -> None:
+def test_parsing_equals_plain_json(value: object) -> None:
     """As text and as bytes."""
     text = json.dumps(value)
     assert json_of(text) == json_of(text.encode()) == value
 
 
 @given(VALUES, st.integers(1, 40))
-def test_more_values_than_may_be_are_refused_however_they_nest(value: object, most: int) -> None:
-    """Every value but the first follows a sign that is counted, so none slips through."""
+def test_too_many_values_are_refused_however_they_nest(value: object, most: int) -> None:
+    """Every value but the first follows a counted character, so none is missed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(untrusted, "MOST_VALUES", most)
         text = json.dumps(value)
@@ -44,8 +44,8 @@ def test_more_values_than_may_be_are_refused_however_they_nest(value: object, mo
 
 
 @pytest.mark.parametrize("crowd", [b"[],", b"{},", b"0,"])
-def test_a_crowd_is_refused_unparsed(crowd: bytes) -> None:
-    """Lists, objects and numbers alike; the error is that of JSON which is none."""
+def test_too_many_values_are_refused_unparsed(crowd: bytes) -> None:
+    """Lists, objects and numbers alike; the error is that of invalid JSON."""
     with pytest.raises(ValueError, match="values are read"):
         json_of(b"[" + crowd * (MOST_VALUES + 1) + b"0]")
     with pytest.raises(ValueError, match="a key twice"):
@@ -53,7 +53,7 @@ def test_a_crowd_is_refused_unparsed(crowd: bytes) -> None:
 
 
 def refuse_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object whose keys stand once."""
+    """An object whose keys are unique."""
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a key twice")
     return dict(pairs)

@@ -1,4 +1,4 @@
-"""URIs inside documents: where they lead, and what is pinned."""
+"""URIs in documents: where they lead, and what is pinned."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> Path:
     "uri",
     ["package:contracts", "package:contracts/../../etc/passwd", "package:no_such_package/a", "https://x/y"],
 )
-def test_uris_that_leave_the_rules_are_refused(uri: str) -> None:
+def test_uris_that_break_the_rules_are_refused(uri: str) -> None:
     """Nothing is fetched, and package data stays inside the package."""
     with pytest.raises(DocumentError):
         resolve_uri(uri, "doc.yaml")
@@ -48,8 +48,8 @@ def test_pinned_files_must_match(world: Path) -> None:
         read_pinned(FileRef(uri="gone.npz", sha256="0" * 64), world / "bf16.yaml")
 
 
-def test_a_name_in_another_encoding_is_told_as_one(tmp_path: Path) -> None:
-    """Bytes of a name that are no UTF-8 are no control characters, which nobody would find in it."""
+def test_a_name_in_another_encoding_is_reported_as_such(tmp_path: Path) -> None:
+    """Bytes of a name that are not UTF-8 are not reported as control characters."""
     with pytest.raises(DocumentError, match=r"a URI in UTF-8, got 'caf\\udce9\.yaml'; rename it"):
         resolve_uri("caf\udce9.yaml", tmp_path / "doc.yaml")
     with pytest.raises(DocumentError, match="a URI without control characters"):

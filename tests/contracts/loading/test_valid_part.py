@@ -1,4 +1,4 @@
-"""One pass tells everything: errors of single fields and broken rules between the others."""
+"""One pass reports everything: errors of single fields, and broken rules between the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.documents.own_fleet import KERNELS
 from tests.support.documents.policy_documents import DRILL
 from tests.support.fleets.synthetic import contract_document, scenario_document
 
-#: Errors of one field each: what is done to the spec of a contract, and where it is told.
+#: Errors of one field each: the change to the spec of a contract, and the path reported.
 FIELDS: dict[str, tuple[Any, str]] = {
     "a misspelt key": (lambda s: s["clauses"][0].update(treshold=1), "spec.clauses[0].treshold"),
     "a text for a number": (lambda s: s["clauses"][1].update(threshold="much"), "spec.clauses[1].threshold"),
@@ -37,7 +37,7 @@ RULES: dict[str, tuple[Any, str]] = {
 }
 
 
-#: The rule on a part that a test leaves out.
+#: The rule on a part that a test omits.
 GUARD = "guard above fallback"
 
 
@@ -52,8 +52,8 @@ def told(document: dict[str, Any]) -> list[str]:
 
 @settings(max_examples=20)
 @given(st.sets(st.sampled_from(sorted(FIELDS))), st.sets(st.sampled_from(sorted(RULES))))
-def test_every_error_is_told_in_one_pass(fields: set[str], rules: set[str]) -> None:
-    """Whatever is wrong together is told together, and nothing else is."""
+def test_every_error_is_reported_in_one_pass(fields: set[str], rules: set[str]) -> None:
+    """Any combination of errors is reported together, and nothing else is."""
     document: dict[str, Any] = contract_document()
     chosen = [FIELDS[name] for name in sorted(fields)] + [RULES[name] for name in sorted(rules)]
     for change, _ in chosen:
@@ -61,8 +61,8 @@ def test_every_error_is_told_in_one_pass(fields: set[str], rules: set[str]) -> N
     assert sorted(told(document)) == sorted(path for _, path in chosen)
 
 
-def test_what_follows_from_an_error_is_not_told() -> None:
-    """A default slice with a bad name is one problem: not also that none is the default."""
+def test_consequences_of_an_error_are_not_reported() -> None:
+    """A default slice with a bad name is one problem, and not also a missing default."""
     document: dict[str, Any] = contract_document()
     document["spec"]["slices"][0]["name"] = "no name at all"
     document["spec"]["clauses"][0]["slices"] = ["no name at all"]
@@ -70,7 +70,7 @@ def test_what_follows_from_an_error_is_not_told() -> None:
 
 
 def test_places_are_those_of_the_file() -> None:
-    """An entry that is taken out moves no later one: the line and the place are the file's."""
+    """An entry that is left out shifts no later one: line and place are the file's."""
     document: dict[str, Any] = scenario_document(kernels=KERNELS)
     spec = document["spec"]
     fault = {"kind": "crash", "onset_s": 5.0}
@@ -82,13 +82,13 @@ def test_places_are_those_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 3, "text", []])
-def test_a_document_without_a_sound_part_is_told_as_it_is(value: object) -> None:
-    """Where nothing can be saved the field's own error stands alone."""
+def test_a_document_without_a_valid_part_reports_only_that(value: object) -> None:
+    """Where nothing can be read the field's own error is the only one."""
     assert told(contract_document() | {"spec": value}) == ["spec"]
 
 
 def test_a_required_name_or_number_hides_nothing_else() -> None:
-    """What stands at the top of a drill is mended by itself: a name with a space, a time that is missing."""
+    """A bad name or a missing time at the top of a drill hides no other error."""
     drill: dict[str, Any] = copy.deepcopy(DRILL)
     drill["metadata"]["name"] = "my drill"
     del drill["spec"]["time_to_live_s"]
@@ -104,8 +104,8 @@ def test_a_required_name_or_number_hides_nothing_else() -> None:
     ]
 
 
-def test_what_depends_on_a_stand_in_is_not_told() -> None:
-    """An onset is neither before nor after a time to live that nobody knows, whatever stands in for it."""
+def test_consequences_of_a_placeholder_are_not_reported() -> None:
+    """An onset is not compared with an unknown time to live, whatever value is used in its place."""
     drill: dict[str, Any] = copy.deepcopy(DRILL)
     drill["spec"]["time_to_live_s"] = "long"
     for onset_s in (0.0, 10.0, 1e8):
@@ -113,8 +113,8 @@ def test_what_depends_on_a_stand_in_is_not_told() -> None:
         assert told(drill) == ["spec.time_to_live_s"]
 
 
-def test_a_name_that_is_missing_makes_no_other_one_unknown() -> None:
-    """A slice whose name is misspelt as a key is one problem: who refers to it is not blamed."""
+def test_a_missing_name_makes_no_other_one_unknown() -> None:
+    """A slice whose name has a misspelt key is one problem; references to it are not blamed."""
     document: dict[str, Any] = scenario_document(kernels=KERNELS)
     home = document["spec"]["pool"]["home"][0]
     home["slise"] = home.pop("slice")
@@ -122,7 +122,7 @@ def test_a_name_that_is_missing_makes_no_other_one_unknown() -> None:
     assert [path for path in told(document) if not path.startswith(prefix)] == []
 
 
-def test_the_head_does_not_hide_the_rest() -> None:
+def test_a_bad_envelope_does_not_hide_the_rest() -> None:
     """Another apiVersion is one problem among the others."""
     document: dict[str, Any] = contract_document() | {"apiVersion": "selvage.dev/v2"}
     document["spec"]["clauses"][0]["treshold"] = 1
@@ -132,7 +132,7 @@ def test_the_head_does_not_hide_the_rest() -> None:
 @settings(max_examples=20)
 @given(st.sets(st.sampled_from(sorted(FIELDS))), st.sets(st.sampled_from(sorted(set(RULES) - {GUARD}))))
 def test_a_missing_group_hides_nothing(fields: set[str], rules: set[str]) -> None:
-    """Without a required part whose fields are texts and numbers, all else is told as with it."""
+    """Without a required part of texts and numbers, everything else is reported as with it."""
     document: dict[str, Any] = contract_document()
     chosen = [FIELDS[name] for name in sorted(fields)] + [RULES[name] for name in sorted(rules)]
     for change, _ in chosen:
@@ -142,8 +142,8 @@ def test_a_missing_group_hides_nothing(fields: set[str], rules: set[str]) -> Non
 
 
 @pytest.mark.parametrize("strange", [".nan", "-.inf", "1.0e+999", "&a 0.1", "!!float 0.1"])
-def test_what_can_be_read_past_hides_nothing(strange: str) -> None:
-    """A number that is not finite, an anchor, a tag and a second key are told with all else that is wrong."""
+def test_readable_deviations_hide_nothing(strange: str) -> None:
+    """A non-finite number, an anchor, a tag and a second key are reported with all other errors."""
     document: dict[str, Any] = contract_document()
     for changes in (FIELDS, RULES):
         for change, _ in changes.values():
@@ -157,8 +157,8 @@ def test_what_can_be_read_past_hides_nothing(strange: str) -> None:
     assert sorted(found) == sorted([*wrong, "spec.temperature", "spec.description"])
 
 
-def test_what_was_read_past_refuses_a_document_that_is_sound_besides() -> None:
-    """A second key alone is told once, with the line of the first."""
+def test_a_readable_deviation_refuses_an_otherwise_valid_document() -> None:
+    """A second key alone is reported once, with the line of the first."""
     document: dict[str, Any] = contract_document()
     text = json.dumps(document, indent=1).replace('"temperature"', '"temperature": 1.0,\n"temperature"')
     with pytest.raises(DocumentError, match=r"a second 'temperature' \(first on line") as caught:

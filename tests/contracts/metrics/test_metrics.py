@@ -57,7 +57,7 @@ REQUIRED = [
 
 @st.composite
 def logit_pairs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Two logit arrays [T, V]; the second lies near or far from the first."""
+    """Two logit arrays [T, V]; the second is near to or far from the first."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     shape = (draw(st.integers(1, 5)), draw(st.integers(2, 40)))
     first = rng.normal(scale=draw(st.floats(0.1, 10.0)), size=shape)
@@ -66,7 +66,7 @@ def logit_pairs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("name", REQUIRED)
 def test_required_metric_is_registered(name: str) -> None:
-    """Every metric a contract may count on is registered with a column per estimator and a summary."""
+    """Every metric a contract may use is registered with a column per estimator and a summary."""
     spec = metric(name)
     assert spec.summary
     assert len(spec.columns) == len(spec.estimators)
@@ -237,7 +237,7 @@ def test_refusals_are_judged_as_labelled(answer: str, refusal: bool) -> None:
     ("answer", "good"), [('{"a": 1}', True), ('{"b": 1}', False), ("[1]", False), ('{"a": 1', False)]
 )
 def test_json_judge_checks_keys(answer: str, good: bool) -> None:
-    """An answer parses only when it is whole JSON and carries the required keys."""
+    """An answer parses only if it is whole JSON with the required keys."""
     assert JsonJudge(required=("a",)).judge(answer) is good
 
 

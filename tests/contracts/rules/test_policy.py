@@ -1,4 +1,4 @@
-"""Rules of documents about policies: a valid document, one place changed, the message."""
+"""Rules of documents about policies: a valid document, one change, and the message."""
 
 from __future__ import annotations
 

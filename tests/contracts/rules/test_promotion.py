@@ -1,4 +1,4 @@
-"""Rules of promotions that no pattern holds: URLs that look right and cannot be called."""
+"""Rules of promotions beyond patterns: URLs that look valid and cannot be called."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_a_url_that_cannot_be_called_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://a", "https://[::1]:8443/a?b=c", "https://hooks.example/a@b"])
-def test_a_url_that_can_be_called_is_taken(url: str) -> None:
-    """An address of IPv6, a query and an at sign in the path are fine."""
+def test_a_url_that_can_be_called_is_accepted(url: str) -> None:
+    """An IPv6 address, a query and an at sign in the path are accepted."""
     assert load_text(written(url), "promotion").kind == "KernelPromotion"

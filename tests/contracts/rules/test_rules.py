@@ -1,4 +1,4 @@
-"""Rules of contracts, pools and profiles: a valid document, one place changed, the message."""
+"""Rules of contracts, pools and profiles: a valid document, one change, and the message."""
 
 from __future__ import annotations
 

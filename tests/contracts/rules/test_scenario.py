@@ -1,4 +1,4 @@
-"""Rules of scenarios: a valid document, one place changed, the message."""
+"""Rules of scenarios: a valid document, one change, and the message."""
 
 from __future__ import annotations
 

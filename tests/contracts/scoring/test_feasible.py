@@ -1,4 +1,4 @@
-"""Incidents that nobody can end: the theorem against a linear program, and what is scored instead."""
+"""Incidents that no policy can end: the theorem against a linear program, and the score used instead."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def known(record: EpisodeRecord, good_rps: float) -> EpisodeRecord:
 
 
 @given(st.integers(0, 2**32))
-def test_what_fits_is_what_a_linear_program_can_place(seed: int) -> None:
-    """For random rates, replicas and places: all fits just where the program serves all."""
+def test_feasible_load_equals_that_of_a_linear_program(seed: int) -> None:
+    """For random rates, replicas and cells: all fits exactly where the program serves all."""
     rng = np.random.Generator(np.random.PCG64(seed))
     replicas, slices = int(rng.integers(1, 5)), int(rng.integers(1, 5))
     usable, rate_rps = rng.random((replicas, slices)) < 0.6, rng.uniform(0.5, 5.0, slices)
@@ -46,8 +46,8 @@ def test_what_fits_is_what_a_linear_program_can_place(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_windows_are_told_together_as_one_by_one(seed: int) -> None:
-    """Whatever runs of windows have the same replicas usable, each fits just as it does alone."""
+def test_windows_judged_together_equal_windows_judged_one_by_one(seed: int) -> None:
+    """For any runs of windows with the same usable replicas, each fits exactly as it does alone."""
     rng = np.random.Generator(np.random.PCG64(seed))
     patterns = rng.random((3, 3, 2)) < 0.5
     usable = np.repeat(patterns[rng.integers(0, 3, 6)], rng.integers(1, 4, 6), axis=0)
@@ -66,7 +66,7 @@ def test_an_incident_is_infeasible_where_the_good_replicas_cannot_carry_the_load
 
 
 def test_a_window_that_fits_makes_it_feasible() -> None:
-    """A minute of less load is enough to recover in, fifty seconds are not."""
+    """A minute of lower load is enough to recover, fifty seconds are not."""
     for rows, infeasible in ((60, False), (50, True)):
         record = known(broken_record(), 10.5)
         record.offered[100 : 100 + rows] = 5
@@ -76,8 +76,8 @@ def test_a_window_that_fits_makes_it_feasible() -> None:
 
 
 @pytest.mark.parametrize("good_rps", [8.0, 16.0])
-def test_regret_is_what_the_optimum_would_have_answered_more(good_rps: float) -> None:
-    """It serves what the good replica carries, less its loss; what was answered counts as it is."""
+def test_regret_is_what_the_optimum_would_have_answered_in_addition(good_rps: float) -> None:
+    """The optimum serves what the good replica carries, less its loss; actual answers are subtracted."""
     record = known(broken_record(), good_rps)
     record.useful_tokens[50:] = 30.0
     found = measure_incident(record)
@@ -90,7 +90,7 @@ def test_regret_is_what_the_optimum_would_have_answered_more(good_rps: float) ->
 
 
 def test_an_infeasible_incident_has_no_time_to_recovery() -> None:
-    """Its recovery is not applicable, its detection is; without capacities nothing is infeasible."""
+    """Its recovery does not apply, its detection does; without capacities nothing is infeasible."""
     record = move_at(broken_record(), 57)
     episodes = [measure_episode(one, healthy_quality(one)) for one in (record, known(record, 10.0))]
     values = [{one.name: one.value(episode) for one in MEASURES} for episode in episodes]

@@ -21,7 +21,7 @@ def test_lag_and_recovery_of_a_step_answered_by_a_move() -> None:
     assert not found.mitigated
 
 
-def test_a_straggling_answer_of_the_broken_kernel_moves_recovery_not_lag() -> None:
+def test_a_late_answer_of_the_broken_kernel_delays_recovery_not_detection() -> None:
     """An answer by a violating replica five rows after the move delays recovery to the row after it."""
     record = move_at(broken_record(), 57)
     record.answered_by[62, 0, 0] = 1
@@ -60,7 +60,7 @@ def test_an_intermittent_fault_needs_two_clean_periods() -> None:
 
 
 def test_a_fault_that_breaks_nothing_is_no_incident() -> None:
-    """Without a violation after the onset, or with one that was there all along, there is no incident."""
+    """Without a violation after the onset, or with one that was there before, there is no incident."""
     record = quiet_record(incident=step_fault())
     assert not has_incident(record)
     assert measure_incident(record) is None
@@ -69,7 +69,7 @@ def test_a_fault_that_breaks_nothing_is_no_incident() -> None:
 
 
 def test_traffic_that_never_met_the_fault_is_mitigated() -> None:
-    """When only an unused kernel breaks the contract, the incident is mitigated already and over at once."""
+    """If only an unused kernel breaks the contract, the incident is already mitigated and over at once."""
     record = quiet_record(incident=step_fault())
     record.violating[50:, 2, :] = True
     found = measure_incident(record)
@@ -78,7 +78,7 @@ def test_traffic_that_never_met_the_fault_is_mitigated() -> None:
     assert (found.detected, found.recovered, found.mttr_s) == (False, True, 0.0)
 
 
-def test_quarantine_is_an_action_and_a_move_before_the_breach_is_none() -> None:
+def test_quarantine_is_an_action_and_a_move_before_the_breach_is_not() -> None:
     """Taking a broken replica out of rotation counts; leaving a kernel before it breaks does not."""
     record = broken_record()
     record.violating[:, 1, :] = False
@@ -94,7 +94,7 @@ def test_quarantine_is_an_action_and_a_move_before_the_breach_is_none() -> None:
     assert (found.breach_s, found.mitigated, found.detected) == (30.0, True, False)
 
 
-def test_a_ramp_is_not_recovered_before_it_broke_anything() -> None:
+def test_a_ramp_is_not_recovered_before_it_breaks_anything() -> None:
     """The clean minute between onset and breach is no recovery; the one after the move is."""
     record = quiet_record(300, incident=step_fault(50.0, 300))
     record.violating[150:, :2, :] = True
@@ -128,7 +128,7 @@ def test_failures_after_a_move_keep_the_incident_open() -> None:
 
 @given(onset=st.integers(0, 199), pairs=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_a_policy_that_never_acts_has_its_lag_censored(onset: int, pairs: list[bool]) -> None:
-    """Without any change of table or rotation nothing is ever detected, and all times fit the horizon."""
+    """Without any change of table or rotation nothing is detected, and all times are within the horizon."""
     record = quiet_record(incident=step_fault(float(onset)))
     record.violating[onset:] = np.array(pairs).reshape(3, 2)
     found = measure_incident(record)
@@ -155,8 +155,8 @@ def test_relabelling_kernels_changes_nothing(row: int, order: list[int]) -> None
     assert measure_incident(record) == measure_incident(relabelled)
 
 
-def test_who_is_out_of_rotation_counts_neither_as_bad_nor_as_one_of_many() -> None:
-    """Of two replicas in rotation one is bad: a half; a kernel with nobody in rotation has 0."""
+def test_replicas_out_of_rotation_do_not_count() -> None:
+    """Of two replicas in rotation one is bad: a half; a kernel without replicas in rotation has 0."""
     bad = np.array([[[True], [False], [True], [True]]])
     in_rotation = np.array([[True, True, False, False]])
     found = breaking_ratio(bad, in_rotation, np.array([0, 0, 0, 1]), 2)

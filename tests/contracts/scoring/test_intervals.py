@@ -1,4 +1,4 @@
-"""Intervals against textbook values and their laws."""
+"""Intervals against textbook values, and their properties."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_seeds_are_the_clusters() -> None:
     assert (one.n, ten.n) == (20, 200)
 
 
-def test_missing_entries_are_left_out_not_counted_as_zero() -> None:
-    """The mean of (1, missing, 3) is 2; nothing known gives no estimate; one seed gives no interval."""
+def test_missing_entries_are_skipped_not_counted_as_zero() -> None:
+    """The mean of (1, missing, 3) is 2; no known value gives no estimate; one seed gives no interval."""
     assert clustered_mean(np.array([[1.0], [math.nan], [3.0]]), name="x").mean == 2.0
     empty = clustered_mean(np.full((3, 2), math.nan), name="x")
     assert math.isnan(empty.mean)
@@ -55,7 +55,7 @@ def test_missing_entries_are_left_out_not_counted_as_zero() -> None:
     assert math.isnan(single.ci_low)
 
 
-def test_pairing_removes_what_the_seeds_share() -> None:
+def test_pairing_removes_noise_common_to_the_seeds() -> None:
     """A constant gain on top of large common noise has an interval of width zero."""
     noise = 100 * stream(5, "test").standard_normal((20, 3))
     found = paired_difference(noise + 1.0, noise, name="x")
@@ -78,15 +78,15 @@ def test_a_paired_ratio_is_exact_where_everything_scales() -> None:
     assert (found.ci_low, found.mean, found.ci_high) == pytest.approx((0.5, 0.5, 0.5))
 
 
-def test_a_paired_ratio_leaves_out_what_one_side_does_not_know() -> None:
-    """An entry that is unknown on either side counts on neither; nothing to divide by gives no ratio."""
+def test_a_paired_ratio_skips_entries_unknown_on_one_side() -> None:
+    """An entry unknown on either side counts on neither; a base of zero gives no ratio."""
     values, base = np.array([[1.0, 5.0], [math.nan, 3.0]]), np.array([[2.0, math.nan], [9.0, 6.0]])
     assert paired_ratio(values, base, name="x").mean == pytest.approx((1.0 + 3.0) / (2.0 + 6.0))
     assert math.isnan(paired_ratio(values, np.zeros((2, 2)), name="x").mean)
 
 
 def test_simultaneous_limits_are_student_s_with_bonferroni() -> None:
-    """Of one column with mean 2, s 1 and n 3 the lower limit is 2 - 2.920 / sqrt(3); of two, t is 4.303."""
+    """One column with mean 2, s 1 and n 3 has the lower limit 2 - 2.920 / sqrt(3); with two, t is 4.303."""
     column = np.array([[1.0], [2.0], [3.0]])
     (one,) = simultaneous_limits(column)
     assert (one.mean, one.n) == (2.0, 3)
@@ -96,14 +96,14 @@ def test_simultaneous_limits_are_student_s_with_bonferroni() -> None:
 
 
 def test_simultaneous_limits_hold_together() -> None:
-    """Of 400 runs with ten scenarios of noise, a limit lies beyond the truth in about one of twenty."""
+    """In 400 runs with ten scenarios of noise, a limit is beyond the truth in about one of twenty."""
     noise = stream(6, "test").standard_normal((400, 5, 10))
     wrong = sum(any(found.limit > 0.0 for found in simultaneous_limits(one)) for one in noise)
     assert 0.02 * 400 < wrong < 0.08 * 400
 
 
 def test_a_limit_needs_two_observations() -> None:
-    """What is not known is left out; one observation has a mean and no limit, none has neither."""
+    """Unknown values are skipped; one observation has a mean and no limit, none has neither."""
     one, none = simultaneous_limits(np.array([[1.0, math.nan], [math.nan, math.nan]]))
     assert (one.mean, one.n, none.n) == (1.0, 1, 0)
     assert math.isnan(one.limit)
@@ -111,7 +111,7 @@ def test_a_limit_needs_two_observations() -> None:
 
 
 def test_without_skew_or_gain_the_limit_of_harm_is_student_s() -> None:
-    """Losses that lie evenly about their mean have the limit that Student's t gives them."""
+    """Losses symmetric about their mean have the limit of Student's t."""
     losses = np.array([[0.1], [0.2], [0.3], [0.4]])
     (ours,), (student,) = capped_limits(losses, 0.05), simultaneous_limits(losses, upper=True)
     assert (ours.mean, ours.n) == (student.mean, student.n)
@@ -124,7 +124,7 @@ def test_without_skew_or_gain_the_limit_of_harm_is_student_s() -> None:
     cap=st.floats(0.001, 0.1),
 )
 def test_gains_alone_never_exceed_their_cap(gains: list[float], columns: int, cap: float) -> None:
-    """Twenty seeds that lose nothing have a limit within the cap, however large and rare their gains are."""
+    """Twenty seeds without a loss have a limit within the cap, however large and rare their gains are."""
     matrix = np.repeat(-np.array(gains)[:, None], columns, axis=1)
     for found in capped_limits(matrix, cap):
         assert found.mean - 1e-12 <= found.limit <= cap
@@ -132,7 +132,7 @@ def test_gains_alone_never_exceed_their_cap(gains: list[float], columns: int, ca
 
 @given(losses=st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=40), cap=st.floats(0.0, 0.1))
 def test_the_limit_of_harm_is_above_the_mean_of_all_gains(losses: list[float], cap: float) -> None:
-    """Capping gains raises the mean, and a limit lies above it; one seed of a column has none."""
+    """Capping gains raises the mean, and the limit lies above it; a column with one seed has none."""
     (found,) = capped_limits(np.array(losses)[:, None], cap)
     assert found.mean == pytest.approx(np.mean(losses))
     assert found.limit >= found.mean - 1e-9
@@ -141,8 +141,8 @@ def test_the_limit_of_harm_is_above_the_mean_of_all_gains(losses: list[float], c
     assert math.isnan(alone.limit)
 
 
-def test_hall_s_cubic_is_undone() -> None:
-    """The corrected quantile goes through Hall's cubic back to Student's, of three losses 0, 0 and 0.3."""
+def test_hall_s_cubic_is_inverted() -> None:
+    """For the losses 0, 0 and 0.3 the corrected quantile passes through Hall's cubic back to Student's."""
     losses = np.array([[0.0], [0.0], [0.3]])
     (found,) = capped_limits(losses, 0.05)
     reached = (found.mean - found.limit) / float(losses.std(ddof=1))

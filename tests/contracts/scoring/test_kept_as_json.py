@@ -1,4 +1,4 @@
-"""Measures and lines of an episode survive their way through JSON."""
+"""Measures and timelines of an episode are unchanged by a round trip through JSON."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tests.support.fleets.episodes import broken_record, quiet_record, step_faul
 
 
 def records() -> list[EpisodeRecord]:
-    """One with an incident, one without."""
+    """One record with an incident, one without."""
     return [replace(broken_record(60, 20), incident=step_fault(20.0, 60)), quiet_record(60)]
 
 
 @pytest.mark.parametrize("record", records(), ids=["incident", "quiet"])
-def test_measures_come_back_as_they_were(record: EpisodeRecord) -> None:
-    """What is not known is null in JSON, and not known again afterwards."""
+def test_measures_survive_json(record: EpisodeRecord) -> None:
+    """Unknown values are null in JSON, and unknown again afterwards."""
     measures = measure_episode(record, healthy_quality(record))
     text = json.dumps(measures_plain(measures), allow_nan=False)
     assert repr(measures_of(json.loads(text))) == repr(measures)  # NaN is no NaN's equal
 
 
 @pytest.mark.parametrize("record", records(), ids=["incident", "quiet"])
-def test_lines_come_back_as_they_were(record: EpisodeRecord) -> None:
-    """Every number of the lines, those that are not known included."""
+def test_timelines_survive_json(record: EpisodeRecord) -> None:
+    """Every number of the lines, unknown ones included."""
     line = timeline(record, unknown_health(record), "p")
     back = timeline_of(json.loads(json.dumps(timeline_plain(line), allow_nan=False)))
     assert (back.policy, back.kernels) == (line.policy, line.kernels)
@@ -41,15 +41,15 @@ def test_lines_come_back_as_they_were(record: EpisodeRecord) -> None:
 @pytest.mark.parametrize(
     "change", [{"at_s": [1.0]}, {"weights": [1.0]}, {"quality": "none"}, {"kernels": ["a"]}, {"health": None}]
 )
-def test_lines_that_are_none_are_refused(change: dict[str, object]) -> None:
-    """Lines of unequal length, and what are no numbers."""
+def test_invalid_timelines_are_refused(change: dict[str, object]) -> None:
+    """Lines of unequal length, and values that are not numbers."""
     record = quiet_record(5)
     plain = timeline_plain(timeline(record, unknown_health(record), "p"))
     with pytest.raises((TypeError, ValueError)):
         timeline_of(plain | change)
 
 
-def test_measures_that_are_none_are_refused() -> None:
-    """A field that is missing."""
+def test_incomplete_measures_are_refused() -> None:
+    """A field is missing."""
     with pytest.raises(ValueError, match="service"):
         measures_of({"scenario": "a"})

@@ -1,4 +1,4 @@
-"""Recovery counted from the first violation, from when it could be seen, and over its lower bound."""
+"""Recovery counted from the first violation, from its visibility, and over its lower bound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _blind(rows: int, start: int, end: int) -> np.ndarray[tuple[int, int], np.dt
 
 
 def test_a_step_has_the_lower_bound_of_one_probe_and_one_tick() -> None:
-    """A step at 50 s with a probe each 2 s cannot be answered before 3 s; a move at 57 s is 4 s over it."""
+    """A step at 50 s with a probe every 2 s cannot be answered before 3 s; a move at 57 s is 4 s over it."""
     found = measure_incident(replace(move_at(broken_record(), 57), evidence_interval_s=2.0))
     assert found is not None
     assert (found.visible_s, found.lower_bound_s, found.excess_s) == (0.0, 3.0, 4.0)
@@ -29,7 +29,7 @@ def test_a_step_has_the_lower_bound_of_one_probe_and_one_tick() -> None:
 
 
 def test_a_ramp_counts_from_its_breach() -> None:
-    """A fault at 50 s that breaks the contract at 150 s and is left at 160 s took 10 s from its breach."""
+    """A fault at 50 s that breaks the contract at 150 s and is left at 160 s takes 10 s from its breach."""
     record = quiet_record(300, incident=step_fault(50.0, 300), evidence_interval_s=1.0)
     record.violating[150:, :2, :] = True
     found = measure_incident(move_at(record, 160))
@@ -60,8 +60,8 @@ def test_each_slice_counts_from_its_own_breach() -> None:
     )
 
 
-def test_what_nobody_sees_moves_the_lower_bound_not_the_breach() -> None:
-    """While the telemetry of every broken replica is lost, the lower bound waits; one seen ends that."""
+def test_lost_telemetry_moves_the_lower_bound_not_the_breach() -> None:
+    """While all broken replicas' telemetry is lost, the lower bound waits; one visible replica ends that."""
     record = replace(move_at(broken_record(), 100), evidence_interval_s=1.0, blind=_blind(200, 50, 90))
     found = measure_incident(record)
     assert found is not None
@@ -74,7 +74,7 @@ def test_what_nobody_sees_moves_the_lower_bound_not_the_breach() -> None:
 
 
 def test_an_unknown_interval_of_evidence_gives_no_lower_bound() -> None:
-    """A record that does not say how often evidence comes has neither lower bound nor excess."""
+    """A record without an interval of evidence has neither lower bound nor excess."""
     found = measure_incident(move_at(broken_record(), 57))
     assert found is not None
     assert math.isnan(found.lower_bound_s)
@@ -88,7 +88,7 @@ def test_an_unknown_interval_of_evidence_gives_no_lower_bound() -> None:
     evidence_interval_s=st.floats(0.0, 30.0),
 )
 def test_lags_are_ordered(move: int, breach: int, blind: int, evidence_interval_s: float) -> None:
-    """Whatever happens: 0 <= excess <= slowest slice <= visible lag <= violation lag <= MTTR."""
+    """Always 0 <= excess <= slowest slice <= visible lag <= violation lag <= MTTR."""
     record = quiet_record(
         incident=step_fault(), evidence_interval_s=evidence_interval_s, blind=_blind(200, 50, 50 + blind)
     )
@@ -100,6 +100,6 @@ def test_lags_are_ordered(move: int, breach: int, blind: int, evidence_interval_
 
 
 def test_a_truncated_record_keeps_its_shapes() -> None:
-    """Cutting a record cuts what could be seen as well."""
+    """Cutting a record also cuts what could be seen."""
     cut = truncate(replace(broken_record(), blind=_blind(200, 0, 10)), 120.0)
     assert cut.blind.shape == (120, 3)

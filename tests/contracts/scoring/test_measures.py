@@ -54,7 +54,7 @@ def test_healthy_baseline_pools_only_rows_before_the_onset() -> None:
     assert pooled.excess_tv_tokens.tolist() == [2 * 50 * 2.0] * 2
 
 
-def test_exposure_starts_at_the_onset_and_sets_in_flight_apart() -> None:
+def test_exposure_starts_at_the_onset_and_excludes_in_flight_requests() -> None:
     """60 exposed answers after the onset, 20 of them in flight, over 150 rows x 10 on the hard slice."""
     record = broken_record()
     record.exposed[40:56, 0], record.exposed_in_flight[54:56, 0] = 10, 10
@@ -73,8 +73,8 @@ def test_cost_and_goodput() -> None:
     assert (found.accelerator_s, found.probe_tokens) == (400.0, 12_000.0)
 
 
-def test_useful_tokens_and_what_failed_or_was_exposed() -> None:
-    """Useful tokens over offered ones; 20 failed, 10 shed and 10 exposed of 4000 requests are 1 %."""
+def test_useful_tokens_and_the_failed_or_exposed_share() -> None:
+    """Useful over offered tokens; 20 failed, 10 shed and 10 exposed of 4000 requests are 1 %."""
     record = quiet_record()
     record.useful_tokens[:100] = 100.0
     record.failed[:20, 0], record.shed[:10, 1], record.exposed[:10, 0] = 1, 1, 1
@@ -112,8 +112,8 @@ def test_without_an_incident_its_measures_are_not_applicable() -> None:
     }
 
 
-def test_truncation_at_the_fault_end_censors_what_only_the_end_healed() -> None:
-    """A fault that ends at 150 s recovers for everybody by itself; up to its end it has not."""
+def test_truncation_at_the_fault_end_censors_its_recovery() -> None:
+    """A fault that ends at 150 s recovers by itself under any policy; up to its end it has not."""
     record = broken_record(300)
     record.violating[150:] = False
     whole = measure_episode(record, healthy_quality(record)).incident

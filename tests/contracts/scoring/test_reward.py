@@ -1,4 +1,4 @@
-"""The law of the reward: bounds, and one meaning for numbers, arrays and compiled code."""
+"""The reward: bounds, and one meaning for numbers, arrays and compiled code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_reward_keeps_its_bounds(
 
 
 def test_the_reward_of_a_tick_by_hand() -> None:
-    """Of 10 requests 8 were good and answers lost a tenth; half moved; answers cost half the dearest."""
+    """Of 10 requests 8 were good and answers lost a tenth; half moved; answers cost half of the maximum."""
     goodput, quality = goodput_of(8, 10), quality_of(10.0, 100.0, 1.0)
     assert goodput == 0.8
     assert quality == 0.9
@@ -38,7 +38,7 @@ def test_the_reward_of_a_tick_by_hand() -> None:
     assert reward_of(goodput, quality, 0.5, capacity_of(5.0, 10.0), 0.02, 0.02) == pytest.approx(expected)
 
 
-def test_an_empty_tick_is_worth_what_moving_costs() -> None:
+def test_an_empty_tick_is_worth_its_moves() -> None:
     """Without requests goodput and capacity are 0 and nothing is divided by zero."""
     assert goodput_of(0, 0) == 0.0
     assert quality_of(0.0, 0.0, 1.0) == 1.0
@@ -64,7 +64,7 @@ def test_compiled_code_means_the_same(law: object, arguments: tuple[float, ...])
 
 
 def test_weights_are_numbers_from_zero_on() -> None:
-    """A bad weight names itself, what was expected and what was given."""
+    """A bad weight is reported with its name, what was expected and what was given."""
     with pytest.raises(ValueError, match="reward weight move: expected a number >= 0, got -1"):
         RewardWeights(move=-1.0)
     with pytest.raises(ValueError, match="reward weight quality"):

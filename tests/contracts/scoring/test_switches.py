@@ -15,14 +15,14 @@ from tests.support.fleets.episodes import broken_record, move_at, quiet_record
 
 
 def test_a_move_off_a_violating_kernel_is_true_on_every_slice() -> None:
-    """One full move of both rows away from a broken kernel makes two true episodes and moves weight 2."""
+    """A full move of both rows away from a broken kernel makes two true episodes and moves weight 2."""
     found = measure_switches(move_at(broken_record(), 57))
     assert (found.true_switches, found.false_switches) == (2, 0)
     assert found.weight_moved == pytest.approx(2.0)
     assert found.slice_months == pytest.approx(2 * 200 / 2_592_000)
 
 
-def test_the_truth_of_the_last_minute_still_excuses_a_move() -> None:
+def test_a_violation_within_the_last_minute_justifies_a_move() -> None:
     """A kernel healed 60 s before the move is left truly, one healed 61 s before is left falsely."""
     record = move_at(quiet_record(300), 160)
     record.violating[90:101, 0, :] = True
@@ -33,7 +33,7 @@ def test_the_truth_of_the_last_minute_still_excuses_a_move() -> None:
 
 
 def test_flapping_within_a_minute_is_one_episode_and_after_it_two() -> None:
-    """There and back 59 s later is one episode per row; 60 s later it is two."""
+    """Away and back 59 s later is one episode per row; 60 s later it is two."""
     short = move_at(move_at(quiet_record(300), 50), 109, kernel=0)
     assert len(row_episodes(short)) == 2
     long = move_at(move_at(quiet_record(300), 50), 110, kernel=0)
@@ -41,7 +41,7 @@ def test_flapping_within_a_minute_is_one_episode_and_after_it_two() -> None:
 
 
 def test_small_steps_open_an_episode_once_they_add_up() -> None:
-    """Moves of 0.02 open nothing until they are more than 0.05 from the last settled value."""
+    """Moves of 0.02 open none until they are more than 0.05 from the last settled value."""
     record = quiet_record()
     for step in range(4):
         record.table[100 + step :, 0, 0] -= np.float32(0.02)
@@ -50,12 +50,12 @@ def test_small_steps_open_an_episode_once_they_add_up() -> None:
 
 
 def test_initial_placement_is_no_switch() -> None:
-    """A policy that leaves home with its first decision and stays has switched nothing."""
+    """A policy that leaves home with its first decision and stays has not switched."""
     assert row_episodes(move_at(quiet_record(), 1)) == []
 
 
-def test_capacity_moves_onto_compliant_kernels_are_counted_apart() -> None:
-    """A marked move is apart when its target complies and false when its target violates."""
+def test_capacity_moves_onto_compliant_kernels_are_counted_separately() -> None:
+    """A marked move is counted separately if its target complies, and is false if its target violates."""
     record = move_at(quiet_record(), 80)
     record.capacity_rows[80] = True
     assert measure_switches(record).capacity_moves == 2
@@ -64,8 +64,8 @@ def test_capacity_moves_onto_compliant_kernels_are_counted_apart() -> None:
     assert (found.capacity_moves, found.false_switches) == (0, 2)
 
 
-def test_taking_traffic_out_of_the_shed_column_leaves_no_kernel() -> None:
-    """Re-admitting shed traffic is no switch away from anything; shedding from a good kernel is false."""
+def test_readmitting_shed_traffic_leaves_no_kernel() -> None:
+    """Readmitting shed traffic is no switch away from a kernel; shedding from a good kernel is false."""
     record = quiet_record(400)
     record.table[100:200, 0] = (0.5, 0.0, 0.5)
     assert [e.verdict for e in row_episodes(record)] == [SwitchVerdict.FALSE, SwitchVerdict.CAPACITY]
@@ -126,9 +126,10 @@ def test_a_slice_that_moves_for_capacity_does_not_excuse_another() -> None:
     assert (found.capacity_moves, found.false_switches) == (1, 1)
 
 
-def test_in_rotation_a_kernel_is_what_its_replicas_in_rotation_are() -> None:
-    """Once its violating replica is out for a minute, going there for capacity is no false switch in
-    rotation, and leaving it is one; by the rule itself it is the other way round.
+def test_in_rotation_a_kernel_is_judged_by_its_replicas_in_rotation() -> None:
+    """With its bad replica out for a minute, going to a kernel is no false switch, and leaving it is one.
+
+    That is the count in rotation; by the rule itself it is the other way round.
     """
     record = move_at(quiet_record(400), 300)
     record.capacity_rows[300] = True
@@ -146,6 +147,6 @@ def test_in_rotation_a_kernel_is_what_its_replicas_in_rotation_are() -> None:
 
 @given(st.integers(1, 199))
 def test_both_counts_of_false_switches_agree_where_all_are_in_rotation(row: int) -> None:
-    """With every replica in rotation the two rules are one."""
+    """With every replica in rotation the two rules are the same."""
     found = measure_switches(move_at(broken_record(), row))
     assert found.false_switches_in_rotation == found.false_switches

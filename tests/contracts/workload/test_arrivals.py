@@ -54,7 +54,7 @@ def test_gaps_have_the_declared_variation(gap_cv: float) -> None:
     np.testing.assert_allclose(gaps.std(), gap_cv, rtol=0.05)
 
 
-def test_pieces_of_a_process_are_the_process() -> None:
+def test_parts_of_a_process_are_the_process() -> None:
     """Taking 10 and then 90 arrivals gives the same 100, up to the round-off of one sum."""
     whole = GapProcess(np.random.default_rng(3)).take(100)
     process = GapProcess(np.random.default_rng(3))
@@ -69,8 +69,8 @@ def test_diurnal_rate_has_its_mean_and_its_swing() -> None:
     assert profile.at(60.0) > profile.at(180.0)
 
 
-def test_a_surge_multiplies_the_rate_for_its_time() -> None:
-    """Between its start and end the rate is the factor's, elsewhere untouched."""
+def test_a_surge_multiplies_the_rate_while_it_lasts() -> None:
+    """Between its start and end the rate is multiplied by the factor, elsewhere unchanged."""
     profile = constant_rate(10.0).scaled(5.0, 8.0, 3.0)
     assert [profile.at(t) for t in (0.0, 4.99, 5.0, 7.99, 8.0, 99.0)] == [10.0, 10.0, 30.0, 30.0, 10.0, 10.0]
     np.testing.assert_allclose(profile.expected(10.0), 160.0)
@@ -108,7 +108,7 @@ def test_the_loader_reads_the_public_format() -> None:
 
 
 def test_a_trace_repeats_at_its_own_rate() -> None:
-    """Played over and over, the trace keeps its mean rate and its rows."""
+    """Repeated, the trace keeps its mean rate and its rows."""
     trace = Trace(
         arrived_at_s=np.array([0.0, 1.0, 4.0]),
         prompt_tokens=np.array([1, 2, 3]),
@@ -122,7 +122,7 @@ def test_a_trace_repeats_at_its_own_rate() -> None:
 
 @pytest.mark.parametrize("zone", ["+00:00", "Z"])
 def test_utc_may_be_written_out(tmp_path: Path, zone: str) -> None:
-    """Timestamps of the traces of 2024 carry UTC; they mean what plain ones mean."""
+    """Timestamps of the traces of 2024 carry UTC and mean the same as plain ones."""
     path = tmp_path / "trace.csv"
     rows = f"2024-05-10 00:00:00.009930{zone},5,6\n2024-05-10 00:00:01.509930{zone},7,8\n"
     path.write_text(HEADER + rows, encoding="utf-8")
@@ -160,7 +160,7 @@ def test_a_bad_trace_is_refused_by_line(tmp_path: Path, text: str, line: int, ex
     assert expected in problem.expected
 
 
-def test_many_bad_rows_are_reported_together_but_not_without_end(tmp_path: Path) -> None:
+def test_many_bad_rows_are_reported_together_up_to_a_limit(tmp_path: Path) -> None:
     """All defects are listed, at most twenty."""
     path = tmp_path / "trace.csv"
     path.write_text(HEADER + "x,y,z\n" * 500, encoding="utf-8")
@@ -171,7 +171,7 @@ def test_many_bad_rows_are_reported_together_but_not_without_end(tmp_path: Path)
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00bad"])
 def test_an_unreadable_trace_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """A missing file and one that is not text are errors of the same kind."""
+    """A missing file and one that is not text give errors of the same kind."""
     path = tmp_path / "trace.csv"
     if content is not None:
         path.write_bytes(content)
