@@ -19,8 +19,8 @@ PATIENT = DetectorKind(
 )
 
 
-def test_policy_stands_on_the_detector_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The detector's own settings stand beside the policy's, and both are part of what decides."""
+def test_policy_uses_the_detector_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The detector's settings are given with the policy's, and both are part of its facts."""
     monkeypatch.setitem(DETECTORS, "patient", PATIENT)
     spec = "hysteresis:detector=patient,dwell_s=60,windows=3"
     made = make_configuration(spec, FLEET)
@@ -32,7 +32,7 @@ def test_policy_stands_on_the_detector_that_it_names(monkeypatch: pytest.MonkeyP
 
 
 def test_a_policy_without_a_named_detector_has_no_setting_of_that_name() -> None:
-    """What decides in a policy of ours is what it was before others could bring detectors."""
+    """Facts of a policy without a named detector are unchanged by registered detectors."""
     settings = configuration_facts("hysteresis")["settings"]
     assert isinstance(settings, dict)
     assert "detector" not in settings
@@ -47,12 +47,12 @@ def test_a_policy_without_a_named_detector_has_no_setting_of_that_name() -> None
     ],
 )
 def test_unknown_names_are_refused_with_the_known_ones(spec: str, message: str) -> None:
-    """A policy, detector or setting that nobody registered is a ValueError that lists what there is."""
+    """An unregistered policy, detector or setting is a ValueError that lists the known ones."""
     with pytest.raises(ValueError, match=message):
         make_policy(spec, FLEET)
 
 
-def test_a_name_of_ours_is_not_given_away() -> None:
-    """Nobody registers a policy under a name that is taken."""
+def test_a_registered_name_is_not_replaced() -> None:
+    """A policy cannot be registered under a name that is taken."""
     with pytest.raises(ValueError, match="'hysteresis' is registered already"):
         register_policy("hysteresis", POLICIES["threshold"])

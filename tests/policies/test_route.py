@@ -1,4 +1,4 @@
-"""A ``RoutePolicy`` document drives: who decides, behind which shield, under which meta-contract."""
+"""A ``RoutePolicy`` document drives: the policy, its shield settings and its meta-contract."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SHIPPED = "package:contracts/library/route-policy.yaml"
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
-    """A short scenario in which nothing happens."""
+    """A short scenario without faults."""
     return write_world(tmp_path, scenario_document(horizon_s=20.0))
 
 
 @pytest.fixture
 def meta(tmp_path: Path) -> Path:
-    """The shipped meta-contract with the known-good kernel as the baseline, which needs no certificate."""
+    """The shipped meta-contract with known-good as the baseline, which needs no certificate."""
     document = yaml.safe_load(resolve_uri(META, "").read_text())
     document["spec"]["baseline"] = "fixed_known_good"
     del document["spec"]["certification"]
@@ -51,7 +51,7 @@ def meta(tmp_path: Path) -> Path:
 
 
 def write(folder: Path, **changes: Any) -> Path:
-    """A document beside the world in ``folder`` under which uniform proposals drive."""
+    """A document in ``folder`` under which uniform proposals drive."""
     spec = {
         "description": "tests only",
         "policy": "shield-alone",
@@ -73,8 +73,8 @@ def table_of(file: Path, scenario: Path) -> np.ndarray:
 
 @pytest.mark.usefixtures("meta")
 @pytest.mark.parametrize("most", [0.2, 0.05])
-def test_the_shield_keeps_the_documents_settings(scenario: Path, most: float) -> None:
-    """No row moves by more in a tick than the document says, and some row by as much."""
+def test_the_shield_uses_the_documents_settings(scenario: Path, most: float) -> None:
+    """No row moves by more in a tick than the document allows, and some row by exactly that."""
     file = write(scenario.parent, shield={"max_weight_move_per_tick": most})
     moves = 0.5 * np.abs(np.diff(table_of(file, scenario), axis=0)).sum(axis=2)
     assert moves.max() == pytest.approx(most)
@@ -82,16 +82,16 @@ def test_the_shield_keeps_the_documents_settings(scenario: Path, most: float) ->
 
 @pytest.mark.usefixtures("meta")
 @pytest.mark.parametrize("asked", [{}, {"hang_timeouts": 0}, {"own_clocks": "usual"}])
-def test_hangs_and_clocks_are_told_as_the_document_says(scenario: Path, asked: dict[str, Any]) -> None:
-    """Without a word three timeouts in a row tell a hang (0 asks no probe), and certified steps a clock."""
+def test_hangs_and_clocks_are_set_by_the_document(scenario: Path, asked: dict[str, Any]) -> None:
+    """By default three timeouts are a hang (0: no probes), and steps are compared with certified ones."""
     file = write(scenario.parent, **asked)
     setup = route_setup(load_as(RoutePolicy, file), str(file), load_scenario(scenario).setup)
     assert all(getattr(setup, name) == told for name, told in {"hang_timeouts": 3, **asked}.items())
 
 
 @pytest.mark.usefixtures("meta")
-def test_of_shield_and_meta_contract_the_stricter_holds(scenario: Path) -> None:
-    """A document may not loosen what the meta-contract asks for."""
+def test_the_stricter_of_shield_and_meta_contract_holds(scenario: Path) -> None:
+    """A document may not loosen what the meta-contract requires."""
     file = write(scenario.parent, shield={"max_weight_move_per_tick": 0.9, "min_dwell_s": 60.0})
     setup = load_route(str(file), str(scenario), load_scenario(scenario)).setup
     limits = setup.options.limits
@@ -101,7 +101,7 @@ def test_of_shield_and_meta_contract_the_stricter_holds(scenario: Path) -> None:
 
 @pytest.mark.usefixtures("meta")
 def test_observing_decides_and_moves_nothing(scenario: Path, tmp_path: Path) -> None:
-    """In mode observe the decisions are those of mode enforce at first, and no answer differs from fixed."""
+    """In mode observe the first decisions are those of mode enforce, and the answers are those of fixed."""
     found = {}
     for mode in ("observe", "enforce"):
         file, out = write(scenario.parent, mode=mode), tmp_path / mode
@@ -119,9 +119,10 @@ def test_observing_decides_and_moves_nothing(scenario: Path, tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("meta")
 @pytest.mark.timeout(180)
-def test_observing_is_told_beside_what_would_have_happened(tmp_path: Path) -> None:
-    """Nothing executed, nothing recovers; the decisions' own lag and the enforced episodes stand beside it,
-    in the summary, in the log and in the explanation.
+def test_observing_is_reported_with_what_would_have_happened(tmp_path: Path) -> None:
+    """Nothing is executed, so nothing recovers; the report has the decisions' lag and the enforced episodes.
+
+    Both are in the summary, in the log and in the explanation.
     """
     fault: dict[str, Any] = {
         "name": "bad",
@@ -174,8 +175,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.usefixtures("meta")
 @pytest.mark.parametrize("how", REFUSED)
-def test_what_does_not_fit_is_refused(scenario: Path, how: str) -> None:
-    """The error names the field, what was expected, and what stands there."""
+def test_documents_that_do_not_fit_are_refused(scenario: Path, how: str) -> None:
+    """The error names the field, what was expected, and what was found."""
     change, said = REFUSED[how]
     with pytest.raises(DocumentError) as error:
         load_route(str(write(scenario.parent, **change)), str(scenario), load_scenario(scenario))
@@ -184,7 +185,7 @@ def test_what_does_not_fit_is_refused(scenario: Path, how: str) -> None:
 
 @pytest.mark.usefixtures("meta")
 def test_an_artefact_must_be_the_pinned_one(scenario: Path) -> None:
-    """A manifest of another hash than the document's is refused before it is read."""
+    """A manifest with another hash than the document's is refused before it is read."""
     (scenario.parent / "a.yaml").write_text("kind: PolicyArtifact\n")
     pinned = {"uri": "a.yaml", "sha256": hashlib.sha256(b"another").hexdigest()}
     file = write(scenario.parent, policy="learned", artifact=pinned)
@@ -193,7 +194,7 @@ def test_an_artefact_must_be_the_pinned_one(scenario: Path) -> None:
 
 
 def test_enforcing_needs_a_certified_baseline(scenario: Path, tmp_path: Path) -> None:
-    """Without the baseline's certificate, or with one of other settings, a policy may only observe."""
+    """Without the baseline's certificate, or with one for other settings, a policy may only observe."""
     (tmp_path / "meta.yaml").write_text(resolve_uri(META, "").read_text())
     world = load_scenario(scenario)
     with pytest.raises(DocumentError, match="its certificate"):
@@ -208,8 +209,9 @@ def test_enforcing_needs_a_certified_baseline(scenario: Path, tmp_path: Path) ->
 
 
 def test_the_shipped_document_drives_the_fleet_of_e5() -> None:
-    """Pool, contract and meta-contract fit, the pinned policy is the one that ships, under its certificate of
-    today, and so is the baseline.
+    """Pool, contract and meta-contract fit, and the pinned policy is the shipped one.
+
+    It and the baseline have their present certificates.
     """
     uri = "package:contracts/library/suites/e5-base.yaml"
     world = load_scenario(resolve_uri(uri, ""))
@@ -229,10 +231,10 @@ def test_the_shipped_document_drives_the_fleet_of_e5() -> None:
         (CoverageGaps(policy=("a gap",), baseline=("a gap",)), "fixed", "fixed"),
     ],
 )
-def test_nobody_drives_a_fleet_that_his_certificate_does_not_cover(
+def test_no_policy_drives_a_fleet_outside_its_certificate(
     gaps: CoverageGaps, driver: str, fallback: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outside of the policy's ranges the baseline drives, outside of the baseline's the home table."""
+    """Outside the policy's ranges the baseline drives; outside the baseline's, the home table."""
     uri = "package:contracts/library/suites/e5-base.yaml"
     world = load_scenario(resolve_uri(uri, ""))
     monkeypatch.setattr(policies.route, "coverage_gaps", lambda *_: gaps)
@@ -246,7 +248,7 @@ def test_nobody_drives_a_fleet_that_his_certificate_does_not_cover(
 
 
 def test_policy_and_route_policy_exclude_each_other(scenario: Path) -> None:
-    """Two answers to who decides are refused."""
+    """Naming a policy in both ways is refused."""
     arguments = ["simulate", str(scenario), "--policy", "fixed", "--route-policy", SHIPPED]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code != 0
@@ -268,10 +270,8 @@ def test_a_configuration_of_e5_drives_as_simulate_does(scenario: Path, mode: str
 
 
 @pytest.mark.usefixtures("meta")
-def test_e5_runs_a_document_beside_the_suites_configurations(tmp_path: Path) -> None:
-    """The document is the last configuration, runs on every scenario, and stands in the command
-    that is kept.
-    """
+def test_e5_runs_a_document_after_the_suites_configurations(tmp_path: Path) -> None:
+    """The document is the last configuration, runs on every scenario, and is part of the stored command."""
     suite, out = write_suite(tmp_path, 120.0, sweep=[], sweep_scenarios=[]), tmp_path / "out"
     file = write(tmp_path, policy="threshold")
     words = ["e5", "--suite", str(suite), "--policies", "fixed", "--seeds", "2", "--jobs", "1", "--json"]

@@ -18,12 +18,12 @@ def listed() -> set[tuple[str, float]]:
 
 
 def registered() -> set[tuple[str, float]]:
-    """Name and default of every setting of the project's policies; of one the prose says ``program=0``."""
+    """Name and default of every setting of the project's policies; the prose covers ``program=0`` of one."""
     kinds = (*BASELINES.values(), LEARNED)
     found = {(name, one.default) for kind in kinds for name, one in kind.parameters.items()}
     return found - {("program", 1.0)}
 
 
 def test_the_pages_list_every_setting_with_its_default() -> None:
-    """No setting is missing on the pages, none is there that no policy has, and defaults are today's."""
+    """No setting is missing on the pages, none is listed that no policy has, and defaults are current."""
     assert listed() == registered()

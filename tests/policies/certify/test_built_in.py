@@ -1,4 +1,4 @@
-"""Certificates of built-in policies: what they speak of, and the one that ships."""
+"""Certificates of built-in policies: what they cover, and the one that ships."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from policies.artefacts import builtin_sha256
 from policies.route import refuse_uncertified_baseline
 
 
-def test_a_built_in_policys_certificate_speaks_of_every_setting() -> None:
+def test_a_built_in_policys_certificate_covers_every_setting() -> None:
     """Defaults count as settings, written out or not; any other value is another subject."""
     assert builtin_sha256("hysteresis") == builtin_sha256("hysteresis:dwell_s=120")
     assert builtin_sha256("hysteresis") != builtin_sha256("hysteresis:dwell_s=121")
     assert builtin_sha256("hysteresis") != builtin_sha256("threshold")
 
 
-def test_the_shipped_baseline_is_certified_as_it_is_set_today() -> None:
-    """Its certificate ships, keeps every clause of the shipped meta-contract and is of today's settings."""
+def test_the_shipped_baseline_is_certified_with_its_present_settings() -> None:
+    """Its certificate ships, keeps every clause of the shipped meta-contract and has its present settings."""
     place = resolve_uri(SHIPPED_META, "tests")
     refuse_uncertified_baseline(load_as(MetaContract, place), place)
 
 
-def test_a_baseline_that_failed_is_named_with_the_way_out(tmp_path: Path) -> None:
-    """What takes over broke a clause: the clause, and a baseline that needs no certificate, are said."""
+def test_a_baseline_that_failed_is_named_with_an_alternative(tmp_path: Path) -> None:
+    """The error names the clause that the baseline broke, and a baseline that needs no certificate."""
     shipped = resolve_uri(SHIPPED_META, "tests")
     place = Path(shutil.copy(shipped, tmp_path))
     name = "hysteresis-certificate.json"

@@ -1,4 +1,4 @@
-"""Laws of certificates: what a clause's limit is, and that nothing else than the judged policy passes."""
+"""Certificates: the limit of each clause, and that only the judged policy passes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def certificate(evidence: CertificationEvidence | None = None, **changes: Any) -
 
 
 def manifest(held: Certificate | None) -> PolicyArtifact:
-    """The smallest manifest around ``held``; what training says of itself plays no part here."""
+    """The smallest manifest with ``held``; its training section plays no part here."""
     document = PolicyArtifact.model_validate_json(json.dumps(ARTIFACT))
     onnx = document.spec.onnx.model_copy(update={"sha256": ONNX})
     spec = document.spec.model_copy(update={"onnx": onnx, "encoding_version": 3, "certificate": held})
@@ -75,7 +75,7 @@ def manifest(held: Certificate | None) -> PolicyArtifact:
 
 
 def test_a_sound_policy_passes_every_offline_clause() -> None:
-    """All clauses that are checked offline are judged, and good evidence passes them."""
+    """All clauses checked offline are judged, and good evidence passes them."""
     found = judged(sound_evidence())
     assert list(found) == [c.id for c in META.spec.clauses if c.checked != "online"]
     assert all(clause.passed for clause in found.values())
@@ -98,9 +98,7 @@ BREAKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("clause", BREAKS)
 def test_each_clause_fails_on_its_own_evidence_alone(clause: str) -> None:
-    """CertificationEvidence beyond one threshold fails that clause and no other; nothing else is
-    certified.
-    """
+    """Evidence beyond one threshold fails that clause and no other, and the policy is not certified."""
     suite, change = BREAKS[clause]
     evidence = sound_evidence()
     spoiled: Any = tuple(replace(one, **change) for one in evidence.of(suite))
@@ -111,8 +109,8 @@ def test_each_clause_fails_on_its_own_evidence_alone(clause: str) -> None:
         refuse_unless_certified(manifest(bad), META, SUBJECT)
 
 
-def test_harm_in_one_scenario_is_not_paid_for_by_the_others() -> None:
-    """Gains in four scenarios of five leave the loss in the fifth, by its name and as large as it is."""
+def test_harm_in_one_scenario_is_not_offset_by_the_others() -> None:
+    """With gains in four scenarios of five, the loss in the fifth is reported by name and in full."""
     evidence = sound_evidence()
     spoiled = tuple(
         replace(one, service=replace(NOBODY, useful_ratio=0.97 if one.scenario == "c" else 0.999))
@@ -125,7 +123,7 @@ def test_harm_in_one_scenario_is_not_paid_for_by_the_others() -> None:
 
 
 def test_harm_is_paired_by_seed() -> None:
-    """What differs between seeds alone is no harm, however much it is."""
+    """Differences between seeds alone are no harm, however large."""
     evidence = sound_evidence()
     by_seed = {seed: ServiceShares(useful_ratio=seed / 20, failed_or_exposed_ratio=0.0) for seed in range(20)}
     episodes = tuple(replace(one, service=by_seed[one.seed]) for one in evidence.incidents)
@@ -134,14 +132,14 @@ def test_harm_is_paired_by_seed() -> None:
     assert (found.value, found.ci_high, found.passed) == (0.0, 0.0, True)
 
 
-def test_harm_that_nothing_is_compared_with_is_no_pass() -> None:
-    """Without the episodes in which nobody moves neither clause of harm passes."""
+def test_harm_without_a_comparison_does_not_pass() -> None:
+    """Without the episodes of the fixed policy neither clause of harm passes."""
     found = judged(replace(sound_evidence(), still={}))
     assert not found["M-harm"].passed
     assert not found["M-harm-failed"].passed
 
 
-def test_a_certificate_from_before_the_clause_says_what_it_lacks() -> None:
+def test_a_certificate_without_a_new_clause_is_refused_by_its_name() -> None:
     """A certificate without M-harm is refused by the name of the clause, not by a hash."""
     old = certificate()
     without = tuple(clause for clause in old.clauses if clause.id != "M-harm")
@@ -158,8 +156,8 @@ def test_slow_decisions_fail_by_their_percentile() -> None:
         assert judged(replace(sound_evidence(), decision_ms=spent))["M-decision-latency"].passed == passed
 
 
-def test_few_decisions_bound_no_percentile() -> None:
-    """Of a hundred decisions none lies above the 99th percentile with confidence, so nothing passes."""
+def test_few_decisions_give_no_limit_of_a_percentile() -> None:
+    """A hundred decisions give no confidence limit of the 99th percentile, so the clause does not pass."""
     few = judged(replace(sound_evidence(), decision_ms=np.full(100, 0.1)))["M-decision-latency"]
     assert few.ci_high is None
     assert not few.passed
@@ -167,7 +165,7 @@ def test_few_decisions_bound_no_percentile() -> None:
 
 @given(days=st.floats(1.0, 400.0))
 def test_no_false_switch_passes_from_111_slice_days_on(days: float) -> None:
-    """With none seen, the exact limit is 3.689 over the slice-months: 30 x 3.689 slice-days are needed."""
+    """With none observed, the exact limit is 3.689 over the slice-months: it takes 30 x 3.689 slice-days."""
     quiet = (episode(incident=None, slice_hours=24.0 * days),)
     found = judged(replace(sound_evidence(), quiet=quiet))["M-false-switches"]
     assert found.ci_high == pytest.approx(30.0 * 3.6889 / days, rel=1e-4)
@@ -188,7 +186,7 @@ def test_the_limit_is_never_below_the_value(events: list[bool], lags: list[float
             assert clause.ci_high >= clause.value - 1e-9
 
 
-def test_nothing_to_judge_is_no_pass() -> None:
+def test_without_evidence_no_clause_passes() -> None:
     """Without episodes no clause on them passes, and without incidents none on incidents."""
     empty = judged(CertificationEvidence(incidents=(), quiet=(), decision_ms=np.zeros(0), still={}))
     assert not any(clause.passed for clause in empty.values())
@@ -198,8 +196,8 @@ def test_nothing_to_judge_is_no_pass() -> None:
     assert not found["M-mttr"].passed
 
 
-def test_guarded_incidents_have_no_lag() -> None:
-    """An incident that nobody could be hurt by takes no part in the mean lag."""
+def test_mitigated_incidents_have_no_lag() -> None:
+    """An incident that affects no traffic is left out of the mean lag."""
     evidence = sound_evidence()
     half = tuple(
         replace(one, incident=incident(lag_s=470.0, mitigated=True)) if one.scenario == "a" else one
@@ -233,8 +231,8 @@ TAMPERED: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
-def test_every_number_of_rules_and_detector_counts() -> None:
-    """Another value, another name, or a setting that changes sides is another hash."""
+def test_every_setting_of_rules_and_detector_counts() -> None:
+    """Another value, another name, or a setting on the other side gives another hash."""
     cases = [
         rules_sha256({"reason": 0.5}, {"budget": 0.0}),
         rules_sha256({"reason": 0.3}, {"budget": 0.0}),
@@ -248,9 +246,7 @@ def test_every_number_of_rules_and_detector_counts() -> None:
 def test_the_calibrated_thresholds_count_where_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another table of traffic thresholds is another subject for configurations that read it, and for no
-    other.
-    """
+    """Another table of traffic thresholds changes the subject only of configurations that read it."""
     configurations = ("learned", "sequential", "sequential:traffic_factor=14", "hysteresis")
     before = [configuration_facts(configuration) for configuration in configurations]
     table = tmp_path / "traffic.json"
@@ -261,7 +257,7 @@ def test_the_calibrated_thresholds_count_where_they_are_read(
 
 
 @pytest.mark.parametrize("how", TAMPERED)
-def test_a_certificate_of_something_else_is_refused(how: str) -> None:
+def test_a_certificate_of_another_subject_is_refused(how: str) -> None:
     """Every field that binds the certificate to policy, meta-contract and amount of evidence is checked."""
     change, said = TAMPERED[how]
     with pytest.raises(DocumentError, match=said):
@@ -280,7 +276,7 @@ def test_a_failed_certificate_says_what_would_make_it_pass(value: float, step: s
 
 
 def test_no_certificate_is_refused() -> None:
-    """A manifest without a certificate is a document that drives nowhere."""
+    """A manifest without a certificate may not drive."""
     with pytest.raises(DocumentError, match="got none"):
         refuse_unless_certified(manifest(None), META, SUBJECT)
 

@@ -1,4 +1,4 @@
-"""A certificate that its own numbers deny is refused, though every hash in it fits."""
+"""A certificate that contradicts its own numbers is refused, even if every hash in it fits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from policies.certify.admission import refuse_unless_certified
 from policies.certify.consistency import METHODS
 from tests.policies.certify.test_certificate import META, SUBJECT, certificate, manifest
 
-#: Fields of one clause of an otherwise sound certificate, and what is said of them.
+#: Fields of one clause of an otherwise valid certificate, and the message.
 FORGED: dict[str, tuple[str, dict[str, object], str]] = {
     "nothing judged, with a value": ("M-mttr", {"n": 0}, "exactly where something was judged"),
     "judged, without a value": ("M-shed", {"value": None}, "exactly where something was judged"),
@@ -28,20 +28,20 @@ FORGED: dict[str, tuple[str, dict[str, object], str]] = {
 
 @pytest.mark.parametrize("how", FORGED)
 def test_a_certificate_that_contradicts_itself_is_refused(how: str) -> None:
-    """Limits are recomputed from values and counts, wherever these tell them."""
+    """Limits are recomputed from values and counts wherever these determine them."""
     name, change, said = FORGED[how]
     clauses = tuple(c.model_copy(update=change) if c.id == name else c for c in certificate().clauses)
     with pytest.raises(DocumentError, match=said):
         refuse_unless_certified(manifest(certificate(clauses=clauses)), META, SUBJECT)
 
 
-def test_a_clause_stands_once() -> None:
-    """A second clause of the same name is refused, though it says the same."""
+def test_a_clause_is_listed_once() -> None:
+    """A second clause of the same name is refused, even if it is equal."""
     clauses = certificate().clauses
     with pytest.raises(DocumentError, match="each clause once"):
         refuse_unless_certified(manifest(certificate(clauses=(*clauses, clauses[0]))), META, SUBJECT)
 
 
 def test_every_clause_has_the_method_that_judges_it() -> None:
-    """The list of methods that certificates are held against is that of the judges."""
+    """The list of methods that certificates are checked against is that of the judges."""
     assert {c.metric: c.method for c in certificate().clauses} == METHODS

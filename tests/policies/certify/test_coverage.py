@@ -1,4 +1,4 @@
-"""A certificate speaks of the fleets whose facts lie within what its suites had, and of no others."""
+"""A certificate covers fleets whose facts lie within those of its suites, and no others."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ FLEET = synthetic_fleet(3, 2, 6)
 
 
 def loosened(fleet: FleetSetup) -> FleetSetup:
-    """Judged by thresholds of ten times the size."""
+    """The fleet judged by thresholds of ten times the size."""
     return replace(fleet, contract=replace(fleet.contract, threshold=10.0 * fleet.contract.threshold))
 
 
 def slower(fleet: FleetSetup) -> FleetSetup:
-    """Of replicas that are said to carry half."""
+    """The fleet with replicas declared to carry half."""
     return replace(fleet, capacity_rps=0.5 * fleet.capacity_rps)
 
 
-def test_what_was_certified_is_covered() -> None:
+def test_certified_fleets_are_covered() -> None:
     """Every fleet of the suites, and every one between them."""
     held = certificate(covers=ranges([fleet_facts(FLEET), fleet_facts(slower(FLEET))]))
     for fleet in (FLEET, slower(FLEET), replace(FLEET, capacity_rps=0.7 * FLEET.capacity_rps)):
@@ -35,8 +35,8 @@ def test_what_was_certified_is_covered() -> None:
 @pytest.mark.parametrize(
     ("change", "said"), [(loosened, "threshold of"), (slower, "requests/s of a replica")]
 )
-def test_what_lies_outside_is_named(change: object, said: str) -> None:
-    """A contract loosened after certification, or a slower profile, is told with both ranges."""
+def test_facts_outside_are_named(change: object, said: str) -> None:
+    """A contract loosened after certification, or a slower profile, is reported with both ranges."""
     held = certificate(covers=ranges([fleet_facts(FLEET)]))
     assert callable(change)
     gaps = outside(held, fleet_facts(change(FLEET)))
@@ -44,8 +44,8 @@ def test_what_lies_outside_is_named(change: object, said: str) -> None:
     assert all(gap.startswith(said) and "certified on" in gap for gap in gaps)
 
 
-def test_what_is_measured_may_lie_a_tenth_beyond() -> None:
-    """Measured and declared numbers have a tolerance that is stated; thresholds have none."""
+def test_measured_facts_may_lie_a_tenth_beyond() -> None:
+    """Measured and declared numbers have a stated tolerance; thresholds have none."""
     held = certificate(covers=ranges([fleet_facts(FLEET)]))
     assert outside(held, fleet_facts(replace(FLEET, capacity_rps=1.09 * FLEET.capacity_rps))) == ()
     assert outside(held, fleet_facts(replace(FLEET, capacity_rps=1.11 * FLEET.capacity_rps)))
@@ -59,7 +59,7 @@ def test_a_fact_that_was_not_recorded_is_not_covered() -> None:
     assert any("certified on nothing" in gap for gap in outside(held, fleet_facts(FLEET)))
 
 
-def test_an_old_certificate_says_nothing_of_fleets() -> None:
+def test_an_old_certificate_covers_no_facts() -> None:
     """Without ranges nothing is compared."""
     assert outside(certificate(), fleet_facts(loosened(FLEET))) == ()
 
@@ -82,15 +82,15 @@ def test_healthy_kernels_closer_to_a_threshold_are_outside() -> None:
 
 
 def with_replicas(each: int) -> FleetSetup:
-    """The fleet with so many replicas of every kernel."""
+    """The fleet with ``each`` replicas of every kernel."""
     kernels = len(FLEET.layout.kernels)
     owner = np.repeat(np.arange(kernels), each)
     names = tuple(f"r{place}" for place in range(len(owner)))
     return replace(FLEET, layout=replace(FLEET.layout, replicas=names, replica_kernel=owner, zones=()))
 
 
-def test_a_fleet_may_grow_to_twice_and_not_shrink() -> None:
-    """Scaling up brings no fallback into the seat; fewer replicas than certified are another fleet."""
+def test_a_fleet_may_grow_to_twice_its_size_and_not_shrink() -> None:
+    """Scaling up keeps the policy in the seat; fewer replicas than certified are another fleet."""
     held = certificate(covers=ranges([fleet_facts(with_replicas(3))]))
     assert [bool(outside(held, fleet_facts(with_replicas(each)))) for each in (2, 3, 6, 7)] == [
         True,
@@ -101,7 +101,7 @@ def test_a_fleet_may_grow_to_twice_and_not_shrink() -> None:
 
 
 def test_more_load_than_was_certified_is_outside_and_less_is_not() -> None:
-    """A declared peak may lie a tenth above the busiest world of the suites, and any way below."""
+    """A declared peak may lie a tenth above the busiest world of the suites, and any amount below."""
     held = certificate(covers=ranges([fleet_facts(FLEET, 0.3), fleet_facts(FLEET, 0.5)]))
     for load_ratio in (0.01, 0.3, 0.5, 0.549):
         assert outside(held, fleet_facts(FLEET, load_ratio)) == ()
@@ -109,8 +109,8 @@ def test_more_load_than_was_certified_is_outside_and_less_is_not() -> None:
     assert gap == f"{LOAD}: 0.56 to 0.56 here, certified on 0.3 to 0.5"
 
 
-def test_load_that_nobody_declares_or_recorded_is_said_and_replaces_nobody() -> None:
-    """An undeclared load, and a certificate from before loads were recorded, are not compared and told."""
+def test_undeclared_or_unrecorded_load_is_reported_and_replaces_no_policy() -> None:
+    """An undeclared load, or a certificate from before loads were recorded, is not compared but reported."""
     held, old = (certificate(covers=ranges([fleet_facts(FLEET, load)])) for load in (0.5, None))
     assert outside(held, fleet_facts(FLEET)) == outside(old, fleet_facts(FLEET, 9.0)) == ()
     assert unknown(held, fleet_facts(FLEET, 0.5)) == ()

@@ -1,4 +1,4 @@
-"""The episodes beside a certificate: the same clauses come of them again, and of no others."""
+"""The episodes stored with a certificate prove its clauses, and other episodes do not."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def kept(folder: Path, evidence: CertificationEvidence, **changes: Any) -> tuple
     return certificate(evidence, evidence_sha256=text_sha256(text), **changes), file
 
 
-def test_the_episodes_give_the_certificate_again(tmp_path: Path) -> None:
-    """What was written beside a certificate proves each of its clauses, unknown numbers included."""
+def test_the_episodes_reproduce_the_certificate(tmp_path: Path) -> None:
+    """The stored episodes prove each clause of the certificate, unknown numbers included."""
     evidence = sound_evidence()
     assert evidence.incidents[0].incident is not None
     unknown = replace(evidence.incidents[0].incident, lower_bound_s=float("nan"), excess_s=float("nan"))
@@ -44,16 +44,16 @@ def test_the_episodes_give_the_certificate_again(tmp_path: Path) -> None:
     assert evidence_file(tmp_path / "c.json") == file
 
 
-def test_other_episodes_are_another_file(tmp_path: Path) -> None:
-    """An altered byte is found by the hash that the certificate holds."""
+def test_changed_episodes_are_refused(tmp_path: Path) -> None:
+    """An altered byte is detected by the hash in the certificate."""
     held, file = kept(tmp_path, sound_evidence())
     file.write_text(file.read_text().replace('"moves": 2', '"moves": 1', 1))
     with pytest.raises(DocumentError, match="sha256"):
         refuse_other_episodes(held, META, file)
 
 
-def test_a_clause_that_the_episodes_do_not_give_is_refused(tmp_path: Path) -> None:
-    """Better numbers in the certificate than in its own episodes are found, though every hash fits."""
+def test_a_clause_that_differs_from_the_episodes_is_refused(tmp_path: Path) -> None:
+    """Better numbers in the certificate than in its own episodes are detected, even if every hash fits."""
     evidence = sound_evidence()
     worse = replace(evidence, incidents=(episode(0, "a", turns=9), *evidence.incidents[1:]))
     held, file = kept(tmp_path, worse)
@@ -62,16 +62,16 @@ def test_a_clause_that_the_episodes_do_not_give_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"incidents": [3], "quiet": [], "decision_ms": []}'])
-def test_what_are_no_episodes_is_refused(text: str, tmp_path: Path) -> None:
-    """A file of another form is refused by name, though its hash fits."""
+def test_files_that_are_no_episodes_are_refused(text: str, tmp_path: Path) -> None:
+    """A file of another form is refused by name, even if its hash fits."""
     file = tmp_path / "c-episodes.json"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(DocumentError, match="c-episodes"):
         refuse_other_episodes(certificate(evidence_sha256=text_sha256(text)), META, file)
 
 
-def test_a_certificate_is_judged_again_by_the_method_that_it_names(tmp_path: Path) -> None:
-    """One from before gains were capped is proved by its episodes as well, and by its own limit alone."""
+def test_a_certificate_is_judged_again_by_the_method_it_names(tmp_path: Path) -> None:
+    """One from before gains were capped is proved by its episodes as well, and only by its own limit."""
     evidence = sound_evidence()
     gained = replace(evidence.incidents[0], service=replace(NOBODY, useful_ratio=0.9801))
     evidence = replace(evidence, incidents=(gained, *evidence.incidents[1:]))
@@ -91,7 +91,7 @@ def test_a_certificate_is_judged_again_by_the_method_that_it_names(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["hysteresis-certificate.json", "routing.yaml"])
-def test_what_ships_passes_by_either_method(name: str) -> None:
+def test_shipped_certificates_pass_by_either_method(name: str) -> None:
     """The shipped certificates were judged by Student's t; with gains capped their episodes pass too."""
     file = resolve_uri(f"{LIBRARY}policies/{name}", "tests")
     place = evidence_file(file)

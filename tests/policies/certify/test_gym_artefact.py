@@ -1,4 +1,4 @@
-"""Artefacts of networks that another library trained: they drive as ``gym``, certified as that alone."""
+"""Artefacts of networks that another library trained drive as ``gym``, and are certified only as that."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fleet(tmp_path: Path) -> FleetSetup:
 
 
 def network(fleet: FleetSetup) -> bytes:
-    """A network that asks for the home table whatever it sees."""
+    """A network that proposes the home table for any input."""
     encoder = Encoder(kernels_max=8, slices=len(fleet.home))
     weights = np.zeros((encoder.action_size, encoder.size), dtype=np.float32)
     layer = (weights, np.zeros(encoder.action_size, dtype=np.float32))
@@ -49,23 +49,23 @@ def network(fleet: FleetSetup) -> bytes:
 
 @pytest.fixture
 def manifest(tmp_path: Path, fleet: FleetSetup) -> Path:
-    """Its artefact."""
+    """The network's artefact."""
     return write_artefact(
         tmp_path / "art", "own", network(fleet), "Tests.", TRAINING, runs_as=RunsAs(configuration="gym")
     )
 
 
 def routed(manifest: Path, folder: Path, policy: str, mode: str = "observe") -> tuple[RoutePolicy, str]:
-    """A document that names ``manifest`` as ``policy``, and where it lies."""
+    """A document that names ``manifest`` as ``policy``, and its path."""
     pinned = {"uri": str(manifest), "sha256": sha256_of(manifest)}
     file = write(folder, policy=policy, mode=mode, artifact=pinned, meta_contract=str(meta_contract(folder)))
     return load_as(RoutePolicy, file), str(file)
 
 
-def test_it_drives_as_what_it_was_trained_as_and_as_nothing_else(
+def test_it_drives_only_as_the_configuration_it_was_trained_for(
     manifest: Path, fleet: FleetSetup, tmp_path: Path
 ) -> None:
-    """Named ``gym`` its network decides; named ``learned`` it is refused with the name that fits."""
+    """As ``gym`` its network decides; as ``learned`` it is refused with the name that fits."""
     found = route_setup(*routed(manifest, tmp_path, "gym"), fleet)
     assert isinstance(found.policy, PlainPolicy)
     with pytest.raises(DocumentError, match="expected gym, got learned"):
@@ -78,14 +78,14 @@ def test_it_drives_as_what_it_was_trained_as_and_as_nothing_else(
 
 
 def test_without_a_certificate_it_does_not_drive(manifest: Path, fleet: FleetSetup, tmp_path: Path) -> None:
-    """In mode enforce the artefact is refused until somebody certified it."""
+    """In mode enforce the artefact is refused without a certificate."""
     with pytest.raises(DocumentError, match="certificate"):
         route_setup(*routed(manifest, tmp_path, "gym", "enforce"), fleet)
     with pytest.raises(DocumentError, match="certificate"):
         load_artefact(str(manifest))
 
 
-def test_a_certificate_speaks_of_the_network_in_its_configuration(manifest: Path) -> None:
+def test_a_certificate_covers_the_network_in_its_configuration(manifest: Path) -> None:
     """The command certifies what the manifest asks for; the same bytes as ``learned`` are another subject."""
     onnx = manifest.with_name("own.onnx")
     digest = hashlib.sha256(onnx.read_bytes()).hexdigest()
@@ -97,8 +97,8 @@ def test_a_certificate_speaks_of_the_network_in_its_configuration(manifest: Path
         subject_of(f"gym:onnx={onnx},window_s=5")
 
 
-def test_a_meta_contract_that_it_does_not_belong_to_is_refused(manifest: Path, tmp_path: Path) -> None:
-    """As of a learned policy: its own keeps it where nothing is named, and another is not taken."""
+def test_a_foreign_meta_contract_is_refused(manifest: Path, tmp_path: Path) -> None:
+    """As for a learned policy: its own meta-contract is the default, and another one is refused."""
     mine, artefact = meta_contract(tmp_path), load_artefact(str(manifest), allow_uncertified=True)
     spec = artefact.manifest.spec.model_copy(update={"meta_contract": str(mine)})
     owned = manifest.with_name("owned.yaml")
@@ -111,7 +111,7 @@ def test_a_meta_contract_that_it_does_not_belong_to_is_refused(manifest: Path, t
     refuse_other_artefact(named, load_meta(str(mine), "tests")[0], str(mine))
 
 
-def test_a_drill_is_healed_by_it(manifest: Path) -> None:
-    """Its document names the configuration and pins the artefact."""
+def test_a_drill_document_can_name_it(manifest: Path) -> None:
+    """The document names the configuration and pins the artefact."""
     found = policy_fields(f"gym:artefact={manifest}")
     assert found == {"policy": "gym", "artifact": FileRef(uri=str(manifest), sha256=sha256_of(manifest))}

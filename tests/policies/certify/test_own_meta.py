@@ -1,4 +1,4 @@
-"""A policy under a meta-contract of its own: the manifest names it, loading asks for it, a route pins it."""
+"""A policy under its own meta-contract: the manifest names it, loading checks it, a route pins it."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def artefact(folder: Path, *, names: bool, certified: bool = True) -> Path:
     return path
 
 
-def test_loading_asks_for_the_certificate_under_the_named_meta_contract(tmp_path: Path) -> None:
-    """With its own meta-contract named the policy loads; else the shipped one is asked for and refuses."""
+def test_loading_checks_the_certificate_under_the_named_meta_contract(tmp_path: Path) -> None:
+    """With its own meta-contract named the policy loads; else the shipped one is checked and refuses it."""
     assert load_learned(str(artefact(tmp_path, names=True)), FLEET).policy_id == "learned"
     with pytest.raises(DocumentError, match=r"meta_contract_sha256.*--meta"):
         load_artefact(str(artefact(tmp_path, names=False)))
 
 
 def test_a_changed_meta_contract_is_refused(tmp_path: Path) -> None:
-    """A certificate speaks of the meta-contract as it read then."""
+    """A certificate is bound to the meta-contract as it was then."""
     manifest = artefact(tmp_path, names=True)
     meta = tmp_path / "meta.yaml"
     meta.write_text(meta.read_text().replace("threshold: 300.0", "threshold: 301.0"))
@@ -87,8 +87,8 @@ def route(folder: Path, manifest: Path, **changes: object) -> RoutePolicy:
     )
 
 
-def test_a_route_enforces_what_is_certified_under_its_own_meta_contract(tmp_path: Path) -> None:
-    """The document's meta-contract watches, and a pinned one must be the one that stands there."""
+def test_a_route_enforces_a_policy_certified_under_its_own_meta_contract(tmp_path: Path) -> None:
+    """The document's meta-contract applies, and a pinned hash must be that of the file."""
     manifest, file = artefact(tmp_path, names=True), str(tmp_path / "route.yaml")
     setup = route_setup(route(tmp_path, manifest), file, FLEET)
     assert setup.meta is not None
@@ -102,7 +102,7 @@ def test_a_route_enforces_what_is_certified_under_its_own_meta_contract(tmp_path
         route_setup(shipped, file, FLEET)
 
 
-def test_without_a_certificate_a_policy_observes_and_says_so(tmp_path: Path) -> None:
+def test_without_a_certificate_a_policy_observes_and_is_reported(tmp_path: Path) -> None:
     """Observing runs the bare network and names what is missing; enforcing is refused for the same reason."""
     manifest, file = artefact(tmp_path, names=True, certified=False), str(tmp_path / "route.yaml")
     seen = route(tmp_path, manifest, mode="observe")
@@ -116,7 +116,7 @@ def test_without_a_certificate_a_policy_observes_and_says_so(tmp_path: Path) -> 
 
 
 def test_a_broken_artefact_does_not_even_observe(tmp_path: Path) -> None:
-    """Other bytes than the manifest pins are no missing certificate."""
+    """Other bytes than the manifest pins are not treated as a missing certificate."""
     manifest = artefact(tmp_path, names=True, certified=False)
     (tmp_path / "art" / "own.onnx").write_bytes(b"another")
     with pytest.raises(DocumentError, match="pins another content"):

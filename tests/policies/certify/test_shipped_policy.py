@@ -1,4 +1,4 @@
-"""The policy that ships: it loads under its certificate, says how it was made, and drives its fleet."""
+"""The policy that ships: it loads under its certificate, documents its training, and drives its fleet."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from scripts.train.certificates import refuse_other_worlds
 from simulator.env.base import load_base
 
 
-def test_the_shipped_policy_is_certified_and_says_how_it_was_made() -> None:
-    """Its certificate passes, its recipe is the shipped one, and every seed's score is told."""
+def test_the_shipped_policy_is_certified_and_documents_its_training() -> None:
+    """Its certificate passes, its recipe is the shipped one, and every seed's score is listed."""
     manifest = load_artefact(SHIPPED_ARTEFACT).manifest
     training = manifest.spec.training
     assert training.recipe_sha256 == document_sha256(load_recipe(resolve_uri(SHIPPED_RECIPE, "test")))
@@ -31,9 +31,10 @@ def test_the_shipped_policy_is_certified_and_says_how_it_was_made() -> None:
     assert shipped[0].score == max(run.score for run in training.runs)
 
 
-def test_the_fleet_of_live_drills_has_the_same_weights_under_a_certificate_of_its_own() -> None:
-    """Only the sizes of its graph are others; the certificate passes as the one who takes over does, speaks
-    of what its suites draw, and follows from the episodes beside it.
+def test_the_policy_for_live_drills_has_the_same_weights_and_its_own_certificate() -> None:
+    """Only the sizes in its graph differ; its certificate and the baseline's follow from their episodes.
+
+    Both cover what their suites draw.
     """
     shipped, mine = load_artefact(SHIPPED_ARTEFACT), load_artefact(LIVE_ARTEFACT)
     assert resized(shipped.content, 2, 4) == mine.content
@@ -48,7 +49,7 @@ def test_the_fleet_of_live_drills_has_the_same_weights_under_a_certificate_of_it
 
 
 def test_the_shipped_policy_fits_the_fleet_of_e5() -> None:
-    """The configuration ``learned`` is made for E5's fleet and begins with every slice at home."""
+    """The configuration ``learned`` is made for E5's fleet and starts with every slice at home."""
     fleet = load_base(
         resolve_uri("package:contracts/library/suites/e5-base.yaml", "test"), 60.0
     ).compiled.setup

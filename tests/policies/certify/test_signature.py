@@ -1,4 +1,4 @@
-"""Signatures: only the pinned key's, of the file as it reads now, lets an artefact drive."""
+"""Signatures: an artefact drives only if the pinned key signed the present file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.hostile.test_files import selvage
 from tests.policies.certify.test_own_meta import artefact, route
 from tests.policies.learned.test_runner import FLEET
 
-#: A second implementation to compare with.
+#: A second implementation for comparison.
 OPENSSL = shutil.which("openssl")
 #: RFC 8032, section 7.1, test 2, as PKCS 8 and as SubjectPublicKeyInfo.
 PRIVATE = (
@@ -41,13 +41,13 @@ def key(tmp_path: Path) -> Path:
     return tmp_path / "key.pem"
 
 
-def test_it_is_the_standards_signature(key: Path) -> None:
+def test_it_is_the_signature_of_the_standard(key: Path) -> None:
     """RFC 8032's own example: key, message and signature."""
     assert signature_of(bytes([0x72]), key) == (bytes.fromhex(SIGNATURE), PUBLIC)
 
 
 def test_sign_and_verify(key: Path, tmp_path: Path) -> None:
-    """What is signed verifies; one other byte, another key, another signature or none does not."""
+    """A signed file verifies; with one other byte, another key, another signature or none it does not."""
     file = tmp_path / "certificate.json"
     file.write_text("{}\n")
     assert selvage("policy", "verify", file, "--key", PUBLIC).exit_code == 1
@@ -65,8 +65,8 @@ def test_sign_and_verify(key: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "no key", PRIVATE.replace("MC4", "MC5"), PRIVATE[:60]])
-def test_what_is_no_key_is_bad_input(content: str, tmp_path: Path) -> None:
-    """A file that holds no ed25519 key is refused by name with exit code 2, for signing and for verifying."""
+def test_files_that_are_no_keys_are_bad_input(content: str, tmp_path: Path) -> None:
+    """A file without an ed25519 key is refused by name with exit code 2, for signing and for verifying."""
     bad, file = tmp_path / "bad.pem", tmp_path / "file"
     bad.write_text(content)
     file.write_text("x")
@@ -79,7 +79,7 @@ def test_what_is_no_key_is_bad_input(content: str, tmp_path: Path) -> None:
 
 @pytest.mark.needs("openssl")
 def test_openssl_agrees(key: Path, tmp_path: Path) -> None:
-    """OpenSSL verifies what is signed here; the public key may be given as the PEM file that it writes."""
+    """OpenSSL verifies signatures made here; the public key may be given as the PEM file that it writes."""
     file = tmp_path / "file"
     file.write_bytes(b"what is signed")
     assert selvage("policy", "sign", file, "--key", key).exit_code == 0
@@ -92,7 +92,7 @@ def test_openssl_agrees(key: Path, tmp_path: Path) -> None:
 
 
 def pinning(folder: Path, manifest: Path, key: str) -> RoutePolicy:
-    """A route that drives by ``manifest`` and asks for a signature by ``key``."""
+    """A route that drives by ``manifest`` and requires a signature by ``key``."""
     return route(folder, manifest).model_copy(
         update={"spec": route(folder, manifest).spec.model_copy(update={"signed_by": key})}
     )
@@ -119,8 +119,8 @@ def test_a_route_that_pins_a_key_refuses_what_it_did_not_sign(key: Path, tmp_pat
         route_setup(changed, file, FLEET)
 
 
-def test_a_pinned_key_needs_something_to_be_signed(tmp_path: Path) -> None:
-    """A built-in policy under the shipped meta-contract has no file that anybody could sign."""
+def test_a_pinned_key_needs_a_file_to_be_signed(tmp_path: Path) -> None:
+    """A built-in policy under the shipped meta-contract has no file that could be signed."""
     document = pinning(tmp_path, artefact(tmp_path, names=True), PUBLIC)
     spec = document.spec.model_copy(
         update={
@@ -134,7 +134,7 @@ def test_a_pinned_key_needs_something_to_be_signed(tmp_path: Path) -> None:
 
 
 def test_the_file_is_named(tmp_path: Path) -> None:
-    """A missing signature tells the file, the place and the next step."""
+    """A missing signature is reported with the file, the place and the next step."""
     (tmp_path / "m.yaml").write_text("x")
     with pytest.raises(DocumentError, match=r"m\.yaml.*m\.yaml\.sig"):
         refuse_unsigned(tmp_path / "m.yaml", PUBLIC)

@@ -1,4 +1,4 @@
-"""Laws of feature attribution: linear scores, completeness, and silence where nothing differs."""
+"""Feature attribution: linear scores, completeness, and no effect where nothing differs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_linear_scores_are_explained_by_weight_times_difference(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_integrated_gradients_are_complete(seed: int) -> None:
-    """Their sum is the difference of the scores; more steps bring it nearer."""
+    """Their sum is the difference of the scores; more steps bring it closer."""
     first, bias, last = two_layers(seed)
     rng = np.random.Generator(np.random.PCG64(100 + seed))
     inputs, reference = rng.normal(size=SIZE), rng.normal(size=SIZE)
@@ -55,7 +55,7 @@ def test_integrated_gradients_are_complete(seed: int) -> None:
 
 
 @given(inputs=VECTORS, reference=VECTORS, same=st.sets(st.integers(0, SIZE - 1)))
-def test_what_is_as_in_the_reference_explains_nothing(
+def test_features_equal_to_the_reference_explain_nothing(
     inputs: Floats, reference: Floats, same: set[int]
 ) -> None:
     """Features equal to the reference have no effect, whatever the score does with them."""
@@ -69,8 +69,8 @@ def test_what_is_as_in_the_reference_explains_nothing(
         assert not method(score, inputs, reference)[list(same)].any()
 
 
-def test_the_largest_come_first_with_their_names() -> None:
-    """Ordered by size in either direction, as many as asked for, and none without an effect."""
+def test_the_largest_effects_come_first_with_their_names() -> None:
+    """Ordered by absolute size, as many as asked for, and none without an effect."""
     effects = np.array([0.0, -3.0, 1.0, 2.0])
     found = largest("abcd", np.arange(4, dtype=np.float64), np.zeros(4), effects, 3)
     assert [(one.name, one.effect) for one in found] == [("b", -3.0), ("d", 2.0), ("c", 1.0)]

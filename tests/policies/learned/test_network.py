@@ -15,7 +15,7 @@ from tests.support.fleets.network_inputs import LAYOUT, permuted, random_inputs 
 
 
 def trained(seed: int = 0) -> Scorer:
-    """A network with weights as far from the initial ones as training takes them."""
+    """A network with weights as far from the initial ones as after training."""
     torch.manual_seed(seed)
     scorer = Scorer(LAYOUT, width=16)
     with torch.no_grad():
@@ -41,7 +41,7 @@ def test_permuting_kernels_permutes_scores() -> None:
 
 
 def test_padding_changes_no_score() -> None:
-    """Reading only the rows in use gives what reading the padding as well gives, actor and critic alike."""
+    """Reading only the rows in use gives the same as reading the padding too, for actor and critic."""
     inputs = random_inputs(16, 3)
     assert rows_in_use(torch.from_numpy(inputs), LAYOUT) == 3
     few, all_rows = scores(trained(), inputs, 3), scores(trained(), inputs)
@@ -54,7 +54,7 @@ def test_padding_changes_no_score() -> None:
 
 
 def test_closed_kernels_are_never_chosen() -> None:
-    """Where some kernel is open, the choice is open: ready, certified, not condemned."""
+    """Where some kernel is open (ready, certified, not condemned), the choice is open."""
     inputs = random_inputs(256, 4)
     rows, _ = LAYOUT.encoder.split(inputs[:, : LAYOUT.encoder.size])
     names = [name.removeprefix("kernel0.") for name in LAYOUT.encoder.names()[: LAYOUT.encoder.row_size]]
@@ -71,7 +71,7 @@ def test_closed_kernels_are_never_chosen() -> None:
 
 
 def test_an_untrained_network_stays_until_an_alarm() -> None:
-    """Before training a slice keeps its choice where that is open and calm, and leaves it in alarm."""
+    """Before training a slice keeps its choice while that is open and calm, and leaves it in alarm."""
     torch.manual_seed(0)
     scorer, inputs = Scorer(LAYOUT), np.zeros((1, LAYOUT.size), dtype=np.float32)
     names = list(LAYOUT.names())
@@ -91,7 +91,7 @@ def test_an_untrained_network_stays_until_an_alarm() -> None:
 
 @pytest.mark.parametrize("kernels", [1, 3, 4])
 def test_onnx_agrees_with_torch(kernels: int) -> None:
-    """onnxruntime gives torch's scores to 1e-5 of their size, whatever the pool and the batch."""
+    """onnxruntime gives torch's scores to 1e-5 of their size, for any pool and batch."""
     scorer, inputs = trained(3), random_inputs(32, kernels, seed=kernels)
     weights = {name: tensor.numpy() for name, tensor in scorer.state_dict().items()}
     runner = ScoreRunner(network_bytes(weights, LAYOUT))
@@ -103,8 +103,8 @@ def test_onnx_agrees_with_torch(kernels: int) -> None:
     np.testing.assert_array_equal(runner(inputs[:1]).argmax(axis=2), mine[:1].argmax(axis=2))
 
 
-def test_an_open_kernel_is_left_for_a_reason_alone() -> None:
-    """Whatever the weights, a slice stays on an open kernel without an alarm or evidence."""
+def test_an_open_kernel_is_left_only_for_a_reason() -> None:
+    """For any weights, a slice stays on an open kernel without an alarm or evidence."""
     inputs = random_inputs(256, 4, seed=5)
     names = [name.removeprefix("kernel0.") for name in LAYOUT.encoder.names()[: LAYOUT.encoder.row_size]]
     rows, _ = LAYOUT.encoder.split(inputs[:, : LAYOUT.encoder.size])

@@ -1,4 +1,4 @@
-"""The scoring network for fleets of other sizes: the same weights; what reads one size alone is refused."""
+"""The scoring network for fleets of other sizes: same weights; networks for one size only are refused."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def shipped() -> bytes:
 
 
 def laid_out(kernels: int, slices: int) -> InputLayout:
-    """The input of a network of these sizes."""
+    """The input layout of a network of these sizes."""
     return InputLayout(encoder=Encoder(kernels_max=kernels, slices=slices))
 
 
 def spread(inputs: np.ndarray, source: InputLayout, onto: InputLayout, slices: list[int]) -> np.ndarray:
-    """``inputs`` [B, size] of ``source`` as ``onto`` reads them, its slice i being the slice ``slices[i]``;
-    kernels that ``source`` has not are padding.
+    """``inputs`` [B, size] of ``source`` in the layout ``onto``, whose slice i is the slice ``slices[i]``.
+
+    Kernels that ``source`` lacks are padding.
     """
     place = {name: index for index, name in enumerate(source.names())}
     out = np.zeros((len(inputs), onto.size), dtype=np.float32)
@@ -52,8 +53,8 @@ def scores(content: bytes, inputs: np.ndarray) -> np.ndarray:
     return np.asarray(ScoreRunner(content)(inputs))
 
 
-def test_a_slice_that_stands_twice_is_scored_as_once() -> None:
-    """Means and maxima over slices do not see how many there are, so copies of slices change no score."""
+def test_a_duplicated_slice_is_scored_as_one() -> None:
+    """Means and maxima over slices do not depend on their number, so copies of slices change no score."""
     most = ScoreRunner(shipped()).choices - 1
     two, eight = laid_out(most, 2), laid_out(most, 8)
     inputs = random_inputs(32, 3, layout=two)
@@ -64,7 +65,7 @@ def test_a_slice_that_stands_twice_is_scored_as_once() -> None:
     assert len(np.unique(mine.argmax(axis=2))) > 1
 
 
-def test_more_kernels_are_padding_until_they_are_there() -> None:
+def test_missing_kernels_are_padding() -> None:
     """A network for larger pools scores the kernels of a small one as before, and never chooses padding."""
     most = ScoreRunner(shipped()).choices - 1
     small, large = laid_out(most, 5), laid_out(most + 4, 5)
@@ -76,21 +77,21 @@ def test_more_kernels_are_padding_until_they_are_there() -> None:
     assert (theirs[..., most:-1] < mine.max(axis=2, keepdims=True)).all()
 
 
-def test_there_and_back_gives_the_same_file() -> None:
-    """No weight is lost or changed on the way; a fleet that fits gets the file as it is."""
+def test_resizing_back_gives_the_same_file() -> None:
+    """No weight is lost or changed; a fleet that fits gets the file as it is."""
     other = resized(shipped(), 3, 2)
     assert other != shipped()
     assert resized(other, 3, 5) == shipped() == resized(shipped(), 3, 5)
 
 
-def test_every_weight_of_the_network_is_carried() -> None:
-    """The names that are read out of a file are those of the network in torch."""
+def test_every_weight_of_the_network_is_kept() -> None:
+    """The names read from a file are those of the network in torch."""
     network = pytest.importorskip("policies.learned.network")
     assert set(WEIGHTS) == set(network.Scorer(laid_out(4, 3), width=8).state_dict())
 
 
 def test_graphs_that_compute_something_else_are_refused() -> None:
-    """A network whose arithmetic is not ours would become another policy by its weights, so it is refused."""
+    """A network with other operations would be another policy with these weights, so it is refused."""
     model = onnx.load_model_from_string(shipped())
     next(node for node in model.graph.node if node.op_type == "ReduceMean").op_type = "ReduceMax"
     with pytest.raises(DocumentError, match="another graph"):
@@ -99,8 +100,8 @@ def test_graphs_that_compute_something_else_are_refused() -> None:
         resized(b"no network", 3, 2)
 
 
-def test_networks_that_read_one_vector_are_refused(tmp_path: Path) -> None:
-    """Weights of another library's network, or of one with memory, belong to one length of input."""
+def test_networks_for_one_input_size_are_refused(tmp_path: Path) -> None:
+    """Weights of another library's network, or of one with memory, fit one input length only."""
     run = pytest.importorskip("scripts.train.exported")
     training = Training(command="a test", seeds=(0,))
     gym = RunsAs(configuration="gym")

@@ -1,4 +1,4 @@
-"""Learned policies at work and on disk: what is loaded drives, what does not fit is refused."""
+"""Learned policies in memory and on disk: loaded ones drive, those that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def certificate(onnx: bytes, encoding_version: int) -> Certificate:
     )
 
 
-def test_it_stays_while_all_is_well_and_leaves_a_kernel_in_alarm() -> None:
-    """Calm fleets keep their table; a slice whose kernel falls back goes to a kernel that complies."""
+def test_it_stays_while_healthy_and_leaves_a_kernel_in_alarm() -> None:
+    """Calm fleets keep their table; a slice whose kernel is at fallback goes to a compliant kernel."""
     policy = learned_policy(content(), FLEET, "learned")
     seen = calm(FLEET, 10.0, batch=3)
     proposal, memory = policy.propose(seen, policy.initial(3))
@@ -84,8 +84,8 @@ def test_it_stays_while_all_is_well_and_leaves_a_kernel_in_alarm() -> None:
     assert (proposal.table[:, 1, 1:3].sum(axis=1) == 1.0).all()
 
 
-def test_a_batch_is_its_fleets() -> None:
-    """What a fleet is proposed depends on that fleet alone."""
+def test_a_batch_equals_its_fleets() -> None:
+    """The proposal for a fleet depends on that fleet alone."""
     policy = learned_policy(content(), FLEET, "learned")
     seen = unhealthy(calm(FLEET, 10.0, batch=2), 0, 1, Level.FALLBACK)
     both, _ = policy.propose(seen, policy.initial(2))
@@ -93,8 +93,8 @@ def test_a_batch_is_its_fleets() -> None:
     np.testing.assert_array_equal(both.table, np.repeat(one.table, 2, axis=0))
 
 
-def test_slices_go_home_one_by_one_after_an_hour() -> None:
-    """A slice that went away goes home an hour later at the earliest, and never two at once."""
+def test_slices_return_home_one_by_one_after_an_hour() -> None:
+    """A slice that left returns an hour later at the earliest, and never two at once."""
     layout = InputLayout(encoder=Encoder(kernels_max=4, slices=2))
     chooser = Chooser.of(layout.encoder, 3, FLEET.home, FLEET.contract)
     away, memory = np.full((1, 2), 2), chooser.initial(1)
@@ -108,7 +108,7 @@ def test_slices_go_home_one_by_one_after_an_hour() -> None:
 
 
 def test_artefacts_are_deterministic_and_load_when_certified(tmp_path: Path) -> None:
-    """Writing twice gives equal files; with a passing certificate of its own the policy loads and drives."""
+    """Writing twice gives equal files; with its own passing certificate the policy loads and drives."""
     onnx = content()
     first, second = (write_artefact(tmp_path / place, "p", onnx, "A test.", TRAINING) for place in "ab")
     assert first.read_bytes() == second.read_bytes()
@@ -123,10 +123,10 @@ def test_artefacts_are_deterministic_and_load_when_certified(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "name", ["RULES_VERSION", "REASON", "OWN_REASON", "PEER_REASON", "RETURN_AFTER_S", "ROOM"]
 )
-def test_other_rules_than_those_certified_are_refused(
+def test_rules_other_than_those_certified_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A certificate speaks of the fixed rules as well: change one, and the artefact no longer loads."""
+    """A certificate covers the fixed rules as well: if one changes, the artefact no longer loads."""
     onnx = content()
     bare = load_artefact(
         str(write_artefact(tmp_path, "p", onnx, "A test.", TRAINING)), allow_uncertified=True
@@ -141,10 +141,10 @@ def test_other_rules_than_those_certified_are_refused(
         load_artefact(str(path))
 
 
-def test_another_detector_than_the_one_certified_is_refused(
+def test_a_detector_other_than_the_one_certified_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A default setting of the configuration's detector is part of what was certified."""
+    """A default setting of the configuration's detector is part of the certified subject."""
     onnx = content()
     bare = load_artefact(
         str(write_artefact(tmp_path, "p", onnx, "A test.", TRAINING)), allow_uncertified=True
@@ -158,7 +158,7 @@ def test_another_detector_than_the_one_certified_is_refused(
         with_certificate(bare, held)
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_artefacts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     """Refused: no certificate, another network's certificate, changed bytes, another encoding."""
     onnx = content()
     bare = write_artefact(tmp_path, "p", onnx, "A test.", TRAINING)
@@ -179,7 +179,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_networks_that_do_not_fit_the_fleet_are_refused() -> None:
-    """Refused: something else than ONNX, another number of slices, a pool larger than the network's."""
+    """Refused: something other than ONNX, another number of slices, a pool larger than the network's."""
     with pytest.raises(DocumentError, match="ONNX"):
         learned_policy(b"no network", FLEET, "learned")
     with pytest.raises(DocumentError, match="slices"):
@@ -196,8 +196,8 @@ def crowded() -> tuple[Chooser, Observation]:
     return chooser, calm(fleet, 100.0, offered_rps=np.full((1, 2), 14.0))
 
 
-def test_a_failover_pushes_nobody_off_its_kernel() -> None:
-    """A slice that fails over takes the room that is left; the slice that lives there keeps its row."""
+def test_a_failover_displaces_no_slice() -> None:
+    """A slice that fails over takes the headroom left; the slice at home there keeps its row."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
     proposal, memory = chooser.propose(np.array([[1, 1]]), seen, memory)
@@ -206,8 +206,8 @@ def test_a_failover_pushes_nobody_off_its_kernel() -> None:
     assert proposal.table[0, 0, 2] == pytest.approx(1.0 - proposal.table[0, 0, 1])
 
 
-def test_a_failover_pushes_nobody_off_a_kernel_whose_load_has_grown() -> None:
-    """A slice that stays keeps its row where its kernel is fuller than a plan may fill it, but carries it."""
+def test_a_failover_displaces_no_slice_whose_load_has_grown() -> None:
+    """A slice keeps its row if its kernel is fuller than a plan may fill it, but still carries it."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
     busier = replace(seen, now_s=seen.now_s + 1.0, offered_rps=np.array([[14.0, 19.0]]))
@@ -215,8 +215,8 @@ def test_a_failover_pushes_nobody_off_a_kernel_whose_load_has_grown() -> None:
     np.testing.assert_array_equal(proposal.table[0, 1], [0.0, 1.0, 0.0, 0.0])
 
 
-def test_who_moves_and_who_makes_room_is_told_apart() -> None:
-    """The row that fails over moves for a reason, the one that no longer fits moves for capacity."""
+def test_failovers_and_capacity_moves_are_told_apart() -> None:
+    """The row that fails over moves for a reason, the row that no longer fits moves for capacity."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
     busier = replace(seen, now_s=seen.now_s + 1.0, offered_rps=np.array([[14.0, 25.0]]))
@@ -226,7 +226,7 @@ def test_who_moves_and_who_makes_room_is_told_apart() -> None:
 
 
 def test_a_failover_overflows_to_no_kernel_that_was_left() -> None:
-    """What does not fit into the failover target goes elsewhere, never back to where the slice came from."""
+    """Load that does not fit the failover target goes elsewhere, never back to the kernel it left."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
     for second in range(3):
@@ -235,8 +235,8 @@ def test_a_failover_overflows_to_no_kernel_that_was_left() -> None:
         assert proposal.table[0, 0, 0] == 0.0
 
 
-def test_an_overflow_is_planned_anew_when_its_kernel_falls_ill() -> None:
-    """A plan that sends part of a slice to a kernel in alarm is given up at once."""
+def test_an_overflow_is_replanned_when_its_kernel_becomes_unhealthy() -> None:
+    """A plan that sends part of a slice to a kernel in alarm is dropped at once."""
     chooser, seen = crowded()
     _, memory = chooser.propose(np.array([[0, 1]]), seen, chooser.initial(1))
     proposal, memory = chooser.propose(np.array([[1, 1]]), seen, memory)

@@ -1,4 +1,4 @@
-"""Learning and evaluating from logs: laws on toy problems whose answers are known."""
+"""Learning and evaluating from logs, on toy problems with known answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.needs("rl")
 
 
 def bandit(episodes: int, good_share: float, seed: int = 1) -> list[Transitions]:
-    """Two slices, three choices: 2 on the first slice is good (reward 1), 0 is bad, 1 is never made."""
+    """Two slices, three choices: on the first slice 2 is good (reward 1), 0 is bad, 1 is never made."""
     logs = []
     for number in range(episodes):
         rng = np.random.default_rng([seed, number])
@@ -39,7 +39,7 @@ def bandit(episodes: int, good_share: float, seed: int = 1) -> list[Transitions]
     return logs
 
 
-def test_the_expectile_loss_is_least_at_the_mean_for_one_half_and_higher_above() -> None:
+def test_the_expectile_at_one_half_is_the_mean_and_rises_above() -> None:
     """Expectile 0.5 is the mean; a larger one lies above it."""
     import torch
 
@@ -56,8 +56,8 @@ def test_the_expectile_loss_is_least_at_the_mean_for_one_half_and_higher_above()
     assert least(0.9) > least(0.7) > least(0.5)
 
 
-def test_the_better_of_two_logged_actions_is_learned_though_it_is_rare() -> None:
-    """Where one logged action in five is good, the policy does the good one, and none that nobody tried."""
+def test_the_better_of_two_logged_actions_is_learned_even_if_rare() -> None:
+    """With one logged action in five good, the policy chooses the good one, and no unlogged one."""
     import torch
     from gymnasium import spaces
     from stable_baselines3.common.policies import ActorCriticPolicy
@@ -74,8 +74,8 @@ def test_the_better_of_two_logged_actions_is_learned_though_it_is_rare() -> None
     assert history[-1]["q_loss"] < history[0]["q_loss"]
 
 
-def test_the_price_of_costs_turns_the_choice() -> None:
-    """With costs priced, a reward that is paid for beyond the budget is worth less than a cheap one."""
+def test_priced_costs_change_the_choice() -> None:
+    """With costs priced, a reward beyond the budget is worth less than a cheap one."""
     from policies.offline.train import stack
 
     (log,) = bandit(1, 0.5)
@@ -86,8 +86,8 @@ def test_the_price_of_costs_turns_the_choice() -> None:
     np.testing.assert_allclose(priced[~good], free[~good] - 3.0)
 
 
-def test_fitted_q_knows_the_value_of_actions_that_are_logged() -> None:
-    """The fitted value of "always good" is near 1, of "always bad" near 0; support says both are logged."""
+def test_fitted_q_estimates_the_value_of_logged_actions() -> None:
+    """The fitted value of "always good" is near 1, of "always bad" near 0; both are supported by the log."""
     from policies.offline.evaluate import fitted_value
     from policies.offline.recipes import FittedRecipe
 
@@ -102,8 +102,8 @@ def test_fitted_q_knows_the_value_of_actions_that_are_logged() -> None:
     assert not good.identified
 
 
-def test_choices_that_nobody_logged_have_no_support() -> None:
-    """A policy that never chooses what was logged is reported as unsupported."""
+def test_unlogged_choices_have_no_support() -> None:
+    """A policy that never makes a logged choice is reported as unsupported."""
     from policies.offline.evaluate import support
 
     assert support(lambda seen: np.tile([1, 7], (len(seen), 1)), bandit(5, 0.0)) == 0.0
@@ -124,8 +124,8 @@ def test_importance_sampling_of_the_logged_policy_itself_is_its_mean() -> None:
     assert value.reward == pytest.approx(float((mean * discount).sum() / discount.sum()))
 
 
-def test_without_propensities_importance_sampling_says_nothing() -> None:
-    """Logs of a deterministic policy give no weighted value at all."""
+def test_without_propensities_there_is_no_importance_sampling() -> None:
+    """Logs of a deterministic policy give no weighted value."""
     from policies.offline.evaluate import weighted_value
 
     assert weighted_value(lambda seen, choice: np.zeros(len(seen)), bandit(2, 0.5), 0.9) is None
@@ -141,7 +141,7 @@ def test_the_softmax_of_scores_is_a_probability_over_all_choices() -> None:
 
 
 def test_a_policy_learned_from_logs_is_an_artefact_that_may_not_drive_yet(tmp_path: Path) -> None:
-    """Recorded incidents give an ONNX artefact and an evaluation; without a certificate it is refused."""
+    """Recorded incidents give an ONNX artefact and an evaluation; without a certificate it may not drive."""
     runner = CliRunner()
     logs, out = tmp_path / "logs", tmp_path / "policy"
     scenario = "package:contracts/library/scenarios/silent-requantise.yaml"

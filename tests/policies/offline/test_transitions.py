@@ -1,4 +1,4 @@
-"""Logs of decisions as transitions: files, telemetry's own reward, exploration, and the Minari form."""
+"""Logs of decisions as transitions: files, the reward from telemetry, exploration, and Minari."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.fleets.synthetic import write_world
 
 
 def made_up(ticks: int = 5, seed: int = 1, **header: Any) -> Transitions:
-    """A log of a live drill with numbers that mean nothing."""
+    """A log of a live drill with random numbers."""
     rng = np.random.default_rng(seed)
     fields: dict[str, Any] = {
         "world": "live",
@@ -59,12 +59,12 @@ def made_up(ticks: int = 5, seed: int = 1, **header: Any) -> Transitions:
 
 @pytest.fixture(scope="module")
 def incident() -> CompiledScenario:
-    """The shipped silent fault: home re-quantised in the middle."""
+    """The shipped silent fault: home is re-quantised midway."""
     uri = "package:contracts/library/scenarios/silent-requantise.yaml"
     return load_scenario(resolve_uri(uri, "tests"))
 
 
-def test_a_log_comes_back_from_its_file_as_it_was_and_equal_logs_give_equal_bytes(tmp_path: Path) -> None:
+def test_a_log_survives_its_file_and_equal_logs_give_equal_bytes(tmp_path: Path) -> None:
     """A file holds the log exactly; writing it twice gives the same sha256."""
     log = made_up()
     first, second = save_transitions(tmp_path / "a.npz", log), save_transitions(tmp_path / "b.npz", log)
@@ -87,7 +87,7 @@ def test_a_file_that_is_no_log_is_refused_with_its_name(tmp_path: Path) -> None:
 
 
 def test_logs_of_two_encodings_are_not_mixed(tmp_path: Path) -> None:
-    """Logs to be learned from together share one encoding."""
+    """Logs used for learning together share one encoding."""
     save_transitions(tmp_path / "a.npz", made_up())
     save_transitions(tmp_path / "b.npz", made_up(encoding_version=1))
     with pytest.raises(DocumentError, match="encoding version 2"):
@@ -95,8 +95,8 @@ def test_logs_of_two_encodings_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["reward", "observation"])
-def test_a_log_with_a_hole_is_refused(name: str) -> None:
-    """A NaN in a reward or an observation is an error, not a number to learn from."""
+def test_a_log_with_nan_is_refused(name: str) -> None:
+    """A NaN in a reward or an observation is an error."""
     log = made_up()
     broken = getattr(log, name).copy()
     broken[0] = np.nan
@@ -104,10 +104,10 @@ def test_a_log_with_a_hole_is_refused(name: str) -> None:
         replace(log, **{name: broken})
 
 
-def test_telemetry_rates_a_fault_lower_than_health_and_a_cure_higher_than_none(
+def test_the_reward_from_telemetry_falls_with_a_fault_and_rises_with_a_response(
     incident: CompiledScenario,
 ) -> None:
-    """The reward of a log falls when the fault shows in telemetry, and less where a policy answers it."""
+    """The reward of a log falls when the fault shows in telemetry, and less where a policy responds."""
     onset = int(min(change.at_s for change in incident.fault_changes))
     (cured,) = record_incidents(incident, "sequential", [3], 0.0)
     (bare,) = record_incidents(incident, "fixed", [3], 0.0)
@@ -121,7 +121,7 @@ def test_telemetry_rates_a_fault_lower_than_health_and_a_cure_higher_than_none(
 
 
 def test_the_probabilities_of_all_choices_sum_to_one() -> None:
-    """Over every choice that could have been drawn, the logged propensities sum to 1, open or not."""
+    """Over all choices that could be drawn the logged propensities sum to 1, even without an open kernel."""
     open_to = np.array([[[True, False, True]], [[False, False, False]], [[True, True, True]]])
     usual = np.array([[1], [2], [3]])
     total = np.zeros(3)
@@ -131,8 +131,8 @@ def test_the_probabilities_of_all_choices_sum_to_one() -> None:
     np.testing.assert_allclose(total, 1.0)
 
 
-def test_exploration_chooses_as_often_as_its_propensity_says(incident: CompiledScenario) -> None:
-    """The logged choices depart from the base policy's as often as their probabilities say."""
+def test_exploration_departs_as_often_as_its_propensity(incident: CompiledScenario) -> None:
+    """The logged choices differ from the base policy's as often as their probabilities state."""
     (log,) = record_incidents(incident, "fixed", [3], 0.1)
     assert log.has_propensity
     usual = np.where(log.choice == scenario_home(incident), 1, 0)
@@ -143,7 +143,7 @@ def test_exploration_chooses_as_often_as_its_propensity_says(incident: CompiledS
 
 
 def test_where_the_baseline_drives_its_choices_are_logged(incident: CompiledScenario, tmp_path: Path) -> None:
-    """Who explores so much that the supervisor takes over draws no more: the baseline's choice is certain."""
+    """After exploration leads to a demotion nothing is drawn: the baseline's choice has probability 1."""
     meta = str(write_own_meta(tmp_path, move_ratio=1.0))
     (log,) = record_incidents(incident, "fixed", [3], 0.5, meta=meta)
     certain = log.log_probability == 0.0
@@ -161,7 +161,7 @@ def scenario_home(scenario: CompiledScenario) -> NDArray[np.int64]:
 
 
 def test_a_restored_explorer_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
-    """Noise depends on seed, fleet and tick alone, so a restored memory goes on with the same actions."""
+    """Noise depends only on seed, fleet and tick, so a restored memory continues with the same actions."""
     scenario = load_scenario(write_world(tmp_path))
     setup = make_configuration("hysteresis", scenario.setup)
     slices = len(scenario.contract.slices)
@@ -186,7 +186,7 @@ def _observation(scenario: CompiledScenario) -> Observation:
 
 @pytest.mark.needs("rl")
 def test_minari_keeps_every_number_of_the_logs(tmp_path: Path, incident: CompiledScenario) -> None:
-    """Logs written as a Minari dataset come back as they were, costs and propensities included."""
+    """Logs written as a Minari dataset are read back unchanged, costs and propensities included."""
     from policies.offline.data import write_minari
     from tests.support.minari_logs import read_minari
 
@@ -207,10 +207,10 @@ def test_minari_keeps_every_number_of_the_logs(tmp_path: Path, incident: Compile
 
 
 @pytest.mark.needs("rl")
-def test_a_dataset_is_whole_or_not_there(
+def test_an_interrupted_dataset_leaves_no_folder(
     tmp_path: Path, incident: CompiledScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is interrupted while a dataset is written finds its name free."""
+    """After an interruption while a dataset is written its name is free."""
     from policies.offline import data
 
     def interrupted(**given: object) -> None:

@@ -23,7 +23,7 @@ STEP = 0.1
 
 
 def lost(table: np.ndarray, problem: TableProgram) -> float:
-    """What ``table`` costs per offered request, written out from the definition; inf: not allowed."""
+    """Cost of ``table`` per offered request, written out from the definition; inf: not allowed."""
     kernels, slices = problem.loss.shape
     total, load = 0.0, np.zeros(kernels)
     for s in range(slices):
@@ -44,7 +44,7 @@ def lost(table: np.ndarray, problem: TableProgram) -> float:
 
 
 def drawn(seed: int) -> TableProgram:
-    """Two kernels, two slices, anything else at random."""
+    """A random problem with two kernels and two slices."""
     rng = np.random.Generator(np.random.PCG64(seed))
     return TableProgram(
         offered_rps=rng.uniform(1.0, 20.0, 2),
@@ -67,7 +67,7 @@ def rows() -> list[np.ndarray]:
 @settings(max_examples=12)
 @given(st.integers(0, 2**32 - 1))
 def test_no_table_of_a_grid_is_cheaper(seed: int) -> None:
-    """The optimum is allowed and costs no more than any enumerated table, and some table comes near it."""
+    """The optimum is allowed and costs no more than any enumerated table, and some table comes close."""
     problem = drawn(seed)
     best = lost(solve(problem, COSTS), problem)
     enumerated = min(lost(np.stack(pair), problem) for pair in product(rows(), rows()))
@@ -77,9 +77,7 @@ def test_no_table_of_a_grid_is_cheaper(seed: int) -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_rows_are_distributions_and_closed_cells_stay_empty(seed: int) -> None:
-    """Whatever the inputs: shares >= 0, rows sum to 1, closed cells empty, who has an open cell is not
-    shed.
-    """
+    """Shares >= 0, rows sum to 1, closed cells are empty, and a slice with an open cell is not shed."""
     problem = drawn(seed)
     table = solve(problem, COSTS)
     np.testing.assert_allclose(table.sum(axis=1), 1.0, atol=1e-9)
@@ -89,8 +87,8 @@ def test_rows_are_distributions_and_closed_cells_stay_empty(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.92, 3.0))
-def test_what_fits_nowhere_is_level(seed: int, ratio: float) -> None:
-    """Where every cell is open and shedding dear, what fits nowhere overfills all kernels alike."""
+def test_load_beyond_capacity_is_levelled(seed: int, ratio: float) -> None:
+    """With every cell open and shedding expensive, all kernels are overloaded equally."""
     one = drawn(seed)
     rates = one.offered_rps * ratio * one.capacity_rps.sum() / one.offered_rps.sum()
     everything = np.ones((2, 2), dtype=np.bool_)
@@ -115,13 +113,13 @@ def run(policy: Policy, *script: Observation) -> list[np.ndarray]:
     return tables
 
 
-def test_all_healthy_is_at_home() -> None:
+def test_a_healthy_fleet_is_at_home() -> None:
     """With every kernel compliant and equally good, every slice is at home."""
     (table,) = run(program(), calm(FLEET))
     assert table[0, :, 0].tolist() == [1.0, 1.0]
 
 
-def test_a_cell_that_is_not_compliant_gets_nothing() -> None:
+def test_a_noncompliant_cell_gets_nothing() -> None:
     """A home at level guard, condemned or hard-violated is left by that slice at once, and by no other."""
     calm_now = calm(FLEET, 5.0)
     violated = calm_now.hard_violated.copy()
@@ -144,8 +142,8 @@ def test_it_returns_after_the_dwell_and_not_before() -> None:
     assert home == [1.0, 0.0, 0.0, 0.0, 1.0]
 
 
-def test_rows_make_room_later_and_for_capacity_alone() -> None:
-    """When one slice fails over, the others stay at first; what makes room later is marked as capacity."""
+def test_rows_make_room_later_and_only_for_capacity() -> None:
+    """When one slice fails over, the others stay at first; rows that make room later move for capacity."""
     fleet, capacity_rps = replace(FLEET, home=np.array([0, 1])), np.array([[20.0, 16.0, 0.5, 0.5]])
     script = [
         calm(fleet, float(now), offered_rps=np.full((1, 2), 9.0), capacity_rps=capacity_rps)
@@ -165,8 +163,8 @@ def test_rows_make_room_later_and_for_capacity_alone() -> None:
     assert for_capacity.tolist() == [[True, True]]
 
 
-def test_a_row_that_has_to_make_room_at_once_moves_for_capacity_alone() -> None:
-    """Where a failover fits only if another row moves, that of the failing slice moved for a reason."""
+def test_a_row_that_makes_room_at_once_moves_only_for_capacity() -> None:
+    """If a failover fits only by moving another row, only the failing slice's move has a reason."""
     fleet, capacity_rps = replace(FLEET, home=np.array([0, 1])), np.array([[20.0, 10.0, 10.0, 10.0]])
     busy = calm(fleet, offered_rps=np.array([[14.0, 13.0]]), capacity_rps=capacity_rps)
     late = unhealthy(replace(busy, now_s=np.array([1.0])), 0, 0, Level.GUARD)
@@ -188,8 +186,8 @@ def test_a_relapse_doubles_the_dwell() -> None:
     assert closed == [*range(10, 70, 10), *range(100, 220, 10)]
 
 
-def test_the_failover_target_with_the_least_certified_loss_is_taken() -> None:
-    """Among equal failover targets the measured profiles decide."""
+def test_the_failover_target_with_the_least_certified_loss_is_chosen() -> None:
+    """Among otherwise equal failover targets the measured profiles decide."""
     quality = np.full((4, 2), 0.03)
     quality[2] = 0.001
     policy = make_policy("linear-program", replace(FLEET, quality_loss=quality))
@@ -197,7 +195,7 @@ def test_the_failover_target_with_the_least_certified_loss_is_taken() -> None:
     assert table[0, 0].tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
 
 
-def test_nowhere_to_go_is_the_contracts_choice() -> None:
+def test_without_a_target_the_contract_chooses() -> None:
     """Without a compliant kernel the row is shed or goes to the known-good kernel."""
     seen = calm(FLEET)
     for kernel in range(4):
@@ -207,8 +205,8 @@ def test_nowhere_to_go_is_the_contracts_choice() -> None:
         assert run(make_policy("linear-program", fleet), seen)[0][0, 0, column] == 1.0
 
 
-def test_what_fits_nowhere_is_left_to_the_shield() -> None:
-    """With too little capacity everywhere nobody is shed, and all kernels are overfull alike."""
+def test_load_that_fits_nowhere_is_left_to_the_shield() -> None:
+    """With too little capacity everywhere no load is shed, and all kernels are equally overfull."""
     seen = calm(FLEET, offered_rps=np.full((1, 2), 10.0), capacity_rps=np.full((1, 4), 3.0))
     table = run(make_policy("linear-program", FLEET), seen)[0]
     assert not table[0, :, 4].any()
@@ -231,7 +229,7 @@ def test_a_small_change_of_load_changes_nothing() -> None:
 
 @settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1))
-def test_fleets_of_a_batch_do_not_see_each_other(seed: int) -> None:
+def test_fleets_of_a_batch_are_independent(seed: int) -> None:
     """Each fleet's tables are, byte for byte, those it gets alone."""
     rng = np.random.Generator(np.random.PCG64(seed))
     script = [
@@ -261,7 +259,7 @@ def _one(observation: Observation, fleet: int) -> Observation:
 
 
 def test_the_prior_acts_before_the_alarm() -> None:
-    """With evidence_weight, evidence that is near an alarm moves a slice; without, only the alarm does."""
+    """With evidence_weight, evidence near an alarm moves a slice; without it only the alarm does."""
     ratio = np.zeros((1, 4, 2))
     ratio[0, 0, 0] = 0.9
     quality = np.zeros((4, 2))

@@ -1,4 +1,4 @@
-"""The breaker against a plain re-telling of Envoy's outlier detection, one host at a time."""
+"""The breaker against a plain model of Envoy's outlier detection, one host at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Cluster:
     swept_at_s: float = -np.inf
 
     def step(self, now_s: float, new_failures: list[int | None]) -> list[bool]:
-        """``new_failures`` per host since the last step; None: the run was broken by a success."""
+        """``new_failures`` per host since the last step; None: a success ended the run."""
         if now_s - self.swept_at_s >= 10.0:
             self.swept_at_s = now_s
             self.sweep(now_s)
@@ -66,12 +66,12 @@ steps = st.lists(
 @settings(max_examples=30)
 @given(steps, st.sampled_from([0.1, 0.5]))
 def test_breaker_is_outlier_detection(failures: list[list[int | None]], cap: float) -> None:
-    """Ejections equal the plain re-telling at every step, where panic does not interfere."""
+    """Ejections equal those of the plain model at every step, where panic does not interfere."""
     policy = make_policy("breaker", FLEET, max_ejection_ratio=cap, panic_ratio=0.0)
     state, cluster, count = policy.initial(1), Cluster(cap), [0, 0, 0]
     for index, new in enumerate(failures):
         now_s = 3.0 * index
-        # An ejected host gets no traffic; failures in flight are left out to keep the re-telling plain.
+        # An ejected host gets no traffic; failures in flight are omitted to keep the model plain.
         new = [0 if host.ejected_at_s is not None else n for host, n in zip(cluster.hosts, new, strict=True)]
         due = now_s - cluster.swept_at_s >= 10.0
         new = [0 if due and n is None else n for n in new]
@@ -90,7 +90,7 @@ def test_the_first_host_may_always_be_ejected_and_the_cap_holds() -> None:
 
 
 def test_panic_sends_traffic_to_all() -> None:
-    """When fewer than half of the hosts are left, nobody is left out."""
+    """When fewer than half of the hosts are left, none is left out."""
     policy = make_policy("breaker", FLEET, max_ejection_ratio=0.9)
     two = calm(FLEET, consecutive_failed=np.array([[5, 5, 0]]))
     proposal, state = policy.propose(two, policy.initial(1))
@@ -99,7 +99,7 @@ def test_panic_sends_traffic_to_all() -> None:
 
 
 def test_silent_faults_are_invisible() -> None:
-    """Drift, alarms and levels change nothing: the breaker reads HTTP failures alone."""
+    """Drift, alarms and levels change nothing: the breaker reads only HTTP failures."""
     policy = make_policy("breaker", FLEET)
     seen = calm(FLEET, level=np.full((1, 1, 1), 2), certified=np.zeros((1, 1, 1), dtype=np.bool_))
     proposal, _ = policy.propose(seen, policy.initial(1))

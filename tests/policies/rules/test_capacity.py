@@ -1,4 +1,4 @@
-"""Laws of moves that respect capacity."""
+"""Moves that respect capacity."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_rows_stay_distributions_and_headroom_is_used(seed: int) -> None:
 
 
 def test_the_first_plan_of_a_table_in_force_is_for_capacity() -> None:
-    """Overflow from what is in force already is a move for capacity, also when it is the first plan."""
+    """Overflow from the table in force is a move for capacity, also in the first plan."""
     rates = np.full((1, 3), 60.0)
     at_home = replace(calm(FLEET, offered_rps=rates), table=all_on(0))
     for wanted, expected in ((all_on(0), True), (all_on(1), False)):
@@ -60,22 +60,22 @@ def test_the_first_plan_of_a_table_in_force_is_for_capacity() -> None:
         assert proposal.capacity_only.tolist() == [expected]
 
 
-def test_a_move_is_planned_against_what_a_kernel_surely_carries() -> None:
-    """Overflow is counted against the lower limit, whatever the best estimate of a capacity is."""
+def test_a_move_is_planned_against_the_lower_limit_of_capacity() -> None:
+    """Overflow is computed against the lower limit, whatever the best estimate of a capacity is."""
     seen = calm(FLEET, offered_rps=np.full((1, 3), 10.0), sure_rps=np.array([[100.0, 20.0, 20.0]]))
     table = fit(seen, all_on(1))[0].table
     assert (table[0, :, 1] * 10.0).sum() <= 0.9 * 20.0 + 1e-9
     assert fit(replace(seen, sure_rps=None), all_on(1))[0].table.tolist() == all_on(1).tolist()
 
 
-def test_what_fits_is_not_touched() -> None:
+def test_a_table_within_capacity_is_unchanged() -> None:
     """A wanted table within capacity is proposed bit for bit."""
     wanted = all_on(0)
     np.testing.assert_array_equal(fit(calm(FLEET), wanted)[0].table, wanted)
 
 
 def test_overflow_goes_to_the_next_best_and_the_important_slice_stays() -> None:
-    """With 60 rps for a kernel of 45 the slice of highest priority stays whole; the last one overflows."""
+    """With 60 rps for a kernel of 45 the slice of highest priority stays whole; the lowest overflows."""
     seen = calm(FLEET, offered_rps=np.full((1, 3), 20.0))
     table = fit(seen, all_on(1))[0].table[0]
     np.testing.assert_allclose(table[1], [0.0, 1.0, 0.0, 0.0])
@@ -84,7 +84,7 @@ def test_overflow_goes_to_the_next_best_and_the_important_slice_stays() -> None:
 
 
 def test_a_settled_plan_does_not_follow_the_load() -> None:
-    """Load that wobbles within capacity moves nothing; overload does, after a while, flagged as such."""
+    """Load changes within capacity move nothing; overload does after a while, and is marked as such."""
     first, memory = fit(calm(FLEET, offered_rps=np.full((1, 3), 10.0)), all_on(1))
     wobble, memory = fit(calm(FLEET, 100.0, offered_rps=np.full((1, 3), 16.0)), all_on(1), memory)
     np.testing.assert_array_equal(wobble.table, first.table)
@@ -99,7 +99,7 @@ def test_a_settled_plan_does_not_follow_the_load() -> None:
 
 
 def test_a_move_for_health_is_not_a_capacity_move() -> None:
-    """When what is wanted changes, the proposal is not flagged."""
+    """When the wanted table changes, the proposal is not marked."""
     _, memory = fit(calm(FLEET), all_on(1))
     moved, _ = fit(unhealthy(calm(FLEET, 1.0), 1, 0, Level.FALLBACK), all_on(2), memory)
     assert moved.capacity_only is not None
@@ -107,7 +107,7 @@ def test_a_move_for_health_is_not_a_capacity_move() -> None:
 
 
 def test_nothing_overflows_to_a_kernel_that_does_not_comply() -> None:
-    """Rank infinity means never: the overload stays where it was wanted."""
+    """Infinite rank means never: the overload stays where it was wanted."""
     seen = calm(FLEET, offered_rps=np.full((1, 3), 60.0))
     rank = np.tile(np.array([np.inf, 1.0, np.inf]), (1, 3, 1))
     memory = capacity_memory(1, 3, 3)
@@ -116,7 +116,7 @@ def test_nothing_overflows_to_a_kernel_that_does_not_comply() -> None:
 
 
 def random_ask(seed: int, kernels: int = 5, slices: int = 4) -> tuple[Observation, np.ndarray, np.ndarray]:
-    """A fleet with some dead kernels, a wanted table with empty cells, distinct ranks, some of them never."""
+    """A fleet with some dead kernels, a wanted table with empty cells, and distinct ranks, some infinite."""
     rng = np.random.Generator(np.random.PCG64(seed))
     capacity = rng.uniform(1.0, 100.0, kernels) * (rng.random(kernels) > 0.2)
     fleet = make_fleet(make_layout(kernels=kernels, slices=slices, per_kernel=1))
@@ -140,7 +140,7 @@ def plan(
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.9]))
-def test_what_fits_nowhere_is_lost_nowhere(seed: int, fill_ratio: float) -> None:
+def test_load_that_fits_nowhere_is_not_lost(seed: int, fill_ratio: float) -> None:
     """However little fits, rows sum to 1, shedding is as wanted, and only kernels with a rank gain."""
     seen, wanted, rank = random_ask(seed)
     table = plan(seen, wanted, rank, fill_ratio)
@@ -162,7 +162,7 @@ def test_a_dead_kernel_gets_nothing_where_another_lives(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_what_fits_nowhere_is_level(seed: int) -> None:
+def test_load_that_fits_nowhere_is_levelled(seed: int) -> None:
     """No slice overfills a kernel while another that it may use has a lower load over capacity."""
     seen, wanted, rank = random_ask(seed)
     table = plan(seen, wanted, rank, fill_ratio=0.0)  # so that nothing fits anywhere
@@ -187,7 +187,7 @@ def test_overload_is_shared_by_all_that_may_carry_it(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.permutations(range(5)))
-def test_the_order_of_kernels_is_a_name(seed: int, order: list[int]) -> None:
+def test_the_order_of_kernels_does_not_matter(seed: int, order: list[int]) -> None:
     """With distinct ranks, permuted kernels give the permuted table."""
     seen, wanted, rank = random_ask(seed)
     turned = replace(
@@ -202,7 +202,7 @@ def test_the_order_of_kernels_is_a_name(seed: int, order: list[int]) -> None:
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_kept_rows_that_can_be_carried_are_kept(seed: int, kept: list[bool]) -> None:
-    """While other rows change, kept rows are as planned, unless their own load overfills a kernel."""
+    """While other rows change, kept rows stay as planned, unless their own load overfills a kernel."""
     seen, wanted, rank = random_ask(seed)
     planned = plan(seen, wanted, rank)
     memory: PolicyState = {"wanted": wanted, "planned": planned[None], "planned_at_s": np.zeros(1)}
@@ -216,7 +216,7 @@ def test_kept_rows_that_can_be_carried_are_kept(seed: int, kept: list[bool]) -> 
     np.testing.assert_allclose(proposal.table.sum(axis=2), 1.0, atol=1e-8)
 
 
-def test_where_nothing_fits_a_plan_stays_unless_another_is_clearly_better() -> None:
+def test_a_plan_without_room_stays_unless_another_is_clearly_better() -> None:
     """A fleet that is too small keeps its overfull table while load wobbles, and leaves it for a better."""
     first = calm(FLEET, offered_rps=np.full((1, 3), 80.0))
     proposal, memory = fit(first, all_on(0))

@@ -1,4 +1,4 @@
-"""The slow way back: dwell, half-open steps, rate limit, relapses, a failover target that stays."""
+"""The slow return: dwell, half-open steps, rate limit, relapses, a failover target that stays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPEC = "hysteresis:guard_share=0.5,dwell_s=60,first_ratio=0.1,step_ratio=0.3,ste
 
 
 def home_shares(observations: list[Observation], spec: str = SPEC) -> np.ndarray:
-    """float64 [T, S], weight that each slice keeps at home."""
+    """float64 [T, S]: weight that each slice keeps at home."""
     return tables(observations, spec)[:, :, 0]
 
 
@@ -46,7 +46,7 @@ def story(
     return out
 
 
-def test_away_at_once_back_in_steps_after_the_dwell() -> None:
+def test_a_slice_leaves_at_once_and_returns_in_steps_after_the_dwell() -> None:
     """Share at home: 1, 0 from the alarm, then 0.1, 0.4, 0.7, 1 at the stated times."""
     shares = home_shares(story(160, 10, 20))[:, 0]
     assert (shares[:10] == 1.0).all()
@@ -56,14 +56,14 @@ def test_away_at_once_back_in_steps_after_the_dwell() -> None:
 
 
 def test_no_return_without_recertification() -> None:
-    """A quiet alarm is not a certificate: the slice waits where it is."""
+    """The end of an alarm is no certificate: the slice stays where it is."""
     observations = story(300, 10, 20)
     waiting = [replace(seen, certified=seen.certified & False) for seen in observations[20:]]
     assert (home_shares(observations[:20] + waiting)[20:, 0] == 0.0).all()
 
 
-def test_after_an_outage_of_all_a_slice_is_at_home_at_once() -> None:
-    """Home falls, then everybody, and all come back together: nobody else was any better."""
+def test_after_an_outage_of_all_kernels_a_slice_is_home_at_once() -> None:
+    """Home fails, then every kernel, and all return together: no other kernel was any better."""
     observations = story(120, 10, 40)
     for index in range(20, 40):
         observations[index] = replace(observations[index], certified=observations[index].certified & False)
@@ -73,7 +73,7 @@ def test_after_an_outage_of_all_a_slice_is_at_home_at_once() -> None:
 
 
 def test_guard_keeps_its_share_and_returns_from_there() -> None:
-    """Level guard leaves 1 - guard_share at home; the way back starts from that."""
+    """Level guard leaves 1 - guard_share at home; the return starts from that."""
     observations = [
         unhealthy(seen, 0, 0, Level.GUARD) if 10 <= index < 20 else seen
         for index, seen in enumerate(story(120, 0, 0))
@@ -84,7 +84,7 @@ def test_guard_keeps_its_share_and_returns_from_there() -> None:
 
 
 def test_a_relapse_doubles_the_dwell() -> None:
-    """Falling unhealthy again on the way back leaves at once and waits twice as long."""
+    """An alarm during the return makes the slice leave at once and wait twice as long."""
     later = [replace(seen, now_s=seen.now_s + 85.0) for seen in story(150, 0, 0)]
     relapse = [unhealthy(seen, 0, 0, Level.FALLBACK) for seen in later[:5]]
     shares = home_shares(story(85, 10, 20) + relapse + later[5:])[:, 0]
@@ -95,14 +95,14 @@ def test_a_relapse_doubles_the_dwell() -> None:
 
 
 def test_slices_of_a_kernel_return_one_after_the_other() -> None:
-    """At most one slice of a kernel begins to return in ``readmit_every_s``."""
+    """At most one slice of a kernel starts to return in ``readmit_every_s``."""
     shares = home_shares(story(100, 10, 20, slices=(0, 1)))
     begins = [int(np.argmax(shares[20:, s] > 0.0)) + 20 for s in range(2)]
     assert begins == [79, 89]
 
 
 def test_the_failover_target_stays_while_it_complies() -> None:
-    """A kernel that becomes a little better than the failover target does not pull the slice over."""
+    """A kernel that becomes slightly better than the failover target does not attract the slice."""
     observations = story(40, 10, 40)
     for index in range(10, 40):
         health = observations[index].health.copy()

@@ -1,4 +1,4 @@
-"""The informed reference: acts when it is told, not before, on what it is told and nothing else."""
+"""The informed reference acts when it is notified, not before, and on nothing else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def propose(notices: Notices, observation: Observation) -> Proposal:
 
 
 @given(st.floats(0.0, 200.0), st.floats(50.0, 100.0), st.floats(1.0, 50.0))
-def test_it_is_away_exactly_while_it_is_told(now_s: float, from_at_s: float, lasts_s: float) -> None:
+def test_it_is_away_exactly_while_a_notice_holds(now_s: float, from_at_s: float, lasts_s: float) -> None:
     """Before the notice and after its end the slice is at home, in between it is not; other slices stay."""
     table = propose(told(from_at_s, from_at_s + lasts_s, kernel=0), calm(FLEET, now_s)).table[0]
     assert bool(table[0, 0] == 0.0) is (from_at_s <= now_s < from_at_s + lasts_s)
@@ -54,13 +54,13 @@ def test_a_single_replica_is_ejected_and_the_table_stays() -> None:
 
 
 def test_it_returns_to_a_certified_home_only() -> None:
-    """After the end a home that is not certified is not entered."""
+    """After the end an uncertified home is not entered."""
     seen = unhealthy(calm(FLEET, 30.0), 0, 0, Level.NORMAL)
     assert propose(told(10.0, 20.0, kernel=0), seen).table[0, 0, 0] == 0.0
 
 
-def test_told_nothing_it_is_its_planner() -> None:
-    """Without a notice it proposes what the linear program or, so set, the threshold rule proposes."""
+def test_without_a_notice_it_equals_its_planner() -> None:
+    """Without a notice it proposes what the linear program or, if set, the threshold rule proposes."""
     seen = unhealthy(calm(FLEET, 15.0), 0, 0, Level.GUARD)
     for spec, planner in (("informed", "linear-program"), ("informed:program=0", "threshold")):
         tables = []
@@ -70,8 +70,8 @@ def test_told_nothing_it_is_its_planner() -> None:
         assert np.array_equal(tables[0], tables[1])
 
 
-def test_it_does_not_fail_over_to_a_kernel_it_knows_to_be_ill() -> None:
-    """With home and known-good told unhealthy, the third kernel takes the slice."""
+def test_it_does_not_fail_over_to_a_kernel_known_to_be_unhealthy() -> None:
+    """With notices of home and known-good, the third kernel takes the slice."""
     one, other = told(10.0, 20.0, kernel=0), told(10.0, 20.0, kernel=2)
     both = Notices(
         **{
@@ -82,7 +82,7 @@ def test_it_does_not_fail_over_to_a_kernel_it_knows_to_be_ill() -> None:
     assert propose(both, calm(FLEET, 15.0)).table[0, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
 
 
-def test_nobody_else_hears_of_it() -> None:
+def test_no_other_policy_gets_the_notices() -> None:
     """Notices change no other policy's proposal."""
     seen = calm(FLEET, 15.0)
     for name in ("threshold", "hysteresis", "sequential", "linear-program"):
@@ -102,8 +102,8 @@ def test_notices_name_a_kernel_or_a_replica() -> None:
         replace(told(0.0, 1.0, 0), until_at_s=np.zeros(2))
 
 
-def test_it_plans_with_what_kernels_truly_carry() -> None:
-    """Told that home carries 2 requests/s from 10 s on, it moves what that cannot take; nobody else would."""
+def test_it_plans_with_the_true_capacity_of_kernels() -> None:
+    """Notified that home carries 2 requests/s from 10 s on, it moves the rest; no other policy would."""
     quiet = no_notices(len(FLEET.layout.slices))
     true = np.full((2, len(FLEET.layout.kernels)), 1e3)
     true[1, 0] = 2.0 / np.bincount(FLEET.layout.replica_kernel)[0]
@@ -114,9 +114,10 @@ def test_it_plans_with_what_kernels_truly_carry() -> None:
     assert (later[0, :, 0] * 8.0).sum() <= 2.0 + 1e-6
 
 
-def test_a_tenth_of_what_kernels_carry_is_left_for_bursts() -> None:
-    """A home that carries 10 requests/s at an even load is not let have 9.9 beside idle kernels: that much is
-    answered late as soon as arrivals are uneven, and everybody who learns capacity from answers knows it.
+def test_a_tenth_of_the_capacity_is_left_for_bursts() -> None:
+    """A home that carries 10 requests/s at an even load does not get 9.9 while other kernels are idle.
+
+    With uneven arrivals that load is answered late, as every policy that learns capacity from answers knows.
     """
     slices = len(FLEET.layout.slices)
     true = np.full((1, len(FLEET.layout.kernels)), 10.0 / np.bincount(FLEET.layout.replica_kernel)[0])
@@ -129,17 +130,17 @@ def test_a_tenth_of_what_kernels_carry_is_left_for_bursts() -> None:
         assert bool((proposal.table[0, :, 0] == 1.0).all()) is stays
 
 
-def test_capacities_need_an_instant_each() -> None:
+def test_capacities_need_one_instant_per_row() -> None:
     """Rows of capacities without as many instants are refused."""
     with pytest.raises(ValueError, match="rows"):
         replace(no_notices(1), replica_rps=np.ones((2, 3)))
 
 
 @given(st.floats(0.0, 120.0), st.sets(st.integers(0, 5)))
-def test_who_answers_all_the_same_is_left_as_far_as_the_others_carry(
+def test_replicas_that_still_answer_are_left_as_far_as_the_others_carry(
     offered_rps: float, unhealthy: set[int]
 ) -> None:
-    """Replicas carry ten a second each: the more is offered, the fewer of those that are late may go."""
+    """Replicas carry ten a second each: the more is offered, the fewer of the late ones may go."""
     count = len(unhealthy)
     notices = Notices(
         from_at_s=np.zeros(count),
@@ -159,7 +160,7 @@ def test_who_answers_all_the_same_is_left_as_far_as_the_others_carry(
 
 
 @pytest.mark.parametrize("offered_rps", [30.0, 45.0])
-def test_a_kernel_that_answers_all_the_same_is_left_where_the_others_carry(offered_rps: float) -> None:
+def test_a_kernel_that_still_answers_is_left_where_the_others_carry(offered_rps: float) -> None:
     """The other four replicas carry forty a second."""
     notices = replace(
         told(10.0, 100.0, kernel=0), replica_rps=np.full((1, 3), 10.0), answers=np.array([True])
@@ -170,8 +171,8 @@ def test_a_kernel_that_answers_all_the_same_is_left_where_the_others_carry(offer
 
 
 @pytest.mark.parametrize(("offered_rps", "left"), [(15.0, [0, 1]), (30.0, [1]), (45.0, [])])
-def test_nobody_moves_into_a_kernel_that_answers_badly(offered_rps: float, left: list[int]) -> None:
-    """Kernels 0, at home, and 1, at home nowhere, answer badly; each carries twenty a second."""
+def test_no_slice_moves_to_a_kernel_that_answers_badly(offered_rps: float, left: list[int]) -> None:
+    """Kernel 0 (a home) and kernel 1 (no slice's home) answer badly; each carries twenty a second."""
     both = Notices(
         from_at_s=np.full(2, 10.0),
         until_at_s=np.full(2, 100.0),

@@ -26,18 +26,18 @@ def propose(spec: str, observation: Observation) -> np.ndarray:
     return np.asarray(policy.propose(observation, policy.initial(len(observation.now_s)))[0].table[0])
 
 
-def test_fixed_stays_home_whatever_happens() -> None:
+def test_fixed_always_stays_home() -> None:
     """Weight 1 at home even when home is at level fallback."""
     assert propose("fixed", unhealthy(calm(FLEET), 0, 0, Level.FALLBACK))[:, 0].tolist() == [1.0, 1.0]
 
 
-def test_uniform_knows_nothing() -> None:
+def test_uniform_ignores_everything() -> None:
     """1 / K everywhere, nothing shed."""
     table = propose("shield-alone", unhealthy(calm(FLEET), 0, 0, Level.FALLBACK))
     assert table.tolist() == [[0.25, 0.25, 0.25, 0.25, 0.0]] * 2
 
 
-def test_guard_moves_the_stated_share_of_that_slice_alone() -> None:
+def test_guard_moves_the_stated_share_of_only_that_slice() -> None:
     """Level guard moves ``guard_share`` to another compliant kernel; other slices stay whole."""
     table = propose("threshold:guard_share=0.3", unhealthy(calm(FLEET), 0, 1, Level.GUARD))
     assert table[0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0]
@@ -53,9 +53,7 @@ def test_fallback_prefers_known_good_then_the_best_certified() -> None:
 
 
 def test_an_alarm_that_only_informs_moves_nothing() -> None:
-    """Health below the guard threshold (L1) on home or failover target leaves the threshold table
-    as it is.
-    """
+    """Health below the guard threshold (L1), at home or on the target, does not change the table."""
     seen = unhealthy(calm(FLEET), 0, 0, Level.GUARD)
     health = seen.health.copy()
     health[:, 1] = 0.4
@@ -65,7 +63,7 @@ def test_an_alarm_that_only_informs_moves_nothing() -> None:
 
 
 def test_hysteresis_takes_the_healthiest_target() -> None:
-    """With memory to stay where it is, hysteresis first goes where health is best."""
+    """With no failover target in memory, hysteresis goes where health is best."""
     seen = unhealthy(calm(FLEET), 0, 0, Level.GUARD)
     health = seen.health.copy()
     health[:, 1] = 0.4
@@ -74,7 +72,7 @@ def test_hysteresis_takes_the_healthiest_target() -> None:
 
 @pytest.mark.parametrize("shed, column", [(True, 4), (False, 3)])
 def test_without_certified_kernel_the_contract_chooses(shed: bool, column: int) -> None:
-    """Nowhere to go: shed, or serve known-good, as the contract says."""
+    """Without a target: shed, or serve known-good, as the contract states."""
     seen = calm(FLEET)
     for kernel in range(4):
         seen = unhealthy(seen, kernel, 0, Level.FALLBACK)
@@ -85,7 +83,7 @@ def test_without_certified_kernel_the_contract_chooses(shed: bool, column: int) 
 
 
 def test_home_without_replicas_counts_as_fallback() -> None:
-    """A home kernel with nobody in rotation is left, healthy or not."""
+    """A home kernel without replicas in rotation is left, healthy or not."""
     seen = calm(FLEET)
     ready, capacity = seen.ready.copy(), seen.capacity_rps.copy()
     ready[:, 0], capacity[:, 0] = 0, 0.0
@@ -137,7 +135,7 @@ def test_specs_are_parsed_or_refused() -> None:
 
 
 def test_configurations_differ_by_their_levers() -> None:
-    """Fixed bare and breaker act without quarantine and shield; the rules act with both."""
+    """Fixed-bare and breaker act without quarantine and shield; the rules act with both."""
     levers = {name: make_configuration(name, FLEET).options for name in BASELINES}
     assert [(levers[name].quarantine, levers[name].shield) for name in sorted(levers)] == [
         (False, False),  # breaker

@@ -1,4 +1,4 @@
-"""The PID of the multiplier: its sign, its bounds, and what it does to rewards."""
+"""The PID of the multiplier: its sign, its bounds, and its effect on rewards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COSTS = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=30)
 
 @given(costs=COSTS, limit=st.floats(-0.5, 0.5))
 def test_multiplier_stays_within_its_bounds(costs: list[float], limit: float) -> None:
-    """Whatever the costs, the multiplier and its integral lie between 0 and the declared most."""
+    """For any costs, the multiplier and its integral lie between 0 and the declared maximum."""
     recipe, state = LagrangianRecipe(limit=limit), Multiplier()
     for cost in costs:
         state = follow(state, cost, recipe)
@@ -39,7 +39,7 @@ def test_multiplier_follows_the_sign_of_the_error() -> None:
 
 
 def test_a_falling_cost_is_not_rewarded_twice() -> None:
-    """The derivative counts rises alone: from equal errors a fall gives what standing still gives."""
+    """The derivative counts only rises: at equal errors a fall gives the same as no change."""
     recipe = LagrangianRecipe()
     fell = follow(Multiplier(total=0.3, last_cost=0.9), 0.2, recipe)
     stood = follow(Multiplier(total=0.3, last_cost=0.2), 0.2, recipe)

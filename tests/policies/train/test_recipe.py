@@ -1,4 +1,4 @@
-"""What a tick is worth to training, and what one policy is chosen over another by."""
+"""The value of a tick in training, and the objective by which policies are compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_objective_grows_with_every_loss() -> None:
 def test_training_maximises_what_the_objective_minimises(
     reward: float, unhealthy: float, false: float
 ) -> None:
-    """A tick is worth the objective of its terms, with the other sign and scaled."""
+    """The value of a tick is the negative objective of its terms, scaled."""
     worth = WEIGHTS.of_ticks(np.array([reward]), np.array([unhealthy]), np.array([false]))
     assert worth == pytest.approx(
         [-WEIGHTS.scale * WEIGHTS.objective(reward, unhealthy, false)], rel=1e-12, abs=1e-12

@@ -1,4 +1,4 @@
-"""Tuning: seeded, within its space, and never worse than the policy as it stands on what it was shown."""
+"""Tuning: seeded, within its space, and never worse than the default policy on its training episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.fleets.builders import make_fleet, make_layout
 
 
 def bowl(configuration: str) -> float:
-    """An objective with its least at a dwell of 100 s."""
+    """An objective with its minimum at a dwell of 100 s."""
     values = dict(
         part.split("=") for part in configuration.partition("@")[0].partition(":")[2].split(",") if part
     )
@@ -31,7 +31,7 @@ def test_equal_seeds_give_equal_trials() -> None:
     assert one != tune("hysteresis", bowl, trials=12, seed=6)
 
 
-def test_the_first_trial_is_the_policy_as_it_stands() -> None:
+def test_the_first_trial_is_the_default_policy() -> None:
     """The defaults are tried first, so the best trial is no worse than they are."""
     trials = tune("hysteresis", bowl, trials=12, seed=5)
     assert trials[0].configuration == "hysteresis"
@@ -41,7 +41,7 @@ def test_the_first_trial_is_the_policy_as_it_stands() -> None:
 
 @pytest.mark.parametrize("policy", sorted(SPACES))
 def test_every_suggestion_is_a_configuration_within_its_space(policy: str) -> None:
-    """Every tried text parses, is accepted by the policy, and lies within the stated ranges."""
+    """Every suggestion parses, is accepted by the policy, and lies within the stated ranges."""
     fleet = make_fleet(make_layout())
     assert set(SPACES[policy]) - {ALARM} <= set(POLICIES[policy].parameters)
     for trial in tune(policy, bowl, trials=10, seed=1):
@@ -54,7 +54,7 @@ def test_every_suggestion_is_a_configuration_within_its_space(policy: str) -> No
 
 
 def test_best_keeps_each_setting_once_and_the_earlier_of_equals() -> None:
-    """Equal settings count once; of equal objectives the earlier trial stands first."""
+    """Equal settings count once; of equal objectives the earlier trial comes first."""
     trials = (
         Trial(number=0, configuration="a", objective=2.0),
         Trial(number=1, configuration="b", objective=1.0),
@@ -65,7 +65,7 @@ def test_best_keeps_each_setting_once_and_the_earlier_of_equals() -> None:
 
 
 def test_policies_without_a_space_are_refused() -> None:
-    """What cannot be tuned is refused, naming what can."""
+    """A policy that cannot be tuned is refused, and the message names those that can."""
     with pytest.raises(ValueError, match="expected one of breaker"):
         tune("fixed", bowl, trials=2, seed=1)
     result = CliRunner().invoke(app, ["tune", "fixed", "--out", "x.json"])
@@ -75,7 +75,7 @@ def test_policies_without_a_space_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_command_is_reproducible(tmp_path: Path) -> None:
-    """The same command with a tiny budget writes the same file, and chooses what was best on validation."""
+    """The same command with a tiny budget writes the same file, and chooses the best on validation."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE, encoding="utf-8")
     texts = []
