@@ -84,7 +84,7 @@ print(json.dumps({
 
 
 def test_interface_is_sorted_and_complete() -> None:
-    """``__all__`` is sorted, every name of it can be had, and type checkers are told of the same names."""
+    """``__all__`` is sorted, every name in it exists, and type checkers see the same names."""
     assert list(selvage.__all__) == sorted(selvage.__all__)
     assert all(getattr(selvage, name) is not None for name in selvage.__all__)
     tree = ast.parse((ROOT / "selvage_fleet" / "__init__.py").read_text())
@@ -95,7 +95,7 @@ def test_interface_is_sorted_and_complete() -> None:
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m != "environment"])
-def test_modules_of_the_interface_say_what_they_offer(module: str) -> None:
+def test_modules_of_the_interface_list_their_names(module: str) -> None:
     """Each module's ``__all__`` is sorted and holds names that exist."""
     found = import_module(f"selvage_fleet.{module}")
     assert list(found.__all__) == sorted(found.__all__)
@@ -103,7 +103,7 @@ def test_modules_of_the_interface_say_what_they_offer(module: str) -> None:
 
 
 def test_unknown_name_lists_the_known_ones() -> None:
-    """A name that is not public is an AttributeError that says what is."""
+    """An unknown name is an AttributeError that lists the public ones."""
     with pytest.raises(AttributeError, match="run_episode"):
         selvage.run_episodes  # noqa: B018
 
@@ -125,7 +125,7 @@ def test_samples_are_judged_by_name_or_by_document() -> None:
 
 
 def test_bad_document_is_refused_with_the_public_error(tmp_path: Path) -> None:
-    """What cannot be loaded is a SelvageError with the next step."""
+    """A document that cannot be loaded is a SelvageError with the next step."""
     with pytest.raises(selvage.SelvageError, match="check the path"):
         selvage.load(tmp_path / "nowhere.yaml")
 
@@ -142,7 +142,7 @@ def test_episode_runs_under_a_name_or_an_object(tmp_path: Path) -> None:
 
 @pytest.mark.needs("gymnasium")
 def test_environment_is_made_by_its_public_name() -> None:
-    """Importing the module that the name begins with registers the environment."""
+    """Importing the module at the start of the name registers the environment."""
     import gymnasium
 
     module, _, name = "selvage_fleet.environment:Selvage/FleetRouting-v0".partition(":")
@@ -154,7 +154,7 @@ def test_environment_is_made_by_its_public_name() -> None:
     )
 
 
-#: What Gymnasium's loader of plug-ins does with an installed distribution, on the folder given.
+#: What Gymnasium's plug-in loader does with an installed distribution in the given folder.
 LOADER = """
 import sys
 from importlib.metadata import entry_points
@@ -171,7 +171,7 @@ print(gymnasium.spec("Selvage/FleetRouting-v0").id)
 
 @pytest.mark.needs("gymnasium")
 def test_environment_is_an_installed_entry_point(tmp_path: Path) -> None:
-    """Read from installed metadata as a loader of the group does, the bare name is known, and once only."""
+    """Read from installed metadata as a loader of the group does, the bare name is registered once."""
     point = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["gymnasium.envs"]
     installed = tmp_path / "selvage_fleet-0.dist-info"
     installed.mkdir()
@@ -186,7 +186,7 @@ def test_environment_is_an_installed_entry_point(tmp_path: Path) -> None:
 
 
 def test_plugins_extend_by_entry_points(tmp_path: Path) -> None:
-    """A policy, fault, metric and detector of an installed distribution work by name; unasked, none loads."""
+    """An installed policy, fault, metric and detector work by name; unused ones are not loaded."""
     groups = {
         "selvage_fleet.policies": {"careful": "acme_fleet"},
         "selvage_fleet.faults": {"thermal_throttle": "acme_fleet"},

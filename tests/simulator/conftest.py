@@ -1,4 +1,4 @@
-"""What tests of the simulator share."""
+"""Shared fixtures of the simulator's tests."""
 
 from __future__ import annotations
 

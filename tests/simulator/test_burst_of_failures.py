@@ -1,4 +1,4 @@
-"""One of two replicas fails three fifths of its requests, and the fleet can hardly do without it."""
+"""One of two replicas fails three fifths of its requests, and the fleet can hardly spare it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_POINTS = 0.5
 
 
 def spec_of(rate_rps: float, **more: Any) -> dict[str, Any]:
-    """Two replicas, that carry ten requests per second each, alone."""
+    """Two replicas that carry ten requests per second each."""
     lengths = {"distribution": "lognormal", "sigma": 0.6}
     fault = {"name": "f", "kind": "http_errors", "dose": 0.6, "onset_s": 90.0}
     kernel = {"name": "k", "profile": f"{LIBRARY}profiles/bf16.yaml", "replicas": 2, "role": "known_good"}
@@ -44,7 +44,7 @@ def spec_of(rate_rps: float, **more: Any) -> dict[str, Any]:
 
 
 def lost_points(policy: str, spec: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Useful tokens less those of ``fixed-bare``, float64 [seeds], in points of what that one served."""
+    """Useful tokens compared with ``fixed-bare``, float64 [seeds], in percentage points of the latter's."""
     ours, bare = (
         np.array(
             [record.useful_tokens.sum() for record in short_episodes(name, spec, SEEDS)], dtype=np.float64
@@ -57,7 +57,7 @@ def lost_points(policy: str, spec: dict[str, Any]) -> np.ndarray[Any, np.dtype[n
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["sequential", "hysteresis"])
-def test_a_row_that_begins_a_burst_does_not_cost_the_fleet_a_replica(policy: str) -> None:
+def test_failures_at_the_start_of_a_burst_do_not_cost_a_replica(policy: str) -> None:
     """Failures for 6 of every 20 s under bursts: the mean of four seeds costs less than half a point."""
     intermittent = {"period_s": 20.0, "duty_ratio": 0.3}
     lost = lost_points(policy, spec_of(16.0, shape="intermittent", intermittent=intermittent))
@@ -69,6 +69,6 @@ def test_a_row_that_begins_a_burst_does_not_cost_the_fleet_a_replica(policy: str
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["sequential", "hysteresis"])
-def test_who_is_late_by_retries_of_a_failing_peer_stays(policy: str) -> None:
-    """Four fifths of the load on the healthy one make it late, and to take it out would leave the failing."""
+def test_a_replica_made_late_by_a_failing_peers_retries_stays(policy: str) -> None:
+    """Four fifths of the load make the healthy replica late; taking it out would leave the failing one."""
     assert lost_points(policy, spec_of(16.0)).min() > -MOST_POINTS

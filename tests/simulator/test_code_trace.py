@@ -1,4 +1,4 @@
-"""A real trace of bursts, long prompts and short answers: a healthy fleet is not healed to death."""
+"""A real trace of bursts, long prompts and short answers: the controller does not harm a healthy fleet."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Alarmed:
     clauses: set[str] = field(default_factory=set)
 
     def run(self) -> list[EpisodeRecord]:
-        """An episode of each seed."""
+        """One episode per seed."""
         setup = make_configuration(self.policy, self.world.setup)
         ids = self.world.setup.contract.clause_ids
 
@@ -45,15 +45,15 @@ class Alarmed:
 
 
 def in_time(records: list[EpisodeRecord]) -> float:
-    """Share of the offered requests that was answered within its slice's objectives."""
+    """Share of the offered requests that were answered within their slice's objectives."""
     answered = sum(int(one.answered.sum() - one.slo_missed.sum()) for one in records)
     return answered / sum(int(one.offered.sum()) for one in records)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_bursts_of_long_prompts_are_no_illness(azure_trace_path: Path) -> None:
-    """Nobody is slow by its own clock, and the fleet answers no worse than one that nobody routes."""
+def test_bursts_of_long_prompts_are_no_fault(azure_trace_path: Path) -> None:
+    """No replica is slow by its own clock, and the fleet answers no worse than under fixed-bare."""
     file = resolve_uri(BASE, "tests")
     scenario = with_trace(load_as(Scenario, file), azure_trace_path)
     spec = scenario.spec.model_copy(update={"horizon_s": HORIZON_S})

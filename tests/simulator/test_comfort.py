@@ -1,4 +1,4 @@
-"""A policy that fills one kernel to the brim while others idle does no harm behind the shield."""
+"""A policy that overfills one kernel while others idle does no harm behind the shield."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ LOAD, KNOWN_S = 1.5, 30.0
 
 @dataclass(frozen=True, slots=True)
 class OneKernel:
-    """Wants every slice on one kernel, whatever that carries."""
+    """Proposes every slice on one kernel, whatever its capacity."""
 
     kernel: int
     policy_id: str = "one-kernel"
 
     def initial(self, batch: int) -> PolicyState:
-        """Nothing to remember."""
+        """No memory."""
         return {}
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """All weight on the kernel, from second 30 on; before, at home, while capacity is learned."""
+        """All weight on the kernel from second 30 on; before, at home, while capacity is learned."""
         table = home_table(observation)
         table[observation.now_s >= KNOWN_S] = np.eye(table.shape[2])[self.kernel]
         return Proposal(table=table, ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_)), state
 
 
 def episodes(folder: Path, kernel: str) -> list[EpisodeRecord]:
-    """A healthy fleet at 1.5 times the declared rate under ``OneKernel``; "": under nobody."""
+    """A healthy fleet at 1.5 times the declared rate under ``OneKernel``; "": under fixed-bare."""
     file = write_scenario(folder, [], LOAD)
     world = compile_scenario(load_as(Scenario, file), str(file))
     setup = make_configuration("hysteresis" if kernel else "fixed-bare", world.setup)
@@ -53,7 +53,7 @@ def episodes(folder: Path, kernel: str) -> list[EpisodeRecord]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kernel", ["bf16", "w8a8", "bf16-compiled", "fp16", "fp32"])
-def test_whatever_kernel_is_preferred_answers_come_in_time(tmp_path: Path, kernel: str) -> None:
-    """No fewer than where nobody routes, although the policy wants more on the kernel than it carries."""
+def test_answers_are_in_time_whichever_kernel_is_preferred(tmp_path: Path, kernel: str) -> None:
+    """No fewer than under fixed-bare, although the policy proposes more on the kernel than it carries."""
     filled, bare = (in_time(episodes(tmp_path, name)) for name in (kernel, ""))
     assert filled >= bare - HARM / 2.0

@@ -1,4 +1,4 @@
-"""Failures and lateness that many replicas share: healing them does no harm, and finds what can be left."""
+"""Failures and lateness common to many replicas: healing does no harm, and leaves what can be left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simulator.world.scenario import compile_scenario
 
 LIBRARY = "package:contracts/library"
 SEEDS = (1, 2)
-#: Of all that is offered: less is within the noise of two seeds.
+#: Share of all offered requests; smaller differences are within the noise of two seeds.
 HARM = 0.01
 ONE_ZONE: list[dict[str, Any]] = [{"kind": "http_errors", "target": {"zone": "old"}, "dose": 0.2}]
 BOTH_ZONES = [*ONE_ZONE, {"kind": "http_errors", "target": {"zone": "new"}, "dose": 0.2}]
@@ -30,9 +30,9 @@ LATE: list[dict[str, Any]] = [{"kind": "latency", "target": {"kernel": "bf16"}, 
 LATE_REPLICA: list[dict[str, Any]] = [
     {"kind": "latency", "target": {"kernel": "bf16", "replica": 1}, "dose": 9000.0}
 ]
-#: Nearly as long as the first token may take, and shorter.
+#: A way nearly as long as the first-token objective.
 LONG_WAY: list[dict[str, Any]] = [{"kind": "latency", "target": {"replica_ratio": 1.0}, "dose": 1850.0}]
-#: Well for 48 of every 120 s.
+#: Healthy for 48 of every 120 s.
 ALL_HANG: list[dict[str, Any]] = [
     {
         "kind": "hang",
@@ -41,7 +41,7 @@ ALL_HANG: list[dict[str, Any]] = [
         "intermittent": {"period_s": 120.0, "duty_ratio": 0.6},
     }
 ]
-#: All are of the wrong build for 36 of every 60 s.
+#: All replicas run the wrong build for 36 of every 60 s.
 ALL_WRONG: list[dict[str, Any]] = [
     {
         "kind": "wrong_fingerprint",
@@ -64,14 +64,14 @@ def base() -> dict[str, Any]:
 
 
 def episodes(folder: Path, policy: str, faults: list[dict[str, Any]], load: float) -> list[EpisodeRecord]:
-    """An episode of each seed with ``faults`` from second 60 on, at so many times the declared rate."""
+    """One episode per seed with ``faults`` from second 60 on, at ``load`` times the declared rate."""
     file = write_scenario(folder, faults, load)
     world = compile_scenario(load_as(Scenario, file), str(file))
     return run_episodes(world, ControllerDriver(make_configuration(policy, world.setup)), SEEDS)
 
 
 def write_scenario(folder: Path, faults: list[dict[str, Any]], load: float) -> Path:
-    """E5's quiet fleet with ``faults`` from second 60 on, at so many times the declared rate."""
+    """E5's quiet fleet with ``faults`` from second 60 on, at ``load`` times the declared rate."""
     spec = base()["spec"]
     named = [{"name": f"f{place}", "onset_s": 60.0} | fault for place, fault in enumerate(faults)]
     workload = spec["workload"] | {"rate_rps": load * spec["workload"]["rate_rps"]}
@@ -81,29 +81,30 @@ def write_scenario(folder: Path, faults: list[dict[str, Any]], load: float) -> P
 
 
 def in_time(records: list[EpisodeRecord]) -> float:
-    """Share of the offered requests that was answered within its slice's objectives."""
+    """Share of the offered requests that were answered within their slice's objectives."""
     answered = sum(int(one.answered.sum() - one.slo_missed.sum()) for one in records)
     return answered / sum(int(one.offered.sum()) for one in records)
 
 
 @pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
-def test_a_long_way_to_every_server_moves_nobody(tmp_path: Path, policy: str) -> None:
-    """Answers are in time where they are; a kernel of which nothing is known is no better place."""
+def test_a_long_way_to_every_server_moves_no_slice(tmp_path: Path, policy: str) -> None:
+    """Answers are in time at home, and a kernel with an unknown way is no better target."""
     records = episodes(tmp_path, policy, LONG_WAY, 1.0)
     assert in_time(records) >= in_time(episodes(tmp_path, "fixed-bare", LONG_WAY, 1.0)) - 0.005
 
 
 @pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
-def test_between_wrong_builds_of_all_the_fleet_serves(tmp_path: Path, policy: str) -> None:
-    """All is shed for the 108 of 240 s in which the build is wrong, but for the known-good kernel, and two
-    scrapes later it is served; until the minutes of a statistic had passed 55 to 58 % was.
+def test_between_wrong_builds_of_all_replicas_the_fleet_serves(tmp_path: Path, policy: str) -> None:
+    """Requests are shed only in the 108 of 240 s with the wrong build (except on known-good) and two scrapes.
+
+    While it took minutes of statistics to certify again, only 55 to 58 % were answered.
     """
     assert in_time(episodes(tmp_path, policy, ALL_WRONG, 1.0)) >= 1.0 - 96.0 / 240.0
 
 
 @pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
-def test_after_an_outage_of_all_the_fleet_serves_at_once(tmp_path: Path, policy: str) -> None:
-    """While everything hangs all is shed, and what comes after is answered (a third of it was not)."""
+def test_after_an_outage_of_all_replicas_the_fleet_serves_at_once(tmp_path: Path, policy: str) -> None:
+    """While everything hangs all is shed, and later requests are answered (a third once was not)."""
     records = episodes(tmp_path, policy, ALL_HANG, 1.0)
     assert in_time(records) >= in_time(episodes(tmp_path, "fixed-bare", ALL_HANG, 1.0)) - HARM
 
@@ -116,7 +117,7 @@ def test_after_an_outage_of_all_the_fleet_serves_at_once(tmp_path: Path, policy:
 def test_healing_common_failures_does_no_harm(
     tmp_path: Path, policy: str, load: float, faults: list[dict[str, Any]]
 ) -> None:
-    """A fifth of the attempts fails in one zone or in all: no fewer answers than where nobody heals."""
+    """A fifth of the attempts fails in one zone or in all: no fewer answers than under fixed-bare."""
     healed, bare = (in_time(episodes(tmp_path, name, faults, load)) for name in (policy, "fixed-bare"))
     assert healed >= bare - HARM
 
@@ -124,7 +125,7 @@ def test_healing_common_failures_does_no_harm(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
-def test_a_kernel_all_of_whose_answers_are_late_is_left(tmp_path: Path, policy: str) -> None:
+def test_a_kernel_with_only_late_answers_is_left(tmp_path: Path, policy: str) -> None:
     """Nine seconds on the way, in no server's histogram: most answers are in time again within 90 s."""
     healed, bare = (in_time(episodes(tmp_path, name, LATE, 1.0)) for name in (policy, "fixed-bare"))
     assert healed >= bare + 0.2
@@ -137,7 +138,7 @@ def test_a_kernel_all_of_whose_answers_are_late_is_left(tmp_path: Path, policy: 
 def test_replicas_late_on_the_way_are_left_and_their_kernel_is_not(
     tmp_path: Path, policy: str, faults: list[dict[str, Any]]
 ) -> None:
-    """No server shows it: of what was late without healing at least half is in time."""
+    """No server shows it: at least half of the answers that are late without healing are in time."""
     healed, bare = (in_time(episodes(tmp_path, name, faults, 1.0)) for name in (policy, "fixed-bare"))
     calm = in_time(episodes(tmp_path, "fixed-bare", [], 1.0))
     assert calm - healed <= 0.5 * (calm - bare)
@@ -146,8 +147,8 @@ def test_replicas_late_on_the_way_are_left_and_their_kernel_is_not(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["hysteresis", "sequential", "learned", "informed"])
-def test_failures_that_all_kernels_share_move_nobody(tmp_path: Path, policy: str) -> None:
-    """A fifth of the attempts fails everywhere: every slice stays at home, nobody is shed or quarantined."""
+def test_failures_common_to_all_kernels_move_no_slice(tmp_path: Path, policy: str) -> None:
+    """A fifth of the attempts fails everywhere: slices stay home, and nothing is shed or quarantined."""
     file = write_scenario(tmp_path, BOTH_ZONES, 1.0)
     world = compile_scenario(load_as(Scenario, file), str(file))
     (told,) = parse_configurations((policy,))[-1:]
@@ -160,7 +161,7 @@ def test_failures_that_all_kernels_share_move_nobody(tmp_path: Path, policy: str
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["hysteresis", "sequential"])
 def test_a_kernel_that_fails_alone_is_left(tmp_path: Path, policy: str) -> None:
-    """A fifth of its attempts fails, and no other kernel's: a minute after onset nobody is served there."""
+    """A fifth of its attempts fails, and no other kernel's: a minute after onset it serves nothing."""
     alone: list[dict[str, Any]] = [{"kind": "http_errors", "target": {"kernel": "bf16"}, "dose": 0.2}]
     for record in episodes(tmp_path, policy, alone, 1.0):
         left = record.table[:, :, record.kernels.index("bf16")].sum(axis=1) == 0.0
@@ -170,8 +171,8 @@ def test_a_kernel_that_fails_alone_is_left(tmp_path: Path, policy: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["hysteresis", "sequential", "learned"])
-def test_nobody_stays_shed_once_the_fleet_is_back(tmp_path: Path, policy: str) -> None:
-    """Every replica dies for 40 s: what was shed for want of any is served a minute after they are back."""
+def test_nothing_stays_shed_once_the_fleet_is_back(tmp_path: Path, policy: str) -> None:
+    """Every replica dies for 40 s: a minute after they are back the shed load is served again."""
     dead: list[dict[str, Any]] = [
         {"kind": "crash", "target": {"zone": zone}, "duration_s": 40.0} for zone in ("old", "new")
     ]

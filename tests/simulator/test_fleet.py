@@ -1,4 +1,4 @@
-"""Laws of the simulated fleet: what may change a result, and what must not."""
+"""The simulated fleet: what may change a result, and what must not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.fleets.simulated_fleets import (
 
 @pytest.mark.parametrize("kind", sorted(set(FAULTS) - {"kernel_regression"}))
 def test_dose_zero_changes_nothing(build: Build, kind: str) -> None:
-    """A fault at its neutral dose leaves every byte of the episode as it was without it."""
+    """A fault at its neutral dose leaves every byte of the episode unchanged."""
     neutral = FAULTS[kind] | {"dose": CATALOGUE[kind].dose.neutral}
     scenario, plain = build(faults=[neutral]), build()
     assert_same_bytes(once(scenario, 3), once(plain, 3))
@@ -42,7 +42,7 @@ def test_a_fault_moves_no_arrival(build: Build, kind: str) -> None:
 
 @pytest.mark.parametrize("policy", ["hysteresis", "breaker", "threshold"])
 def test_results_do_not_depend_on_the_batch(build: Build, policy: str) -> None:
-    """Fleets advanced together end as each would alone, with faults and every kind of change going on."""
+    """Fleets advanced together end as each would alone, under faults and every kind of change."""
     faults = [FAULTS["requantise"], FAULTS["crash"] | {"duration_s": 6.3, "target": {"kernel": "fp32"}}]
     scenario = build(faults=faults, changes=CHANGES)
     together = run_episodes(scenario, drive(scenario, policy), [7, 8, 9])
@@ -62,7 +62,7 @@ def test_results_do_not_depend_on_the_batch(build: Build, policy: str) -> None:
 def test_every_request_ends_once(
     build: Build, kinds: list[str], chosen: list[dict[str, object]], seed: int
 ) -> None:
-    """Offered requests end at most once, whatever goes on, and a second run gives the same bytes."""
+    """Offered requests end at most once under any events, and a second run gives the same bytes."""
     scenario = build(faults=[FAULTS[kind] for kind in kinds], changes=chosen, horizon_s=24.0)
     (record,) = run_episodes(scenario, drive(scenario), [seed])
     ended = record.answered + record.failed + record.shed
@@ -85,7 +85,7 @@ def test_weights_are_respected(build: Build) -> None:
 
 
 def test_shed_share_is_shed(build: Build) -> None:
-    """What the table gives to nobody is shed, and nothing else is."""
+    """The share that the table sheds is shed, and nothing else is."""
     scenario = build(horizon_s=60.0)
     (record,) = run_episodes(scenario, FixedDriver(scenario, weights=[0.0, 0.5, 0.0, 0.5]), [1])
     offered, shed = record.offered.sum(), record.shed.sum()
@@ -95,7 +95,7 @@ def test_shed_share_is_shed(build: Build) -> None:
 
 
 def test_a_replica_out_of_rotation_gets_no_new_request(build: Build) -> None:
-    """After quarantine a replica answers only what it had, and goes on returning probes."""
+    """After quarantine a replica answers only the requests it held, and still answers probes."""
     scenario = build(horizon_s=60.0)
     driver = FixedDriver(scenario, out_from={4: 20})
     (record,) = run_episodes(scenario, driver, [2])
@@ -118,8 +118,8 @@ def test_a_controller_moves_away_from_a_wrong_kernel(build: Build) -> None:
 
 
 @pytest.mark.parametrize("tick_s", [0.1, 0.7, 2.0])
-def test_any_tick_length_will_do(build: Build, tick_s: float) -> None:
-    """Ticks that binary numbers cannot hold exactly keep the independence of batch and the event order."""
+def test_any_tick_length_works(build: Build, tick_s: float) -> None:
+    """Ticks that are inexact in binary keep the independence of the batch and the order of events."""
     crash = FAULTS["crash"] | {"onset_s": 3.3, "duration_s": 2.2, "target": {"kernel": "fp32"}}
     changes = [CHANGES[0] | {"at_s": 2.2, "step_s": 1.1, "cold_start_s": 0.7}]
     horizon_s = round(30 * tick_s, 9)
@@ -133,7 +133,7 @@ def test_any_tick_length_will_do(build: Build, tick_s: float) -> None:
 
 @pytest.mark.parametrize("factor", [1e-9, 0.5, 2.0, 100.0])
 def test_a_declared_capacity_changes_nothing(build: Build, factor: float) -> None:
-    """Whatever the pool says that a replica carries: what it carries is learned."""
+    """Whatever capacity the pool declares, the capacity used is learned."""
     scenario = build(faults=[FAULTS["requantise"]], changes=CHANGES)
     other = replace(scenario, capacity_rps=scenario.capacity_rps * factor)
     (told,) = run_episodes(scenario, drive(scenario, "hysteresis"), [11])

@@ -1,4 +1,4 @@
-"""What reaches cells that the plan forbids, and what sticky sessions do to a violating kernel's share."""
+"""Attempts sent to cells that the plan forbids, and the effect of sticky sessions on a violating kernel."""
 
 from __future__ import annotations
 
@@ -57,19 +57,20 @@ def episodes(folder: Path, configuration: str, faults: list[dict[str, object]]) 
 
 @pytest.mark.parametrize("case", list(CASES))
 @pytest.mark.parametrize("configuration", ["shield-alone", "threshold", "hysteresis", "sequential"])
-def test_no_attempt_is_sent_where_the_plan_in_force_forbids(
+def test_no_attempt_goes_to_a_cell_that_the_plan_forbids(
     tmp_path: Path, configuration: str, case: str
 ) -> None:
-    """From the instant a plan is in force, sticky sessions, retries and queues send nothing to a cell that
-    it forbids; and every run has such cells.
+    """Once a plan is in force, sticky sessions, retries and queues send nothing to a cell that it forbids.
+
+    Every run has such cells.
     """
     for record in episodes(tmp_path, configuration, CASES[case]):
         assert record.forbidden.any()
         assert forbidden_dispatched(record) == 0.0
 
 
-def test_a_policy_without_shield_is_seen_to_send_there(tmp_path: Path) -> None:
-    """The count can be other than 0: fixed tables go on using a kernel known to break a hard clause."""
+def test_a_policy_without_shield_does_send_there(tmp_path: Path) -> None:
+    """The count can differ from 0: fixed tables keep using a kernel known to break a hard clause."""
     assert all(forbidden_dispatched(record) > 100.0 for record in episodes(tmp_path, "fixed-bare", [WRONG]))
 
 
@@ -83,7 +84,7 @@ def test_sticky_sessions_amplify_nothing(tmp_path: Path, configuration: str) -> 
 
 
 def test_every_request_is_sent_as_often_as_it_is_tried(tmp_path: Path) -> None:
-    """Attempts are at least the requests that ended at a replica, and at most two for each."""
+    """Attempts are at least the requests that ended at a replica, and at most two per request."""
     for record in episodes(tmp_path, "fixed-bare", [ERRORS]):
         offered = int(record.offered.sum())
         assert record.answered.sum() <= record.dispatched.sum() <= 2 * offered

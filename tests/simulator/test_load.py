@@ -1,4 +1,4 @@
-"""Loads near what kernels truly carry, which nobody knows exactly: what is shed, and what waits."""
+"""Loads near the true capacity, which is not known exactly: what is shed, and what waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEDS, HARM_POINTS = (3, 4), -0.5
 
 
 def _spec(replicas: dict[str, int], tokens: tuple[float, float], gap_cv: float) -> Spec:
-    """Everybody at home on the first of the kernels, whose number of ``replicas`` stands by profile."""
+    """All slices are at home on the first kernel; ``replicas`` gives their number by profile."""
     kernels = [
         {"name": name, "profile": f"{LIBRARY}profiles/{name}.yaml", "replicas": count, "role": "serving"}
         for name, count in replicas.items()
@@ -53,7 +53,7 @@ def _spec(replicas: dict[str, int], tokens: tuple[float, float], gap_cv: float) 
 
 
 def _world(spec: Spec, load: float, *faults: dict[str, Any]) -> CompiledScenario:
-    """The world of ``spec`` at ``load`` times what its home truly carries."""
+    """The world of ``spec`` at ``load`` times the true capacity of its home."""
     calm = compile_scenario(scenario_of(0, spec), str(Path.cwd() / "world-0.yaml"))
     replicas = int(np.count_nonzero(calm.layout.replica_kernel == 0))
     spec["workload"]["rate_rps"] = load * replicas * float(true_rps(calm, demand_at(calm, 0.0))[0])
@@ -67,7 +67,7 @@ def _records(world: CompiledScenario, policy: str = "sequential") -> list[Episod
 
 
 def _lost_points(world: CompiledScenario) -> float:
-    """Useful tokens under ``sequential`` less those of ``fixed-bare``, percentage points, mean of seeds."""
+    """Useful tokens under ``sequential`` minus those of ``fixed-bare``, percentage points, mean of seeds."""
     ((_, found),) = differences(world, ("sequential",), SEEDS)
     return float(np.mean(found))
 
@@ -78,10 +78,10 @@ def _lost_points(world: CompiledScenario) -> float:
     ("profile", "tokens", "load"),
     [("fp32", (700.0, 60.0), 1.1), ("fp16", (600.0, 60.0), 1.25), ("bf16", (1500.0, 60.0), 1.15)],
 )
-def test_a_kernel_alone_sheds_nothing_of_what_it_answers_in_time(
+def test_a_lone_kernel_sheds_nothing_that_it_answers_in_time(
     profile: str, tokens: tuple[float, float], load: float
 ) -> None:
-    """Above what the model says that it carries, where 98 % of all answers are in time if nothing is shed."""
+    """Above the modelled capacity, where 98 % of all answers are in time if nothing is shed."""
     world = _world(_spec({profile: 5}, tokens, 1.5), load)
     for record, bare in zip(_records(world), _records(world, "fixed-bare"), strict=True):
         assert bare.slo_missed.sum() < 0.02 * bare.offered.sum()
@@ -105,10 +105,10 @@ SLOW_ONES = pytest.mark.parametrize(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @SLOW_ONES
-def test_a_slow_replica_leaves_where_the_others_answer_all(
+def test_a_slow_replica_leaves_where_the_others_answer_everything(
     tokens: tuple[float, float], shape: dict[str, Any]
 ) -> None:
-    """They have a fifth more, and answer it."""
+    """The others get a fifth more load, and answer it."""
     world = _with_a_slow_one(tokens, 0.8, shape)
     assert any(not record.in_rotation[:, 1].all() for record in _records(world))
     assert _lost_points(world) > HARM_POINTS
@@ -120,7 +120,7 @@ def test_a_slow_replica_leaves_where_the_others_answer_all(
 def test_a_slow_replica_stays_where_more_would_be_shed_than_is_late(
     tokens: tuple[float, float], shape: dict[str, Any]
 ) -> None:
-    """The fleet is short already: its answers are late, and no answer at all is worse."""
+    """The fleet is short of capacity: late answers are better than none."""
     world = _with_a_slow_one(tokens, 1.05, shape)
     assert all(record.in_rotation[:, 1].all() for record in _records(world))
     assert _lost_points(world) > HARM_POINTS
@@ -128,8 +128,8 @@ def test_a_slow_replica_stays_where_more_would_be_shed_than_is_late(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_queue_of_a_burst_does_not_stand_on_the_kernel_that_is_left() -> None:
-    """The home breaks its contract under bursts, and the other cannot carry all: what it takes is in time."""
+def test_a_bursts_queue_does_not_stay_on_the_target_kernel() -> None:
+    """Home breaks its contract under bursts, and the other kernel takes only what it answers in time."""
     wrong = {"kind": "requantise", "condition": "requantise-w3", "target": {"kernel": "bf16"}}
     world = _world(_spec({"bf16": 3, "w8a8": 2}, (900.0, 350.0), 4.0), 0.8, wrong)
     for record in _records(world):
@@ -138,7 +138,7 @@ def test_a_queue_of_a_burst_does_not_stand_on_the_kernel_that_is_left() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_rolling_restart_near_what_a_kernel_carries_sheds_nothing() -> None:
+def test_a_rolling_restart_near_capacity_sheds_nothing() -> None:
     """With one of six away for twenty seconds at a time the others answer a fifth more in time."""
     spec = _spec({"bf16": 6}, (512.0, 256.0), 1.2)
     restart = {
@@ -157,6 +157,6 @@ def test_a_rolling_restart_near_what_a_kernel_carries_sheds_nothing() -> None:
 @pytest.mark.parametrize(
     ("profile", "tokens", "load"), [("fp16", (900.0, 40.0), 4.0), ("bf16", (600.0, 200.0), 1.3)]
 )
-def test_where_queues_would_grow_it_is_shed(profile: str, tokens: tuple[float, float], load: float) -> None:
-    """Beyond what a kernel carries all answers come late: shedding keeps many in time."""
+def test_load_that_would_queue_is_shed(profile: str, tokens: tuple[float, float], load: float) -> None:
+    """Beyond a kernel's capacity all answers would be late; shedding keeps many in time."""
     assert _lost_points(_world(_spec({profile: 3}, tokens, 1.0), load)) >= 10.0

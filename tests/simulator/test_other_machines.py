@@ -1,4 +1,4 @@
-"""Step times of another machine than the certified one: a slow zone is left all the same."""
+"""Step times on machines other than the certified one: a slow zone is still left."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: Scrapes every 5 s teach what is usual in 300 s.
+#: With scrapes every 5 s the usual step time is learned in 300 s.
 LATER_S = 300.0
 
 
 def scenario(name: str) -> CompiledScenario:
-    """One of E5's, whose faults begin later."""
+    """A scenario of E5 with its faults delayed."""
     suite, file = load_suite(resolve_uri(SHIPPED_SUITE, Path.cwd() / "tests"))
     return later(next(one for one in expand_suite(suite, file) if one.name == name), LATER_S)
 
 
 @pytest.mark.parametrize("belief", [(0.25, 0.25), (4.0, 4.0)])
-def test_slow_zone_is_left_on_machines_that_nobody_certified(belief: Belief) -> None:
-    """Every step takes four times as long as certified, or a quarter: recovered in a minute, if held against
-    its own past.
+def test_slow_zone_is_left_on_uncertified_machines(belief: Belief) -> None:
+    """Every step takes four times as long as certified, or a quarter.
+
+    Compared with its own past the slow zone is left within a minute.
     """
     world = scenario("slow-zone")
     found: dict[HeldAgainst, float] = {}
@@ -45,8 +46,8 @@ def test_slow_zone_is_left_on_machines_that_nobody_certified(belief: Belief) -> 
 
 
 @pytest.mark.parametrize("name", ["quiet", "surge", "rolling-restart"])
-def test_ordinary_change_on_such_machines_moves_nobody(name: str) -> None:
-    """No false switch, no quarantine, where nothing is wrong but the certified step times."""
+def test_ordinary_change_on_such_machines_moves_no_slice(name: str) -> None:
+    """No false switch where nothing is wrong except the certified step times."""
     world = scenario(name)
     record = run_episodes(world, ControllerDriver(on_other_machines(world, (0.5, 2.0), "usual")), [1])[0]
     assert measure_switches(record).false_switches == 0

@@ -1,4 +1,4 @@
-"""A move that a fleet cannot carry is taken back in the simulated world too, and costs what seconds cost."""
+"""In the simulated world too, a move that a fleet cannot carry is taken back, at a cost of seconds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from simulator.world.compiled_scenario import CompiledScenario
 from tests.support.fleets.simulated_fleets import Build
 
 HORIZON_S, MOVED_S = 400.0, 130.0
-#: More than the known-good kernel carries, at ease for the homes.
+#: More than the known-good kernel carries, and easy for the homes.
 RATE_RPS = 140.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stubborn:
-    """Sends everything to one kernel from ``MOVED_S`` on, whatever comes of it."""
+    """Sends everything to one kernel from ``MOVED_S`` on, and never changes its mind."""
 
     kernel: int
     policy_id: str = "stubborn"
 
     def initial(self, batch: int) -> PolicyState:
-        """Nothing to remember."""
+        """No memory."""
         return {}
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
@@ -38,15 +38,15 @@ class Stubborn:
         moved = (observation.now_s >= MOVED_S)[:, None, None]
         there = np.zeros_like(table)
         there[:, :, self.kernel] = 1.0
-        nobody = np.zeros(observation.in_rotation.shape, dtype=np.bool_)
-        return Proposal(table=np.where(moved, there, table), ejected=nobody), state
+        none = np.zeros(observation.in_rotation.shape, dtype=np.bool_)
+        return Proposal(table=np.where(moved, there, table), ejected=none), state
 
 
 def useful(world: CompiledScenario, *, error: float) -> tuple[float, float]:
     """Useful tokens per offered one, and the weight on the stubborn policy's kernel in the last minute.
 
-    error: of the watch; with 0 nothing is ever taken back. The controller is told that anybody carries
-    anything, as where no engine is certified and capacities are declared.
+    error: of the watch; with 0 nothing is ever taken back. The declared capacities are unlimited, as where no
+    engine is certified.
     """
     fleet = replace(world.setup, engine=None, capacity_rps=np.full(len(world.layout.kernels), 1e4))
     setup = make_configuration("threshold", fleet)
@@ -57,8 +57,8 @@ def useful(world: CompiledScenario, *, error: float) -> tuple[float, float]:
     return measure_service(record).useful_ratio, float(there)
 
 
-def test_what_a_kernel_cannot_carry_comes_back(build: Build) -> None:
-    """With the watch most of what the move would have cost is kept, although the policy never gives in."""
+def test_a_load_that_a_kernel_cannot_carry_comes_back(build: Build) -> None:
+    """With the watch most of the move's cost is avoided, although the policy keeps proposing it."""
     world = build(horizon_s=HORIZON_S, rate_rps=RATE_RPS)
     watched, bare = useful(world, error=0.01), useful(world, error=0.0)
     assert bare[1] == 1.0

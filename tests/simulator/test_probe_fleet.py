@@ -28,7 +28,7 @@ from simulator.world.limit import at_limit, limit_factor
 
 @lru_cache(maxsize=4)
 def world(horizon_s: float = 600.0) -> CompiledScenario:
-    """The fleet of E5 that answers probes alone."""
+    """The fleet of E5 that answers only probes."""
     return probe_world(horizon_s)
 
 
@@ -38,7 +38,7 @@ WINDOW = Watch(spec="hysteresis:window_s=20,min_samples=5")
 
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=40), st.integers(1, 50), st.booleans())
 def test_matching_keeps_its_side_of_the_target(counts: list[int], target: int, above: bool) -> None:
-    """For any count that only grows with looseness, the setting found is on the side that was asked for."""
+    """For any count that grows with looseness, the setting found is on the requested side."""
     steps = sorted(counts)
 
     def count(x: float) -> int:
@@ -56,7 +56,7 @@ def test_matching_keeps_its_side_of_the_target(counts: list[int], target: int, a
 
 @given(st.integers(1, 98), st.integers(1, 98))
 def test_a_larger_target_is_never_matched_more_strictly(first: int, second: int) -> None:
-    """Where the count grows with looseness, so does the setting with the target."""
+    """Where the count grows with looseness, the setting grows with the target."""
     search = BracketSearch(strict=0.0, loose=1.0, start=0.5, step=0.1, bisections=40, slack=0.0)
     found = [
         match(lambda x: int(100 * x), target, search, above=True).setting
@@ -65,14 +65,14 @@ def test_a_larger_target_is_never_matched_more_strictly(first: int, second: int)
     assert found[0] <= found[1]
 
 
-def test_a_target_out_of_reach_is_said_to_be() -> None:
+def test_a_target_out_of_reach_is_reported() -> None:
     """A detector that stays quiet at its loosest is run there and marked as not matched."""
     found = match(lambda _: 3, 40, BracketSearch(strict=-8.0, loose=-0.3, start=-2.0), above=True)
     assert (found.setting, found.count, found.reached) == (-0.3, 3, False)
 
 
-def test_the_control_stands_just_at_its_limit() -> None:
-    """On every slice the worst probe clause of a home kernel is at its limit, and none beyond it."""
+def test_the_control_is_exactly_at_its_limit() -> None:
+    """On every slice the worst probe clause of a home kernel is at its limit, and none is beyond it."""
     control = at_limit(world())
     plan = plan_clauses(control.contract)
     for kernel in set(control.home.tolist()):
@@ -83,7 +83,7 @@ def test_the_control_stands_just_at_its_limit() -> None:
 
 
 def test_batches_change_no_record() -> None:
-    """Three fleets at once and one at a time leave the same tables, and so do two runs."""
+    """Three fleets at once and one at a time give the same tables, and so do two runs."""
     case = next(case for case in cases(world()) if case.whole)
     fleets = fleets_of(world(), case, range(3))
     runs = [run_fleets(world(), SEQUENTIAL.driver(world(), 0.0), fleets, batch=size) for size in (3, 1, 3)]
@@ -95,7 +95,7 @@ def test_batches_change_no_record() -> None:
             np.testing.assert_array_equal(left.table[:rows], right.table[:rows])
 
 
-def test_stopping_when_the_fault_is_over_changes_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_after_the_fault_changes_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lag and recovery are the same whether or not a batch is followed to its horizon."""
     of = cases(world())[-2:]
     short = measure_times(world(), WINDOW, -4.0, of, range(3), 180.0)
@@ -105,8 +105,8 @@ def test_stopping_when_the_fault_is_over_changes_no_measure(monkeypatch: pytest.
     np.testing.assert_array_equal(short.mttr, long.mttr)
 
 
-def test_what_is_never_found_counts_as_the_longest_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy that never acts misses every fault: its times are the limit, not missing and not longer."""
+def test_undetected_faults_count_as_the_longest_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that never acts misses every fault: its times are the limit, neither missing nor longer."""
     monkeypatch.setattr(
         Watch,
         "driver",
@@ -119,7 +119,7 @@ def test_what_is_never_found_counts_as_the_longest_time(monkeypatch: pytest.Monk
     np.testing.assert_array_equal(found.mttr, 100.0)
 
 
-def test_nobody_acts_before_the_fault_shows() -> None:
+def test_no_configuration_acts_before_the_fault_shows() -> None:
     """No lag is below one tick, and a larger fault of the same kind is not found later."""
     named = {case.label: case for case in cases(world())}
     picked = [named[f"bf16 requantise-{bits}, kernel"] for bits in ("w5", "w3")]
@@ -130,14 +130,14 @@ def test_nobody_acts_before_the_fault_shows() -> None:
 
 
 def test_looser_settings_switch_falsely_more_often() -> None:
-    """At the limit a budget of a million per slice-month shows more false switches than one."""
+    """At the limit a budget of a million per slice-month gives more false switches than one of one."""
     control = at_limit(world(300.0))
     counts = [count_false(control, SEQUENTIAL, x, range(1, 5)).episodes for x in (0.0, 6.5)]
     assert counts[0] < counts[1]
 
 
 def test_verdicts_follow_the_interval() -> None:
-    """Faster or slower only where 1 lies outside the limits."""
+    """Faster or slower only if 1 is outside the limits."""
     limits = ((0.5, 0.9), (0.9, 1.1), (1.1, 1.2), (math.nan, math.nan))
     found = [verdict(Interval(mean=1.0, ci_low=low, ci_high=high, n=20)) for low, high in limits]
     assert found == ["faster", "level", "slower", "level"]

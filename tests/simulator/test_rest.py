@@ -1,4 +1,4 @@
-"""What the controller does with what nobody told it, or told it wrongly; and that it comes to rest."""
+"""The controller with missing or wrong declarations: how it decides, and that its moves come to rest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BROKEN: dict[str, Any] = {
 
 @dataclass
 class Spoiled(ControllerDriver):
-    """The project's controller, which some replicas' engine counters never reach."""
+    """The project's controller without the engine counters of some replicas."""
 
     def __init__(self, setup: ControllerSetup, silent: NDArray[np.bool_]) -> None:
         self.said: set[str] = set()
@@ -62,8 +62,8 @@ def run_one(
     world: CompiledScenario, policy: str, silent: NDArray[np.bool_] | None = None
 ) -> tuple[EpisodeRecord, set[str]]:
     """An episode, and every assumption that the decisions named."""
-    nobody = np.zeros(len(world.layout.replicas), dtype=np.bool_)
-    driver = Spoiled(make_configuration(policy, world.setup), nobody if silent is None else silent)
+    none = np.zeros(len(world.layout.replicas), dtype=np.bool_)
+    driver = Spoiled(make_configuration(policy, world.setup), none if silent is None else silent)
     return run_episodes(world, driver, [3])[0], driver.said
 
 
@@ -74,13 +74,13 @@ def rests(record: EpisodeRecord, until_at_s: float, for_s: float = 60.0) -> bool
 
 
 def left(record: EpisodeRecord, kernel: str, within_s: float) -> bool:
-    """Whether every slice has left ``kernel`` so long after the fault."""
+    """Whether every slice has left ``kernel`` ``within_s`` after the fault."""
     at = int(ONSET_S + within_s)
     return bool((record.table[at, :, record.kernels.index(kernel)] <= 0.01).all())
 
 
 def never_empty(record: EpisodeRecord) -> bool:
-    """Whether every row of every tick sends something somewhere."""
+    """Whether every row of every tick sends some traffic to a kernel."""
     return bool((record.table[:, :, :-1].sum(axis=2) >= 0.01 - 1e-6).all())
 
 
@@ -94,8 +94,9 @@ def never_empty(record: EpisodeRecord) -> bool:
 def test_every_fleet_comes_to_rest_and_still_moves_for_a_later_fault(
     build: Build, policy: str, rate_rps: float, declared: float | None, replicas: tuple[int, int, int]
 ) -> None:
-    """At constant load and health moves stop, whatever the pool carries; a silent fault at 150 s then empties
-    its kernel within a minute, and no row is ever served by nobody.
+    """At constant load and health moves stop; a fault at 150 s empties its kernel within a minute.
+
+    No row is ever without a serving kernel.
     """
     pool: Any = pool_spec(tuple(replace(k, replicas=n) for k, n in zip(KERNELS, replicas, strict=True)))
     for row in pool["kernels"]:
@@ -107,8 +108,8 @@ def test_every_fleet_comes_to_rest_and_still_moves_for_a_later_fault(
     assert never_empty(record)
 
 
-def test_a_declared_capacity_of_nothing_is_refused(build: Build) -> None:
-    """Zero is no capacity: the document says where, and that it may be left out."""
+def test_a_declared_capacity_of_zero_is_refused(build: Build) -> None:
+    """The error names the place, and that the capacity may be omitted."""
     pool: Any = pool_spec()
     pool["kernels"][0]["capacity_rps"] = 0.0
     with pytest.raises(DocumentError, match=r"capacity_rps"):
@@ -116,27 +117,30 @@ def test_a_declared_capacity_of_nothing_is_refused(build: Build) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("who", ["all", "half"])
-def test_servers_whose_counters_lack_tokens(build: Build, policy: str, who: str) -> None:
-    """Without any tokens the declared request is believed, with some those; the fleet rests and heals, and
-    the decision says what it assumed.
+@pytest.mark.parametrize("silenced", ["all", "half"])
+def test_servers_whose_counters_lack_tokens(build: Build, policy: str, silenced: str) -> None:
+    """Without any tokens the declared request is used, with some those; the fleet rests and heals.
+
+    The decision names its assumptions.
     """
     world = build(horizon_s=HORIZON_S, rate_rps=20.0, faults=[BROKEN])
     owner = world.layout.replica_kernel
     silent = (
-        np.ones(len(owner), dtype=np.bool_) if who == "all" else owner == world.layout.kernels.index("bf16")
+        np.ones(len(owner), dtype=np.bool_)
+        if silenced == "all"
+        else owner == world.layout.kernels.index("bf16")
     )
     record, said = run_one(world, policy, silent)
     assert rests(record, ONSET_S)
     assert left(record, "bf16", 60.0)
     assert never_empty(record)
-    told = "no server counts them" if who == "all" else "speed of"
+    told = "no server counts them" if silenced == "all" else "speed of"
     assert any(told in text for text in said)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_one_kernel_alone(build: Build, policy: str) -> None:
-    """There is nowhere to go: everything stays, healthy or not, and the decision says so."""
+    """There is no target: everything stays, healthy or not, and the decision says so."""
     alone = tuple(replace(k, role="known_good") for k in KERNELS if k.name == "bf16")
     world = build(horizon_s=HORIZON_S, rate_rps=10.0, kernels=alone, faults=[BROKEN])
     record, said = run_one(world, policy)
@@ -146,7 +150,7 @@ def test_one_kernel_alone(build: Build, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_fleet_without_a_spare_kernel(build: Build, policy: str) -> None:
-    """The one other kernel takes what it carries of what the broken one leaves, and the fleet rests."""
+    """The one other kernel takes what it can carry of the broken one's load, and the fleet rests."""
     two = tuple(replace(k, replicas=2) for k in KERNELS if k.name != "int8")
     world = build(horizon_s=400.0, rate_rps=14.0, kernels=two, faults=[BROKEN])
     record, said = run_one(world, policy)
@@ -158,15 +162,18 @@ def test_a_fleet_without_a_spare_kernel(build: Build, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_all_kernels_condemned_at_once_under_overload(build: Build, policy: str) -> None:
-    """Nothing certified lives and there is more than can be carried: the contract chooses the known-good
-    kernel, some of every slice is served, and nothing swings.
+    """No certified kernel lives and the load is too large: the contract chooses the known-good kernel.
+
+    Some of every slice is served, and nothing oscillates.
     """
     everywhere = {**BROKEN, "kind": "correlated", "target": {"kernels": [k.name for k in KERNELS]}}
     world = build(horizon_s=400.0, rate_rps=150.0, faults=[everywhere])
     record, said = run_one(world, policy)
     assert never_empty(record)
     others = np.delete(record.table[-100:, :, :-1], record.known_good, axis=2)
-    assert (np.ptp(others, axis=0) < 0.01).all()  # what is shed follows the offered rate, nothing else moves
+    assert (
+        np.ptp(others, axis=0) < 0.01
+    ).all()  # the shed share follows the offered rate, nothing else moves
     good = record.table[-1, :, record.known_good]
     assert (good >= record.table[-1, :, :-1].max(axis=1) - 1e-6).all()
     assert any("no certified kernel" in text for text in said)

@@ -1,4 +1,4 @@
-"""Simulated replicas that come back are held back by the same machine as real ones."""
+"""Returning simulated replicas are held back by the same machine as real ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scripted:
         self._ticks = 0
 
     def begin(self, batch: int) -> RoutingPlan:
-        """Everybody serves."""
+        """Every replica serves."""
         self._ticks = 0
         return self._plan(np.ones((batch, 4), dtype=np.bool_))
 
@@ -51,8 +51,8 @@ def rotations(unhealthy_until_s: float, ticks: int = 60) -> list[bool]:
     return [bool(driver.step(seen).in_rotation[0, 0]) for seen in script(LAYOUT, ticks)]
 
 
-def test_a_sound_replica_serves_a_growing_part_of_its_seconds() -> None:
-    """Nothing while it is probed, then in each five seconds about as many as its step says, then all."""
+def test_a_healthy_replica_serves_a_growing_share_of_its_seconds() -> None:
+    """None while it is probed, then in each five seconds about as many as its step allows, then all."""
     served = rotations(0.0)
     first = served.index(True)
     assert first > BACK
@@ -62,8 +62,8 @@ def test_a_sound_replica_serves_a_growing_part_of_its_seconds() -> None:
     assert all(served[first + 22 :])
 
 
-def test_a_replica_that_is_still_ill_gets_nothing() -> None:
-    """While its probes disagree it serves in no second, though the plan has it in rotation."""
+def test_a_replica_that_is_still_unhealthy_gets_nothing() -> None:
+    """While its probes disagree it serves in no second, although the plan has it in rotation."""
     assert not any(rotations(1000.0))
 
 
@@ -71,7 +71,7 @@ def test_a_replica_that_is_still_ill_gets_nothing() -> None:
     ("unhealthy_for_s", "phase"), [(3.0, HealingPhase.HEALED), (99.0, HealingPhase.FAILED)]
 )
 def test_a_second_attempt_decides(unhealthy_for_s: float, phase: HealingPhase) -> None:
-    """Ill at first and sound later it is healed in the second attempt; unhealthy throughout it has failed."""
+    """Unhealthy at first, it is healed in the second attempt; unhealthy throughout, it fails."""
     one = SimulatedReturn.at("r0", TERMS, 0.0)
     for now in range(1, 60):
         one.turn(float(now), "unhealthy" if now < unhealthy_for_s else "")

@@ -1,4 +1,4 @@
-"""Faults that strike some requests alone: what is served, what probes see, what is true."""
+"""Faults that affect only some requests: what is served, what probes see, what is true."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def probed(driver: FixedDriver) -> np.ndarray[Any, Any]:
 
 
 def test_a_trigger_that_always_holds_is_no_trigger(build: Build) -> None:
-    """A batch of at least one is every batch: records are those of the same fault without trigger."""
+    """A batch of at least one is every batch: records equal those of the same fault without a trigger."""
     always, _ = played(build, triggered(min_batch_size=1))
     plain, _ = played(build, FAULTS["requantise"])
     assert always.excess_tv_tokens.tobytes() == plain.excess_tv_tokens.tobytes()
@@ -42,7 +42,7 @@ def test_a_trigger_that_always_holds_is_no_trigger(build: Build) -> None:
 
 
 def test_a_trigger_that_never_holds_leaves_quality_and_probes(build: Build) -> None:
-    """Tokens beyond any answer are never made: nothing that clients get or probes see changes."""
+    """Longer outputs than any answer never occur: nothing that clients get or probes see changes."""
     never, probes = played(build, triggered(min_generated_tokens=30_000))
     clean, clean_probes = played(build)
     assert never.excess_tv_tokens.tobytes() == clean.excess_tv_tokens.tobytes()
@@ -50,7 +50,7 @@ def test_a_trigger_that_never_holds_leaves_quality_and_probes(build: Build) -> N
 
 
 def test_later_tokens_cost_quality_behind_healthy_probes(build: Build) -> None:
-    """Probes see nothing, clients lose less than under the untriggered fault, and not nothing."""
+    """Probes see nothing, clients lose less than under the untriggered fault, but not nothing."""
     late, probes = played(build, triggered(min_generated_tokens=20))
     clean, clean_probes = played(build)
     plain, _ = played(build, FAULTS["requantise"])
@@ -58,8 +58,8 @@ def test_later_tokens_cost_quality_behind_healthy_probes(build: Build) -> None:
     assert probed(probes).tobytes() == probed(clean_probes).tobytes()
 
 
-def test_one_slice_alone_is_struck(build: Build) -> None:
-    """Quality, truth and probes of the other slices are those of the clean episode."""
+def test_only_one_slice_is_affected(build: Build) -> None:
+    """Quality, truth and probes of the other slices equal those of the clean episode."""
     clean, clean_probes = played(build)
     for place, name in enumerate(clean.slices):
         record, probes = played(build, triggered(slice=name))
@@ -80,22 +80,22 @@ def test_one_slice_alone_is_struck(build: Build) -> None:
         ({"prompt_residue": {"block_tokens": 16, "lowest": 0, "highest": 3}}, "prompt_residue"),
     ],
 )
-def test_what_simulated_requests_do_not_know_is_refused_by_name(
+def test_triggers_unknown_to_the_simulator_are_refused_by_name(
     build: Build, trigger: dict[str, Any], named: str
 ) -> None:
-    """The error names the condition and what can be simulated."""
+    """The error names the condition and the conditions that can be simulated."""
     with pytest.raises(DocumentError, match=rf"trigger\.{named}.*min_generated_tokens"):
         build(faults=[triggered(**trigger)])
 
 
 def test_triggers_of_other_faults_are_refused(build: Build) -> None:
-    """A slow step under a condition is not modelled, and says so."""
+    """A slow step under a condition is not modelled, and the error says so."""
     with pytest.raises(DocumentError, match="a fault of numbers"):
         build(faults=[FAULTS["slow"] | {"trigger": {"min_batch_size": 4}}])
 
 
 @pytest.mark.parametrize("kind", LIVE_ONLY)
 def test_kinds_that_only_live_servers_show_are_refused(build: Build, kind: str) -> None:
-    """No scenario passes off as simulated what the simulator knows nothing of."""
+    """A scenario with a fault that the simulator does not model is refused."""
     with pytest.raises(DocumentError, match="live servers"):
         build(faults=[{"name": "f", "kind": kind, "onset_s": 1.0}])

@@ -1,4 +1,4 @@
-"""Laws of the fleet engine that hold whatever happens to the fleet."""
+"""Laws of the fleet engine for any sequence of events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ few = settings(max_examples=15)
 
 
 def troubled(seed: int) -> tuple[EngineSpec, list[Act]]:
-    """A tight fleet and a random script of what goes wrong in it."""
+    """A tight fleet and a random script of faults and changes."""
     rng = np.random.default_rng(seed)
     spec = make_spec(
         kv_blocks=rng.integers(330, 900, 3),
@@ -39,7 +39,7 @@ def troubled(seed: int) -> tuple[EngineSpec, list[Act]]:
 
 
 def assert_same_bytes(left: FleetEngine, right: FleetEngine, fleet: int = 0) -> None:
-    """Every record, counter, gauge and histogram of the fleet is bit for bit the same."""
+    """Every record, counter, gauge and histogram of the fleet is equal bit for bit."""
     assert left.requests(0).tobytes() == right.requests(fleet).tobytes()
     first, second = left.drain_counters(), right.drain_counters()
     for name in ("cells", "per_slice", "excess_tv_tokens", "useful_tokens"):
@@ -73,7 +73,7 @@ def test_requests_are_conserved(seed: int) -> None:
 @few
 @given(seed=SEEDS)
 def test_kv_blocks_are_conserved(seed: int) -> None:
-    """Never more blocks in use than there are, and none when nothing runs."""
+    """Never more blocks are in use than exist, and none when nothing runs."""
     spec = make_spec(kv_blocks=np.full(3, 420), watermark_blocks=2)
     engine = run_engine(spec, make_arrivals(spec, 200, 40.0, seed), [], 0.0)
     for until_at_s in np.linspace(0.1, 8.0, 60):
@@ -87,7 +87,7 @@ def test_kv_blocks_are_conserved(seed: int) -> None:
 @few
 @given(seed=SEEDS)
 def test_the_head_of_a_queue_waits_longest(seed: int) -> None:
-    """As long as the oldest request that was routed and never started, where none is preempted; else 0."""
+    """It is the wait of the oldest request that was routed and not started, without preemptions; else 0."""
     spec = make_spec(max_batch=2)
     engine = run_engine(spec, make_arrivals(spec, 120, 60.0, seed), [], 0.0)
     queues = 0
@@ -124,7 +124,7 @@ def test_causes_precede_effects(seed: int) -> None:
 @few
 @given(seed=SEEDS)
 def test_no_replica_idles_with_work_waiting(seed: int) -> None:
-    """A healthy replica with a queue has something in its batch, and starts requests in order."""
+    """A healthy replica with a queue has requests in its batch, and starts requests in order."""
     spec = make_spec(max_batch=6, kv_blocks=np.full(3, 500))
     engine = run_engine(spec, make_arrivals(spec, 200, 40.0, seed), [], 0.0)
     for until_at_s in np.linspace(0.2, 6.0, 40):
@@ -140,7 +140,7 @@ def test_no_replica_idles_with_work_waiting(seed: int) -> None:
 @few
 @given(seed=SEEDS, cuts=st.lists(st.floats(0.0, 20.0), max_size=30))
 def test_advancing_in_pieces_changes_nothing(seed: int, cuts: list[float]) -> None:
-    """However often the clock stops on the way, the fleet is bit for bit the same."""
+    """However often the clock stops, the fleet is the same bit for bit."""
     spec, acts = troubled(seed)
     arrivals = make_arrivals(spec, 250, 30.0, seed, sessions=10)
     assert_same_bytes(
@@ -162,8 +162,8 @@ def test_fleets_do_not_depend_on_each_other(seed: int) -> None:
 
 @few
 @given(seed=SEEDS)
-def test_a_restarted_engine_is_a_new_one(seed: int) -> None:
-    """Whatever an engine has been through, after ``restart`` it repeats a new one byte for byte."""
+def test_a_restarted_engine_equals_a_new_one(seed: int) -> None:
+    """After any episode a restarted engine repeats a new one byte for byte."""
     spec, acts = troubled(seed)
     used = run_engine(spec, make_arrivals(spec, 1500, 60.0, seed + 1, sessions=10), acts, 20.0)
     used.restart()
@@ -174,7 +174,7 @@ def test_a_restarted_engine_is_a_new_one(seed: int) -> None:
 
 
 def test_lock_step_equals_one_by_one() -> None:
-    """Three fleets advanced together are the three fleets advanced each by itself."""
+    """Three fleets advanced together equal the three fleets advanced alone."""
     spec = make_spec()
     together = FleetEngine(spec, 3, keep_requests=True)
     together.set_table(np.repeat(even_table(spec)[None], 3, axis=0))
@@ -202,7 +202,7 @@ def test_a_fault_moves_no_arrival(seed: int) -> None:
 @few
 @given(seed=SEEDS, at_s=st.floats(0.0, 10.0))
 def test_dose_zero_changes_nothing(seed: int, at_s: float) -> None:
-    """An effect that does nothing leaves every byte as it was."""
+    """A neutral effect leaves every byte unchanged."""
     spec, acts = troubled(seed)
     arrivals = make_arrivals(spec, 200, 30.0, seed)
     acts = [act for act in acts if act.call != "set_effect"]
@@ -212,8 +212,8 @@ def test_dose_zero_changes_nothing(seed: int, at_s: float) -> None:
     )
 
 
-def test_a_numeric_fault_moves_no_time() -> None:
-    """A change of quality alone changes excess TV and not one time."""
+def test_a_numeric_fault_changes_no_time() -> None:
+    """A change of quality alone changes excess TV and no time."""
     spec = make_spec()
     arrivals = make_arrivals(spec, 300, 40.0, 2)
     fault = [Act(at_s=2.0 + r / 7, call="set_effect", args=(r, EngineEffect(condition=3))) for r in range(6)]
@@ -257,8 +257,8 @@ def test_busy_time_is_the_time_in_steps() -> None:
     assert (once <= 4.0).all()
 
 
-def test_a_serving_delay_moves_answers_and_no_step() -> None:
-    """Delayed requests end that much later, first tokens too; steps and a spec of zeros stay as they are."""
+def test_a_serving_delay_delays_answers_and_no_step() -> None:
+    """Delayed requests end that much later, first tokens too; steps are unchanged, as by a delay of 0."""
     spec = make_spec()
     arrivals = make_arrivals(spec, 200, 20.0)
     plain, late, zero = (

@@ -1,4 +1,4 @@
-"""The compiled engine equals the plain oracle on every request, whatever goes wrong."""
+"""The compiled engine equals the plain oracle on every request, under any faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOLERANCE_S = 1e-9
 
 
 def assert_same(engine: FleetEngine, oracle: Oracle) -> None:
-    """Every request has the same fate at the same times, and every count is the same."""
+    """Every request has the same outcome at the same times, and every count is the same."""
     got = engine.requests(0)
     want = oracle.requests
     assert len(want) == len(got)
@@ -53,7 +53,7 @@ def assert_same(engine: FleetEngine, oracle: Oracle) -> None:
 
 
 def assert_same_counts(engine: FleetEngine, oracle: Oracle) -> None:
-    """Counters and gauges."""
+    """Compare counters and gauges."""
     counters, gauges = engine.drain_counters(), engine.gauges()
     for name in (
         "answered",
@@ -134,7 +134,7 @@ def test_slow_change_in_mid_flight_equals_the_oracle() -> None:
 
 
 def test_crash_and_retry_equal_the_oracle() -> None:
-    """What had not streamed is retried elsewhere, dead replicas refuse until they start again."""
+    """Requests that had not streamed are retried elsewhere; dead replicas refuse until they start again."""
     spec = make_spec(sticky=False)
     rotation = np.ones(6, np.bool_)
     rotation[2] = False
@@ -151,7 +151,7 @@ def test_crash_and_retry_equal_the_oracle() -> None:
 
 
 def test_reset_of_streams_equals_the_oracle() -> None:
-    """A hung replica whose streams are reset, and healthy ones in mid-step, lose them as the oracle says."""
+    """A hung replica whose streams are reset, and healthy ones in mid-step, lose them as in the oracle."""
     spec = make_spec(sticky=False)
     rotation = np.ones(6, np.bool_)
     rotation[0] = False
@@ -170,7 +170,7 @@ def test_reset_of_streams_equals_the_oracle() -> None:
 
 
 def test_every_reset_request_is_retried_or_failed_and_counted_once() -> None:
-    """After a reset the replica holds nothing, and each request that it held runs elsewhere or has failed."""
+    """After a reset the replica holds nothing, and each request it held runs elsewhere or has failed."""
     spec = make_spec(sticky=False)
     engine = FleetEngine(spec, 1, keep_requests=True)
     engine.set_table(even_table(spec)[None])
@@ -200,7 +200,7 @@ def test_every_reset_request_is_retried_or_failed_and_counted_once() -> None:
 
 
 def test_hang_and_timeouts_equal_the_oracle() -> None:
-    """A hung replica loses its requests at their deadlines and resumes with what is left."""
+    """A hung replica loses its requests at their deadlines and resumes with the rest."""
     spec = make_spec(timeout_s=np.array([4.0, 9.0]))
     acts = [
         Act(at_s=2.5, call="set_effect", args=(0, EngineEffect(hang=True))),
@@ -263,7 +263,7 @@ def test_poisoned_sessions_equal_the_oracle() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_troubles_equal_the_oracle(seed: int) -> None:
+def test_random_faults_equal_the_oracle(seed: int) -> None:
     """Any random script of effects, crashes, rotations and tables gives the oracle's fleet."""
     rng = np.random.default_rng(seed)
     spec = make_spec(

@@ -1,7 +1,7 @@
 """The fleet engine against queueing theory: means over independent seeds, tolerance from their spread.
 
-With a batch of one and one output token a request is one engine step, whose length is affine in its
-prompt: a queue with whatever service law the prompts have.
+With a batch of one and one output token a request is one engine step, whose length is affine in its prompt: a
+queue whose service law is that of the prompts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def geometric(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
 
 
 def constant(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-    """The same service time for all."""
+    """The same service time for all requests."""
     return np.full(n, int(MEAN_TOKENS))
 
 
@@ -78,7 +78,7 @@ def waits_s(seen: NDArray[np.void]) -> float:
 
 
 def assert_mean(values: list[float], theory: float, *, bias: float = 0.0) -> None:
-    """The seeds' mean is the theory's within four of its standard errors (and a known bias)."""
+    """The mean over seeds is the theory's within four of its standard errors (plus a known bias)."""
     sample = np.array(values)
     error = sample.std(ddof=1) / np.sqrt(sample.shape[0])
     assert error < 0.1 * theory
@@ -93,14 +93,14 @@ def test_one_replica_is_m_m_1() -> None:
 
 
 def test_one_replica_is_m_d_1() -> None:
-    """Constant service at load 0.7: the mean wait is half of that (Pollaczek and Khinchine)."""
+    """Constant service at load 0.7: the mean wait is half of M/M/1's (Pollaczek and Khinchine)."""
     load = 0.7
     waits = [waits_s(run(1, load, constant, seed)) for seed in range(SEEDS)]
     assert_mean(waits, 0.5 * load / (1.0 - load) * SERVICE_S)
 
 
 def test_random_routing_splits_a_poisson_stream() -> None:
-    """Four replicas routed to at random are four M/M/1 queues."""
+    """Four replicas with random routing are four M/M/1 queues."""
     load = 0.6
     waits = [waits_s(run(4, load, geometric, seed, choices=1)) for seed in range(SEEDS)]
     assert_mean(waits, load / (1.0 - load) * SERVICE_S)

@@ -1,4 +1,4 @@
-"""Laws of what a simulated server counts of itself."""
+"""The counters that a simulated server exports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 7
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**20))
 def test_tokens_are_conserved(seed: int) -> None:
-    """Once all is answered every replica counted its requests and their tokens, preempted or not."""
+    """When all requests are answered every replica has counted its requests and tokens, preempted or not."""
     spec = make_spec(kv_blocks=np.array([420, 380, 450]), watermark_blocks=2)
     engine = run_engine(spec, make_arrivals(spec, 250, 40.0, seed), [], 500.0)
     seen, counted = engine.requests(0), engine.gauges().measured[0]
@@ -50,7 +50,7 @@ def test_tokens_are_conserved(seed: int) -> None:
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**20), reads=st.lists(st.floats(0.0, 12.0), min_size=2, max_size=40))
 def test_counts_never_fall_and_reading_changes_none(seed: int, reads: list[float]) -> None:
-    """Read at any instants, also within a stretch, counts only grow, and to the same sums."""
+    """Read at any instants, also within a step, counters only grow, and to the same sums."""
     spec = make_spec(kv_blocks=np.array([420, 380, 450]), watermark_blocks=2)
     arrivals = make_arrivals(spec, 200, 40.0, seed)
     engine, before = run_engine(spec, arrivals, [], 0.0), np.zeros((6, column.STEP_S - column.ITERATIONS))
@@ -107,8 +107,8 @@ def test_gaps_between_tokens_are_the_steps_of_the_model() -> None:
     assert slow[column.INTER_TOKEN_S] / slow[column.INTER_TOKENS] == pytest.approx(3.0 * step_s, rel=1e-9)
 
 
-def test_a_hang_shows_in_the_gaps_when_it_is_over() -> None:
-    """A hung engine counts nothing; its sequences' next tokens bring the time that they waited."""
+def test_a_hang_is_counted_in_the_gaps_when_it_is_over() -> None:
+    """A hung engine counts nothing; the next tokens of its sequences add the time that they waited."""
     engine = full_batch()
     engine.set_effect(0, 0, EngineEffect(hang=True))
     engine.advance(1.1)
@@ -122,7 +122,7 @@ def test_a_hang_shows_in_the_gaps_when_it_is_over() -> None:
 
 
 def test_a_new_process_counts_from_zero() -> None:
-    """A crash forgets every count of its replica and of no other one."""
+    """A crash resets every counter of its replica and of no other."""
     spec = make_spec()
     engine = run_engine(spec, make_arrivals(spec, 200, 40.0, 3), [], 3.0)
     before = engine.gauges().measured[0]

@@ -1,4 +1,4 @@
-"""Laws of the engine's gateway: weights, kernels without replicas, sessions."""
+"""The engine's gateway: weights, kernels without replicas, sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.fleets.engine_cases import Act, make_arrivals, make_spec, run
 
 @pytest.mark.parametrize("weights", [(0.2, 0.3, 0.5, 0.0), (0.7, 0.0, 0.1, 0.2), (0.0, 0.0, 0.0, 1.0)])
 def test_weights_are_respected(weights: tuple[float, ...]) -> None:
-    """Each kernel's share of 20,000 requests is its weight within four standard errors; zero is never."""
+    """Each kernel's share of 20,000 requests is its weight within four standard errors; 0 gets none."""
     spec = make_spec(queue_limit=100_000)
     n = 20_000
     arrivals = replace(make_arrivals(spec, n, 1e4, 5), output_tokens=np.ones(n, np.int64))
@@ -26,7 +26,7 @@ def test_weights_are_respected(weights: tuple[float, ...]) -> None:
     assert (np.abs(shares - wanted) <= 4.0 * np.sqrt(wanted * (1.0 - wanted) / n)).all()
 
 
-def test_a_kernel_without_replicas_gives_its_share_to_the_others() -> None:
+def test_a_kernel_without_replicas_passes_its_share_to_the_others() -> None:
     """With one kernel out of rotation the others share its requests by their weights; no request fails."""
     spec = make_spec()
     rotation = np.array([False, True, True, False, True, True])
@@ -44,7 +44,7 @@ def test_a_kernel_without_replicas_gives_its_share_to_the_others() -> None:
 
 
 def test_sessions_stay_on_their_replica() -> None:
-    """A session's requests to one kernel all go to one replica, until that leaves the rotation."""
+    """A session's requests to one kernel all go to one replica, until it leaves the rotation."""
     spec = make_spec()
     arrivals = make_arrivals(spec, 400, 30.0, 3, sessions=10)
     seen = run_engine(spec, arrivals, [], 60.0).requests(0)
@@ -55,8 +55,8 @@ def test_sessions_stay_on_their_replica() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.3, 0.6])
-def test_a_retry_owes_nothing_to_the_attempt_before(ratio: float) -> None:
-    """Where every replica answers 5xx to a share p, two attempts both fail with p squared."""
+def test_a_retry_is_independent_of_the_attempt_before(ratio: float) -> None:
+    """Where every replica answers a share p with 5xx, two attempts both fail with probability p squared."""
     spec, n = make_spec(max_attempts=2, queue_limit=100_000), 20_000
     acts = [
         Act(at_s=0.0, call="set_effect", args=(replica, EngineEffect(http_error_ratio=ratio)))

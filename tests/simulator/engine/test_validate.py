@@ -35,7 +35,7 @@ def test_an_impossible_spec_is_refused(changes: dict[str, Any], named: str) -> N
 
 
 def test_impossible_arrivals_are_refused() -> None:
-    """Times that go back, unknown slices and requests that never fit are refused before they do harm."""
+    """Decreasing times, unknown slices and requests that never fit are refused before they have an effect."""
     spec = make_spec()
     good = make_arrivals(spec, 5, 10.0)
     engine = FleetEngine(spec, 1)

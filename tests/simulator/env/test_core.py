@@ -1,4 +1,4 @@
-"""Laws of the environment on arrays: exact seeds, independence of the batch, no truth seen."""
+"""The environment on arrays: exact seeds, independence of the batch, no ground truth in observations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.fleets.synthetic import scenario_document, write_world
 
 
 def run(core: EnvCore, seed: int, steps: int = STEPS, first_fleet: int = 0) -> list[NDArray[np.floating]]:
-    """Everything that ``steps`` steps tell, observations first."""
+    """All outputs of ``steps`` steps, observations first."""
     told: list[NDArray[np.floating]] = [core.reset(seed)]
     for action in actions(core, steps, seed, first_fleet):
         step = core.step(action)
@@ -52,8 +52,8 @@ def test_equal_seeds_give_equal_episodes() -> None:
     assert any(not np.array_equal(one, other) for one, other in pairs)
 
 
-def test_a_fleet_does_not_depend_on_who_shares_the_batch() -> None:
-    """Fleets 1 and 2 of four are, bit for bit, the fleets of a batch that begins with number 1."""
+def test_a_fleet_does_not_depend_on_its_batch() -> None:
+    """Fleets 1 and 2 of four equal, bit for bit, the fleets of a batch that starts with number 1."""
     told = run(EnvCore(config(space=STORMY), 4), 3)
     own = run(EnvCore(config(space=STORMY), 2, first_fleet=1), 3, first_fleet=1)
     for place, (whole, part) in enumerate(zip(told, own, strict=True)):
@@ -61,7 +61,7 @@ def test_a_fleet_does_not_depend_on_who_shares_the_batch() -> None:
 
 
 def test_the_next_episode_follows_from_the_seed_and_its_number() -> None:
-    """A second episode differs from the first and is the same whatever was done in the first."""
+    """A second episode differs from the first and does not depend on the actions in the first."""
     quiet, busy = EnvCore(config(), 2), EnvCore(config(), 2)
     first = quiet.reset(5)
     run(busy, 5)
@@ -71,7 +71,7 @@ def test_the_next_episode_follows_from_the_seed_and_its_number() -> None:
 
 
 class _Script:
-    """Proposes the tables it was given, one per tick."""
+    """Proposes the given tables, one per tick."""
 
     policy_id = "environment"
     reads_running = True
@@ -106,8 +106,8 @@ def test_the_environment_is_the_simulated_fleet_under_its_controller() -> None:
     assert np.array_equal(record.answered[1 : STEPS + 1].sum(axis=1), rewards)
 
 
-def test_a_whole_tick_is_its_two_halves() -> None:
-    """``tick`` decides what ``perceive`` and ``resolve`` decide with the policy's own proposal between."""
+def test_a_tick_equals_its_two_halves() -> None:
+    """``tick`` equals ``perceive`` and ``resolve`` with the policy's own proposal between them."""
     core = EnvCore(config(), 2)
     core.reset(1)
     scenarios = [episode.scenario for episode in core.episodes]
@@ -127,7 +127,7 @@ def test_a_whole_tick_is_its_two_halves() -> None:
 
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_observations_stay_in_their_space_under_faults(seed: int) -> None:
-    """Whatever faults, changes and random tables do, every number keeps its declared bounds."""
+    """Under any faults, changes and random tables every number stays within its declared bounds."""
     core = EnvCore(config(space=STORMY), 6)
     low, high = core.encoder.bounds()
     core.reset(seed)
@@ -139,7 +139,7 @@ def test_observations_stay_in_their_space_under_faults(seed: int) -> None:
 
 
 def test_no_truth_reaches_the_observation() -> None:
-    """With the qualities of all answers and the truth of all clauses shuffled, only the score changes."""
+    """With the quality of all answers and the truth of all clauses shuffled, only the score changes."""
     honest, shuffled = EnvCore(config(space=STORMY), 3), EnvCore(config(space=STORMY), 3)
     base = shuffled.bases[0]
     rng = np.random.default_rng(0)
@@ -158,8 +158,8 @@ def test_no_truth_reaches_the_observation() -> None:
     assert not np.array_equal(ends[0][1], ends[1][1])
 
 
-def test_shedding_answers_nobody() -> None:
-    """With every slice shed, requests are refused and none is routed any more."""
+def test_shed_slices_are_not_answered() -> None:
+    """With every slice shed, requests are refused and none is routed."""
     calm, bare = EpisodeSpace(calm_share=1.0, change_share=0.0), ControllerOptions(shield=False)
     core = EnvCore(config(space=calm, options=bare), 2)
     core.reset(3)
@@ -173,7 +173,7 @@ def test_shedding_answers_nobody() -> None:
 
 
 def test_an_episode_is_over_at_its_horizon() -> None:
-    """The last step says so, and a step beyond it is refused."""
+    """The last step reports it, and a step beyond it is refused."""
     core = EnvCore(config(horizon_s=20.0), 1)
     core.reset(0)
     over = [core.step(home_action(core)).over for _ in range(19)]
@@ -182,8 +182,8 @@ def test_an_episode_is_over_at_its_horizon() -> None:
         core.step(home_action(core))
 
 
-def test_a_baseline_decides_as_in_an_episode_of_its_own() -> None:
-    """Hysteresis, asked tick by tick through the environment, puts the same tables in force."""
+def test_a_baseline_decides_as_in_its_own_episode() -> None:
+    """Hysteresis, called tick by tick through the environment, puts the same tables in force."""
     core = EnvCore(config(space=STORMY), 1)
     core.reset(14)
     configuration = make_configuration("hysteresis", core.setup.fleet)
@@ -192,13 +192,13 @@ def test_a_baseline_decides_as_in_an_episode_of_its_own() -> None:
         proposal, memory = configuration.policy.propose(core.perception.observation, memory)
         in_force.append(core.step_proposal(proposal).decision.plan.table[0])
     driver = ControllerDriver(replace(configuration, detector=core.setup.detector))
-    # The first interval of an environment is served at home, before anybody is asked.
+    # The first interval of an environment is served at home, before any policy is asked.
     record = run_episodes(core.episodes[0].scenario, driver, core.fleet_seeds)[0]
     assert np.array_equal(record.table[1 : STEPS + 1], np.array(in_force, dtype=np.float32))
 
 
 def test_the_controller_inside_can_have_another_detector() -> None:
-    """The detector of the configuration is made for the fleet and judges in it."""
+    """The detector of the configuration is made for the fleet and used in it."""
     own = WindowDetector(carry_windows=1)
     core = EnvCore(config(detector=lambda fleet: own), 1)
     core.reset(0)
@@ -206,7 +206,7 @@ def test_the_controller_inside_can_have_another_detector() -> None:
 
 
 def test_pools_of_different_size_share_one_policy() -> None:
-    """Base scenarios take turns; the encoding keeps its length and shows the smaller pool as padding."""
+    """Base scenarios alternate; the encoding keeps its length and shows the smaller pool as padding."""
     core = EnvCore(config(scenarios=(scenario_path(), smaller_pool_path())), 2)
     kernels = []
     for seed in (1, None, None):
@@ -218,7 +218,7 @@ def test_pools_of_different_size_share_one_policy() -> None:
 
 
 def test_scenarios_of_other_contracts_are_refused(tmp_path: Path) -> None:
-    """Scenarios that take turns must share a contract; the error names the one that does not."""
+    """Scenarios that alternate must share a contract; the error names the one that does not."""
     other = write_world(tmp_path, scenario_document(horizon_s=60.0))
     contract = tmp_path / "contract.yaml"
     contract.write_text(contract.read_text().replace("name: ", "name: other-", 1))

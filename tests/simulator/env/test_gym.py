@@ -1,4 +1,4 @@
-"""The environment as Gymnasium and Stable-Baselines3 see it."""
+"""The environment through Gymnasium and Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def vector(count: int, **more: Any) -> Any:
     )
 
 
-def test_gymnasium_checker_finds_nothing() -> None:
+def test_gymnasium_checker_passes() -> None:
     """The registered environment passes Gymnasium's own checker."""
     from gymnasium.utils.env_checker import check_env
 
@@ -47,7 +47,7 @@ def test_gymnasium_checker_finds_nothing() -> None:
 
 
 @pytest.mark.needs("stable_baselines3")
-def test_stable_baselines_checker_finds_nothing() -> None:
+def test_stable_baselines_checker_passes() -> None:
     """The registered environment passes Stable-Baselines3's checker."""
     from stable_baselines3.common.env_checker import check_env
 
@@ -55,7 +55,7 @@ def test_stable_baselines_checker_finds_nothing() -> None:
 
 
 def test_a_step_has_five_parts_and_every_term() -> None:
-    """Step gives five values; info holds cost, costs per clause, the shield's part and all terms."""
+    """Step returns five values; info holds cost, costs per clause, the shield's share and all terms."""
     env = made()
     observation, info = env.reset(seed=3)
     assert env.observation_space.contains(observation)
@@ -70,7 +70,7 @@ def test_a_step_has_five_parts_and_every_term() -> None:
 
 
 def test_the_horizon_truncates_and_never_terminates() -> None:
-    """An episode ends by its time limit alone, which is truncation."""
+    """An episode ends only by its time limit, which is truncation."""
     env = made()
     env.reset(seed=1)
     ends = [env.step(env.action_space.sample())[2:4] for _ in range(19)]
@@ -78,7 +78,7 @@ def test_the_horizon_truncates_and_never_terminates() -> None:
 
 
 def test_seeds_are_exact() -> None:
-    """Two copies, one seed, the same actions: equal observations, rewards and infos for every step."""
+    """Two copies, one seed, the same actions: equal observations, rewards and infos at every step."""
     one, other = made(), made()
     assert np.array_equal(one.reset(seed=5)[0], other.reset(seed=5)[0])
     one.action_space.seed(5)
@@ -91,7 +91,7 @@ def test_seeds_are_exact() -> None:
 
 
 def test_a_fleet_of_the_vector_is_the_single_environment() -> None:
-    """Fleet 1 of three and the single environment of fleet 1 agree bit for bit, over a reset as well."""
+    """Fleet 1 of three and the single environment of fleet 1 agree bit for bit, across a reset too."""
     many, single = vector(3), made(fleet=1)
     seen, _ = many.reset(seed=8)
     assert np.array_equal(seen[1], single.reset(seed=8)[0])
@@ -111,7 +111,7 @@ def test_a_fleet_of_the_vector_is_the_single_environment() -> None:
 
 
 def test_the_vector_is_declared_and_reports_what_ended() -> None:
-    """Autoreset is of the declared kind; final observations and infos come with the step that ends."""
+    """Autoreset is of the declared kind; final observations and infos come with the last step."""
     from gymnasium.vector import AutoresetMode
 
     many = vector(2)
@@ -129,7 +129,7 @@ def test_the_vector_is_declared_and_reports_what_ended() -> None:
     assert set(infos["final_info"]) >= TERMS
 
 
-def test_gymnasiums_own_vectors_work_too() -> None:
+def test_gymnasiums_own_vectors_work() -> None:
     """The single environment also runs in Gymnasium's synchronous vector."""
     import gymnasium
 
@@ -144,7 +144,7 @@ def test_gymnasiums_own_vectors_work_too() -> None:
 
 
 def test_a_configuration_is_given_once() -> None:
-    """A config beside its fields is refused."""
+    """A config together with its fields is refused."""
     from simulator.env.gym import FleetRoutingEnv
 
     with pytest.raises(TypeError, match="expected config or its fields, got both: horizon_s"):

@@ -1,4 +1,4 @@
-"""Random episodes: exact, held out by family, and drawn by streams that do not disturb each other."""
+"""Random episodes: reproducible, held out by family, and drawn from independent streams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw(fleet: int, split: Split = "all", seed: int = 1, space: EpisodeSpace = 
 
 
 def test_equal_arguments_give_equal_episodes() -> None:
-    """An episode depends on seed, fleet and number alone."""
+    """An episode depends only on seed, fleet and number."""
     for fleet in range(20):
         one, other = draw(fleet), draw(fleet)
         assert one.family == other.family
@@ -46,7 +46,7 @@ def test_equal_arguments_give_equal_episodes() -> None:
 
 
 def test_training_and_held_out_episodes_share_no_family() -> None:
-    """No family of a training episode stands in any held-out one as held out, and both splits are found."""
+    """No family held out occurs in a training episode, and both splits occur."""
     train = {name for fleet in range(150) for name in draw(fleet, "train").family}
     held_out = [draw(fleet, "held_out") for fleet in range(60)]
     assert not any(is_held_out(name, SPACE.held_out_ratio) for name in train)
@@ -63,8 +63,8 @@ def test_held_out_is_a_share_of_the_families() -> None:
     assert all(is_held_out(name, 1.0) for name in names)
 
 
-def test_the_split_moves_no_other_number() -> None:
-    """What a split does to faults leaves workload, pool, telemetry and changes of the fleet as they were."""
+def test_the_split_changes_no_other_number() -> None:
+    """The split changes only faults: workload, pool, telemetry and changes of the fleet stay the same."""
     for fleet in range(30):
         one, other = draw(fleet, "train").scenario, draw(fleet, "held_out").scenario
         assert np.array_equal(one.absent, other.absent)
@@ -89,8 +89,8 @@ def test_the_space_is_covered() -> None:
     }
 
 
-def test_requests_are_of_other_lengths_than_the_controller_is_told() -> None:
-    """Mean lengths between half and twice the declared ones; what is declared, and planned against, stays."""
+def test_requests_have_other_lengths_than_declared() -> None:
+    """Mean lengths are between half and twice the declared ones; the declared ones are unchanged."""
     told = base().compiled
     prompts, answers = (np.empty(80), np.empty(80))
     for fleet in range(80):
@@ -104,8 +104,8 @@ def test_requests_are_of_other_lengths_than_the_controller_is_told() -> None:
     assert abs(np.corrcoef(prompts, answers)[0, 1]) < 0.4
 
 
-def test_the_detector_inside_is_that_of_the_shipped_policies() -> None:
-    """Array by array the plan of the configuration ``sequential``, which ``learned`` drives with as well."""
+def test_the_detector_equals_that_of_the_shipped_policies() -> None:
+    """Array by array the plan of the configuration ``sequential``, which ``learned`` uses as well."""
     fleet = base().compiled.setup
     for configuration in ("sequential", "learned"):
         inside, driven = shipped_detector(fleet), make_configuration(configuration, fleet).detector
@@ -115,7 +115,7 @@ def test_the_detector_inside_is_that_of_the_shipped_policies() -> None:
 
 
 def test_faults_of_the_base_scenario_are_left_out(tmp_path: Path) -> None:
-    """What the base scenario itself schedules happens in no drawn episode."""
+    """Faults scheduled by the base scenario occur in no drawn episode."""
     crash = {"name": "own", "kind": "crash", "target": {"kernel": "bf16"}, "onset_s": 5.0}
     path = write_world(tmp_path, scenario_document(horizon_s=60.0, faults=[crash]))
     own = load_base(path)
@@ -135,7 +135,7 @@ def test_every_kernel_keeps_a_replica() -> None:
 
 
 def test_doses_and_onsets_keep_their_ranges() -> None:
-    """Onsets lie in the stated part of the horizon and free doses in their ranges."""
+    """Onsets are in the stated part of the horizon, and free doses within their ranges."""
     for fleet in range(200):
         for plan in draw(fleet).scenario.plans:
             assert 0.1 * HORIZON_S <= plan.onset_s <= 0.5 * HORIZON_S
@@ -146,7 +146,7 @@ def test_doses_and_onsets_keep_their_ranges() -> None:
 
 
 def test_impossible_ranges_are_refused() -> None:
-    """A split that no episode can belong to, or a share beyond 1, is refused with what was expected."""
+    """A split without episodes, or a share beyond 1, is refused with what was expected."""
     with pytest.raises(ValueError, match="split: expected one that some family belongs to"):
         draw(0, "held_out", space=replace(SPACE, held_out_ratio=0.0))
     with pytest.raises(ValueError, match=r"calm_share: expected a ratio in 0\.\.1, got 2"):

@@ -1,4 +1,4 @@
-"""Laws of the environment's reward, costs and distance to the table in force."""
+"""The environment's reward, costs and distance to the table in force."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_reward_follows_its_definition() -> None:
 
 
 def test_costs_follow_their_definition() -> None:
-    """Every clause's cost is its exceeding units less its budget of them, from the truth of the tick."""
+    """Every clause's cost is its exceeding units minus its budget of them, from the truth of the tick."""
     core = EnvCore(config(space=STORMY), 3)
     core.reset(6)
     contract, owner = core.setup.contract, core.setup.layout.replica_kernel
@@ -77,7 +77,7 @@ def test_costs_follow_their_definition() -> None:
 
 
 def test_shielded_is_the_distance_between_proposal_and_table() -> None:
-    """A proposal that the shield leaves alone costs nothing; one it must change shows by how much."""
+    """A proposal that the shield leaves unchanged costs nothing; a changed one costs the distance."""
     core = EnvCore(config(space=STORMY), 3)
     core.reset(21)
     for action in actions(core, STEPS, 21):
@@ -88,6 +88,6 @@ def test_shielded_is_the_distance_between_proposal_and_table() -> None:
 
 
 def test_bad_weights_are_refused() -> None:
-    """A negative weight names itself, what was expected and what was given."""
+    """A negative weight is reported with its name, what was expected and what was given."""
     with pytest.raises(ValueError, match="reward weight move: expected a number >= 0, got -1"):
         RewardWeights(move=-1.0)

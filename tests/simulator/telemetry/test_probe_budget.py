@@ -1,4 +1,4 @@
-"""Every policy has the same probes: none can buy evidence that another has not."""
+"""Every policy gets the same probes: none can obtain more evidence than another."""
 
 from __future__ import annotations
 

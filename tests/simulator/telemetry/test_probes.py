@@ -1,4 +1,4 @@
-"""Laws of probes: their budget, measured values, the condition at their instant, repeat noise."""
+"""Probes: their budget, measured values, the condition at their instant, repeat noise."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.fleets.synthetic_kernels import SLICES
 
 
 def answered(shape: tuple[int, int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
-    """Everybody answers."""
+    """Every replica answers."""
     return np.full(shape, int(ProbeOutcome.ANSWERED), dtype=np.int8)
 
 
 def test_probe_metrics_are_those_of_the_contract(world: CompiledScenario) -> None:
-    """Probes carry what the contract judges and nothing else."""
+    """Probes carry the metrics that the contract judges and nothing else."""
     assert world.layout.probe_metrics == ("kl_mean@full_vocab", "tv_mean@full_vocab", "top1_flip@full_vocab")
     assert len(contract_document()["spec"]["clauses"]) == 6  # type: ignore[index]
 
@@ -45,7 +45,7 @@ def test_probe_budget_is_kept(world: CompiledScenario, seed: int) -> None:
 
 
 def test_probes_replay_measured_values(world: CompiledScenario) -> None:
-    """A probe's values are those measured of its kernel, condition and prompt, to the last bit."""
+    """A probe's values are those measured for its kernel, condition and prompt, to the last bit."""
     probes = SimulatedProbes(world, [5])
     shape = (1, len(world.layout.replicas))
     condition = np.zeros(shape, dtype=np.int64)
@@ -61,7 +61,7 @@ def test_probes_replay_measured_values(world: CompiledScenario) -> None:
 
 
 def test_a_probe_sees_the_condition_at_its_instant(world: CompiledScenario) -> None:
-    """A change within a tick shows in the probes computed after it, not in those before."""
+    """A change within a tick affects the probes computed after it, not those before."""
     shape = (1, len(world.layout.replicas))
     nothing, everyone = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.bool_)
     for at_s, hit in ((0.0, True), (1.0, False)):
@@ -74,7 +74,7 @@ def test_a_probe_sees_the_condition_at_its_instant(world: CompiledScenario) -> N
         assert differs.any() == (hit and bool(probes.due[0, 3]))
 
 
-def test_repeat_noise_is_off_unless_stated(tmp_path: Path, world: CompiledScenario) -> None:
+def test_repeat_noise_is_off_by_default(tmp_path: Path, world: CompiledScenario) -> None:
     """Without repeat noise a prompt repeats bit for bit; with it values scatter by the stated ratio."""
     shape = (1, len(world.layout.replicas))
     noisy = replace(world, telemetry=world.telemetry.model_copy(update={"repeat_noise": 0.1}))
@@ -90,8 +90,8 @@ def test_repeat_noise_is_off_unless_stated(tmp_path: Path, world: CompiledScenar
     assert 0.08 < ratio.std() < 0.12
 
 
-def test_a_probe_ends_as_its_replica_is(world: CompiledScenario) -> None:
-    """Dead: refused, at once. Hung: out of time, from the limit on; before, nobody knows how it will end."""
+def test_a_probe_outcome_follows_its_replica(world: CompiledScenario) -> None:
+    """Dead: refused at once. Hung: timed out from the limit on; before that the outcome is unknown."""
     shape = (1, len(world.layout.replicas))
     probes, nothing, everyone = (
         SimulatedProbes(world, [5]),
@@ -118,8 +118,8 @@ def test_a_probe_ends_as_its_replica_is(world: CompiledScenario) -> None:
             assert np.isnan(seen.values[0, slot]).all() == (expected != ProbeOutcome.ANSWERED)
 
 
-def test_a_front_that_fails_a_share_fails_as_many_probes(world: CompiledScenario) -> None:
-    """Of a replica that answers a third of its requests with an error; the others' probes are untouched."""
+def test_a_replica_that_fails_a_share_fails_as_many_probes(world: CompiledScenario) -> None:
+    """One replica answers a third of its requests with an error; probes of the others are unaffected."""
     shape = (1, len(world.layout.replicas))
     ratio, nothing = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     ratio[0, 3] = 0.33
@@ -139,9 +139,7 @@ def test_a_front_that_fails_a_share_fails_as_many_probes(world: CompiledScenario
 
 
 def test_a_probe_waits_behind_the_queue(world: CompiledScenario) -> None:
-    """It takes as much longer as the head of the queue has waited; behind one of two seconds it gets no
-    answer in time.
-    """
+    """It takes longer by the wait of the queue's head; behind a wait of 2.5 s it times out."""
     shape = (1, len(world.layout.replicas))
     measured = np.zeros((*shape, MEASURED_COLUMNS))
     measured[..., STEP_S] = 0.01

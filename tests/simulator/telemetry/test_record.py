@@ -1,4 +1,4 @@
-"""Laws of the telemetry record: every number with the axes that its source knows, none lost, none twice."""
+"""The telemetry record: every number has the axes of its source, none is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 from tests.support.fleets.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, arrays_of
 
-#: Half of everything on another kernel, so that the gateway has more than one cell per slice.
+#: Half of all traffic on another kernel, so that the gateway has more than one cell per slice.
 SPREAD = [0.5, 0.5, 0.0, 0.0]
-#: What only a gateway knows by slice; of a probe the sender does.
+#: Fields that only a gateway knows by slice (for a probe the prober does).
 BY_SLICE = {"offered", "gateway.answered", "gateway.failed", "gateway.timed_out", "gateway.latency_le"}
 TROUBLES = {
     "calm": [],
@@ -24,22 +24,23 @@ TROUBLES = {
 
 
 def watched(scenario: CompiledScenario, seeds: list[int]) -> list[FleetTelemetry]:
-    """What a driver that never moves anything is shown, tick by tick."""
+    """Telemetry of every tick for a driver that never moves anything."""
     driver = FixedDriver(scenario, weights=SPREAD)
     run_episodes(scenario, driver, seeds, batch=len(seeds))
     return driver.seen
 
 
 def of_kernels(by_replica: NDArray[np.int64], scenario: CompiledScenario) -> NDArray[np.int64]:
-    """[B, K] of [B, R]."""
+    """[B, K] from [B, R]."""
     owner = np.eye(len(scenario.layout.kernels), dtype=np.int64)[scenario.layout.replica_kernel]
     return np.asarray(by_replica @ owner)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_gateway_and_hosts_count_the_same_attempts(build: Build, trouble: str) -> None:
-    """Of each kernel over its slices what its replicas' host counters add up to; and each answer once in
-    the histograms, which come when they are merged.
+    """The gateway's counts per kernel, summed over slices, equal those of its replicas' host counters.
+
+    Each answer is in the histograms once, when they are merged.
     """
     scenario = build(faults=TROUBLES[trouble])
     seen, bad, flushes = watched(scenario, [3]), 0, 0
@@ -61,7 +62,7 @@ def test_gateway_and_hosts_count_the_same_attempts(build: Build, trouble: str) -
 
 @pytest.mark.parametrize("trouble", ["calm", "errors"])
 def test_a_server_counts_every_answer_in_every_family(build: Build, trouble: str) -> None:
-    """Between two scrapes a histogram holds as many answers as ``finished`` says."""
+    """Between two scrapes a histogram holds as many answers as ``finished`` counts."""
     known = 0
     for tick in watched(build(faults=TROUBLES[trouble], horizon_s=80.0), [3]):
         there = np.isfinite(tick.engine.finished)
@@ -71,11 +72,11 @@ def test_a_server_counts_every_answer_in_every_family(build: Build, trouble: str
     assert known > 0
 
 
-def test_a_slow_way_to_a_kernel_is_seen_by_the_gateway_alone(build: Build) -> None:
-    """What is added between gateway and server is in no histogram of the server."""
+def test_a_slow_network_is_seen_only_by_the_gateway(build: Build) -> None:
+    """Delay between gateway and server is in no histogram of the server."""
     late = FAULTS["latency"] | {"dose": 5000.0, "onset_s": 0.0}
     slow, plain = watched(build(faults=[late]), [3]), watched(build(), [3])
-    edge = 6  # of 250 ms, which a first token is below here
+    edge = 6  # of 250 ms; first tokens are faster than that here
     for seen, share in ((slow, 1.0), (plain, 0.0)):
         served = np.sum([tick.latency_le[..., 1, :] for tick in seen], axis=(0, 1, 2))
         passed = np.sum([tick.gateway.latency_le[0, :, 1, 1] for tick in seen], axis=(0, 1))
@@ -83,8 +84,8 @@ def test_a_slow_way_to_a_kernel_is_seen_by_the_gateway_alone(build: Build) -> No
         assert 1.0 - passed[edge] / passed[-1] == share
 
 
-def test_what_is_scraped_has_no_slices(build: Build) -> None:
-    """Nothing that a server exports or a host counter holds has an axis of slices."""
+def test_scraped_numbers_have_no_slices(build: Build) -> None:
+    """No number exported by a server or held by a host counter has an axis of slices."""
     scenario = build()
     kernels, slices, replicas = scenario.layout.shape
     (first, *_) = watched(scenario, [3])
@@ -99,8 +100,8 @@ def test_what_is_scraped_has_no_slices(build: Build) -> None:
     }
 
 
-def test_no_fleet_sees_another_ones_numbers(build: Build) -> None:
-    """A fleet's record does not depend on who shares its batch."""
+def test_no_fleet_sees_numbers_of_another(build: Build) -> None:
+    """A fleet's record does not depend on the other fleets of its batch."""
     scenario = build(faults=TROUBLES["crash"], changes=[CHANGES[5]])
     alone, shared = watched(scenario, [4]), watched(scenario, [7, 4])
     for one, both in zip(alone, shared, strict=True):
@@ -111,8 +112,8 @@ def test_no_fleet_sees_another_ones_numbers(build: Build) -> None:
 @pytest.mark.parametrize(
     ("kind", "outcome"), [("hang", ProbeOutcome.TIMED_OUT), ("crash", ProbeOutcome.REFUSED)]
 )
-def test_probes_say_how_they_ended(build: Build, kind: str, outcome: ProbeOutcome) -> None:
-    """Of a hung replica: no answer in time. Of a dead one: refused. All others answer, after a while."""
+def test_probes_report_how_they_ended(build: Build, kind: str, outcome: ProbeOutcome) -> None:
+    """A hung replica gives no answer in time, a dead one refuses, all others answer after a while."""
     fault = FAULTS[kind] | {"target": {"kernel": "bf16", "replica": 0}}
     last = watched(build(faults=[fault], horizon_s=30.0), [1])[-1].probes
     due = last.outcome[0] != ProbeOutcome.NONE

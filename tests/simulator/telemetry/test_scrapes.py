@@ -1,4 +1,4 @@
-"""Laws of the engines' own counters on their way from replicas to the controller."""
+"""The engines' own counters on their way from replicas to the controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shown:
     arrived: NDArray[np.float64]
     """[T, R, ENGINE_COUNTERS], what the controller was shown."""
     counted: NDArray[np.float64]
-    """[T, R, ENGINE_COUNTERS], the clock in s and what the engine had counted then."""
+    """[T, R, ENGINE_COUNTERS], the clock in s and the engine's counts at that time."""
     scraped_at_s: NDArray[np.float64]
     """[T, R], instant of the newest scrape that had arrived."""
 
@@ -34,7 +34,7 @@ class Shown:
 
 
 def watch(scenario: CompiledScenario, seed: int = 3) -> Shown:
-    """One fleet under a table that never moves."""
+    """One fleet under a constant table."""
     fleets = SteppedFleets([scenario], [seed])
     plan = FixedDriver(scenario).begin(1)
     arrived, counted, scraped_at_s = [], [], []
@@ -65,7 +65,7 @@ def losing(build: Build, ratio: float) -> CompiledScenario:
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.4])
-def test_a_scrape_brings_what_was_counted_since_the_last_one(build: Build, ratio: float) -> None:
+def test_a_scrape_shows_counts_since_the_last_one(build: Build, ratio: float) -> None:
     """Each difference spans the two scrapes around it, however many between them were lost."""
     shown = watch(losing(build, ratio))
     lost = False
@@ -83,8 +83,8 @@ def test_a_scrape_brings_what_was_counted_since_the_last_one(build: Build, ratio
     assert lost == (ratio > 0.0)
 
 
-def test_what_is_not_scraped_is_unknown(build: Build) -> None:
-    """NaN in every tick without a scrape and at a replica's first one; else no count is negative."""
+def test_counts_without_a_scrape_are_unknown(build: Build) -> None:
+    """NaN in every tick without a scrape and at a replica's first one; otherwise counts are not negative."""
     shown = watch(losing(build, 0.2))
     known = np.zeros(shown.scraped_at_s.shape, dtype=np.bool_)
     for replica in range(shown.arrived.shape[1]):
@@ -98,7 +98,7 @@ def test_what_is_not_scraped_is_unknown(build: Build) -> None:
 
 @pytest.mark.parametrize("kind", ["restart", "crash"])
 def test_a_new_process_is_unknown_once(build: Build, kind: str) -> None:
-    """After a restart the first scrape has nothing to be compared with, the next one has."""
+    """After a restart the first scrape has no predecessor, the next one has."""
     replicas: tuple[int, ...] = (6, 7, 8)
     if kind == "restart":
         scenario = build(changes=CHANGES[:1], horizon_s=80.0)
@@ -116,8 +116,8 @@ def test_a_new_process_is_unknown_once(build: Build, kind: str) -> None:
         assert (shown.arrived[ticks, replica][~unknown] >= 0.0).all()
 
 
-def test_a_counter_that_falls_was_reset() -> None:
-    """Where a count is lower than at the last scrape, nothing is known of the time between."""
+def test_a_falling_counter_was_reset() -> None:
+    """If a count is lower than at the last scrape, nothing is known of the time between."""
     seen, out = np.full(ENGINE_COUNTERS, 7.0), np.zeros(ENGINE_COUNTERS)
     counts = np.full(ENGINE_COUNTERS, 9.0)
     counts[3] = 6.0
@@ -127,8 +127,8 @@ def test_a_counter_that_falls_was_reset() -> None:
     np.testing.assert_array_equal(out, 1.0)
 
 
-def test_nothing_known_is_nan_everywhere() -> None:
-    """The record of which nothing is known has its own array for every field."""
+def test_unknown_counters_are_nan_in_separate_arrays() -> None:
+    """The unknown record has its own array for every field."""
     nothing = EngineCounters.unknown(2, 3)
     arrays = [getattr(nothing, entry.name) for entry in fields(EngineCounters)]
     assert all(array.shape == (2, 3) and np.isnan(array).all() for array in arrays)

@@ -1,4 +1,4 @@
-"""What the best that can be knows of a scenario."""
+"""Facts of a scenario for the privileged optimum: capacity, demand, healthy loss."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def base() -> CompiledScenario:
 
 @pytest.fixture(scope="module")
 def drift() -> CompiledScenario:
-    """The same with requests that become twice as long."""
+    """The same fleet with requests that become twice as long."""
     return load_scenario(resolve_uri(f"{SUITES}/e5-stress-drift.yaml", "tests"))
 
 
 def test_the_most_is_above_true_capacity(base: CompiledScenario) -> None:
-    """Where traffic is as declared and step times as certified, truth is what the controller is told."""
+    """With traffic as declared and step times as certified, the truth equals what the controller is told."""
     true = true_rps(base, base.demand)
     np.testing.assert_allclose(true, base.capacity_rps)
     assert (most_rps(base) > 1.1 * true[base.layout.replica_kernel]).all()
@@ -41,8 +41,8 @@ def test_it_reads_the_true_step_times(base: CompiledScenario) -> None:
     assert (most_rps(slow) < 0.6 * most_rps(base)).all()
 
 
-def test_a_drift_is_followed_from_end_to_end(drift: CompiledScenario) -> None:
-    """Requests are as declared at first, twice as long in the end, and the most is that of the short ones."""
+def test_a_drift_is_followed_from_start_to_end(drift: CompiledScenario) -> None:
+    """Requests are as declared at first and twice as long at the end; the most is that of the short ones."""
     first, middle, last = (demand_at(drift, part) for part in (0.0, 0.5, 1.0))
     told = drift.engine_model.demand
     assert (first.prompt_tokens, first.output_tokens) == pytest.approx(
@@ -55,7 +55,7 @@ def test_a_drift_is_followed_from_end_to_end(drift: CompiledScenario) -> None:
 
 
 def test_a_healthy_kernel_loses_what_its_measured_answers_lose(base: CompiledScenario) -> None:
-    """By kernel and slice, small beside a faulty one's."""
+    """By kernel and slice, small compared with a faulty one's."""
     loss = healthy_loss(base)
     assert loss.shape == (len(base.layout.kernels), len(base.layout.slices))
     assert ((loss >= 0.0) & (loss < 0.05)).all()

@@ -1,4 +1,4 @@
-"""Laws of the ground truth: what breaks a promise, and what does not."""
+"""The ground truth: what breaks a clause, and what does not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_healthy_replica_violates_nothing(world: CompiledScenario) -> None:
     ],
 )
 def test_runtime_truth(world: CompiledScenario, effect: ReplicaEffect, broken: bool) -> None:
-    """Dead, hung, failing or hopelessly slow replicas break runtime promises; silent faults do not."""
+    """Dead, hung, failing or very slow replicas break runtime clauses; silent faults do not."""
     assert runtime(world, 1, effect).all() == broken
     assert runtime(world, 1, effect).any() == broken
 
@@ -50,10 +50,8 @@ def test_expected_latency_grows_with_each_fault(world: CompiledScenario) -> None
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=30), st.integers(0, 2))
-def test_clauses_ignore_what_was_not_measured(
-    world: CompiledScenario, values: list[float], clause: int
-) -> None:
-    """Adding unmeasured units changes no verdict, and unmeasured units alone break nothing."""
+def test_clauses_ignore_unmeasured_values(world: CompiledScenario, values: list[float], clause: int) -> None:
+    """Adding unmeasured values changes no verdict, and unmeasured values alone break nothing."""
     known = np.array([values])
     padded = np.concatenate([known, np.full((1, 3), np.nan)], axis=1)
     verdict = clause_broken(known, world.contract, clause)

@@ -1,4 +1,4 @@
-"""Kernels that break the contract with nothing injected are named before anything runs."""
+"""Kernels that break the contract without any fault are reported before anything runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.world.at_rest import broken_at_rest
 from simulator.world.scenario import load_scenario
 from tests.support.documents.own_fleet import KERNELS, write_own_fleet
 
-#: Mean KL of the home kernel at rest, against a hard limit of 2e-3 nats.
+#: Mean KL of the home kernel without faults, against a hard limit of 2e-3 nats.
 SICK = (replace(KERNELS[0], drift_kl=2.5e-3), KERNELS[1])
 
 
@@ -27,8 +27,8 @@ def sick(tmp_path: Path) -> Path:
     return write_own_fleet(tmp_path, horizon_s=20.0, kernels=SICK)
 
 
-def test_clause_and_numbers_are_told(sick: Path) -> None:
-    """Every slice of the sick home, with the measured mean and the limit that it is held against."""
+def test_clause_and_numbers_are_reported(sick: Path) -> None:
+    """Every slice of the unhealthy home, with the measured mean and the limit it breaks."""
     found = broken_at_rest(load_as(Scenario, sick).spec, str(sick))
     kl = {each.slice: each for each in found if each.clause_id == "N-kl"}
     assert set(kl) == {"support", "sql"}
@@ -37,7 +37,7 @@ def test_clause_and_numbers_are_told(sick: Path) -> None:
     assert (kl["sql"].limit, kl["sql"].unit) == (2e-3, "nats")
 
 
-def test_it_is_what_the_truth_says(sick: Path) -> None:
+def test_it_agrees_with_the_ground_truth(sick: Path) -> None:
     """A slice is named exactly where the compiled scenario's healthy condition violates at its home."""
     world = load_scenario(sick)
     violating = {
@@ -48,13 +48,13 @@ def test_it_is_what_the_truth_says(sick: Path) -> None:
 
 @pytest.mark.parametrize("uri", ["package:contracts/library/suites/e5-base.yaml"])
 def test_shipped_fleets_keep_their_contract_at_rest(uri: str) -> None:
-    """Nothing is said of a fleet whose homes are well."""
+    """Nothing is reported of a fleet with healthy homes."""
     file = resolve_uri(uri, "")
     assert broken_at_rest(load_as(Scenario, file).spec, str(file)) == ()
 
 
-def test_validate_and_simulate_say_so_first(sick: Path) -> None:
-    """Both name clause and numbers before anything else, and the summary keeps them."""
+def test_validate_and_simulate_report_it_first(sick: Path) -> None:
+    """Both name clause and numbers before anything else, and the summary contains them."""
     validated = CliRunner().invoke(app, ["contract", "validate", str(sick)])
     assert validated.exit_code == 0
     assert validated.stderr.splitlines()[0].startswith(
@@ -67,7 +67,7 @@ def test_validate_and_simulate_say_so_first(sick: Path) -> None:
     assert {each["clause_id"] for each in told} >= {"N-kl"}
 
 
-def test_a_well_fleet_says_nothing(tmp_path: Path) -> None:
+def test_a_healthy_fleet_gets_no_report(tmp_path: Path) -> None:
     """No line about rest where every home keeps its contract."""
     validated = CliRunner().invoke(app, ["contract", "validate", str(write_own_fleet(tmp_path))])
     assert "broken at rest" not in validated.stderr

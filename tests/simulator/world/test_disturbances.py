@@ -10,8 +10,8 @@ from simulator.fleet import run_episodes
 from tests.support.fleets.simulated_fleets import CHANGES, FAULTS, Build, FixedDriver, arrays_of
 
 
-def test_a_numeric_fault_shows_in_probe_values_alone(build: Build) -> None:
-    """Telemetry of a silently wrong fleet equals that of a healthy one but for the probed values."""
+def test_a_numeric_fault_shows_only_in_probe_values(build: Build) -> None:
+    """Telemetry of a silently wrong fleet equals that of a healthy one except for the probed values."""
     scenario, plain = build(faults=[FAULTS["requantise"]]), build()
     wrong, right = FixedDriver(scenario), FixedDriver(plain)
     run_episodes(scenario, wrong, [4])
@@ -24,7 +24,7 @@ def test_a_numeric_fault_shows_in_probe_values_alone(build: Build) -> None:
 
 
 def test_a_crashed_replica_comes_back_after_its_cold_start(build: Build) -> None:
-    """Discovery says ready, dead for the fault's duration, starting for the cold start, then ready."""
+    """Discovery reports ready, dead for the fault's duration, starting for the cold start, then ready."""
     crash = FAULTS["crash"] | {"duration_s": 10.0, "target": {"kernel": "bf16", "replica": 1}}
     scenario = build(faults=[crash], horizon_s=60.0)
     driver = FixedDriver(scenario)
@@ -39,7 +39,7 @@ def test_a_crashed_replica_comes_back_after_its_cold_start(build: Build) -> None
 
 
 def test_a_hung_replica_stays_ready_and_returns_no_probe(build: Build) -> None:
-    """Health checks of a hung engine say ready, its metrics still answer, but it computes nothing."""
+    """Health checks of a hung engine report ready, its metrics still answer, but it computes nothing."""
     hang = FAULTS["hang"] | {"target": {"kernel": "bf16", "replica": 0}}
     scenario = build(faults=[hang], horizon_s=30.0)
     driver = FixedDriver(scenario)
@@ -53,7 +53,7 @@ def test_a_hung_replica_stays_ready_and_returns_no_probe(build: Build) -> None:
 
 
 def test_reset_streams_of_a_hung_replica_fail_or_move_at_once(build: Build) -> None:
-    """What a hung replica holds ends at the reset and not at its timeout, each request counted once."""
+    """Requests of a hung replica end at the reset and not at their timeout, each counted once."""
     hang = FAULTS["hang"] | {"target": {"kernel": "bf16", "replica": 0}}
     scenario = build(faults=[hang], horizon_s=60.0)
     left, cut = (FixedDriver(scenario, out_from={3: 15}, resets=resets) for resets in (False, True))
@@ -70,8 +70,8 @@ def test_reset_streams_of_a_hung_replica_fail_or_move_at_once(build: Build) -> N
     assert cut.seen[-1].running[0, 3] + cut.seen[-1].waiting[0, 3] == 0.0
 
 
-def test_lost_telemetry_is_old_not_bad(build: Build) -> None:
-    """A replica that loses its telemetry turns stale; what is known of it stays, its answers go on."""
+def test_lost_telemetry_is_stale_not_bad(build: Build) -> None:
+    """A replica that loses its telemetry turns stale; its last values stay, and it still answers."""
     scenario = build(faults=[FAULTS["telemetry_loss"]], horizon_s=40.0)
     driver = FixedDriver(scenario)
     (record,) = run_episodes(scenario, driver, [1])
@@ -86,7 +86,7 @@ def test_lost_telemetry_is_old_not_bad(build: Build) -> None:
 
 
 def test_scrapes_come_late_and_lose_nothing(build: Build) -> None:
-    """Histograms arrive in the order of scrapes, a lost one's counts with the next, none twice."""
+    """Histograms arrive in the order of scrapes; a lost one's counts come with the next, none twice."""
     scenario = build(changes=[CHANGES[5]], horizon_s=60.0)
     driver = FixedDriver(scenario)
     (record,) = run_episodes(scenario, driver, [6])
@@ -100,8 +100,8 @@ def test_scrapes_come_late_and_lose_nothing(build: Build) -> None:
     assert (np.diff([seen.scraped_at_ms[0] for seen in known], axis=0) >= 0.0).all()
 
 
-def test_wrong_fingerprint_and_missing_fields_show_as_such(build: Build) -> None:
-    """Observability faults reach telemetry through their own fields and the truth as silent violations."""
+def test_wrong_fingerprint_and_missing_fields_show_in_their_fields(build: Build) -> None:
+    """Observability faults reach telemetry in their own fields, and the truth as silent violations."""
     faults = [FAULTS["wrong_fingerprint"], FAULTS["trace_fields_missing"]]
     scenario = build(faults=faults)
     driver = FixedDriver(scenario)
@@ -113,8 +113,8 @@ def test_wrong_fingerprint_and_missing_fields_show_as_such(build: Build) -> None
     assert not record.violating[:10].any()
 
 
-def test_scaling_changes_who_serves(build: Build) -> None:
-    """Replicas that come serve after their cold start, those that go drain first, and nothing fails."""
+def test_scaling_changes_the_serving_replicas(build: Build) -> None:
+    """New replicas serve after their cold start, removed ones drain first, and nothing fails."""
     scenario = build(changes=CHANGES[1:3], horizon_s=60.0)
     driver = FixedDriver(scenario)
     (record,) = run_episodes(scenario, driver, [1])

@@ -1,4 +1,4 @@
-"""Laws of scenario compilation and of measured tables."""
+"""Compilation of scenarios, and measured tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refused(folder: Path, **changes: object) -> str:
     return str(caught.value)
 
 
-def test_prompts_play_one_part_each(world: CompiledScenario) -> None:
+def test_prompts_have_one_use_each(world: CompiledScenario) -> None:
     """Traffic, probe and certify prompts share no id, and each slice has its own of each."""
     prompts = world.prompts
     assert not set(prompts.traffic.tolist()) & set(prompts.probe.tolist())
@@ -45,7 +45,7 @@ def test_prompts_play_one_part_each(world: CompiledScenario) -> None:
 
 
 def test_conditions_are_in_increasing_drift(world: CompiledScenario) -> None:
-    """A higher condition index is a worse measured state, the healthy one being 0."""
+    """A higher condition index is a worse measured state; 0 is healthy."""
     for table in world.tables:
         assert table.conditions[0] == "healthy"
         assert (np.diff(table.drift[1:]) >= 0.0).all()
@@ -53,7 +53,7 @@ def test_conditions_are_in_increasing_drift(world: CompiledScenario) -> None:
 
 
 def test_truth_is_judged_on_traffic_prompts_only(tmp_path: Path, world: CompiledScenario) -> None:
-    """Spoiling every probe and certify value changes no truth table, spoiling traffic values does."""
+    """Changing every probe or certify value changes no truth table, changing traffic values does."""
     for spoiled, changes in (("probe", False), ("certify", False), ("traffic", True)):
         folder = tmp_path / spoiled
         folder.mkdir()
@@ -72,7 +72,7 @@ def test_truth_is_judged_on_traffic_prompts_only(tmp_path: Path, world: Compiled
 
 
 def test_ladder_climbs_measured_doses_of_one_fault(tmp_path: Path) -> None:
-    """A ramp climbs the measured doses of the named fault up to the named one, in increasing drift."""
+    """A ramp rises through the measured doses of its fault up to the named one, in increasing drift."""
     ramp = FAULT | {"shape": "ramp", "ramp": {"rise_s": 9.0}}
     scenario = load_scenario(write_world(tmp_path, scenario_document(faults=[ramp])))
     names = [scenario.tables[1].conditions[i] for i in scenario.plans[0].ladders[0]]
@@ -80,8 +80,8 @@ def test_ladder_climbs_measured_doses_of_one_fault(tmp_path: Path) -> None:
     assert [change.at_s for change in scenario.fault_changes] == [10.0, 13.0, 16.0]
 
 
-def test_a_slice_without_a_home_is_not_served_unless_somebody_asks_for_it(tmp_path: Path) -> None:
-    """A pool may serve part of the contract's slices, as in every world; its traffic names no others."""
+def test_a_slice_without_a_home_is_not_served_unless_it_has_traffic(tmp_path: Path) -> None:
+    """A pool may serve part of the contract's slices; its traffic may name no others."""
     pool = pool_spec() | {"home": [{"slice": "code", "kernel": "bf16"}]}
     document = scenario_document(pool=pool)
     spec = cast(dict[str, dict[str, object]], document["spec"])
@@ -102,7 +102,7 @@ def test_a_slice_without_a_home_is_not_served_unless_somebody_asks_for_it(tmp_pa
     ],
 )
 def test_targets_select_replicas(tmp_path: Path, target: dict[str, object], expected: set[str]) -> None:
-    """A kernel, one replica, a zone, several kernels or nothing at all select what they say."""
+    """A kernel, one replica, a zone, several kernels or no target select the stated replicas."""
     faults = [{"name": "s", "kind": "slow", "dose": 2.0, "onset_s": 1.0, "target": target}]
     scenario = load_scenario(write_world(tmp_path, scenario_document(faults=faults)))
     assert {scenario.layout.replicas[i] for i in scenario.plans[0].replicas} == expected
@@ -141,7 +141,7 @@ def test_missing_and_swapped_files_are_refused(tmp_path: Path) -> None:
         load_scenario(path)
 
 
-def test_declared_means_tell_the_controller_and_nobody_else(tmp_path: Path, world: CompiledScenario) -> None:
+def test_declared_means_inform_only_the_controller(tmp_path: Path, world: CompiledScenario) -> None:
     """Twice the tokens declared: lower derived capacities, the same engine, demand and requests."""
     document = scenario_document()
     spec = document["spec"]
@@ -156,7 +156,7 @@ def test_declared_means_tell_the_controller_and_nobody_else(tmp_path: Path, worl
 
 
 def test_drift_is_in_the_workload_and_in_the_true_demand(tmp_path: Path, world: CompiledScenario) -> None:
-    """Prompts that triple to the horizon are twice as long on average; what is told stays."""
+    """Prompts that triple up to the horizon are twice as long on average; the declared values stay."""
     document = scenario_document()
     spec = document["spec"]
     assert isinstance(spec, dict)
@@ -169,7 +169,7 @@ def test_drift_is_in_the_workload_and_in_the_true_demand(tmp_path: Path, world: 
     assert other.capacity_rps.tobytes() == world.capacity_rps.tobytes()
 
 
-def test_a_pool_written_apart_compiles_alike(tmp_path: Path, world: CompiledScenario) -> None:
+def test_a_pool_in_its_own_document_compiles_alike(tmp_path: Path, world: CompiledScenario) -> None:
     """A pool in its own document gives the same world as the same pool inline."""
     document = scenario_document()
     spec = document["spec"]

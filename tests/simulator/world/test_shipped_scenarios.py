@@ -31,7 +31,7 @@ def test_silent_requantise_is_an_incident_that_a_controller_ends() -> None:
 
 
 def test_ordinary_change_is_no_incident() -> None:
-    """Restarts, scaling, a surge and lost scrapes break no promise, and nearly every request is answered."""
+    """Restarts, scaling, a surge and lost scrapes break no clause, and nearly every request is answered."""
     record = episode("ordinary-change", "hysteresis")
     assert record.incident is None
     assert not (record.violating | record.runtime_violating).any()

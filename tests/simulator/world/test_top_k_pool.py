@@ -1,4 +1,4 @@
-"""A pool of kernels whose most probable tokens alone were measured, from contract to episode."""
+"""A pool of kernels measured only on their most probable tokens, from contract to episode."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def world(path: Path) -> CompiledScenario:
     return load_scenario(path)
 
 
-def test_loss_and_truth_are_those_of_the_estimator_that_was_measured(world: CompiledScenario) -> None:
+def test_loss_and_truth_are_those_of_the_measured_estimator(world: CompiledScenario) -> None:
     """Quality and probes come from the top-k columns, and the scenario says so."""
     assert world.measured_by.quality == "tv_mean@top_k"
     assert all(metric.endswith("@top_k") for metric in world.layout.probe_metrics)
@@ -45,8 +45,8 @@ def test_loss_and_truth_are_those_of_the_estimator_that_was_measured(world: Comp
     assert all(np.isfinite(table.quality).all() for table in world.tables)
 
 
-def test_lower_bounds_call_nothing_broken_that_is_not(path: Path, world: CompiledScenario) -> None:
-    """Healthy kernels keep the contract on both, and what the bound shows broken is broken exactly."""
+def test_lower_bounds_report_no_false_violation(path: Path, world: CompiledScenario) -> None:
+    """Healthy kernels keep the contract in both, and what the bound shows broken is broken in full."""
     exact = load_scenario(ROOT / "contracts" / "library" / "scenarios" / "silent-requantise.yaml")
     for bound, full in zip(world.tables, exact.tables, strict=True):
         assert (bound.quality[0] <= full.quality[0] + 1e-9).all()
@@ -54,8 +54,8 @@ def test_lower_bounds_call_nothing_broken_that_is_not(path: Path, world: Compile
             assert not (broken & ~full.violating[full.conditions.index(name)]).any(), name
 
 
-def test_the_shipped_pool_is_judged_as_its_contract_says() -> None:
-    """Where everything was measured nothing is replaced, and nothing is said."""
+def test_the_shipped_pool_is_judged_by_its_contract() -> None:
+    """Where everything was measured nothing is replaced or noted."""
     exact = load_scenario(ROOT / "contracts" / "library" / "scenarios" / "silent-requantise.yaml")
     assert exact.measured_by.notes == ()
     assert exact.measured_by.quality == "tv_mean@full_vocab"
@@ -63,7 +63,7 @@ def test_the_shipped_pool_is_judged_as_its_contract_says() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_an_episode_is_simulated_and_says_by_what(path: Path) -> None:
+def test_an_episode_is_simulated_and_names_its_estimator(path: Path) -> None:
     """``simulate`` runs on such a pool; its result names the estimator."""
     done = RUN.invoke(app, ["simulate", str(path), "--policy", "hysteresis", "--json"])
     assert done.exit_code == 0, done.output
@@ -72,15 +72,15 @@ def test_an_episode_is_simulated_and_says_by_what(path: Path) -> None:
     assert any("lower bound" in line for line in summary["measured_by"])
 
 
-def test_validation_says_what_cannot_be_had(path: Path) -> None:
-    """The scenario's notes name the kernels with bounds alone, and the clauses that are judged by them."""
+def test_validation_reports_what_is_only_bounded(path: Path) -> None:
+    """The scenario's notes name the kernels with bounds only, and the clauses judged by them."""
     said = "\n".join(note.text for note in notes(load_as(Scenario, path), path.read_text(), str(path)))
     assert "kernel bf16 was measured by its most probable tokens" in said
     assert "judged by top_k in place of the estimator they name" in said
 
 
 def test_a_pool_without_step_times_is_refused_with_the_next_step(tmp_path: Path) -> None:
-    """At validation a note, at compilation an error that says what to do."""
+    """At validation a note, at compilation an error with the next step."""
     path = write_top_k_scenario(tmp_path, step_times=False)
     said = [note.text for note in notes(load_as(Scenario, path), path.read_text(), str(path))]
     assert any("has no step times" in text for text in said)
@@ -88,8 +88,8 @@ def test_a_pool_without_step_times_is_refused_with_the_next_step(tmp_path: Path)
         load_scenario(path)
 
 
-def test_refused_step_times_are_told_with_what_would_have_them_accepted(tmp_path: Path) -> None:
-    """Who measured step times and had them refused is not told to leave out an option that was not given."""
+def test_refused_step_times_are_reported_with_the_remedy(tmp_path: Path) -> None:
+    """If step times were measured and refused, the error does not suggest an option that was not given."""
     path = write_top_k_scenario(tmp_path, step_times=False)
     for name in ("bf16", "fp32"):
         place = path.with_name(f"{name}.yaml")
@@ -104,7 +104,7 @@ def test_refused_step_times_are_told_with_what_would_have_them_accepted(tmp_path
 
 
 def test_a_contract_is_proposed_from_lower_bounds(path: Path, tmp_path: Path) -> None:
-    """``contract propose`` writes clauses of the estimator that was measured, and says what it is."""
+    """``contract propose`` writes clauses of the measured estimator, and says that it is a lower bound."""
     out = tmp_path / "proposed.yaml"
     files = [str(path.parent / f"{name}.yaml") for name in ("bf16", "fp32")]
     done = RUN.invoke(app, ["contract", "propose", *files, "--name", "mine", "--out", str(out)])

@@ -1,4 +1,4 @@
-"""The load that a scenario declares: its arrivals and ordinary surges, of what its replicas carry."""
+"""The load that a scenario declares, with ordinary surges, relative to its replicas' capacity."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ SURGE = {"kind": "surge", "at_s": 20.0, "duration_s": 30.0, "factor": 1.5}
 def test_the_peak_is_that_of_arrivals_and_ordinary_surges(
     more: dict[str, Any], peak_rps: float, tmp_path: Path
 ) -> None:
-    """A surge multiplies the rate while it lasts; behind the horizon and as a fault it does not."""
+    """A surge multiplies the rate while it lasts; beyond the horizon or as a fault it does not count."""
     found = declared_peak_rps(world(tmp_path, rate_rps=4.0, **more))
     assert found.sum() == pytest.approx(peak_rps)
     assert (found >= 0.0).all()
 
 
 def test_the_peak_of_a_trace_is_its_busiest_minute(tmp_path: Path) -> None:
-    """Fifty requests within five seconds of a slow trace, played at its own pace: fifty of them a minute."""
+    """Fifty requests within five seconds of a slow trace, at its own pace: fifty of them a minute."""
     times = [*np.linspace(0.0, 110.0, 12), *np.linspace(111.0, 116.0, 50)]
     rows = [f"2023-11-16 18:{int(t // 60):02d}:{t % 60:010.7f},100,10" for t in times]
     (tmp_path / "trace.csv").write_text("\n".join([HEADER, *rows]) + "\n")
@@ -58,8 +58,8 @@ def test_the_peak_of_a_trace_is_its_busiest_minute(tmp_path: Path) -> None:
     assert declared_peak_rps(found).sum() == pytest.approx((50 + 6 + 1) / 60.0)  # it begins anew
 
 
-def test_the_ratio_is_of_what_the_declared_replicas_carry(tmp_path: Path) -> None:
-    """Replicas that only a later scale-up brings carry nothing yet."""
+def test_the_ratio_is_relative_to_the_declared_replicas(tmp_path: Path) -> None:
+    """Replicas added by a later scale-up carry nothing yet."""
     plain = world(tmp_path, rate_rps=4.0)
     carried = plain.capacity_rps[plain.layout.replica_kernel].sum()
     assert declared_load_ratio(plain) == pytest.approx(4.0 / carried)

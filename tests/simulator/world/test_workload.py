@@ -29,7 +29,7 @@ FIELDS = tuple(RequestArrivals.__dataclass_fields__)
 
 
 def assert_same(left: RequestArrivals, right: RequestArrivals, *, but: tuple[str, ...] = ()) -> None:
-    """Equal in every column but the named ones."""
+    """Assert equality in every column except the named ones."""
     for name in FIELDS:
         if name not in but:
             np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
@@ -38,7 +38,7 @@ def assert_same(left: RequestArrivals, right: RequestArrivals, *, but: tuple[str
 @settings(max_examples=20)
 @given(cuts=st.lists(st.floats(0.0, 120.0), max_size=8))
 def test_pieces_join_to_the_same_stream(cuts: list[float]) -> None:
-    """However the stream is asked for, its requests are the same and each comes once."""
+    """However the stream is split, its requests are the same and each comes once."""
     whole = WorkloadStream(SPEC, 1).until(120.0)
     stream = WorkloadStream(SPEC, 1)
     pieces = [stream.until(end_at_s) for end_at_s in [*sorted(cuts), 120.0]]
@@ -48,8 +48,8 @@ def test_pieces_join_to_the_same_stream(cuts: list[float]) -> None:
 
 
 @pytest.mark.parametrize("laws", [1, 3])
-def test_a_stream_that_knows_its_end_draws_the_same_up_to_it(laws: int) -> None:
-    """To be told when there is enough spares numbers behind it and changes no request up to it."""
+def test_a_stream_with_a_known_end_draws_the_same_up_to_it(laws: int) -> None:
+    """A known end saves draws beyond it and changes no request before it."""
     spec, enough_s = replace(SPEC, session_ratio=0.5, output_tokens=SPEC.output_tokens[-laws:]), 60.0
     whole, told = WorkloadStream(spec, 9), WorkloadStream(spec, 9)
     drawn = 0.0
@@ -62,7 +62,7 @@ def test_a_stream_that_knows_its_end_draws_the_same_up_to_it(laws: int) -> None:
     assert (seen["arrived_at_s"][:-1] <= enough_s).all()
 
 
-def test_drift_moves_lengths_linearly_and_nothing_else() -> None:
+def test_drift_changes_only_lengths_and_linearly() -> None:
     """Prompts double over 60 s and stay doubled, answers halve; every other number is as without drift."""
     drift = LengthDrift(prompt_factor=2.0, output_factor=0.5, over_s=60.0)
     still, moved = (WorkloadStream(replace(SPEC, drift=one), 4).until(120.0) for one in (None, drift))
@@ -74,7 +74,7 @@ def test_drift_moves_lengths_linearly_and_nothing_else() -> None:
 
 
 def test_arrivals_are_in_order_and_in_range() -> None:
-    """Times rise up to the asked instant; slices, prompts and uniforms stay in their ranges."""
+    """Times rise up to the requested instant; slices, prompts and uniforms stay in their ranges."""
     seen = WorkloadStream(SPEC, 2).until(100.0)
     assert (np.diff(seen.arrived_at_s) >= 0.0).all()
     assert seen.arrived_at_s[-1] <= 100.0
@@ -93,7 +93,7 @@ def test_slices_get_their_shares() -> None:
     assert (np.abs(shares - SPEC.slice_share) < 4.0 * error).all()
 
 
-def test_sessions_move_nothing_else() -> None:
+def test_sessions_change_nothing_else() -> None:
     """Switching sessions on changes the session column and no other number."""
     calm = WorkloadStream(SPEC, 4).until(60.0)
     social = WorkloadStream(replace(SPEC, session_ratio=0.5), 4).until(60.0)
@@ -106,7 +106,7 @@ def test_sessions_move_nothing_else() -> None:
     assert all(len(slices) == 1 for slices in owners.values())
 
 
-def test_a_surge_moves_times_and_nothing_else() -> None:
+def test_a_surge_changes_only_times() -> None:
     """Under a surge the same requests come, only sooner."""
     calm = WorkloadStream(SPEC, 5).until(60.0)
     surge = WorkloadStream(replace(SPEC, profile=SPEC.profile.scaled(10.0, 20.0, 4.0)), 5).until(60.0)
@@ -126,7 +126,7 @@ def test_seeds_differ_and_repeat() -> None:
 
 
 def test_a_trace_sets_gaps_and_lengths() -> None:
-    """A trace's token counts and relative gaps come through, scaled to the profile's rate."""
+    """Token counts and relative gaps of a trace are kept, scaled to the profile's rate."""
     trace = load_trace(DATA / "azure_trace_synthetic.csv")
     profile = constant_rate(2.0 * trace.mean_rate_rps)
     spec = replace(SPEC, trace=trace, profile=profile, output_tokens=(LengthLaw(mean=60.0, high=100),))
