@@ -20,7 +20,7 @@ ODDS = 4.0
 #: Upper bound of a likelihood ratio.
 MOST_RATIO = 2e7
 #: Evidence from which a replica fails more than its kernel. Chance alone reaches it once in this many blocks
-#: with failures. It is read only of replicas in alarm, so it decides only who is responsible.
+#: with failures. It is read only of replicas in alarm, so it decides only which replica is at fault.
 FAILS_MORE = 1e3
 #: Upper bound of the e-value of one block, because failures come in bursts: two blocks prove nothing.
 MOST_OF_A_BLOCK = 31.0

@@ -1,4 +1,4 @@
-"""When a replica may come back: after repeated illness, and after slowness.
+"""When a replica may come back: after repeated faults, and after slowness.
 
 *Repeated faults.* A fault that went away by itself often comes again (a crash loop, a host that hangs or
 throttles now and then, a memory cell that fails when it is warm), and fails requests each time. So a replica

@@ -13,9 +13,9 @@ A slow replica also answers, only late. It stays if the others cannot carry the 
 with it than would be shed without it. That depends on the gateway: least-request balancing gets more out of a
 slow replica than nothing, round robin does not.
 
-A replica that left because it departed from its peers, before these showed the same symptom, protects nobody
-once its whole kernel is condemned for that symptom and serves all the same for want of a better kernel. It
-comes back as soon as the others are short.
+A replica that left because it departed from its peers, before these showed the same symptom, protects no
+request once its whole kernel is condemned for that symptom and serves all the same for want of a better
+kernel. It comes back as soon as the others are short.
 
 The offered load is the maximum over about five windows. Judged by the present load alone, replicas would
 leave at each trough of a varying load and be missed at the next peak.

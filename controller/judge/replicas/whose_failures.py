@@ -148,7 +148,7 @@ def _proven(sums: Sums, found: Flags, chance: float, contract: CompiledContract)
 def gathered_by_chance(sums: Sums, fails: Flags) -> float:
     """Bound on the chance that one common rate gathers so many failures in so many members, in 0..1.
 
-    sums: [R, 4] of the members; fails: bool [R], who is held against the others.
+    sums: [R, 4] of the members; fails: bool [R], those compared with the others.
     """
     count, over = sums[:, COUNT], sums[:, OVER]
     here, all_over = float(over[fails].sum()), float(over.sum())
