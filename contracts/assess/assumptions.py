@@ -19,12 +19,12 @@ from contracts.documents.contract import RlAssumptions
 
 Floats = NDArray[np.float64]
 
-#: Log columns that bear on the assumptions (``docs/samples.md``).
+#: Log columns that are evidence for the assumptions (``docs/samples.md``).
 ADVANTAGE, SCORE_NORM, LOST_MASS = "advantage", "score_norm", "lost_mass"
 
 
 class AssumptionStanding(StrEnum):
-    """What the samples say of an assumption."""
+    """Whether the samples refute an assumption, agree with it or leave it open."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -33,7 +33,7 @@ class AssumptionStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """One assumption, held against samples."""
+    """One assumption, compared with samples."""
 
     id: str  # A1, A2 or A3
     statement: str

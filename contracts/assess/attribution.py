@@ -27,8 +27,8 @@ from contracts.metrics import metric
 class CandidateSource:
     """A source, the largest value of the clause's metric that its bound allows, and a likelier one.
 
-    The likelier one is an estimate, no bound: the certified value times what the source's distance is to that
-    of the build's own sources (squared for KL).
+    The likelier one is an estimate, not a bound: the certified value times the ratio of the source's distance
+    to that of the build's own sources (squared for KL).
     """
 
     source: SourceBound
@@ -57,7 +57,7 @@ class Attribution:
 
 
 def metric_bound(column: str, distance: float, temperature: float = 1.0) -> float | None:
-    """Largest value of a samples column that a logit distance allows; None where the chain says nothing."""
+    """Largest value of a samples column that a logit distance allows; None where the chain gives no bound."""
     base = column.partition("@")[0]
     reach = 2.0 * distance / temperature  # |log w| is at most the full range of the difference
     if base in ("kl_mean", "kl_max", "w_log_w"):
@@ -77,7 +77,7 @@ def attribute(
     temperature: float = 1.0,
     certified: Observations | None = None,
 ) -> tuple[Attribution, ...]:
-    """One attribution per failed clause and slice on whose metric the chain has something to say.
+    """One attribution per failed clause and slice for whose metric the chain gives a bound.
 
     certified: healthy certify observations of the same build, to tell its own drift from new damage.
     """

@@ -25,7 +25,7 @@ ANSWER_TOKENS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundRow:
-    """One bound beside what was measured, both in the quantity's unit."""
+    """One bound and the measured value, both in the quantity's unit."""
 
     scope: str  # slice, clause or distance
     quantity: str
@@ -56,7 +56,7 @@ def distance_rows(
 def sample_rows(
     observations: Observations, temperature: float = 1.0, assumptions: RlAssumptions | None = None
 ) -> tuple[BoundRow, ...]:
-    """The chain on every slice of ``observations``, from its measured distances, beside what was measured.
+    """The chain on every slice of ``observations``, from its measured distances, with the measured values.
 
     Slices without full-vocabulary distances are left out.
     """
@@ -128,7 +128,7 @@ def _consequences(
 
 
 def clause_rows(contract: KernelContract, observations: Observations | None = None) -> tuple[BoundRow, ...]:
-    """What each numeric clause promises about E TV of a token while it holds, beside the worst slice's."""
+    """The bound of each numeric clause on E TV of a token while it holds, and the worst slice's value."""
     rows: list[BoundRow] = []
     for clause in contract.spec.clauses:
         promise = tv_promise(clause, contract.spec.temperature)
@@ -149,9 +149,9 @@ def clause_rows(contract: KernelContract, observations: Observations | None = No
 
 
 def tv_promise(clause: Clause, temperature: float) -> tuple[str, float, float | None] | None:
-    """(formula, sharp, paper) bound on E TV while ``clause`` holds; None where it promises none.
+    """(formula, sharp, paper) bound on E TV while ``clause`` holds; None where the clause gives none.
 
-    A clip of the mean weakens the promise; a top-k or sampled estimate promises nothing.
+    A clip of the mean weakens the bound; a top-k or sampled estimate gives none.
     """
     if clause.estimator != "full_vocab" or clause.family != "N":
         return None

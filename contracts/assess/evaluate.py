@@ -46,7 +46,7 @@ from contracts.units import CONFIDENCE
 
 Floats = NDArray[np.float64]
 
-#: Below this many observations limits of a mean are not to be trusted, whatever they say.
+#: Below this many observations the limits of a mean are not trusted, whatever they are.
 LEAST_OBSERVATIONS = 20
 
 
@@ -172,7 +172,7 @@ def _layout(contract: KernelContract, observations: Observations) -> FleetLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cases:
-    """What every clause is judged with."""
+    """The inputs by which every clause is judged."""
 
     contract: KernelContract
     compiled: CompiledContract
@@ -237,7 +237,7 @@ class _SeenAs(Enum):
 
 
 def _values(cases: _Cases, column: str, name: str) -> tuple[Floats | None, int, _SeenAs]:
-    """Observations of ``column`` that speak of slice ``name``, None where there are none, and how many more
+    """Observations of ``column`` for slice ``name``, None where there are none, and how many more
     could not be read.
     """
     seen, slices = cases.observations, cases.contract.spec.slices

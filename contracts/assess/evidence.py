@@ -1,4 +1,4 @@
-"""What an entry or a promotion rests on: an evaluation, made again from samples and contract, or a claim."""
+"""The evidence of an entry or a promotion: an evaluation, repeated from samples and contract, or a claim."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HINT = "evaluate this profile against this contract and name that output"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcedVerdict:
-    """A verdict, where it comes from, and the hash of the file that it rests on."""
+    """A verdict, where it comes from, and the hash of the file that states it."""
 
     verdict: RecordedVerdict
     source: VerdictSource
@@ -54,7 +54,7 @@ def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> 
     a ``claimed`` verdict.
 
     Raises DocumentError where an evaluation is about something else, was made on other terms than the
-    contract's, or says what its samples do not; a claim cannot overrule one.
+    contract's, or states a result that its samples do not give; a claim cannot overrule one.
     """
     sha256 = hashlib.sha256(content).hexdigest()
     found = _object(content)
@@ -112,7 +112,7 @@ def _refuse_other_terms(found: dict[str, Any], build: Build, file: Path, claimed
 
 
 def _refuse_other_result(found: dict[str, Any], build: Build, file: Path) -> None:
-    """DocumentError unless the samples give the verdict that the evaluation says."""
+    """DocumentError unless the samples give the verdict that the evaluation states."""
     pinned = build.profile.spec.samples
     samples = load_samples(resolve_uri(pinned.uri, build.profile_file), pinned.sha256)
     again = evaluate(
@@ -128,7 +128,7 @@ def _refuse_other_result(found: dict[str, Any], build: Build, file: Path) -> Non
 
 
 def _waivers(found: dict[str, Any], file: Path) -> list[Waiver]:
-    """What the evaluation let stand open, and why; DocumentError where that is no list of waivers."""
+    """The waivers of the evaluation, with their reasons; DocumentError where that is no list of waivers."""
     try:
         return [Waiver(**{key: str(row[key]) for key in _WAIVED}) for row in found.get("waivers") or ()]
     except (TypeError, KeyError) as error:

@@ -21,9 +21,9 @@ from typing import Protocol
 from contracts.assess.verdicts import ContractVerdict
 from contracts.errors import DocumentError, refusal
 
-#: What stands for every clause, or every slice, in a waiver.
+#: Stands for every clause, or every slice, in a waiver.
 EVERY = "*"
-#: Clauses of this level bind like hard ones.
+#: Clauses of this level must be measured like hard ones.
 _GRAVEST = 3
 
 
@@ -68,7 +68,7 @@ class Waiver:
     reason: str
 
     def covers(self, clause_id: str, slice_name: str) -> bool:
-        """Whether it speaks of this clause on this slice."""
+        """Whether it applies to this clause on this slice."""
         return self.clause_id in (EVERY, clause_id) and self.slice in (EVERY, slice_name)
 
 

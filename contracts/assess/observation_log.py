@@ -41,7 +41,7 @@ from contracts.regular_files import TEXT_BYTES, lines_of, read_regular, text_of
 
 Floats = NDArray[np.float64]
 
-#: Of a log with more bad lines than these nothing more is said.
+#: After this many bad lines of a log no more are listed.
 _MOST_PROBLEMS = 1000
 
 
@@ -99,7 +99,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _observation(record: object, known: Mapping[str, bool]) -> tuple[str, str, Floats]:
-    """(column, slice, value) of one log line; ValueError says what is wrong."""
+    """(column, slice, value) of one log line; ValueError for what is wrong with it."""
     if not isinstance(record, dict):
         raise ValueError("not an object")
     place = _name(record, "slice")
@@ -116,7 +116,7 @@ def _observation(record: object, known: Mapping[str, bool]) -> tuple[str, str, F
 
 
 def _column(record: Mapping[str, object], known: Mapping[str, bool]) -> str:
-    """The column of a line; one that no metric reads would be passed over in silence."""
+    """The column of a line; one that no metric reads is refused, because it would be ignored silently."""
     name = _name(record, "column")
     if name not in known:
         close = get_close_matches(name, known, n=1)

@@ -27,7 +27,7 @@ JUDGES: tuple[tuple[str, str, AnswerJudge], ...] = (
 CALIBRATION_COLUMN = "ece_gap"
 #: Evidence for the assumptions A1 to A3, which no clause judges.
 EVIDENCE_COLUMNS = frozenset({"lost_mass", "advantage", "score_norm"})
-#: Beyond its range by as much, a value of a profile was rounded.
+#: A value of a profile that is outside its range by at most this much was rounded.
 _BEYOND_RANGE = 1e-6
 
 
@@ -139,7 +139,7 @@ def _keep(
     place: tuple[str, str],
     values: Floats,
 ) -> None:
-    """Sort the values of one slice and column; one without any number was not measured."""
+    """Store the values of one slice and column; one without any number was not measured."""
     slice_name, column = place
     domain = domain_of(column)
     readable = (values >= domain.low - _BEYOND_RANGE) & (values <= domain.high + _BEYOND_RANGE)

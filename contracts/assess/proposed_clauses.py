@@ -47,7 +47,7 @@ class ProposalTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Limit:
-    """Upper limit of the worst slice of the worst kernel, and where it comes from."""
+    """Upper limit of the worst slice of the worst kernel, and how it was found."""
 
     value: float  # in the metric's unit
     kernel: str
@@ -158,7 +158,7 @@ def _mean_clause(
 
 
 def _faults_above(estimator: str, name: str, threshold: float, kernels: Sequence[SampledKernel]) -> str:
-    """Which measured faults stand above the threshold on the mean of some slice."""
+    """Which measured faults lie above the threshold on the mean of some slice."""
     column = metric(name).column(estimator)
     caught: list[str] = []
     missed: list[str] = []
@@ -222,7 +222,7 @@ def _percentile_clause(
 
 
 def _decidable(kernels: Sequence[SampledKernel], needed: int) -> tuple[tuple[str, ...], str]:
-    """Slices with enough prompts in the file to ever pass a percentile clause, and a word on the others."""
+    """Slices with enough prompts in the file to ever pass a percentile clause, and a remark on the others."""
     names = dict.fromkeys(place for kernel in kernels for place in kernel.samples.slices)
     least = {
         name: min(

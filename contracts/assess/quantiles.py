@@ -12,9 +12,9 @@ from bisect import bisect_left
 
 _TINY = 1e-300
 _CLOSE = 1e-15
-#: Two steps of an inverse that are as near as this, relatively, are the same.
+#: Two steps of an inverse that differ relatively by less than this are the same.
 _SAME = 1e-13
-#: The fraction needs some root of the larger parameter; nothing here has that many observations.
+#: The fraction needs about the root of the larger parameter; no caller has that many observations.
 _MOST_TERMS = 100_000
 _MOST_STEPS = 200
 
@@ -84,5 +84,5 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 
 def _away(value: float) -> float:
-    """``value``, or something as small as can be divided by."""
+    """``value``, or the smallest number that can be divided by."""
     return value if abs(value) > _TINY else _TINY

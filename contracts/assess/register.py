@@ -30,7 +30,7 @@ Decision = Literal["promoted", "recorded"]
 VerdictSource = Literal["evaluated", "claimed"]
 
 _HEX = frozenset("0123456789abcdef")
-#: Fields that came later; older lines are without them.
+#: Fields that were added later; older lines are without them.
 _LATER = {"verdict_source", "override_author"}
 _VOCABULARY: dict[str, tuple[str, ...]] = {
     "verdict": get_args(RecordedVerdict),

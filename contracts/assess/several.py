@@ -1,4 +1,4 @@
-"""Several observed inputs together: joined in one evaluation, and the estimator that all were measured by."""
+"""Several observed inputs together: joined in one evaluation, and the estimator that all of them share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from contracts.rules.estimators import ESTIMATORS
 def join_observations(parts: Sequence[Observations]) -> Observations:
     """All observations of ``parts``, at least one, in the given order.
 
-    Raises ValueError where a file stands twice, and where two files of samples hold the same column of the
-    same slice: then it is not one kernel that is judged.
+    Raises ValueError where a file is given twice, and where two files of samples hold the same column of the
+    same slice: they would be samples of more than one kernel.
     """
     if len(parts) == 1:
         return parts[0]
@@ -46,7 +46,7 @@ def _refuse_overlap(measured: Sequence[Observations]) -> None:
 
 
 def shared_estimator(seen: Sequence[tuple[str, Observations]], name: str) -> Estimator | None:
-    """The most telling estimator of ``name`` that every kernel was measured by; None for none."""
+    """The most informative estimator of ``name`` that every kernel was measured by; None for none."""
     spec = metric(name)
     return next(
         (
@@ -60,7 +60,7 @@ def shared_estimator(seen: Sequence[tuple[str, Observations]], name: str) -> Est
 
 
 def lower_bound_note(estimator: str) -> str:
-    """What a reader must know of an estimator that is not exact."""
+    """The note for the reader on an estimator that is not exact."""
     if estimator != "top_k":
         return ""
     return (

@@ -106,7 +106,7 @@ def quantisation_bits(scheme: str) -> tuple[int, int] | None:
 
 
 def _unsaid(field: str, *values: str) -> str:
-    """Why a source cannot be bounded; empty where every fingerprint says what it is."""
+    """Why a source cannot be bounded; empty where every fingerprint states its fields."""
     if all(value.lower() != UNSTATED for value in values):
         return ""
     return f"unknown: a fingerprint does not say its {field}, so this can be neither blamed nor excluded"

@@ -88,7 +88,7 @@ def judge_observations(values: Floats, terms: ClauseTerms, name: str, unreadable
 
 
 def _extreme(terms: ClauseTerms, verdict: ContractVerdict) -> float:
-    """What speaks most against ``verdict`` of all that the clause's column can have; infinite: no limit."""
+    """The value most against ``verdict`` that the clause's column can have; infinite if it has no limit."""
     domain = domain_of(terms.column)
     high = (terms.sense > 0.0) == (verdict is ContractVerdict.PASS)
     return (
@@ -140,7 +140,7 @@ def _by_mean(
 
 
 def _by_share(values: Floats, exceedance: Exceedance, terms: ClauseTerms) -> SliceOutcome:
-    """The mean of 0/1 observations is a share: exact limits, which say at any number what they are worth."""
+    """The mean of 0/1 observations is a share, whose limits are exact for any number of observations."""
     ones, count, most = int(values.sum()), int(values.size), min(1.0, terms.clip)
     share, at_most = terms.threshold / most, terms.sense > 0.0
     bad, tolerated = (ones, share) if at_most else (count - ones, 1.0 - share)

@@ -42,14 +42,14 @@ MISSED = 0.05
 _Z, _Z_HALF = 1.6449, 1.9600
 #: Mean over answers, median times exp(SIGMA z), of Q(this sqrt(exp(SIGMA z))) is ``MISSED``; Q: normal tail.
 GAP_QUANTILE = 1.8767
-#: What even a kernel that keeps no objective is said to carry, so that shares of it exist; requests/s.
+#: Rate that even a kernel that keeps no objective is taken to carry, so that shares of it exist; requests/s.
 LEAST_RPS = 1e-3
 #: Share of the steady-state rate below which less load makes answers hardly earlier: at half of it, a prompt
 #: waits no longer on average than another takes (Pollaczek and Khinchine, log-normal services), mostly less.
 LEAST_LOAD = 0.5
 #: Share of the first token's time that a request may wait before a full batch.
 WAIT_RATIO = 0.25
-#: Times the step of a lone sequence, up to which a batch makes whole answers hardly later.
+#: A batch up to this many times the step of a lone sequence makes whole answers hardly later.
 HARDLY_LATER = 1.1
 #: Halvings of the rate at which first tokens are in time: to a thousandth.
 _HALVINGS = 10
@@ -76,7 +76,7 @@ class Objectives(NamedTuple):
 
 @compiled(inline="always")
 def as_if_steps_lasted(promised: Objectives, factor: float) -> Objectives:
-    """What ``promised`` is to steps as certified where they last ``factor`` times as long."""
+    """``promised``, scaled so that steps as certified keep it where they last ``factor`` times as long."""
     return Objectives(
         promised.inter_token_s / factor, promised.first_token_s / factor, promised.whole_s / factor
     )
@@ -110,7 +110,7 @@ def request_of(
 
 @compiled
 def of_mean_answers(request: Request) -> Request:
-    """``request`` if all answers were as long as their mean."""
+    """``request`` with all answers as long as their mean."""
     return Request(
         request.prompt_tokens,
         request.output_tokens,
@@ -145,7 +145,7 @@ def carried_rps(
 def steady_rps(
     step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
 ) -> float:
-    """The steady-state limit: of the largest batch that keeps step and answer in time, at least one."""
+    """The steady-state limit: the rate of the largest batch in time, which has at least one sequence."""
     batch = batch_in_time(step, request, replica, objectives)
     rate_rps: float = batch / (request.output_tokens * (step[0] + batch * _work_s(step, request)))
     return rate_rps
@@ -155,7 +155,7 @@ def steady_rps(
 def batch_in_time(
     step: NDArray[np.float64], request: Request, replica: Replica, objectives: Objectives
 ) -> float:
-    """Most sequences at once whose step and answer come in time and that the replica holds, at least one."""
+    """Most sequences that one replica holds whose step and answer meet their objectives, at least one."""
     batch: float = min(replica.sequences, most_in_time(step, request, objectives))
     return batch
 
@@ -214,7 +214,7 @@ def _gap_rps(step: NDArray[np.float64], request: Request, replica: Replica, gap_
 
 @compiled(inline="always")
 def _first_in_time(rate_rps: float, step: NDArray[np.float64], request: Request, first_s: float) -> bool:
-    """Whether enough of the first tokens come in ``first_s`` at ``rate_rps``."""
+    """Whether enough of the first tokens arrive within ``first_s`` at ``rate_rps``."""
     if rate_rps <= 0.0 or first_s == math.inf:
         return first_s == math.inf
     decode = step[2] + step[3] * (request.prompt_tokens + request.output_tokens / 2.0)

@@ -1,7 +1,7 @@
-"""Certified values: what each golden prompt gave on each kernel when it was certified, healthy.
+"""Certified values: the values of each golden prompt on each healthy kernel at its certification.
 
-Drift from the certified baseline (``controller.detect.certified_drift``) compares every probe with
-them. Several repeats are kept as they were measured: a probe that equals any of them is what was certified.
+Drift from the certified baseline (``controller.detect.certified_drift``) compares every probe with them.
+Several repeats are kept as they were measured: a probe that equals any of them has the certified value.
 """
 
 from __future__ import annotations

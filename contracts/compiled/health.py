@@ -1,10 +1,10 @@
-"""The law of health: how far a clause lies beyond its limit, and what that makes of a (kernel, slice).
+"""The law of health: how far a clause lies beyond its limit, and the level of a (kernel, slice) that follows.
 
 ``H = sum_j omega_j phi_j`` with ``phi_j`` the relative excess of clause j over its limit, counted only while
-the clause is in alarm. The most severe violated clause decides the level: an L3 alarm lifts H to the
-fallback threshold tau2 or above, and nothing else does; an L2 alarm lifts it to the guard threshold tau1 or
-above; L1 alone stays below tau1. Sums that may not cross a threshold are bent below it (identity up to half
-the headroom, then towards it), so H still ranks kernels within a level.
+the clause is in alarm. The most severe violated clause decides the level: an L3 alarm lifts H to the fallback
+threshold tau2 or above, and nothing else does; an L2 alarm lifts it to the guard threshold tau1 or above; L1
+alone stays below tau1. Sums that may not cross a threshold are bent below it (identity up to half the
+headroom, then towards it), so H still ranks kernels within a level.
 
 The functions take one number at a time and are called by compiled loops; ``relative_excess`` is plain too,
 elementwise over arrays. No result depends on how many fleets are batched.
@@ -17,7 +17,7 @@ import numpy as np
 from contracts.compiled.contract import Level
 from contracts.jit import compiled
 
-#: Largest relative excess that is told apart; keeps H finite where a limit is tiny.
+#: Largest relative excess; keeps H finite where a limit is tiny.
 MOST_EXCESS = 1e9
 
 # Plain integers, because compiled code does not know the enumerations.

@@ -40,9 +40,9 @@ UNCUT = Demand(prompt_tokens=float("inf"), output_tokens=float("inf"))
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineModel:
-    """What was certified of the engines of K kernels, and the request that is expected.
+    """The certified values of the engines of K kernels, and the expected request.
 
-    Compared and hashed by identity, so that what follows from it can be kept beside it.
+    Compared and hashed by identity, so that derived values can be cached by it.
     """
 
     step_s: NDArray[np.float64]  # [K, 4], coefficients of the step-time model
@@ -59,11 +59,11 @@ class EngineModel:
 
     @property
     def objectives(self) -> Objectives:
-        """What a request is promised, less what the slowest serving path takes of it."""
+        """The objectives of a request, less the delay of the slowest serving path."""
         return self._less(max(self.request_s, default=0.0))
 
     def objectives_of(self, kernel: int) -> Objectives:
-        """What a request is promised, less what the serving path of ``kernel`` takes of it."""
+        """The objectives of a request, less the delay of the serving path of ``kernel``."""
         return self._less(self.request_s[kernel] if self.request_s else 0.0)
 
     def _less(self, delay_s: float) -> Objectives:
@@ -122,7 +122,7 @@ def capacities_rps(
 def steady_limits_rps(
     coefficients: NDArray[np.float64], model: EngineModel, demand: Demand
 ) -> NDArray[np.float64]:
-    """The most that one replica of each kernel carries in steady state, whatever prompts wait, [K]."""
+    """The most that one replica of each kernel carries in steady state, however long prompts wait, [K]."""
     unhurried = replace(model, whole_s=float("inf"))
     found = [steady_rps(*_asked(unhurried, step, demand, k)) for k, step in enumerate(coefficients)]
     return np.array(found, dtype=np.float64)

@@ -1,8 +1,8 @@
-"""Where the compiled code of a source file lies: a folder for each state that its sources were in.
+"""Where the compiled code of a source file is kept: one folder for each state of its sources.
 
-The state stands in the path because numba reads its index before it looks at any stamp, and cannot read one
-that names types which are gone. Code of the last few states is kept: a branch that was left may be taken up
-again, and two environments of one checkout may hold different versions of numba.
+The state is part of the path because numba reads its index before it compares any stamp, and cannot read an
+index that names types which no longer exist. The code of the last few states is kept: work on an earlier
+branch may be continued, and two environments of one checkout may hold different versions of numba.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ KEPT = 3
 
 @cache
 def lasting_folder() -> Path | None:
-    """Folder of all compiled code; None where nothing can be written that outlives this process."""
+    """Folder of all compiled code; None where no folder that outlives this process is writable."""
     return first_writable(cache_folders(HOME, os.environ))
 
 
 @cache
 def _folder() -> Path:
-    """The lasting folder, else one for this process and those that it forks."""
+    """The lasting folder, else one for this process and its forks."""
     lasting = lasting_folder()
     if lasting is not None:
         return lasting
@@ -44,7 +44,7 @@ def _folder() -> Path:
 
 @cache
 def code_folder(file: Path) -> Path:
-    """Folder for the code of ``file``, whose sources are as they are now; made if it is not there."""
+    """Folder for the code of ``file`` in the present state of its sources; created if it is missing."""
     inside = file.is_relative_to(HOME)
     place = file.relative_to(HOME) if inside else file.relative_to(file.anchor)
     states = _folder() / ".".join(place.with_suffix("").parts)
@@ -65,7 +65,7 @@ def _forget(states: Path) -> None:
 
 @contextmanager
 def exclusive_access(folder: Path) -> Iterator[None]:
-    """One process at a time writes to ``folder``: numba's index knows nothing of a second one."""
+    """One process at a time writes to ``folder``: numba's index does not allow for a second writer."""
     with (folder / ".lock").open("a") as lock:
         flock(lock, LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""``compiled``: the one way to compile functions of this project; and a listener for what is compiled."""
+"""``compiled``: the one way to compile functions of this project; and a report of what is compiled."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from contracts.jit.sources import source_stamp
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-#: Every compiled function of a module that was imported.
+#: Every compiled function of the imported modules.
 FUNCTIONS: list[Any] = []
 
 
 class _Locator(_CacheLocator):
-    """Tells numba where the code of a function lies and by which stamp it is known."""
+    """Tells numba where the code of a function is kept and which stamp identifies it."""
 
     def __init__(self, function: Any, file: str) -> None:
         self._file = Path(file).resolve()
@@ -34,7 +34,7 @@ class _Locator(_CacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> _Locator:
-        """Every function has its place."""
+        """Every function has a locator."""
         return cls(py_func, py_file)
 
     def ensure_cache_path(self) -> None:
@@ -46,11 +46,11 @@ class _Locator(_CacheLocator):
         return str(code_folder(self._file))
 
     def get_source_stamp(self) -> str:
-        """Changes with every source that the function may freeze."""
+        """Changes with every source whose constants or code the function may contain."""
         return source_stamp(self._file)
 
     def get_disambiguator(self) -> str:
-        """Tells functions of one name in one file apart."""
+        """Distinguishes functions of one name in one file."""
         return str(self._line)
 
 
@@ -58,13 +58,14 @@ class _Place(CompileResultCacheImpl):
     _locator_classes = [_Locator]  # noqa: RUF012 (as numba declares it)
 
     def rebuild(self, target_context: Any, payload: Any) -> Any:
-        """A version from disk."""
+        """A version loaded from disk."""
         return read_version(target_context, payload)
 
 
 class _Index(IndexDataCacheFile):
     def _load_index(self) -> Any:
-        # An index names the types of callers, which may be gone although this function's sources still stand.
+        # An index names the types of callers, which may no longer exist although this function's sources are
+        # unchanged.
         try:
             return super()._load_index()
         except (AttributeError, ImportError, EOFError, UnpicklingError):
@@ -84,7 +85,7 @@ class _Cache(FunctionCache):
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The version that was kept, unless the interpreter asks for a door that it lacks."""
+        """The kept version, unless the interpreter asks for one and this has no Python wrapper."""
         kept = super().load_overload(sig, target_context)
         return (
             None if kept is not None and self._function.wants_door and not has_python_wrapper(kept) else kept
@@ -121,7 +122,7 @@ def compiled(function: Any = None, **options: Any) -> Any:
 
 @contextmanager
 def report_compilations(tell: Callable[[str], None]) -> Iterator[None]:
-    """``tell`` the name of every function of ours that is compiled meanwhile, when it is done."""
+    """Call ``tell`` with the name of each function of this project that is compiled meanwhile."""
     with install_listener("numba:compile", _Listener(tell)):
         yield
 
@@ -131,7 +132,7 @@ class _Listener(Listener):
         self._tell = tell
 
     def on_start(self, event: Any) -> None:
-        """Nothing is done yet."""
+        """Nothing to report yet."""
 
     def on_end(self, event: Any) -> None:
         """Report a compiled function of this project; numba's own, compiled on the way, are not reported."""
@@ -147,7 +148,7 @@ def is_all_compiled() -> bool:
 
 
 def note_all_compiled() -> None:
-    """Leave a note beside the code for ``is_all_compiled``."""
+    """Write the file beside the code that ``is_all_compiled`` looks for."""
     mark = _mark()
     if mark is not None:
         mark.write_text(_state(), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""A function's compiled versions, each with a door for the interpreter only where the interpreter calls it.
+"""A function's compiled versions, with a Python wrapper only where the interpreter calls the function.
 
-What unpacks Python's arguments, dozens of arrays and their fields, is a fifth of what there is to compile,
-and most functions are called by compiled code alone. So the version that compiled code asks for has no such
+The code that unpacks Python's arguments, dozens of arrays and their fields, is a fifth of what is compiled,
+and most functions are called by compiled code alone. So a version that compiled code asks for has no such
 wrapper; a first call from Python compiles (or loads) a version that has one.
 """
 
@@ -17,7 +17,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
 _OPTION = "no_cpython_wrapper"
-#: New objects between two looks for garbage while something is compiled.
+#: New objects between two garbage collections while something is compiled.
 _OBJECTS = 100_000
 
 
@@ -32,7 +32,7 @@ class CompiledFunction(CPUDispatcher):
 
     @classmethod
     def adopted(cls, dispatcher: Any) -> CompiledFunction:
-        """The same object, which from now on compiles as told above."""
+        """The same object, which from now on compiles as the module describes."""
         dispatcher.__class__ = cls
         # These functions are never passed on as C function pointers.
         dispatcher.targetoptions["no_cfunc_wrapper"] = True
@@ -45,7 +45,7 @@ class CompiledFunction(CPUDispatcher):
         return not self.targetoptions.get(_OPTION, False)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """What compiled code calls: a version without a door will do."""
+        """What compiled code calls: a version without a Python wrapper is enough."""
         with global_compiler_lock:
             before = self.targetoptions.get(_OPTION, False)
             self.targetoptions[_OPTION] = True
@@ -55,7 +55,7 @@ class CompiledFunction(CPUDispatcher):
                 self.targetoptions[_OPTION] = before
 
     def compile(self, sig: Any) -> Any:
-        """The version for ``sig``; one without a door is compiled anew for the interpreter."""
+        """The version for ``sig``; one without a Python wrapper is compiled anew for the interpreter."""
         args = tuple(normalize_signature(sig)[0])
         with global_compiler_lock, rare_garbage_collection():
             version = self.overloads.get(args)
@@ -64,7 +64,7 @@ class CompiledFunction(CPUDispatcher):
             return super().compile(sig)
 
     def add_overload(self, cres: Any) -> None:
-        """Take a version in; the interpreter hears of those alone that it can call."""
+        """Add a version; only one that the interpreter can call is registered with it."""
         if has_python_wrapper(cres):
             super().add_overload(cres)
         else:
@@ -73,7 +73,7 @@ class CompiledFunction(CPUDispatcher):
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Look for garbage seldom: of the million objects that compiling makes most live until its end."""
+    """Collect garbage rarely: of the million objects that compiling makes, most live until its end."""
     before = gc.get_threshold()
     gc.set_threshold(before[0] and max(before[0], _OBJECTS), *before[1:])
     try:

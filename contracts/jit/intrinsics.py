@@ -1,4 +1,4 @@
-"""What compiled code alone can do: views without reference counts, cache lines asked for before their use."""
+"""What compiled code alone can do: views without reference counts, and prefetching of cache lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 
 def _strip(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """``value`` with no array in it holding a share of its memory."""
+    """``value`` in which no array counts a reference to its memory."""
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder, value)
         array.meminfo = array.meminfo.type(None)

@@ -1,6 +1,6 @@
-"""What compiled code may have frozen: the sources that a module reaches, and a hash over them.
+"""The sources that compiled code may contain: all that a module reaches, and a hash over them.
 
-numba looks only at the file of the function that is called, but a compiled function freezes the code and the
+numba looks only at the file of the function that is called, but a compiled function contains the code and the
 constants of every module that it reaches. So the stamp of a file is a hash over its own source, the sources
 of all project modules that it imports, directly or not, and the versions of numba and numpy: after an edit of
 a constant or a change of version the code is compiled anew. Imports are read from the text, also those inside
@@ -31,7 +31,7 @@ _NAME = re.compile(r"\w+")
 
 @cache
 def source_stamp(file: Path) -> str:
-    """Hex sha256 of all that the compiled code of ``file`` may freeze; see the module."""
+    """Hex sha256 of all sources that the compiled code of ``file`` may contain; see the module."""
     digest = hashlib.sha256(f"numba {numba.__version__} numpy {np.__version__}".encode())
     digest.update("\n".join(sorted(_read(path).line for path in reached(file))).encode())
     return digest.hexdigest()
@@ -51,7 +51,7 @@ def reached(file: Path) -> set[Path]:
 
 
 class _Read(NamedTuple):
-    """What one look into a source file gave. line: its place and sha256."""
+    """What one reading of a source file gave. line: its place and sha256."""
 
     line: str
     imported: frozenset[Path]
@@ -85,7 +85,7 @@ def _imports(text: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _absolute(dots: str, module: str, file: Path) -> str:
-    """``module`` without leading dots, as ``file`` means it."""
+    """``module`` without leading dots, resolved from ``file``."""
     if not dots:
         return module
     around = file.parent.relative_to(_outermost(file).parent).parts
@@ -109,7 +109,7 @@ def _files(dotted: str, file: Path, names: Iterable[str] = ()) -> Iterator[Path]
 
 
 def _top(dotted: str, file: Path) -> tuple[Path, list[str]]:
-    """Folder to begin in, and the names to go by from there."""
+    """Folder to begin in, and the names to follow from there."""
     first, *rest = dotted.split(".")
     package = _outermost(file)
     if first == HOME.name and _is_package(HOME):  # installed as one package

@@ -49,7 +49,7 @@ def problems_from(error: ValidationError, model: type[BaseModel], written: Posit
 
 
 def _follows(item: Mapping[str, Any], others: list[dict[str, Any]]) -> bool:
-    """True for a list that counts as too short only because its entries were refused."""
+    """True for a list that counts as too short only because some of its entries were refused."""
     loc = item["loc"]
     return item["type"] == "too_short" and any(
         len(other["loc"]) > len(loc) and other["loc"][: len(loc)] == loc for other in others

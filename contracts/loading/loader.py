@@ -158,7 +158,7 @@ def _model_of(written: PositionedYaml, kinds: Kinds | None) -> tuple[type[Docume
 
 
 def _strange(written: PositionedYaml, key: str, allowed: tuple[str, ...]) -> Problem:
-    """``key`` of the head of a document that is none of ours."""
+    """The problem with ``key`` in the head of a document that is of no kind of this project."""
     assert isinstance(written.value, dict)  # the caller looked
     actual = repr(written.value[key])[:80] if key in written.value else "nothing"
     hint = f"write {key}: {allowed[0]}" if len(allowed) == 1 else "name one of these kinds"

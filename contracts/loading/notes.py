@@ -38,7 +38,7 @@ def notes(document: Document, text: str, file: str) -> list[Note]:
 
 
 def _not_enforced(document: Document) -> Iterator[tuple[KeyPath, str]]:
-    """Place and reason of each promise that nothing keeps."""
+    """Place and reason of each promise that no code enforces."""
     match document:
         case KernelContract(spec=spec):
             yield from _of_contract(spec)
@@ -50,7 +50,7 @@ def _not_enforced(document: Document) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _explained(document: Document) -> Iterator[tuple[KeyPath, str]]:
-    """What a declared headroom comes to."""
+    """What a declared headroom means in load."""
     match document:
         case KernelPool(spec=spec) if spec.known_good_headroom_ratio is not None:
             yield ("spec", "known_good_headroom_ratio"), _headroom(spec, spec.known_good_headroom_ratio)

@@ -51,7 +51,7 @@ class MissingArtefactError(DocumentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OciUri:
-    """One artefact of a registry, and a file of it."""
+    """One artefact in a registry, and a file of it."""
 
     registry: str
     """``HOST`` or ``HOST:PORT``."""

@@ -1,6 +1,6 @@
-"""The profiles that documents name: are they what is pinned, and what was not measured of their kernels.
+"""The profiles that documents name: are they the pinned ones, and what was not measured of their kernels?
 
-What was not measured is said when a document is validated, not when a simulation ends.
+What was not measured is reported when a document is validated, not when a simulation ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.uris import OtherContentError, check_pinned, resolve_uri
 from contracts.rules.estimators import with_measured_estimators
 
-#: How the note of a profile begins whose step times were measured and not sure enough.
+#: First words of the note of a profile whose step times were measured but are too uncertain to use.
 REFUSED_STEP_TIMES = "Step times were refused"
 
 
@@ -46,7 +46,7 @@ def kernel_profile(kernel: PoolKernel, file: Path | str) -> tuple[KernelProfile,
 def check_profile(kernel: PoolKernel, profile: KernelProfile, place: Path | str) -> None:
     """ProfileDiffersError unless ``profile``, read from ``place``, and its samples are what ``kernel`` pins.
 
-    A kernel that pins nothing is content with any.
+    A kernel that pins nothing accepts any profile.
     """
     pinned = kernel.profile_sha256
     if pinned is None:
@@ -72,7 +72,7 @@ def check_pinned_profiles(pool: KernelPool, file: Path | str) -> None:
 def measured_notes(document: Document, file: str) -> Iterator[tuple[KeyPath, str]]:
     """Place and text of each remark on ``document`` and the profiles that it refers to.
 
-    What cannot be read is passed over: the rules on references tell it.
+    What cannot be read is passed over: the rules on references report it.
     """
     match document:
         case KernelProfile():

@@ -1,8 +1,10 @@
 """What a document refers to: do the files exist, are they the pinned ones, do the names in them fit?
 
-``reference_breaches`` takes documents whose own rules are broken too, so that all is told in one pass.
+``reference_breaches`` takes documents whose own rules are broken too, so that all problems are reported in
+one pass.
 
-The loader judges one document; this follows its URIs. Every problem is told at the line that refers.
+The loader judges one document; this module follows its URIs. Every problem is reported at the line that
+refers.
 """
 
 from __future__ import annotations
@@ -124,7 +126,7 @@ class _Follower:
             yield from self._over(spec, uri, place)
 
     def _over(self, spec: SuiteSpec, uri: str, place: KeyPath) -> Iterator[Breach]:
-        """Faults of those scenarios of a suite that begin with the one at ``uri``, named at ``place``."""
+        """Faults of those scenarios of a suite that build on the scenario at ``uri``, named at ``place``."""
         try:
             base = self._load(Scenario, uri).spec
             pool, home = _Follower(file=self._place(uri))._pool(base)
@@ -171,7 +173,7 @@ class _Follower:
             yield from self._pinned(spec.artifact, "artifact")
 
     def _drill(self, spec: DrillSpec) -> Iterator[Breach]:
-        """A drill's contract, and its pool where it has a file: a cluster may know one of that name."""
+        """A drill's contract, and its pool where it has a file: a cluster may have a pool of that name."""
         if spec.contract is not None:
             yield from self._loads(KernelContract, spec.contract, ("spec", "contract"))
         uri = spec.pool_uri or f"{LIBRARY}{spec.pool}.yaml"
@@ -220,7 +222,7 @@ class _Follower:
                     )
 
     def _known_conditions(self, kernel: PoolKernel) -> list[str]:
-        """Conditions of the kernel's profile; none if it cannot be read, which is told of the pool."""
+        """Conditions of the kernel's profile; none if it cannot be read, which is reported for the pool."""
         try:
             profile = self._load(KernelProfile, kernel.profile)
         except DocumentError:
@@ -234,7 +236,7 @@ def _of_faults(faults: Faults, pool: PoolSpec | None, horizon_s: float | None = 
 
 
 def _added(place: KeyPath, alone: Iterable[Breach], within: Iterable[Breach]) -> Iterator[Breach]:
-    """What only the rules ``within`` its pool say, below ``place``; the pool's own faults are told of it."""
+    """Breaches below ``place`` that are found only with the pool; the pool's own are reported there."""
     told = list(alone)
     yield from prefixed(place, (b for b in within if b not in told and b.path[:1] != ("pool",)))
 

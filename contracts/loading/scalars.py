@@ -70,5 +70,5 @@ def _float(plain: str) -> float:
 
 
 def needs_quotes(text: str) -> bool:
-    """True where the plain spelling of ``text`` would not be read back as this text by everyone."""
+    """True where some reader would not read the plain spelling of ``text`` as this text."""
     return text in AMBIGUOUS_WORDS or text == "" or read_scalar(text) != text

@@ -1,7 +1,7 @@
 """A commented contract from a few answers: slices with their objectives, and which promises are hard.
 
-The thresholds are where to begin: what the shipped kernels kept when they were measured, or the slice's own
-objective. ``selvage contract propose`` derives them from measurements of one's own.
+The thresholds are a starting point: what the shipped kernels kept when they were measured, or the slice's own
+objective. ``selvage contract propose`` derives them from the user's own measurements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OBJECTIVES = ("ttft_ms", "latency_ms", "inter_token_ms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSlice:
-    """One slice. objectives: ms by name, of ``OBJECTIVES``; what has none promises no latency."""
+    """One slice. objectives: ms by name, of ``OBJECTIVES``; without one, the slice promises no latency."""
 
     name: str
     objectives: dict[str, float]
@@ -157,7 +157,7 @@ def _head(answers: TemplateAnswers) -> list[str]:
 
 
 def _slices(answers: TemplateAnswers) -> list[str]:
-    """Slices; without a default among them the last one takes what has no header."""
+    """Slices; if none of them is the default, the last one takes requests without a header."""
     marked = any(one.default for one in answers.slices)
     lines = ["  # Recognised by a request header. The lowest priority is shed first; the default slice takes"]
     lines += [
@@ -186,7 +186,7 @@ def _clauses(answers: TemplateAnswers) -> list[str]:
 
 
 def _latency_promises(answers: TemplateAnswers) -> Iterator[PromisedClause]:
-    """One for each objective and value that some slice has."""
+    """One promise for each objective and value that some slice has."""
     for key in OBJECTIVES:
         values = dict.fromkeys(s.objectives[key] for s in answers.slices if key in s.objectives)
         for number, value in enumerate(values):
@@ -208,7 +208,7 @@ def _latency_promises(answers: TemplateAnswers) -> Iterator[PromisedClause]:
 
 
 def _clause(answers: TemplateAnswers, promise: PromisedClause, hard: bool) -> list[str]:
-    """The clause for the slices on which ``promise`` is hard, or is not; nothing where there are none."""
+    """The clause for the slices on which ``promise`` is hard, or is not; no clause where there are none."""
     bound = [
         one
         for one in answers.slices

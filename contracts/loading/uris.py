@@ -25,7 +25,7 @@ _OWN = {"contracts": __name__.removesuffix(".loading.uris")}
 
 
 class OtherContentError(DocumentError):
-    """A pinned file exists, but its sha256 is another one."""
+    """A pinned file exists, but its sha256 differs."""
 
 
 def resolve_uri(uri: str, document_file: Path | str) -> Path:

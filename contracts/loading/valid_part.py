@@ -1,10 +1,12 @@
-"""The valid part of a document that has errors, so that the rules between fields are told in the same pass.
+"""The valid part of a document with errors, so that breaches between fields are reported in the same pass.
 
 What is wrong is taken out as narrowly as the kind allows: an unknown key or an optional value by itself; a
-required text, number, word of a few or group of such has a stand-in; and else the entry of a list that holds
-it goes. Breaches of rules that concern anything taken out, or a name that went with it, are not told: they
-may be gone when the error is mended. Nor are those that depend on a stand-in: the rules are asked twice, with
-unlike ones, and what they say both times counts.
+required text, number, choice of a few words or group of such is replaced by a stand-in; otherwise the list
+entry that holds it is removed.
+
+A breach is not reported where its rule concerns anything taken out, or a name that went with it: it may be
+gone when the error is corrected. Nor is one that depends on a stand-in: the rules are applied twice, with
+different stand-ins, and only what both runs report counts.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from contracts.rules import Breach, breaches
 _TEXTS: tuple[object, ...] = ("-", "x", "y", "--", "0" * 64, "1" * 64)
 _NUMBERS: tuple[object, ...] = (1e-3, 0.5, 1.0, 1e9)
 _COUNTS: tuple[object, ...] = (1, 2, 1_000_000)
-#: So often errors may come to light behind others.
+#: Most rounds in which errors may appear that others had hidden.
 _ROUNDS = 8
 
 #: More rules between fields: of what a document refers to, for example.
@@ -35,7 +37,7 @@ Rules = Callable[[Document], Iterable[Breach]]
 
 
 def breaches_of_valid_part(model: type[Document], value: object, also: Rules | None = None) -> list[Breach]:
-    """Broken rules of the valid part of ``value``, at the places where they stand in the whole.
+    """Broken rules of the valid part of ``value``, at their places in the whole document.
 
     also: rules beside those of the kind.
     """
@@ -59,7 +61,7 @@ def _part_breaches(part: _Part, document: Document, names: set[str], also: Rules
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
-    """A document with what is wrong taken out, or replaced; turn: by which of its stand-ins."""
+    """A document with what is wrong taken out, or replaced; turn: which of the stand-ins replaces it."""
 
     model: type[Document]
     whole: object
@@ -80,7 +82,7 @@ class _Part:
         return None
 
     def place(self, path: KeyPath) -> KeyPath:
-        """Where ``path`` of the valid part stands in the whole."""
+        """Place in the whole document of ``path`` of the valid part."""
         found: KeyPath = ()
         for step in path:
             if isinstance(step, int):
@@ -102,7 +104,7 @@ class _Part:
         return {repr(name) for name in named if name is not None}
 
     def _take_out(self, place: KeyPath, kind: str) -> bool:
-        """Mark what must go for the error at ``place``; False where that would be the whole document."""
+        """Mark what to take out for the error at ``place``; False where that would be the whole document."""
         if kind == "extra_forbidden":
             self.gone.add(place)
             return True
@@ -128,7 +130,7 @@ class _Part:
 
 
 def _at(value: Any, path: Iterable[str | int]) -> Any:
-    """What stands at ``path`` of the whole; None where nothing does."""
+    """The value at ``path`` of the whole document; None where there is none."""
     for step in path:
         try:
             value = value[step]
@@ -153,7 +155,7 @@ def _field(model: type[BaseModel], path: KeyPath) -> FieldInfo | None:
 
 def _stand_ins(found: FieldInfo) -> tuple[object, ...]:
     """What is allowed in the place of a required text or number, of one of a few words, or of a group of
-    such; nothing for another type. A list has none: what refers to its entries would be told of nothing.
+    such; nothing for another type. A list has none: references to its entries could not be checked.
     """
     if get_origin(found.annotation) is Literal:
         return get_args(found.annotation)
@@ -165,7 +167,7 @@ def _stand_ins(found: FieldInfo) -> tuple[object, ...]:
 
 
 def _groups(model: type[BaseModel]) -> tuple[object, ...]:
-    """Two unlike groups of stand-ins for a required ``model``; none where one of its fields has none."""
+    """Two different groups of stand-ins for a required ``model``; none where one of its fields has none."""
     needed = {one.alias or name: one for name, one in model.model_fields.items() if one.is_required()}
     allowed = {name: _stand_ins(one) for name, one in needed.items()}
     if not all(allowed.values()):
