@@ -113,8 +113,8 @@ class KlMeter:
 def top_k_kl(clean: dict[int, float], seen: dict[int, float], top_k: int) -> float:
     """Lower bound of the KL of two positions from their likeliest ``top_k`` tokens, nats.
 
-    A clean token missing from ``seen`` is at most as likely there as the last of its ``top_k``. Tokens missing
-    from ``clean`` form one bucket. By the log-sum inequality no full KL is smaller. Rows may be longer.
+    A clean token missing from ``seen`` is at most as likely there as the last of its ``top_k``; tokens
+    missing from ``clean`` form one bucket. By the log-sum inequality no full KL is smaller.
     """
     last = sorted(seen.values(), reverse=True)[:top_k][-1]
     tokens = sorted(clean)
