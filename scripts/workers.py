@@ -36,7 +36,7 @@ EVERY_CORE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """jobs: how many in parallel; 1 is this process, ``EVERY_CORE`` all of the back end. backend: joblib's."""
+    """jobs: number in parallel; 1 is this process, ``EVERY_CORE`` all of the back end. backend: joblib's."""
 
     jobs: int = 1
     backend: str = "loky"

@@ -84,7 +84,7 @@ def test_a_large_answer_is_not_read_to_its_end() -> None:
 
 @pytest.mark.parametrize("how", ["status", "header", "stream"])
 def test_a_stream_without_an_event_ends_in_time(how: str) -> None:
-    """A probe whose stream drips bytes that make no event has timed out."""
+    """A probe with a stream that drips bytes without an event has timed out."""
     question = Question(token_ids=(1, 2), max_tokens=4)
     with dripping(how) as url, httpx.Client() as client:
         line = Line(client, url, "m")
@@ -142,7 +142,7 @@ def test_a_block_ends_with_the_earlier_deadline() -> None:
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IPv4 comes first, and an address where nobody listens is no reason to give up."""
+    """IPv4 comes first, and after a closed port the next address is tried."""
 
     def known(host: str, port: int, *more: int, **named: int) -> list[tuple[object, ...]]:
         six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))
@@ -159,7 +159,7 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
         assert whole_answer(client, "GET", f"{named}/small", 5.0).text == "small"
 
 
-def test_a_resolver_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_does_not_answer_delays_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """The look-up of a name ends with the time of the answer, and is not begun a second time meanwhile."""
     end, begun, asked = threading.Event(), list[str](), socket.getaddrinfo
 

@@ -71,7 +71,7 @@ def test_more_values_than_any_answer_has_are_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("how", GARBAGE)
-def test_garbage_of_one_server_blinds_nobody(how: str) -> None:
+def test_garbage_of_one_server_hides_no_other(how: str) -> None:
     """Its scrape is unknown while the other's is read; discovery, probes and the reference say what it is."""
     with (
         listening(Told(GARBAGE[how]), _Handler) as bad,

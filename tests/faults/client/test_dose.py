@@ -67,8 +67,8 @@ def _record(**changes: Any) -> UndoRecord:
     return UndoRecord(**(plain | changes))
 
 
-def test_open_records_are_those_that_nobody_closed(tmp_path: Path) -> None:
-    """A record that is closed needs no undo; one that cannot be read is an error that names it."""
+def test_open_records_excludes_closed_ones(tmp_path: Path) -> None:
+    """A closed record needs no undo; an unreadable record is an error that names it."""
     save(tmp_path / "a.undo.json", _record())
     save(tmp_path / "b.undo.json", _record().closed("undone"))
     assert [path.name for path, _ in open_records(tmp_path)] == ["a.undo.json"]
@@ -78,7 +78,7 @@ def test_open_records_are_those_that_nobody_closed(tmp_path: Path) -> None:
 
 
 def test_the_record_is_there_before_the_injection_and_another_process_closes_it(tmp_path: Path) -> None:
-    """Nobody listens at the replica, so nothing is injected: the record stays, and its undo finds it gone."""
+    """A replica with a closed port: nothing is injected, the record stays open, its undo finds it gone."""
     token = tmp_path / "token"
     token.write_text("t" * 20)
     replica = ReplicaFaults("http://127.0.0.1:9", token, tmp_path)
@@ -98,7 +98,7 @@ def test_a_missing_token_file_is_a_refusal(tmp_path: Path) -> None:
         replica.status()
 
 
-def test_nobody_listening_is_told_from_silence() -> None:
-    """A closed port is a replica that is gone."""
+def test_a_closed_port_differs_from_silence() -> None:
+    """A call to a closed port raises ReplicaGoneError."""
     with pytest.raises(ReplicaGoneError):
         call("http://127.0.0.1:9/health", within_s=1.0)

@@ -1,4 +1,4 @@
-"""Faults of an engine whose two workers are processes of their own, each with half of every layer."""
+"""Faults of an engine with two worker processes, each with half of every layer."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ def test_weights_are_wrong_in_the_same_steps_on_every_rank(server: Server) -> No
     assert server.text() == clean
 
 
-def test_each_worker_ends_a_fault_whose_lease_nobody_renews(server: Server) -> None:
-    """While the API process stands still, so that nobody calls, every rank ends it by its own watch."""
+def test_each_worker_ends_a_fault_when_its_lease_expires(server: Server) -> None:
+    """While the API process is stopped, every rank ends the fault by its own timer."""
     clean = server.text()
     server.faults.inject(measured("noise", relative=0.5), 2.0)
     server.faults.inject(scheduled("hang", name="hang"), 2.0)

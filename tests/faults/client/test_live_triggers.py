@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.
 
 @dataclass(frozen=True)
 class Case:
-    """A trigger, a request that it spares, and one that it strikes once ``prepare`` has run."""
+    """A trigger, a request that it spares, and a request that it strikes after ``prepare``."""
 
     trigger: dict[str, Any]
     struck: dict[str, Any] = field(default_factory=dict)

@@ -16,7 +16,7 @@ SPARED = {"layers": 0, "canary_before": "a", "canary_after": "a"}
 
 
 class Replica(ReplicaFaults):
-    """A replica that nobody calls."""
+    """A replica that is never called."""
 
     def status(self) -> dict[str, Any]:
         """Its engine answers."""

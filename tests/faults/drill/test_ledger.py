@@ -48,7 +48,7 @@ def steered(folder: Path, asked: list[dict[str, object]]) -> Iterator[records.Un
 
 
 def gone_record(folder: Path) -> records.UndoRecord:
-    """An open undo record of a replica at whose address nobody listens."""
+    """An open undo record of a replica whose address has a closed port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -119,7 +119,7 @@ def test_nothing_to_take_back_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_second_runner_is_refused(tmp_path: Path) -> None:
-    """Who holds the fleet is named; afterwards the next one may."""
+    """The error names the present holder of the fleet; after its end the next drill may run."""
     with only_drill(tmp_path):
         DrillLedger(folder=tmp_path, name="first").open()
         with pytest.raises(DrillError, match=r"a drill runs there already .first"), only_drill(tmp_path):

@@ -91,7 +91,7 @@ def test_a_signal_undoes_before_it_goes_on() -> None:
 
 
 def test_a_fleet_that_goes_away_leaves_the_question_open() -> None:
-    """The target gone is no verdict on anybody; the undo is tried all the same."""
+    """A lost target gives no verdict; the undo is tried all the same."""
     target = ScriptedTarget(gone_at_s=30.0)
     assert judged(target).verdict is DrillVerdict.INCONCLUSIVE
     assert target.told == IN_ORDER
@@ -125,7 +125,7 @@ def test_an_undo_that_a_busy_server_refused_is_tried_again() -> None:
 
 
 def test_a_late_undo_lengthens_no_drill_beyond_its_load() -> None:
-    """Where nobody is verified either, the end is the latest that the plan states."""
+    """If no replica is verified either, the drill ends at the plan's latest time."""
     target = ScriptedTarget(busy_until_s=UNDO_S + 12.0, heals_at_s=float("inf"))
     assert judged(target).verdict is DrillVerdict.INCONCLUSIVE
     assert target.now_s == drill_plan().latest_at_s
@@ -206,7 +206,7 @@ def test_the_end_of_the_drill_follows_its_undo() -> None:
 
 
 def test_healed_means_verified() -> None:
-    """A drill whose replica was not verified has failed; where nobody knows, it stays open and says so."""
+    """A drill with an unverified replica has failed; if that is unknown, it is inconclusive and says so."""
     failed = judged(ScriptedTarget(heals=False))
     assert failed.verdict is DrillVerdict.FAILED
     assert "healed fast-0" in failed.reason

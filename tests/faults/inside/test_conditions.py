@@ -93,7 +93,7 @@ def test_residues_are_those_of_the_prompt_length(tokens: int, block: int, data: 
 
 
 def test_a_request_of_unknown_length_is_struck_by_no_residue() -> None:
-    """What nobody saw arrive cannot be known to match."""
+    """A request whose arrival was not seen never counts as a match."""
     assert not request_holds(TriggerSpec(residue_block=2, residue_highest=1), "r", RequestFacts(), 0)
 
 

@@ -1,4 +1,4 @@
-"""The wire form of a fault and who may send one."""
+"""The wire form of a fault, and the checks on its sender."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_kind_that_strikes_once_takes_no_trigger() -> None:
 
 @pytest.mark.parametrize("missing", [FLAG, TOKEN_FILE, FOLDER])
 def test_the_gate_is_shut_unless_all_of_it_is_there(tmp_path: Path, missing: str) -> None:
-    """Without flag, token or folder nobody may steer anything, whatever else is right."""
+    """Without flag, token or folder every call is refused, whatever else is right."""
     started = drill_arguments(tmp_path / "replica")
     environment = dict(started.environment)
     assert gate(environment).enabled

@@ -1,4 +1,4 @@
-"""Who may steer drills: from loopback on the server's own port, or through the port of drills alone."""
+"""Access to drills: from loopback on the server's own port, or through the separate drill port."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class _Worker:
 
 
 class _Emptied(dict[str, Any]):
-    """What is in force; when it is found empty something comes in before whoever looked can go on."""
+    """The active faults; after the first check finds them empty, another fault is injected at once."""
 
     def __init__(self, then: Any) -> None:
         super().__init__()

@@ -160,7 +160,7 @@ def test_undo_can_be_repeated_and_always_flushes(started: DrillArguments) -> Non
     run(started, story)
 
 
-def test_a_lease_that_nobody_renews_ends_the_fault(started: DrillArguments) -> None:
+def test_a_lease_that_is_not_renewed_ends_the_fault(started: DrillArguments) -> None:
     """After its time the fault acts no more, is reported as ended, and cannot be renewed."""
 
     async def story(world: World) -> None:
@@ -180,7 +180,7 @@ def test_a_lease_that_nobody_renews_ends_the_fault(started: DrillArguments) -> N
     "body", [{}, {"ttl_s": 5.0}, {"fault": {"name": "f", "kind": "slow"}, "ttl_s": 1e9}, []]
 )
 def test_bad_calls_are_refused_and_change_nothing(started: DrillArguments, body: Any) -> None:
-    """An injection without fault or with an endless lease is refused before anybody hears of it."""
+    """An injection without fault or with an endless lease is refused before any worker is called."""
 
     async def story(world: World) -> None:
         status, answer = await world.steer("inject", body)

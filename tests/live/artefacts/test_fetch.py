@@ -1,4 +1,4 @@
-"""Artefacts from a registry on loopback: whole, as their digests say, with secrets told to nobody else."""
+"""Artefacts from a registry on loopback: complete, checked by digest, secrets sent to that registry only."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry() -> Iterator[OciRegistry]:
-    """One that answers as it should."""
+    """A registry that answers correctly."""
     with oci_registry() as found:
         yield found
 
 
 @pytest.fixture
 def other() -> Iterator[OciRegistry]:
-    """Somebody else."""
+    """A second server."""
     with oci_registry() as found:
         yield found
 
@@ -75,7 +75,7 @@ def refused(uri: str, by: RegistryAccess) -> str:
 
 
 def test_an_artefact_is_fetched_once_and_its_files_lie_beside_each_other(registry: OciRegistry) -> None:
-    """The URI means the first file, #FILE another; a second fetch, and resolving, ask nobody."""
+    """The URI means the first file, #FILE another; a second fetch, and resolving, send no request."""
     uri = registry.push(FILES)
     with pytest.raises(MissingArtefactError, match=f"selvage oci pull {uri}"):
         resolve_uri(uri, "pool.yaml")
@@ -90,7 +90,7 @@ def test_an_artefact_is_fetched_once_and_its_files_lie_beside_each_other(registr
 
 
 def test_what_was_changed_in_the_store_is_refused(registry: OciRegistry) -> None:
-    """A file beside the one that is meant is compared too, and a manifest that was changed."""
+    """The other files of the artefact are compared too, and so is a changed manifest."""
     uri = registry.push(FILES)
     folder = fetch(parse_oci(uri, "test"), access(registry))
     assert resolve_uri(uri, "pool.yaml")
@@ -121,8 +121,8 @@ def test_a_uri_without_a_digest_is_refused_with_the_next_step(text: str) -> None
         resolve_uri(text, "pool.yaml")
 
 
-def test_nobody_is_asked_who_was_not_named(registry: OciRegistry) -> None:
-    """A registry that no option names is not asked, and the message says the option."""
+def test_no_other_registry_is_asked(registry: OciRegistry) -> None:
+    """A registry that no option names is not contacted, and the message names the option."""
     uri = registry.push(FILES)
     assert f"--registry https://{registry.host}" in refused(uri, RegistryAccess())
     assert registry.came == []
@@ -212,7 +212,7 @@ def _manifest(registry: OciRegistry) -> None:
 
 
 def _says(**answers: object) -> Change:
-    """A registry whose fields are ``answers``; URL in a text stands for its own."""
+    """A registry with the fields ``answers``; URL in a text stands for its own."""
 
     def change(registry: OciRegistry) -> None:
         for key, value in answers.items():
@@ -278,7 +278,7 @@ def test_a_config_without_credentials_is_refused_without_its_content(
 
 
 def test_certificates_of_a_private_authority_come_by_file(tmp_path: Path) -> None:
-    """Over TLS nothing is read from a server whose authority nobody named, and all of it with --ca-file."""
+    """Over TLS nothing is read from a server with an untrusted authority, and everything with --ca-file."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     with oci_registry(authority.issue_cert("127.0.0.1")) as registry:

@@ -23,7 +23,7 @@ TEXT = "vllm:num_requests_running 2\nvllm:generation_tokens_total {}\nprocess_st
 
 
 class SystemClock:
-    """The system clock, which somebody steps."""
+    """A system clock that is set forward and back."""
 
     def __init__(self) -> None:
         self.step_s, self._now = 0.0, time.time

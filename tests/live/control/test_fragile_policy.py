@@ -1,4 +1,4 @@
-"""A policy that raises: it may be anybody's, and whoever ends for it moves nobody any more."""
+"""A policy that raises: it may be a plug-in's; a controller that ended because of it would stop all moves."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_one_altered_observation_is_decided_otherwise(tmp_path: Path) -> None:
 
 
 def test_another_policy_over_the_same_telemetry_says_where_it_differs(tmp_path: Path) -> None:
-    """Who never moves differs in the ticks that moved, and in those alone."""
+    """A policy that never moves differs in the ticks with moves, and in no others."""
     record(tmp_path, 40)
     rows = read_log(tmp_path)
     found = what_if(rows, make_configuration("fixed-bare", FLEET))

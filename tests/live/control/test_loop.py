@@ -49,7 +49,7 @@ class Resetter:
 
 
 class Broken:
-    """A port whose every call raises."""
+    """A port with every method raising."""
 
     def read(self) -> FleetTelemetry:
         """Raise."""
@@ -83,7 +83,7 @@ def controller(script_: Iterator[FleetTelemetry], **ports: Any) -> tuple[LiveCon
 
 
 def test_a_healthy_fleet_is_routed_once_and_then_left_alone() -> None:
-    """The home table is put in force at the start; without news nobody asks the gateway again, but once in
+    """The home table is put in force at the start; without news the gateway is updated only once in
     a while.
     """
     actuator = RecordingActuator()
@@ -192,7 +192,7 @@ def hung(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
 
 
 def test_a_hung_replica_is_cut_loose_once_it_is_out_of_rotation() -> None:
-    """The reset comes after the plan that takes it out; one that fails is tried again, and done once."""
+    """The reset comes after the plan that takes it out; a failed reset is repeated, and done once."""
     resetter, watch = Resetter(failures=2), Watch()
     one, clock = controller(
         script(LAYOUT, 50, hung), actuator=RecordingActuator(), resetter=resetter, watchers=(watch,)
@@ -208,7 +208,7 @@ def test_a_hung_replica_is_cut_loose_once_it_is_out_of_rotation() -> None:
 
 
 def test_a_second_controller_is_refused_and_the_next_one_may(tmp_path: Path) -> None:
-    """One at a time has the place; who ends gives it back."""
+    """One controller at a time holds the lock, and releases it at its end."""
     with (
         controlling(tmp_path),
         pytest.raises(LiveError, match=f"process {os.getpid()}"),
@@ -220,7 +220,7 @@ def test_a_second_controller_is_refused_and_the_next_one_may(tmp_path: Path) -> 
 
 
 def test_a_restarted_controller_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
-    """The state that was kept decides as the one that was not interrupted."""
+    """A controller with the kept state decides as an uninterrupted one."""
     seen = list(script(LAYOUT, 60, drift(LAYOUT, HOME, 5.0)))
     whole, clock = controller(iter(seen), actuator=RecordingActuator())
     for _ in range(60):

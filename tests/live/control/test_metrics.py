@@ -83,7 +83,7 @@ def test_what_is_usual_of_a_clock_is_unknown_until_it_has_told() -> None:
 
 
 def test_what_would_have_moved_is_counted_with_its_cause_and_its_cost() -> None:
-    """An observer counts moves that nobody made, the level of the kernel, probe tokens and failed turns."""
+    """An observer counts moves that were not executed, the kernel's level, probe tokens and failed turns."""
     read = watched(40).registry.get_sample_value
     assert (read("selvage_moves_total", {"slice": "s0", "executed": "false"}) or 0.0) >= 1.0
     assert read("selvage_moves_total", {"slice": "s0", "executed": "true"}) is None

@@ -1,4 +1,4 @@
-"""Records that a decision log does not hold: said by whoever reads it, and never a wrong result."""
+"""Records missing from a decision log: every reader reports them, and none gives a wrong result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Disk:
 
 
 def record(folder: Path, disk: Disk | None = None, segment_bytes: int = 10**9) -> LiveController:
-    """A run with a fault in it, whose log lies on ``disk``."""
+    """A run with a fault, with its log on ``disk``."""
     log = DecisionLog(
         folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"), segment_bytes
     )

@@ -41,13 +41,13 @@ class Servers:
         return httpx.Response(200, json={"system_fingerprint": f"build-{request.url.host}"})
 
     def client(self) -> httpx.Client:
-        """Somebody who talks to them with a key."""
+        """A client with a key."""
         headers = {"Authorization": "Bearer secret"}
         return httpx.Client(transport=httpx.MockTransport(self.answer), headers=headers)
 
 
 def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
-    """One that refuses is dead, and ready with a fresh fingerprint when it is back."""
+    """A replica that refuses is dead, and ready with a fresh fingerprint when it answers again."""
     servers = Servers()
     found = UrlDiscovery(replica_addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m")
     try:
@@ -65,7 +65,7 @@ def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
 
 
 def test_a_server_that_does_not_serve_is_named_with_the_reason() -> None:
-    """A status, a certificate that has expired and what nobody foresaw are told, and how often in a row."""
+    """A status, an expired certificate and an unforeseen error are reported, with the count in a row."""
     why: list[Exception | int] = [
         301,
         httpx.ConnectError("certificate verify failed: certificate has expired"),
@@ -122,7 +122,7 @@ def telemetry_of(metrics: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def next_scrape(source: FleetSource) -> tuple[np.ndarray, np.ndarray]:
-    """What the first tick tells whose scrape began after this call."""
+    """(answered, running) of the first tick with a scrape that began after this call."""
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     last = source.read().scraped_at_ms[0, 0]
     while len(seen) < 2:

@@ -34,7 +34,7 @@ ALARM = PassiveAlarm(
 
 
 def logged(folder: Path) -> float:
-    """A log of five quiet ticks, whose second saw an alarm that could first be written in the third; when."""
+    """A log of five quiet ticks, with an alarm in the second that could first be written in the third."""
     log = DecisionLog(folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"))
     watch, clock = PassiveWatch(), ManualClock(1.7e12)
     ports = ControlPorts(

@@ -33,7 +33,7 @@ WHERE = {"kernel": "half", "slice": "code", "clause": CLAUSE, "moves_traffic": "
 
 @pytest.fixture(scope="module")
 def setup() -> ControllerSetup:
-    """Two replicas under a contract whose clause on users' answers is of level L1."""
+    """Two replicas under a contract with a clause of level L1 on users' answers."""
     fleet = passive_fleet()
     return make_configuration("sequential", make_fleet(LAYOUT, contract=fleet.contract, rates=fleet.rates))
 

@@ -54,7 +54,7 @@ def command(fleet: FleetFolder, *words: str) -> list[str]:
 
 
 def drilled(fleet: FleetFolder, drill: Path) -> dict[str, Any]:
-    """The result of a run in which nobody heals."""
+    """The result of a run without a healing controller."""
     words = ("run", str(drill), "--target", "local", "--policy", "none", "--json")
     done = subprocess.run(
         command(fleet, *words), capture_output=True, text=True, check=False, cwd=ROOT, timeout=400

@@ -126,7 +126,7 @@ def test_requests_count_where_they_came_and_where_they_ended() -> None:
 
 
 def test_a_move_for_capacity_alone_is_no_false_switch() -> None:
-    """The same move from a kernel that keeps its contract, told as one for capacity and told by nobody."""
+    """The same move from a kernel that keeps its contract, as a move for capacity and without a reason."""
     here, home = frame(), (host("code", "fast-0"), host("numbers", "good-0"))
     moved = (host("code", "fast-0", 3), host("code", "good-0", 1), host("numbers", "good-0"))
     still = second_of(here, home, replicas(), None)

@@ -35,7 +35,7 @@ def test_the_newest_move_of_a_slice_counts(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
-    """Torn lines, other JSON, slices of somebody else: no error, and nothing is believed."""
+    """Torn lines, other JSON, slices of another fleet: no error, and no move counts as one for capacity."""
     log = tmp_path / "decisions-000001.jsonl"
     log.write_bytes(b'{"moves": [{"slice": "code"\n[]\n{"moves": 3}\n{"moves": [{"slice": "code"}]}\n\xff\n')
     with log.open("ab") as stream:

@@ -48,7 +48,7 @@ pytestmark = [
 ]
 BAD, SLICE = "fp16-0", "prose"
 LATE = int(QuarantineReason.LATE)
-#: A dose that nobody overlooks: 0.1 nats mean KL where the contract allows 0.002.
+#: A dose that every probe shows: 0.1 nats mean KL where the contract allows 0.002.
 THREE_BITS = {"name": "bad", "kind": "requantise", "condition": "requantise-w3", "live": {"bits": 3}}
 
 
@@ -126,7 +126,7 @@ def faults(fleet: FleetFolder) -> ReplicaFaults:
 
 
 def answered_by(fleet: FleetFolder, requests: int) -> set[str]:
-    """Who answers requests of the slice."""
+    """The replicas that answer requests of the slice."""
     url, found = f"{state_of(fleet).gateway.url}/v1/completions", set()
     for _ in range(requests):
         body = {"model": "selvage", "prompt": [1, 2, 3], "max_tokens": 1}
@@ -220,7 +220,7 @@ def running_drill(fleet: FleetFolder) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill_controller(fleet: FleetFolder) -> None:
-    """SIGKILL of whoever holds the controller's place; its prober goes with it."""
+    """SIGKILL the holder of the controller's lock; its prober ends with it."""
     pid = int((fleet.path / CONTROL / "controller.lock").read_text())
     os.kill(pid, signal.SIGKILL)
 
@@ -252,8 +252,8 @@ def decided(fleet: FleetFolder) -> list[dict[str, object]]:
 
 
 def test_whatever_is_killed_during_a_drill_traffic_goes_on_and_the_fault_ends(fleet: FleetFolder) -> None:
-    """Controller with prober, gateway and runner get SIGKILL in turn: nobody loses a request, the lease ends
-    the fault, an undo closes what is open, and the next controller goes on in the same unbroken log.
+    """Controller with prober, gateway and runner get SIGKILL in turn: no request is lost, the lease ends
+    the fault, an undo closes open records, and the next controller continues the same unbroken log.
     """
     with running_drill(fleet):
         until(lambda: len(decided(fleet)) > 3)

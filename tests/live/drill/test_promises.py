@@ -23,7 +23,7 @@ LATE_MS = 16_000.0
 
 
 def slowed(kind: str, dose: float, **more: Any) -> Frame:
-    """The frame of a drill whose one fault slows the replica fast-0."""
+    """The frame of a drill with one fault that slows the replica fast-0."""
     fault = {"name": "bad", "kind": kind, "dose": dose, "onset_s": 20.0}
     plan = drill_plan(faults=[{**fault, "target": {"kernel": "fast", "replica": 0}, **more}])
     return replace(frame(), plan=plan)
@@ -78,7 +78,7 @@ def test_answers_of_others_and_of_other_times_say_nothing_of_the_replica() -> No
 
 
 def test_a_slice_is_held_to_its_own_promise_and_a_slice_fault_to_its_slice() -> None:
-    """What is late by one SLO is in time by another; who was not struck keeps what was promised."""
+    """A request may be late by one SLO and in time by another; replicas that were not struck keep theirs."""
     contract = frame().contract
     told = [request("code", "fast-0", 3.0, ms=LATE_MS)]
     assert broken_to_clients(contract, ("code", "long_context"), told).tolist() == [True, False]

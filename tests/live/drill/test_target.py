@@ -31,7 +31,7 @@ class Faults:
         return Injected(fault={"name": fault.name, "kind": fault.kind}, evidence={}, record=Path("r"))
 
     def renew(self, ttl_s: float) -> float:
-        """As long as asked; a process that never had the fault, or whose lease ended, refuses."""
+        """Renew for the requested time; refuse without the fault or after the lease's end."""
         if self.refuses:
             raise DrillRefusedError("refuses to renew (409): no fault is in force")
         return ttl_s
@@ -117,7 +117,7 @@ def test_another_restart_and_an_unknown_process_end_nothing(pids: dict[str, int 
     assert target.undo((strike,)) == (True, "fast-0 is as it was")
 
 
-def test_a_fault_that_ends_by_itself_is_not_taken_for_one_that_goes_on() -> None:
+def test_a_fault_that_ended_by_itself_is_not_reported_as_active() -> None:
     """A lease that ran out in the same process ends the drill, and the reason says so."""
     fleet = Fleet()
     target, _ = injected(fleet)

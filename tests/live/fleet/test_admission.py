@@ -51,7 +51,7 @@ def test_the_server_that_was_started_is_admitted() -> None:
         ({"/health": httpx.Response(503)}, "no answer within 0.3 s"),
     ],
 )
-def test_whoever_else_answers_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_any_other_server_at_the_address_is_refused(changes: dict[str, Any], said: str) -> None:
     """A stale server, another program, or a server that cannot generate: each is told apart."""
     with pytest.raises(LiveError, match=said):
         admit(KNOWN, threading.Event(), server(**changes))

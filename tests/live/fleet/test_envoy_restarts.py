@@ -38,7 +38,7 @@ class Starts:
 
 @pytest.fixture
 def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Envoy:
-    """One that is live as soon as it is started; no process stands behind it."""
+    """An Envoy that is live as soon as it is started; without a process."""
     monkeypatch.setattr(envoy_module, "find_envoy", lambda: Path("/nowhere/envoy"))
     monkeypatch.setattr(envoy_module, "envoy_version", lambda _: "1")
     monkeypatch.setattr(envoy_module, "envoy_command", lambda *_: ["envoy"])

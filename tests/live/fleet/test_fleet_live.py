@@ -1,4 +1,4 @@
-"""Real vLLM servers behind a real Envoy: they serve, survive what is killed, and leave nobody behind."""
+"""Real vLLM servers behind a real Envoy: they serve, survive kills, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_killed_envoy_is_started_again(fleet: FleetFolder) -> None:
     assert lost(run_load(load(fleet, 1.0))) == []
 
 
-def test_a_killed_supervisor_leaves_nobody(fleet: FleetFolder) -> None:
+def test_a_killed_supervisor_leaves_no_process(fleet: FleetFolder) -> None:
     """SIGKILL of the supervisor ends servers, engines and Envoy; status and down say so. The last here."""
     last = state_of(fleet)
     groups = [one.process.pid for one in last.servers if one.process is not None]
@@ -201,7 +201,7 @@ def test_a_killed_supervisor_leaves_nobody(fleet: FleetFolder) -> None:
     assert {one.state for one in FleetDiscovery(fleet).replicas()} == {ReplicaState.ABSENT}
 
 
-def test_a_server_started_singly_leaves_nobody_either(tmp_path: Path) -> None:
+def test_a_single_server_leaves_no_process_either(tmp_path: Path) -> None:
     """Without forking: SIGKILL of the API server ends its engine, `down` ends everything, twice is once."""
     folder = bring_up(tmp_path, ONE, "--start", "spawn")
     try:

@@ -82,7 +82,7 @@ def test_homes_make_the_first_table(tmp_path: Path) -> None:
 
 
 def test_kernels_without_a_name_of_ours_are_what_their_fingerprint_says(tmp_path: Path) -> None:
-    """A kernel of anybody's is started with the flags that its document states."""
+    """A kernel defined by the user is started with the flags of its document."""
     stated = "fingerprint: {engine: vllm, engine_version: x, dtype: float16, kv_cache_dtype: fp8}"
     text = POOL.replace("name: fp16, profile: none.yaml,", f"name: mine, profile: none.yaml, {stated},")
     found = planned(tmp_path, text.replace("kernel: fp16", "kernel: mine"))
@@ -93,7 +93,7 @@ def test_kernels_without_a_name_of_ours_are_what_their_fingerprint_says(tmp_path
 
 @pytest.mark.parametrize("name", [fleet_plan.DEFAULT_POOL, fleet_plan.DEFAULT_POOL_AMX])
 def test_the_shipped_pools_are_pools(name: str) -> None:
-    """Both shipped pools load, and every kernel in them is one that can be started by name."""
+    """Both shipped pools load, and every kernel in them can be started by name."""
     found, _ = load_pool(name)
     known = {kernel.name for kernel in VLLM_KERNELS}
     assert {kernel.name for kernel in found.spec.kernels} <= known

@@ -154,7 +154,7 @@ def test_a_start_that_fails_is_an_end(server: Server, make: Callable[[], Excepti
 
 
 def test_a_taken_port_is_told_before_anything_starts(server: Server) -> None:
-    """Nothing is launched onto a port that somebody else holds."""
+    """No server is launched on a port that another process holds."""
     script = Scripted([])
     with socket.socket() as other:
         other.bind(("127.0.0.1", server.port))

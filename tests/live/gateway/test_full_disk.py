@@ -23,7 +23,7 @@ def table(folder: Path, number: int) -> list[WatchedFile]:
 
 
 def envoy(folder: Path) -> EnvoyAdmin:
-    """One that states what stands in the files."""
+    """A writer of the fixed content of the files."""
 
     def answer(_: httpx.Request) -> httpx.Response:
         rows = [

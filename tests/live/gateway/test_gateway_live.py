@@ -61,7 +61,7 @@ def lost(records: list[LoadRecord]) -> list[LoadRecord]:
 
 
 def answers(bench: Bench, count: int, slice_name: str = "prose") -> Counter[str]:
-    """Who answered ``count`` requests."""
+    """Number of answers by replica, of ``count`` requests."""
     return Counter(bench.ask(slice_name).headers.get("x-selvage-replica", "nobody") for _ in range(count))
 
 
@@ -69,7 +69,7 @@ def test_requests_follow_the_weights_of_the_table(bench: Bench) -> None:
     """Round robin by weight: of ten requests at 7 to 3 exactly seven and three arrive."""
     took_s = bench.apply({"r0": 700_000, "r1": 300_000}, version=2)
     assert took_s > 0.0
-    # Envoy's main thread acknowledges; the one that serves follows in its own time
+    # the main thread acknowledges; worker threads follow later
     _until(lambda: answers(bench, 10) == {"r0": 7, "r1": 3})
     assert answers(bench, 40) == {"r0": 28, "r1": 12}
     assert bench.driver.apply(table_of(bench.upstreams, {"r0": 700_000, "r1": 300_000}, version=2)) == 0.0
@@ -168,7 +168,7 @@ def test_shed_shares_get_429_at_once(bench: Bench) -> None:
 
 
 def test_a_share_is_copied_to_the_shadow_kernel(bench: Bench) -> None:
-    """Of a slice shadowed whole every request is copied once; nobody waits for the copy."""
+    """Every request of a fully shadowed slice is copied once, without waiting for the copy."""
     bench.set_mode("r2", hang=True)
     before = bench.count("r2")
     shadow = (ShadowRoute(slice="code", kernel="k2", ratio=1.0),)
@@ -178,7 +178,7 @@ def test_a_share_is_copied_to_the_shadow_kernel(bench: Bench) -> None:
     _until(lambda: bench.count("r2") == before + 10)
 
 
-def test_whoever_has_no_known_header_belongs_to_the_default_slice(bench: Bench) -> None:
+def test_requests_without_a_known_header_belong_to_the_default_slice(bench: Bench) -> None:
     """An unknown slice is served as the default one; what is not below /v1/ is not served at all."""
     assert bench.ask("unheard-of").status_code == 200
     assert httpx.get(f"{bench.url}/count", timeout=5.0).status_code == 404
@@ -214,7 +214,7 @@ def test_a_second_driver_is_refused(bench: Bench) -> None:
         GatewayDriver(bench.driver.settings, bench.files, bench.driver.admin)
 
 
-def test_a_reset_of_nobody_is_refused(bench: Bench) -> None:
+def test_a_reset_without_replicas_is_refused(bench: Bench) -> None:
     """A reset names a replica, and needs the hops that make it possible."""
     with pytest.raises(LiveError, match="no such replica"):
         bench.driver.reset("r9", bench.upstreams)
@@ -229,7 +229,7 @@ def test_envoy_refuses_a_broken_bootstrap_before_it_serves(tmp_path: Path) -> No
 
 
 def test_a_taken_port_is_named(bench: Bench) -> None:
-    """Whoever asks for a port that is taken is told which and for what."""
+    """The error for a taken port names the port and its purpose."""
     with pytest.raises(LiveError, match=f"port {bench.driver.settings.listen_port} for the gateway"):
         require_free("127.0.0.1", bench.driver.settings.listen_port, "the gateway")
 

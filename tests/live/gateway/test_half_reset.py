@@ -1,4 +1,4 @@
-"""A reset that is cut short, at whichever step, leaves no replica without its hop for whoever drives next."""
+"""A reset that is cut short, at any step, leaves every replica a hop for the next controller."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def files(tmp_path: Path) -> GatewayFiles:
 
 
 def driver_of(files: GatewayFiles, envoy: WatchingEnvoy) -> GatewayDriver:
-    """One that changes them."""
+    """An actuator that changes them."""
     return GatewayDriver(
         SETTINGS, files, EnvoyAdmin("http://envoy", httpx.MockTransport(envoy)), timeout_s=0.1
     )
@@ -57,7 +57,7 @@ def hops(files: GatewayFiles) -> bytes:
     return files.listeners.read_bytes()
 
 
-def test_whoever_drives_next_undoes_what_a_killed_reset_left(
+def test_the_next_controller_undoes_a_killed_reset(
     files: GatewayFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process ends while the hop is closed: the next driver opens it, and a third has nothing to do."""

@@ -135,7 +135,7 @@ def test_what_is_no_exposition_is_refused() -> None:
 
 
 def test_a_proxy_that_fails_is_said_and_the_others_count() -> None:
-    """Proxies are added up; of one that fails nothing is known, and why is said until it answers."""
+    """Proxies are added up; a failing one makes the sum unknown, with the reason, until it answers."""
     served = {"a": text(FP8, 1, {"2": 1}), "b": text(FP8, 5, {"2": 5}), "c": "other 1\n"}
 
     def respond(request: httpx.Request) -> httpx.Response:

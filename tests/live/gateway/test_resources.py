@@ -48,7 +48,7 @@ def test_only_the_public_interface_is_routed() -> None:
 
 
 def test_the_default_slice_comes_last_and_needs_no_header() -> None:
-    """Named slices are told by the header; who brings none, or an unknown one, belongs to the default."""
+    """Named slices are recognised by the header; without one, or with an unknown one, the default applies."""
     names = [route["name"] for route in routes()]
     assert names == ["shed:code", "serve:code", "serve:prose", "nothing"]
     headers = routes()[1]["match"]["headers"]
@@ -69,7 +69,7 @@ def test_shed_shares_are_answered_429_with_a_time_to_come_back() -> None:
 
 
 def test_answers_are_retried_on_another_host() -> None:
-    """What no host has answered is tried at one that was not tried before; unknown clusters are refused."""
+    """A request without an answer is retried at an untried host; unknown clusters are refused."""
     policy = routes()[1]["route"]["retry_policy"]
     assert policy["retry_host_predicate"][0]["name"] == "envoy.retry_host_predicates.previous_hosts"
     assert policy["host_selection_retry_max_attempts"] == 5
@@ -89,12 +89,12 @@ def test_copies_go_to_the_shadow_kernel_alone() -> None:
 
 
 def test_admin_listens_on_loopback_whatever_the_gateway_listens_on() -> None:
-    """The admin interface can stop Envoy, so nobody from outside reaches it."""
+    """The admin interface can stop Envoy, so it is unreachable from outside."""
     written = bootstrap(replace(SETTINGS, listen_address="0.0.0.0"), FILES, ["slice-prose"], UPSTREAMS)
     assert written["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
 
 
-def test_ejected_hosts_serve_only_when_nobody_else_is_left_and_retries_have_no_ceiling() -> None:
+def test_ejected_hosts_serve_only_when_no_other_is_left_and_retries_have_no_ceiling() -> None:
     """Most ejected is no panic, all ejected is: to eject the last replica would be an outage of our own."""
     cluster = bootstrap(SETTINGS, FILES, ["slice-prose"], UPSTREAMS)["static_resources"]["clusters"][0]
     assert cluster["common_lb_config"]["healthy_panic_threshold"] == {"value": 1.0}

@@ -57,12 +57,12 @@ class AtOnce(Executor):
 
 
 def returning(mender: ScriptedMender, kept: Path | None = None) -> Readmissions:
-    """Replicas a and b, whose menders are one."""
+    """Replicas a and b, with one common mender."""
     return Readmissions(lambda _: mender, TERMS, kept, ("a", "b"), AtOnce())
 
 
 def shares_of(returns: Readmissions, seconds: int) -> list[float]:
-    """Of replica a, which comes back in the first second; 1 where nobody holds it back."""
+    """Shares of replica a, which returns in the first second; 1 if it is not limited."""
     found = []
     for now in range(seconds):
         returns.turn(float(now), ["a"] if now == 0 else [], [])
@@ -89,7 +89,7 @@ def test_a_probe_that_disagrees_takes_the_traffic_back() -> None:
     assert mender.told.count("flush") == 2
 
 
-def test_whoever_is_in_quarantine_again_is_no_more_on_its_way() -> None:
+def test_a_replica_quarantined_again_is_no_longer_returning() -> None:
     """Its share is forgotten, and its next return begins with a flush."""
     mender = ScriptedMender()
     returns = returning(mender)
@@ -100,8 +100,8 @@ def test_whoever_is_in_quarantine_again_is_no_more_on_its_way() -> None:
     assert returns.shares["a"] == 0.0
 
 
-def test_another_controller_begins_anew_with_who_was_on_its_way(tmp_path: Path) -> None:
-    """Ended in the middle, the next one holds the same replica back; what is unknown there is left out."""
+def test_another_controller_restarts_the_returns_of_the_last_one(tmp_path: Path) -> None:
+    """After an end in the middle, the next one limits the same replica; unknown names are left out."""
     kept = tmp_path / "healing.json"
     returning(ScriptedMender(), kept).turn(0.0, ["a"], [])
     again = returning(ScriptedMender(), kept)
@@ -140,7 +140,7 @@ class Failing(Executor):
         return failed
 
 
-def test_a_mender_that_fails_unforeseen_holds_nobody_else_up() -> None:
+def test_an_unforeseen_failure_of_a_mender_delays_no_other_replica() -> None:
     """Its replica begins anew, with the reason said and without traffic."""
     returns = Readmissions(lambda _: ScriptedMender(), TERMS, None, ("a", "b"), Failing())
     said = [line for now in range(20) for line in returns.turn(float(now), ["a", "b"] if not now else [], [])]
@@ -177,7 +177,7 @@ def test_a_flush_is_what_the_server_offers(
 
 
 def test_a_cache_that_cannot_be_flushed_waits_for_another_process() -> None:
-    """Where nobody may restart a server, it stays out until its process, as it states itself, is another."""
+    """If restarts are not allowed, a replica stays out until its process start time changes."""
     began = ["", "50.0", "50.0", "90.0"]
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -41,7 +41,7 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """A half-precision server with the plug-in and its token, whose API knows the whole vocabulary."""
+    """A half-precision server with the plug-in and its token; its API gives the whole vocabulary."""
     staged = stage(tmp_path / "plugin", before=dict(os.environ, PYTHONPATH=""))
     for name, value in staged.environment.items():
         monkeypatch.setenv(name, value)
@@ -65,7 +65,7 @@ def by_api(running: Running, prompt: Prompt, base: np.ndarray) -> PromptPosition
 
 
 def refusals(running: Running) -> list[int]:
-    """Answers to callers who may not, or must not, ask so."""
+    """Answers to unauthorised callers, and to invalid requests."""
     url, mine = f"{running.url}{PREFIX}", {TOKEN_HEADER: running.token}
     body = {"prompts": [[1, 2]], "reference": {"path": "/etc/hosts", "vocabulary": 2048, "first_rows": [0]}}
     return [

@@ -141,7 +141,7 @@ def test_a_prompt_that_stands_twice_in_a_slice_counts_once(copies: str, tmp_path
 
 
 def test_a_prompt_of_two_slices_stays_and_is_told(tmp_path: Path) -> None:
-    """Each slice is judged by its own prompts; whoever pools them hears that they are shared."""
+    """Each slice is judged by its own prompts; pooled use reports that they are shared."""
     path = tmp_path / "mine.jsonl"
     rows = [("chat", "a"), ("chat", "b"), ("sql", "b"), ("sql", "c")]
     path.write_text("\n".join(json.dumps({"slice": name, "text": text}) for name, text in rows))

@@ -108,7 +108,7 @@ def test_a_reference_without_the_prompts_own_tokens_is_refused() -> None:
 
 
 def test_another_server_is_a_condition_of_the_kernel() -> None:
-    """A server that answers otherwise is a measured dose; one that answers alike is left out, and said."""
+    """A server with other answers is a measured dose; one with equal answers is left out, and reported."""
     backend = OpenaiBackend(reached(FakeServer()))
     meter = KernelMeter(backend, prompts(), reference(), lambda _: None)
     servers = tuple(
@@ -172,7 +172,7 @@ def test_layers_are_spread_as_asked() -> None:
 
 @pytest.mark.needs("torch", "transformers")
 def test_loading_a_model_draws_no_bar(capfd: pytest.CaptureFixture[str]) -> None:
-    """What standard error says of progress is the command's own; who drew bars before draws them after."""
+    """Progress on standard error comes from the command alone; other progress bars come back afterwards."""
     torch, transformers = require_torch()
     before = transformers.utils.logging.is_progress_bar_enabled()
     _network(torch, transformers, SHIPPED_MODEL, "")

@@ -176,7 +176,7 @@ def test_the_contract_judges_kernels_of_a_graphics_card_as_those_of_a_processor(
 
 
 def test_a_corrupt_profile_is_refused(tmp_path: Path) -> None:
-    """A document that lost its conditions, or whose samples were changed, is not loaded."""
+    """A document without its conditions, or with changed samples, is not loaded."""
     text = FILES[0].read_text()
     broken = tmp_path / FILES[0].name
     broken.write_text(text.replace("kind: KernelProfile", "kind: KernelProfil"))

@@ -74,8 +74,8 @@ def test_a_name_that_is_missing_is_unknown_and_the_others_are_not(
 def test_late_lies_between_what_surely_was_and_what_may_have_been(
     edges_s: tuple[float, ...], times_s: list[float]
 ) -> None:
-    """On whatever edges a server counts: in time is at least who was by its edge below, at most who may have
-    been by its edge above, all are counted, and below its first edge and above its last nobody is guessed.
+    """For any bucket edges of a server: in time are at least the requests up to the edge below, at most those
+    up to the edge above; all are counted, and none are estimated beyond the first and last edge.
     """
     times = np.array(times_s)
     counts = np.array([(times <= edge).sum() for edge in edges_s], dtype=np.float64)
@@ -92,7 +92,7 @@ def test_late_lies_between_what_surely_was_and_what_may_have_been(
 
 @pytest.mark.parametrize("objective_ms", [300.0, 350.0, 2000.0])
 def test_an_objective_between_two_edges_is_judged_where_it_lies(objective_ms: float) -> None:
-    """Of a thousand answers whose logarithms are evenly spread around it, as many are late as were."""
+    """Of a thousand answers with logarithms spread evenly around it, as many are late as truly were."""
     edges_ms = tuple(sorted({*HISTOGRAM_EDGES_MS, objective_ms}))
     exported = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, np.inf)
     times = np.geomspace(0.1, 5.0, 1000)

@@ -43,7 +43,7 @@ class Servers:
         self._scraped = np.full(len(layout.replicas), np.nan)
 
     def scrape(self, seen: FleetTelemetry) -> dict[str, EngineReading]:
-        """Readings of the replicas whose scrape arrived with ``seen``."""
+        """Readings of the replicas with a scrape that arrived with ``seen``."""
         found = {}
         for r, name in enumerate(self._names):
             at_ms = seen.scraped_at_ms[0, r]
@@ -81,7 +81,7 @@ class Gateway:
         }
 
     def sample(self, seen: FleetTelemetry) -> GatewaySample:
-        """Rows whose counts are those of ``seen``."""
+        """Rows with the counts of ``seen``."""
         left = seen.answered[0].copy(), seen.failed[0].copy()
         attempts: list[GatewayAttempt] = []
         for (s, k), times in self._times.items():

@@ -20,7 +20,7 @@ USUAL: Shares = {
 
 
 def readings(phases: list[tuple[int, Shares]], seed: int = 0, without: str = "") -> Iterator[EngineReading]:
-    """Scrapes of one process, ``ANSWERS`` answers each, whose laws change from phase to phase."""
+    """Scrapes of one process, ``ANSWERS`` answers each, with laws that change from phase to phase."""
     rng, total = stream(seed, "passive"), dict.fromkeys(_NAMES, 0.0)
     for number, (scrapes, law) in enumerate(phases):
         for at in range(scrapes):
@@ -80,7 +80,7 @@ def test_a_replica_that_stays_as_it_was_is_left_alone(seed: int) -> None:
 
 
 def test_an_alarm_says_what_it_stands_on_and_when_it_is_over() -> None:
-    """Who, which signal, in which unit, its numbers; a new process ends it; what was written is dropped."""
+    """Replica, signal, unit and numbers are named; a new process ends it; written entries are dropped."""
     watch = PassiveWatch()
     for reading in readings([(PAST + 1, USUAL), (60, {**USUAL, "tokens": 120.0})]):
         watch.receive({"a-0": reading})

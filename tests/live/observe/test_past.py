@@ -41,7 +41,7 @@ def learned(values: np.ndarray) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_the_share_outside_is_the_one_that_wilks_gives(name: str) -> None:
+def test_the_share_outside_follows_wilks(name: str) -> None:
     """Over 200 pasts the share of like answers outside is 0.05 on average, and never far above the bound."""
     rng, law = stream(1, "pasts", name), LAWS[name]
     shares = []
@@ -76,7 +76,7 @@ def run_length(law: Law, changed: Law, arl0: float, horizon: int, seed: int) -> 
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_users_who_stay_as_they_were_raise_no_more_alarms_than_allowed(name: str) -> None:
+def test_unchanged_users_raise_no_more_alarms_than_allowed(name: str) -> None:
     """The mean run length to a false alarm is at least the stated one, pasts drawn anew each time."""
     lengths = [run_length(LAWS[name], LAWS[name], 100.0, 600, seed) for seed in range(24)]
     assert np.mean(lengths) >= 100.0

@@ -40,7 +40,7 @@ TOKEN = "only-for-this-test"
 
 @pytest.fixture
 def server() -> Iterator[PrometheusServer]:
-    """A Prometheus that has scraped nobody, at 10,000 s."""
+    """A Prometheus that has scraped no target, at 10,000 s."""
     with prometheus_server() as found:
         found.now_s = 10_000.0
         yield found
@@ -189,7 +189,7 @@ def test_an_information_is_no_warning(server: PrometheusServer, client: httpx.Cl
 def test_a_server_that_is_down_or_never_ends_is_an_error(
     server: PrometheusServer, client: httpx.Client
 ) -> None:
-    """Nobody there and an answer without an end are errors."""
+    """A closed port and an endless answer are errors."""
     with pytest.raises(PrometheusError) as down:
         PrometheusApi("http://127.0.0.1:1", client).query(QUERY.text(["a"]))
     assert down.value.reason == "PrometheusUnreachable"
@@ -198,10 +198,10 @@ def test_a_server_that_is_down_or_never_ends_is_an_error(
     assert endless.value.reason == "PartialAnswer"
 
 
-def test_the_token_is_read_at_every_query_and_told_to_nobody_else(
+def test_the_token_is_read_at_every_query_and_sent_to_no_other_server(
     server: PrometheusServer, client: httpx.Client
 ) -> None:
-    """A token that was renewed is used at once; one that a server repeats is not in the error."""
+    """A renewed token is used at once; a token that a server echoes is not in the error."""
     tokens = iter(["old", TOKEN, TOKEN])
     api = PrometheusApi(server.url, client, lambda: next(tokens))
     server.token = TOKEN
@@ -215,7 +215,7 @@ def test_the_token_is_read_at_every_query_and_told_to_nobody_else(
     assert "is odd" in str(caught.value)
 
 
-def test_a_token_that_cannot_be_read_asks_nobody(server: PrometheusServer, client: httpx.Client) -> None:
+def test_an_unreadable_token_sends_no_query(server: PrometheusServer, client: httpx.Client) -> None:
     """Without a readable token there is no query, and the reason says so."""
 
     def unreadable() -> str:

@@ -142,7 +142,7 @@ def values_of(samples: list[ProbeSamples], replica: int) -> np.ndarray:
 
 def test_sampled_log_probabilities_of_a_real_answer_are_taken(fleet: FleetFolder) -> None:
     """The gateway's answer to ``"logprobs": 0`` holds one number per sampled token, which the form of users'
-    answers takes; its header says whose it is.
+    answers accepts; its header names the replica.
     """
     body = {"model": "selvage", "prompt": [1, 2, 3], "max_tokens": 16, "temperature": 1.0, "logprobs": 0}
     answer = httpx.post(

@@ -79,7 +79,7 @@ def test_what_is_no_json_is_refused(body: bytes) -> None:
 
 
 def test_short_answers_say_nothing_and_a_flood_drops_the_oldest() -> None:
-    """A mean of few tokens is none; what nobody drains does not grow."""
+    """A mean of few tokens is unknown; a buffer that is not drained stays bounded."""
     one = inbox()
     assert one.post(json.dumps(GOOD | {"logprobs": [-1.0] * (LEAST_TOKENS - 1)}).encode(), 0.0) == 0
     posts = MOST_WAITING // MOST_ANSWERS + 1

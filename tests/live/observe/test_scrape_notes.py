@@ -1,4 +1,4 @@
-"""Servers whose metrics cannot be believed or read: said by name, unknown to the controller, no fault."""
+"""Servers with implausible or unreadable metrics: reported by name, unknown to the controller, no fault."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_counters_that_are_reset_at_each_scrape_are_named_and_count_nothing() ->
     assert all(np.isnan(finished) for finished, _ in counted(texts)[4:])
 
 
-def test_one_process_is_believed_at_once_and_one_that_states_no_start_after_a_while() -> None:
-    """As ever where the start is stated; else once nothing fell for long enough."""
+def test_counters_of_one_process_count_at_once_and_without_a_start_time_after_a_while() -> None:
+    """At once if the start time is stated; else after no counter fell for long enough."""
     assert counted([text(at, 0.0) for at in range(3)])[1:] == [(10.0, 10), (10.0, 10)]
     unnamed = counted([text(at, 0.0, started=False) for at in range(SETTLING + 3)])
     assert all(np.isnan(finished) for finished, _ in unnamed[:SETTLING])
@@ -113,7 +113,7 @@ def test_two_engines_at_random_are_hardly_ever_believed() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_trust_tells_all_listeners_what_one_each_would(seed: int) -> None:
-    """Whoever sees a scrape first, and however often: counts and notes are those of a trust of its own."""
+    """Whichever reader sees a scrape first, and however often: counts and notes are those of one reader."""
     rng = np.random.Generator(np.random.PCG64(seed))
     texts = [balanced(int(at) if rng.random() < 0.8 else 0, bool(rng.random() < 0.3)) for at in range(60)]
     trust = FleetTrust()
@@ -157,7 +157,7 @@ def test_numbers_that_are_none_and_names_that_lack_are_told_apart(value: str) ->
 
 
 def test_a_mixed_server_raises_no_passive_alarm() -> None:
-    """Jumps between two engines of different users are no change of anybody's answers."""
+    """Jumps between two engines of different users are no change in the answers."""
     watch = PassiveWatch()
     name = 'vllm:request_success_total{finished_reason="%s"} %d\n'
     for at in range(8 * PAST):

@@ -165,7 +165,7 @@ def test_nothing_waits_at_replicas_while_there_is_no_gateway() -> None:
 
 
 def test_a_gateway_that_says_nothing_for_long_has_nothing_open() -> None:
-    """What it had open stands for a few samples, then nobody knows."""
+    """Its open requests stand for a few samples, then they are unknown."""
     counter = TrafficCounter(LAYOUT)
     seen = []
     for active in (5, None, None, None, None):

@@ -49,7 +49,7 @@ def worst(kind: ProbeKind, server: FakeServer) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_server_that_is_well_measures_nothing(kind: ProbeKind) -> None:
-    """Every kind measures something, all of it 0, and every column is one that a clause can name."""
+    """Every kind measures something, all of it 0, and a clause can name every column."""
     found = worst(kind, FakeServer())
     assert found.keys() <= set(GENERATION_COLUMNS)
     assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-9)
@@ -90,7 +90,7 @@ def test_an_answer_without_an_end_and_numbers_that_are_none_are_broken() -> None
 
 
 def test_a_foreign_name_is_crossed_where_the_server_is_known_to_name_requests() -> None:
-    """Somebody else's answer is told from a server that never names requests."""
+    """Another request's answer differs from that of a server that never names requests."""
     echo, prompt = Echo(), prompts()[0]
     stranger = PairKind().probe(prompt, asking_of(FakeServer(names=False), RIGHT, echo))
     assert "nonce_crossed" not in stranger
@@ -119,7 +119,7 @@ def test_prompts_cover_residues_and_edges() -> None:
     assert len({one.number for one in prompts()}) == len(prompts())
 
 
-def test_who_gives_way_is_no_evidence() -> None:
+def test_a_cancelled_probe_is_no_evidence() -> None:
     """A probe that made room measured nothing, and one over its limit timed out."""
     plan = plan_of(LongKind(), RIGHT)
     asking = asking_of(FakeServer(), RIGHT)
@@ -140,7 +140,7 @@ def test_wanted_kinds_follow_from_columns() -> None:
 
 
 def test_golden_answers_are_asked_once_and_say_how_they_were_made(tmp_path: Path) -> None:
-    """A second run asks nothing; a damaged file is refused by name; who does not end well is no reference."""
+    """A second run sends nothing; a damaged file is refused by name; an answer without an end is rejected."""
     server = FakeServer()
     line = Line(server.client(), "http://server", "m")
     questions = [one.question() for one in prompts()]

@@ -14,7 +14,7 @@ from tests.support.servers.generating import lane_prober
 
 
 class _Long:
-    """A kind of the long lane that nobody really asks."""
+    """A kind of the long lane that is never sent."""
 
     name, lane = "long", Lane.LONG
 
@@ -40,12 +40,12 @@ class _EndsMeanwhile(Future[ProbeAnswer]):
 
 
 class _Executor:
-    """Hands out futures that end while somebody looks."""
+    """Returns futures that end while they are polled."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
     def submit(self, *_: object) -> Future[ProbeAnswer]:
-        """One that holds an answer."""
+        """A future with an answer."""
         future = _EndsMeanwhile()
         future.set_result(
             ProbeAnswer(

@@ -35,7 +35,7 @@ REFERENCE = TopScores(
 
 
 def answer(shift: float = 0.0, positions: int = 2) -> dict[str, Any]:
-    """What a server answers whose first token is more probable by ``shift`` nats."""
+    """The answer of a server with a first token more probable by ``shift`` nats."""
     logs = LOGS.copy()
     logs[0] += shift
     row = {str(token): {"logprob": value} for token, value in enumerate(logs)}
@@ -64,7 +64,7 @@ def test_an_equal_answer_has_no_divergence_and_another_one_has() -> None:
 
 
 def answering(shift: float) -> Callable[[httpx.Request], httpx.Response]:
-    """A server whose answers are so far off."""
+    """A server with answers shifted by this much."""
     return lambda _: httpx.Response(200, json=answer(shift))
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_answer_is_told_apart_and_measures_nothing(name: str) -> None
 
 @contextmanager
 def server(delay_s: float = 0.0) -> Iterator[str]:
-    """URL of a server that answers well after ``delay_s``; who still waits at the end is sent away."""
+    """URL of a server that answers correctly after ``delay_s``; open requests are released at the end."""
     over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -145,7 +145,7 @@ def server(delay_s: float = 0.0) -> Iterator[str]:
         running.server_close()
 
 
-def test_a_fleet_is_probed_and_one_that_hangs_holds_up_nobody() -> None:
+def test_a_fleet_is_probed_and_a_hanging_replica_delays_no_other() -> None:
     """Samples name replica, slice and prompt as the layout does; a dead and a hung replica are told so."""
     layout = FleetLayout(
         kernels=("a",),
@@ -179,7 +179,7 @@ def test_a_fleet_is_probed_and_one_that_hangs_holds_up_nobody() -> None:
 
 
 def test_a_replica_that_moved_is_asked_where_it_is_now() -> None:
-    """Who is not aimed at is not asked, and what an old address still answers is no sample of the new one."""
+    """A replica without an address is not probed; a late answer of an old address is no sample of the new."""
     layout = FleetLayout(
         kernels=("a",),
         slices=("prose",),

@@ -32,8 +32,8 @@ def run(schedule: ProbeSchedule, ticks: int, lasts: int = 0) -> list[tuple[float
 def test_no_replica_is_ever_probed_over_its_budget(
     given_prompts: list[ProbePrompt], tokens_per_s: float, jitter: float, seed: int
 ) -> None:
-    """In every stretch of time the tokens sent are at most the budget's and two prompts more: the one that is
-    paid for afterwards, and the one that was due before and came late.
+    """In every stretch of time the tokens sent are at most the budget's and two prompts more: the prompt that
+    is paid for afterwards, and the prompt that was due before and came late.
     """
     budget = ProbeBudget(tokens_per_s=tokens_per_s, jitter_ratio=jitter)
     sent = run(ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0), 120)
@@ -48,8 +48,8 @@ def test_no_replica_is_ever_probed_over_its_budget(
 
 
 @given(st.floats(1.0, 5.0), st.integers(0, 2**31))
-def test_who_is_looked_at_late_is_asked_as_often(wait_s: float, seed: int) -> None:
-    """A turn a second finds what is due up to a second late; that takes nothing from the budget."""
+def test_late_turns_do_not_reduce_the_rate_of_probes(wait_s: float, seed: int) -> None:
+    """With one turn per second a due probe is up to a second late; that takes nothing from the budget."""
     budget = ProbeBudget(tokens_per_s=100.0 / wait_s, jitter_ratio=0.0)
     sent = run(ProbeSchedule(["a"], [ProbePrompt(0, 0, 100)], budget, seed=seed, began_at_s=0.0), 300)
     assert abs(len(sent) - 300.0 / wait_s) <= 2.0

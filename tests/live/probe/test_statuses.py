@@ -1,4 +1,4 @@
-"""Servers that answer probes by a status: whose trouble it is, how long they are left alone, what is said."""
+"""Servers that answer probes with an error status: the cause, the pause before the next probe, the text."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def well(_: httpx.Request) -> httpx.Response:
     [
         (400, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # fewer log-probabilities than are asked for
         (404, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # chat alone, a path in front, another model
-        (308, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # to https, where nobody follows
+        (308, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # to https, and redirects are not followed
         (401, ProbeOutcome.UNREADABLE, ProbeOutcome.UNREADABLE),
         (403, ProbeOutcome.UNREADABLE, ProbeOutcome.UNREADABLE),
         (429, ProbeOutcome.NONE, ProbeOutcome.NONE),
@@ -89,10 +89,10 @@ def well(_: httpx.Request) -> httpx.Response:
         (503, ProbeOutcome.FAILED, ProbeOutcome.FAILED),
     ],
 )
-def test_who_never_answered_a_probe_is_not_said_to_fail(
+def test_a_server_that_never_answered_a_probe_does_not_count_as_failing(
     status: int, never_answered: ProbeOutcome, answered_before: ProbeOutcome
 ) -> None:
-    """A server that does not know such requests is no broken one; one that knew them and does not now is."""
+    """A server without such requests is not broken; a server that had them and refuses them now is."""
     with bed() as fresh:
         assert set(fresh.outcomes(says(status), 5.0)) == {never_answered}
     with bed() as changed:
@@ -101,8 +101,8 @@ def test_who_never_answered_a_probe_is_not_said_to_fail(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_who_asks_to_be_left_alone_is(status: int) -> None:
-    """Not before the time that was named, and again after it."""
+def test_retry_after_is_respected(status: int) -> None:
+    """No probe before the stated time, and probes again after it."""
     with bed() as one:
         one.outcomes(says(status, retry_after="7"), 1.0)
         assert len(one.asked) == 1
@@ -111,8 +111,8 @@ def test_who_asks_to_be_left_alone_is(status: int) -> None:
         assert len(one.asked) > 10
 
 
-def test_nobody_is_left_alone_for_ever() -> None:
-    """Seconds and dates are understood, all else asks for nothing, and nothing is longer than the most."""
+def test_retry_after_is_bounded() -> None:
+    """Seconds and dates are understood, anything else means no pause, and no pause exceeds the maximum."""
     later = datetime.now(UTC) + timedelta(seconds=20.0)
     assert retry_after_s("5") == 5.0
     assert 15.0 < retry_after_s(format_datetime(later, usegmt=True)) <= 20.0

@@ -173,8 +173,8 @@ def test_the_worst_probe_is_of_those_that_were_answered() -> None:
 
 
 def test_what_a_probe_did_not_measure_hides_no_worse_one() -> None:
-    """Probes of other kinds, whose first metric is unknown, are passed over for one that shows something; an
-    answer that was somebody else's comes before any number.
+    """Probes of other kinds, with an unknown first metric, are passed over for a probe that shows something;
+    an answer of another request takes precedence over any number.
     """
     nan = float("nan")
     drifted = {"answered": True, "values": {"kl": 0.1, "pair": nan, "nonce_crossed": nan}}

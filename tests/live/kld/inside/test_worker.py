@@ -144,7 +144,7 @@ def test_rows_find_their_prompts_through_chunks_and_neighbours(asked: Asked) -> 
 
 
 def test_the_engine_sees_nothing_of_it(asked: Asked) -> None:
-    """Its own work gets the same rows and results, and is left as it was once nobody waits."""
+    """The engine's own work gets the same rows and results, and is unchanged when no comparison waits."""
     asked.runner.add(asked.names[0], IDS[0])
     asked.runner.add(asked.names[1], IDS[1])
     done = asked.runner.step(**{asked.names[0]: 6, asked.names[1]: 4})
@@ -156,8 +156,8 @@ def test_the_engine_sees_nothing_of_it(asked: Asked) -> None:
     assert "gather_logprobs" not in vars(asked.runner.sampler)
 
 
-def test_another_order_of_prompts_is_told_and_harms_nobody(asked: Asked) -> None:
-    """Rows whose tokens are another prompt's are not taken for this one's; the engine goes on."""
+def test_another_order_of_prompts_is_reported_and_breaks_nothing(asked: Asked) -> None:
+    """Rows with another prompt's tokens are not taken for this one's; the engine continues."""
     asked.runner.backwards = True
     asked.runner.add(asked.names[0], IDS[0])
     asked.runner.add(asked.names[1], IDS[1])

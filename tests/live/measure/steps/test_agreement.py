@@ -24,7 +24,7 @@ KINDS = requests_of(StepPlan(batches=(1, 4), contexts=(32, 128, 512), decode_ste
 
 
 def measured(seed: int, base_ms: float = 2.0, blocks: int = 4) -> StepTime:
-    """A fit to requests of a server whose steps are known, with noise of 2 %."""
+    """A fit to requests of a server with known step times, with noise of 2 %."""
     rng = stream(seed, "agreement")
 
     def took(kind: RequestKind) -> float:

@@ -1,4 +1,4 @@
-"""What step times say of their own uncertainty, on made servers whose step times are known."""
+"""Uncertainty of fitted step times, on simulated servers with known step times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step times of a server that is seen from outside, against a fake one that remembers prefixes."""
+"""Step times of a server timed from outside, against a fake one with a prefix cache."""
 
 from __future__ import annotations
 
