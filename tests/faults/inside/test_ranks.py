@@ -68,7 +68,7 @@ def test_one_worker_that_refuses_refuses_for_all(refusing: int) -> None:
 
 
 def test_an_engine_is_given_no_limit_of_time() -> None:
-    """The lock would give up on one worker and take its late answer for another call; the caller times out."""
+    """A limit would give up on one worker and take its late answer for another call; its caller fails."""
     engine = Engine({"canary": "a"}, late_s=5.0)
     with pytest.raises(CallRefusedError, match=r"within 0\.05 s"):
         asked(engine, 0.05)
