@@ -32,20 +32,20 @@ def test_a_dose_is_found_wherever_the_effect_grows(power: float, slope: float, w
 
 
 def test_a_dose_beyond_the_largest_is_refused() -> None:
-    """A fault that cannot be that strong says how strong it can be."""
+    """The error for a fault that cannot be strong enough names its largest effect."""
     with pytest.raises(DoseError, match="largest dose"):
         bisect_dose(lambda size: 0.01 * size, 1.0)
 
 
 def test_an_effect_that_jumps_over_the_wanted_is_refused() -> None:
-    """No dose is passed off as the wanted one."""
+    """A dose with another effect than the wanted one is refused."""
     with pytest.raises(DoseError, match="nearest"):
         bisect_dose(lambda size: 0.0 if size < 0.5 else 9.0, 1.0)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.floats(0.0, 5.0))
 def test_the_bound_of_the_likeliest_tokens_is_one(seed: int, top_k: int, spread: float) -> None:
-    """It is never above the full KL, and 0 between equal rows."""
+    """It never exceeds the full KL, and is 0 between equal rows."""
     rng = np.random.default_rng(seed)
     clean = rng.normal(0.0, 2.0, 40)
     seen = clean + rng.normal(0.0, spread, 40)

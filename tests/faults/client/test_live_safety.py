@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.
 
 
 def test_a_dose_is_found_by_its_mean_kl(server: Server) -> None:
-    """Noise that gives 0.05 nats to the replica's own clean answers, within a fifth; then none."""
+    """Noise with 0.05 nats mean KL to the replica's own clean answers, within a fifth; then none."""
     prompts = [prompt.token_ids for prompt in load_prompts(SHIPPED_PROMPTS)[::200]][:3]
     meter = KlMeter(server.url, "shipped", prompts)
     assert meter() == 0.0
@@ -30,7 +30,7 @@ def test_a_dose_is_found_by_its_mean_kl(server: Server) -> None:
 
 
 def test_a_lease_that_is_not_renewed_undoes_the_fault(server: Server) -> None:
-    """A hang and wrong weights, renewed once and then forgotten, end by themselves."""
+    """A hang and wrong weights, renewed once and then not, end by themselves."""
     clean = server.text()
     server.faults.inject(measured("noise", relative=0.5), 2.0)
     server.faults.inject(scheduled("hang", name="hang"), 2.0)

@@ -1,4 +1,4 @@
-"""A fault that nothing but a new process undoes; last of the live tests, because it ends their server."""
+"""A fault that only a new process ends; last of the live tests, because it ends their server."""
 
 from __future__ import annotations
 

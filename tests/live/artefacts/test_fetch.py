@@ -47,7 +47,7 @@ def other() -> Iterator[OciRegistry]:
 def access(
     registry: OciRegistry, *beside: OciRegistry, auth: Path | None = None, within_s: float = 20.0
 ) -> RegistryAccess:
-    """To ``registry`` and those beside it."""
+    """Access to ``registry`` and additional ones."""
     allowed = RegistryOrigins(origin=registry.url, beside=frozenset(one.url for one in beside))
     return RegistryAccess(registries=(allowed,), auth_file=auth, within_s=within_s)
 
@@ -65,7 +65,7 @@ def basic() -> str:
 
 
 def refused(uri: str, by: RegistryAccess) -> str:
-    """Why ``uri`` cannot be had; nothing of it is kept."""
+    """The reason why ``uri`` is refused; nothing of it is kept."""
     with pytest.raises(DocumentError) as error:
         fetch(parse_oci(uri, "test"), by)
     assert not store_folder().exists() or not list(store_folder().iterdir())
@@ -116,7 +116,7 @@ def test_what_was_changed_in_the_store_is_refused(registry: OciRegistry) -> None
     ],
 )
 def test_a_uri_without_a_digest_is_refused_with_the_next_step(text: str) -> None:
-    """Tags, other digests, users and names that lead out of the artefact are no URIs of artefacts."""
+    """Tags, other digests, users and names that lead out of the artefact are not allowed in URIs."""
     with pytest.raises(DocumentError, match="oras resolve"):
         resolve_uri(text, "pool.yaml")
 
@@ -131,7 +131,7 @@ def test_no_other_registry_is_asked(registry: OciRegistry) -> None:
 def test_a_token_is_fetched_from_the_realm_for_this_repository_alone(
     registry: OciRegistry, tmp_path: Path
 ) -> None:
-    """The user is told to the token service, the token to the registry, and the scope is ours to say."""
+    """The user goes to the token service, the token to the registry, and the scope is chosen by us."""
     uri = registry.push(FILES)
     registry.challenge = f'Bearer realm="{registry.url}/token",service="it, self",scope="repository:all:*"'
     auth = config(tmp_path, registry.host, auth=basic().removeprefix("Basic "))
@@ -145,7 +145,7 @@ def test_a_token_is_fetched_from_the_realm_for_this_repository_alone(
 
 
 def test_identity_and_registry_tokens_count(registry: OciRegistry, tmp_path: Path) -> None:
-    """A refresh token is exchanged by POST; a registry's own token is sent as it is, once it is asked for."""
+    """A refresh token is exchanged by POST; a registry's own token is sent unchanged, on request."""
     uri = registry.push(FILES)
     registry.challenge = f'Bearer realm="{registry.url}/token",service="r"'
     auth = config(tmp_path, registry.host, identitytoken=IDENTITY)
@@ -172,7 +172,7 @@ def test_user_and_password_count_where_they_are_asked_for(registry: OciRegistry,
 
 
 def test_no_other_host_learns_a_secret(registry: OciRegistry, other: OciRegistry, tmp_path: Path) -> None:
-    """A realm or redirect elsewhere is not followed; where it was named, it takes no secret along."""
+    """A realm or redirect elsewhere is not followed; if it was named, it gets no secret."""
     uri = registry.push(FILES)
     auth = config(tmp_path, registry.host, username=USER, password=PASSWORD)
     registry.challenge = f'Bearer realm="{other.url}/token",service="r"'
@@ -249,7 +249,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_a_hostile_registry_leaves_nothing_behind(registry: OciRegistry, name: str) -> None:
-    """Whatever a registry answers, what is not whole and right is refused by name, and nothing is kept."""
+    """Any answer that is incomplete or wrong is refused by name, and nothing is kept."""
     change, said = HOSTILE[name]
     uri = registry.push(FILES)
     change(registry)
@@ -257,7 +257,7 @@ def test_a_hostile_registry_leaves_nothing_behind(registry: OciRegistry, name: s
 
 
 def test_a_registry_that_never_ends_costs_a_whole_time(registry: OciRegistry) -> None:
-    """A fetch has one time as a whole, however slowly its pieces come."""
+    """A fetch has one time limit as a whole, however slowly its pieces come."""
     uri = registry.push(FILES)
     registry.stall = True
     assert "within 0.5 s" in refused(uri, access(registry, within_s=0.5))
@@ -269,7 +269,7 @@ def test_a_registry_that_never_ends_costs_a_whole_time(registry: OciRegistry) ->
 def test_a_config_without_credentials_is_refused_without_its_content(
     registry: OciRegistry, tmp_path: Path, content: str
 ) -> None:
-    """A file of helpers, or of something else, is refused and nothing of it is shown."""
+    """A file of helpers, or with other content, is refused and its content is not shown."""
     path = tmp_path / "config.json"
     path.write_text(content, encoding="utf-8")
     told = refused(registry.push(FILES), access(registry, auth=path))

@@ -71,7 +71,7 @@ def test_a_killed_parent_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_a_killed_guard_is_replaced_and_knows_every_child(tmp_path: Path, children: Children) -> None:
-    """A guard that dies is started again with the groups that there are."""
+    """A guard that dies is started again with the present groups."""
     group = start(children, tmp_path, _SLEEPER)
     first = guard_of(children)
     os.kill(first, signal.SIGKILL)
@@ -115,7 +115,7 @@ def test_a_group_is_killed_whole(tmp_path: Path, children: Children) -> None:
 
 
 def test_the_guard_keeps_the_groups_that_were_not_forgotten() -> None:
-    """Lines name groups to watch and to forget; what is no line of ours is passed over."""
+    """Lines name groups to watch and to forget; other lines are ignored."""
     assert watch(["+12\n", "+13\n", "-12\n", "+x\n", "\n", "+1\n", "-99\n"]) == {13}
 
 

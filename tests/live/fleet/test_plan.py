@@ -1,4 +1,4 @@
-"""A pool becomes servers: names, flags and homes; what cannot run on this processor is refused in words."""
+"""A pool becomes servers: names, flags and homes; unsupported kernels of this processor are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def planned(tmp_path: Path, text: str = POOL, options: ServerOptions | None = No
 
 
 def test_every_replica_has_a_name_and_its_kernels_flags(tmp_path: Path) -> None:
-    """Replicas are numbered per kernel; a limit is passed on only where the document states it."""
+    """Replicas are numbered per kernel; a limit is passed on only if the document states it."""
     found = planned(tmp_path)
     assert [one.name for one in found.replicas] == ["fp16-0", "fp16-1", "fp32-0"]
     half, exact = found.replicas[0].arguments, found.replicas[2].arguments
@@ -56,7 +56,7 @@ def test_every_replica_has_a_name_and_its_kernels_flags(tmp_path: Path) -> None:
 
 
 def test_options_reach_every_server(tmp_path: Path) -> None:
-    """What all servers share, and what is passed on untouched."""
+    """Options common to all servers, and options passed on unchanged."""
     options = ServerOptions(max_model_len=512, kv_cache_bytes=8 << 20, extra=("--seed", "7"))
     for one in planned(tmp_path, options=options).replicas:
         assert one.arguments[one.arguments.index("--max-model-len") + 1] == "512"
@@ -100,7 +100,7 @@ def test_the_shipped_pools_are_pools(name: str) -> None:
 
 
 def test_bfloat16_is_refused_on_a_processor_with_amx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM 0.32.0 dies of it there, so the refusal names the kernels and what to use instead."""
+    """vLLM 0.32.0 crashes there, so the refusal names the kernels and an alternative."""
     monkeypatch.setattr(fleet_plan, "has_amx", lambda: True)
     monkeypatch.setattr(fleet_plan, "has_gpu", lambda: False)
     monkeypatch.delenv("SELVAGE_ALLOW_AMX", raising=False)

@@ -1,4 +1,4 @@
-"""The state file: what is written is read, strangers' files are refused, dead fleets are known to be dead."""
+"""The state file: written states are read back, foreign files are refused, dead fleets are recognised."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fleet(supervisor: ProcessId) -> FleetState:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """A state comes back as it was; without a file there is none."""
+    """A state is read back unchanged; without a file there is none."""
     folder = FleetFolder(path=tmp_path)
     assert read_state(folder) is None
     write_state(folder, fleet(GONE))
@@ -60,7 +60,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 0}'])
 def test_files_of_others_are_refused(tmp_path: Path, text: str) -> None:
-    """What is no state of this version says so instead of half a fleet."""
+    """A file of another version or kind is an error instead of half a fleet."""
     folder = FleetFolder(path=tmp_path)
     folder.state.write_text(text)
     with pytest.raises(LiveError, match=r"fleet\.json"):

@@ -1,4 +1,4 @@
-"""Rows of the gateway's logs as records: each once, whatever the writes were cut into."""
+"""Rows of the gateway's logs as records: each once, however the writes were split."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROW = {
 def test_every_line_is_read_once_however_it_was_written(
     tmp_path: Path, cuts: list[int], lines: list[int]
 ) -> None:
-    """Whatever pieces a log grows by, its whole lines come out once and in order."""
+    """However a log grows, its whole lines are returned once and in order."""
     path = tmp_path / "log"
     path.unlink(missing_ok=True)
     tail = LogTail(path)
@@ -63,7 +63,7 @@ def test_a_log_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_no_row_is_lost_when_a_log_is_rotated_during_writes(tmp_path: Path, packed: bool) -> None:
-    """Renamed, written on, begun anew, and the old one packed and removed: every row comes out once."""
+    """Renamed, still written, replaced, and the old one packed and removed: every row is returned once."""
     path, rows, each = tmp_path / "log", 4000, 100
     looked = threading.Event()
 
@@ -71,11 +71,11 @@ def test_no_row_is_lost_when_a_log_is_rotated_during_writes(tmp_path: Path, pack
         stream = path.open("ab", buffering=0)
         for number in range(rows):
             if number and number % each == 0:
-                for _ in range(2):  # the second look began after the rotation before this one
+                for _ in range(2):  # the second reading began after the previous rotation
                     looked.clear()
                     looked.wait()
                 old = path.rename(tmp_path / f"log.{number}")
-                stream.write(f"{number - 1} renamed\n".encode())  # as Envoy does until it is told
+                stream.write(f"{number - 1} renamed\n".encode())  # as Envoy does until it reopens its log
                 stream.close()
                 stream = path.open("ab", buffering=0)
                 if packed:
@@ -97,8 +97,8 @@ def test_no_row_is_lost_when_a_log_is_rotated_during_writes(tmp_path: Path, pack
 
 
 def test_a_torn_last_row_is_returned_and_a_truncated_file_is_read_anew(tmp_path: Path) -> None:
-    """Half a row of a file that was followed by another is no row, and is counted as such; a file that is
-    shorter than what was read of it has begun anew.
+    """A torn last row of a replaced file is returned, and counted as unreadable; a file that became
+    shorter is read from its start.
     """
     path = tmp_path / "log"
     path.write_text("one\ntw")

@@ -1,4 +1,4 @@
-"""A plan becomes endpoints with whole weights: shares are kept, quarantined replicas are left out."""
+"""A plan becomes endpoints with integer weights: shares are kept, quarantined replicas are left out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def weight_of(route: SliceRoute, kernel: str) -> int:
 
 @given(world=worlds())
 def test_shares_are_kept_among_kernels_that_can_serve(world: Any) -> None:
-    """Weights of kernels that have replicas stand to each other as their shares, to one in ten thousand."""
+    """Ratios of weights of kernels with replicas equal those of their shares, to one in ten thousand."""
     table, rotation, layout = world
     for route, row in zip(slice_routes(table, rotation, layout, allow_empty=True), table, strict=True):
         total = sum(one.weight for one in route.endpoints)
@@ -147,7 +147,7 @@ def test_the_quarantined_replicas_share_goes_to_the_others() -> None:
 
 
 def test_a_plan_becomes_a_table_with_its_version() -> None:
-    """The first fleet of a plan is carried out, shadow replicas are those of shadowed kernels."""
+    """The first fleet of a plan is executed; shadow replicas are those of shadowed kernels."""
     plan = RoutingPlan(
         table=np.array([[[1.0, 0.0, 0.0]]]),
         in_rotation=np.array([[True, True]]),
@@ -199,7 +199,7 @@ def test_addresses_that_the_gateway_cannot_reach_are_refused(url: str) -> None:
 
 
 def test_a_replica_that_comes_back_gets_its_share_of_its_kernel() -> None:
-    """At a fifth beside a whole peer it has one request of six; held back whole it is not listed."""
+    """At a fifth beside a full peer it gets one request of six; at 0 it is not listed."""
     layout = FleetLayout(
         kernels=("k0", "k1"),
         slices=("s0",),

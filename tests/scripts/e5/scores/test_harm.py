@@ -25,7 +25,7 @@ def episode(useful: float, exposed: int = 0) -> EpisodeMeasures:
 
 
 def episodes(policies: tuple[str, ...]) -> Episodes:
-    """Two seeds; policies except ``fixed-bare`` lose 10 and 12 points in ``crowd`` and gain one in ``calm``."""
+    """Two seeds; all but ``fixed-bare`` lose 10 and 12 points in ``crowd`` and gain one in ``calm``."""
     cells = {}
     for seed in (0, 1):
         for policy in policies:
