@@ -1,4 +1,4 @@
-"""Answers within limits: dripped status lines, headers, bodies and streams end in time, large ones too."""
+"""Answers within limits: slow status lines, headers, bodies and streams end in time, large ones too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from live.run.urls import Address, UrlDiscovery
 from tests.support.servers.listening import Answering, Listening, listening
 
 SOON_S = 0.2
-#: What is sent at once, and what then drips.
+#: The part sent at once, and the part that then drips.
 DRIPS = {
     "status": (b"", b"H"),
     "header": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
@@ -67,7 +67,7 @@ def dripping(how: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("how", DRIPS)
 def test_a_dripped_answer_ends_in_time(how: str) -> None:
-    """Whatever part of an answer drips, time for the whole is up, also on a connection that was kept."""
+    """Whatever part of an answer drips, the total time is limited, also on a kept connection."""
     with dripping(how) as url, httpx.Client() as client:
         assert whole_answer(client, "GET", f"{url}/small", 5.0).text == "small"
         for _ in range(2):
@@ -116,14 +116,14 @@ def _discover(url: str) -> object:
 )
 @pytest.mark.parametrize("how", ["status", "body"])
 def test_readers_of_servers_go_on(how: str, read: Callable[[str], object], found: object) -> None:
-    """A server that drips is unknown to a scrape and to discovery, and holds neither up."""
+    """A server that drips is unknown to a scrape and to discovery, and delays neither."""
     with dripping(how) as url:
         assert read(url) == found
 
 
 @pytest.mark.parametrize("how", ["status", "body"])
 def test_admin_and_reference_end_in_time(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Envoy's admin interface that drips does not answer, nor does a reference server."""
+    """Envoy's admin interface that drips counts as silent, and so does a reference server."""
     monkeypatch.setattr("live.gateway.admin._TIMEOUT_S", SOON_S)
     with dripping(how) as url:
         with pytest.raises(LiveError, match="does not answer"):

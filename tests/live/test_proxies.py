@@ -1,4 +1,4 @@
-"""Servers of this machine are asked directly, whatever proxy the environment names."""
+"""Servers of this machine are contacted directly, whatever proxy the environment names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_envoy_is_asked_without_a_proxy(url: str) -> None:
-    """Else a fleet would not come up, and no table would be acknowledged."""
+    """Otherwise a fleet would not start, and no table would be acknowledged."""
     admin = EnvoyAdmin(url)
     assert admin.is_live()
     admin.close()

@@ -1,4 +1,4 @@
-"""Which requests a trigger strikes."""
+"""The requests that a trigger strikes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FakeParams:
 def test_a_trigger_without_conditions_strikes_everything(
     step: StepFacts, known: RequestFacts, name: str, generated: int
 ) -> None:
-    """No condition is a condition that always holds."""
+    """Without a condition every request is struck."""
     assert step_holds(TriggerSpec(), step)
     assert request_holds(TriggerSpec(), name, known, generated)
 

@@ -104,7 +104,7 @@ def test_a_killed_server_costs_no_request_that_another_can_serve(own: Bench) -> 
 
 
 def test_errors_of_one_server_are_answered_by_another(bench: Bench) -> None:
-    """A broken engine's error status is retried elsewhere; every try has a row, the client sees one answer."""
+    """A broken engine's error status is retried elsewhere; every try has a row, clients get one answer."""
     logs = GatewayLogs(bench.files, bench.driver.admin, SLICES)
     time.sleep(0.6)
     logs.read()

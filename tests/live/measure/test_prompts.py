@@ -48,7 +48,7 @@ def documents() -> list[CorpusText]:
 
 
 def test_no_shipped_prompt_is_in_two_splits() -> None:
-    """A prompt id stands once and each slice has prompts in every split."""
+    """A prompt id occurs once and each slice has prompts in every split."""
     prompts = load_prompts(SHIPPED_PROMPTS)
     assert len({prompt.id for prompt in prompts}) == len(prompts)
     counts = Counter((prompt.slice, prompt.split) for prompt in prompts)

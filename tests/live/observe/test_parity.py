@@ -1,4 +1,4 @@
-"""Both worlds tell the same: what the simulator recorded, written as servers and a gateway write it, is read
+"""Both worlds agree: the simulator's record, written as servers and a gateway write it, is read
 back by the live world as the same record.
 """
 
@@ -34,7 +34,7 @@ _LATENCY, _TTFT = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("
 
 
 class Servers:
-    """Writes what simulated replicas recorded as the text that servers would export."""
+    """Writes the record of simulated replicas as the text that servers would export."""
 
     def __init__(self, layout: FleetLayout) -> None:
         self._names = layout.replicas
@@ -65,7 +65,7 @@ class Servers:
 
 
 class Gateway:
-    """Writes what the simulated gateway counted as rows; its histograms came later than its counts."""
+    """Writes the counts of the simulated gateway as rows; its histograms came later than its counts."""
 
     def __init__(self, layout: FleetLayout, every: list[FleetTelemetry]) -> None:
         self._layout = layout
@@ -145,7 +145,7 @@ def ended(slice_: str) -> GatewayRequest:
 
 
 def known_replicas(seen: FleetTelemetry, layout: FleetLayout) -> list[LiveReplica]:
-    """What discovery says."""
+    """The replicas from discovery."""
     return [
         LiveReplica(
             name=name,

@@ -1,4 +1,4 @@
-"""A certified past: its limits hold for any law, alarms on it keep their run length, a change is found."""
+"""A certified past: its limits hold for any law, alarms on it keep their run length, changes are found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.documents.passive_contracts import CLAUSE, passive_contract, 
 
 CELL = BuildOnSlice("half", "build-1", "code")
 Law = Callable[[np.random.Generator, int], np.ndarray]
-#: Of the mean surprise of one answer, nats.
+#: Law of the mean surprise of one answer, nats.
 LAWS: dict[str, Law] = {
     "smooth": lambda rng, n: rng.gamma(20.0, 0.1, n),
     "heavy": lambda rng, n: rng.lognormal(0.0, 1.2, n),
@@ -42,7 +42,7 @@ def learned(values: np.ndarray) -> tuple[float, float]:
 
 @pytest.mark.parametrize("name", LAWS)
 def test_the_share_outside_follows_wilks(name: str) -> None:
-    """Over 200 pasts the share of like answers outside is 0.05 on average, and never far above the bound."""
+    """Over 200 pasts the share of equal answers outside is 0.05 on average, and never far above the bound."""
     rng, law = stream(1, "pasts", name), LAWS[name]
     shares = []
     for _ in range(200):
@@ -133,7 +133,7 @@ def test_a_kept_past_is_read_again_and_holds_numbers_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": "selvage-surprise-past/1", "pasts": [{}]}', "\x00"])
 def test_a_file_that_is_none_of_ours_is_no_past(tmp_path: Path, text: str) -> None:
-    """Whatever lies there, the controller begins with nothing known."""
+    """With any other file, the controller begins without a past."""
     file = tmp_path / "past.json"
     file.write_text(text)
     assert read_pasts(file).by_cell == {}

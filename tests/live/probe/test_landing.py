@@ -1,4 +1,4 @@
-"""Probes that end in the very moment in which the prober looks through those under way."""
+"""Probes that end at the moment in which the prober polls the open ones."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class _Long:
     name, lane = "long", Lane.LONG
 
     def cost_tokens(self, prompt: GenerationPrompt) -> int:
-        """Hardly anything."""
+        """Almost none."""
         return len(prompt.token_ids)
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """Nothing."""
+        """No values."""
         del prompt, asking
         return {}
 
 
 class _EndsMeanwhile(Future[ProbeAnswer]):
-    """A future that is under way when it is first asked and has ended when it is asked again."""
+    """A future that is unfinished at the first poll and finished at the second."""
 
     asked = 0
 
@@ -59,7 +59,7 @@ class _Executor:
         return future
 
     def shutdown(self, **_: object) -> None:
-        """Nothing runs."""
+        """Do nothing."""
 
 
 def test_a_probe_that_ends_while_the_prober_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Laws of the schedule: never over budget, one in flight, slices in turn, the same from the same seed."""
+"""The schedule: never over budget, one in flight, slices in turn, the same from the same seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ prompts = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 500)), min_size=1
 
 
 def run(schedule: ProbeSchedule, ticks: int, lasts: int = 0) -> list[tuple[float, Due]]:
-    """What is sent in so many seconds, each probe lasting ``lasts`` of them."""
+    """Probes sent in this many seconds, each probe lasting ``lasts`` of them."""
     sent: list[tuple[float, Due]] = []
     ends: list[tuple[int, str]] = []
     for tick in range(ticks):
@@ -71,7 +71,7 @@ def test_slices_take_turns_and_one_probe_flies(
 
 @given(prompts, st.integers(0, 2**31))
 def test_equal_seeds_give_equal_probes(given_prompts: list[ProbePrompt], seed: int) -> None:
-    """Nothing but the seed decides, and no prompt of a slice is left out."""
+    """Only the seed decides, and no prompt of a slice is left out."""
     budget = ProbeBudget(tokens_per_s=200.0)
     runs = [
         run(ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0), 300) for _ in "12"
@@ -80,7 +80,7 @@ def test_equal_seeds_give_equal_probes(given_prompts: list[ProbePrompt], seed: i
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
-    """So is a fleet or a list without anything in it."""
+    """So is an empty fleet or list."""
     with pytest.raises(ValueError, match="tokens_per_s > 0"):
         ProbeBudget(tokens_per_s=0.0)
     with pytest.raises(ValueError, match="expected replicas and prompts"):

@@ -34,7 +34,7 @@ Respond = Callable[[httpx.Request], httpx.Response]
 
 @dataclass
 class Bed:
-    """A prober of one server that responds as ``respond`` says now, on a clock of its own."""
+    """A prober of one server with the present response ``respond``, and its own clock."""
 
     prober: Prober
     respond: list[Respond]
@@ -42,7 +42,7 @@ class Bed:
     now_s: float = 0.0
 
     def outcomes(self, respond: Respond, seconds: float) -> list[ProbeOutcome]:
-        """How the probes of so many seconds end, five looks a second."""
+        """Results of the probes of this many seconds, five polls a second."""
         self.respond[:] = [respond]
         found: list[int] = []
         for _ in range(int(5 * seconds)):
@@ -58,7 +58,7 @@ class Bed:
 
 @contextmanager
 def bed() -> Iterator[Bed]:
-    """One, until it is closed."""
+    """A test bed, until it is closed."""
     respond: list[Respond] = []
     client = httpx.Client(transport=httpx.MockTransport(lambda request: respond[0](request)))
     with Prober(LAYOUT, PLAN, {"a-0": "http://a"}, "m", 0.0, client) as prober:
@@ -66,7 +66,7 @@ def bed() -> Iterator[Bed]:
 
 
 def says(status: int, **headers: str) -> Respond:
-    """A server that answers by this status."""
+    """A server that answers with this status."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _: httpx.Response(status, headers=named)
 
@@ -152,7 +152,7 @@ def test_a_server_of_which_probes_tell_nothing_is_named_with_the_next_step(
 
 
 def test_errors_are_judged_and_not_excused() -> None:
-    """Of a server that fails, refuses or hangs there is no such note: that is evidence."""
+    """A server that fails, refuses or hangs has no such note: that is evidence."""
     with bed() as one:
         one.outcomes(says(500), 5.0)
         assert one.prober.uninformative == {}
