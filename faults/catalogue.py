@@ -51,8 +51,8 @@ class FaultKind:
     measured: the dose is a measured condition of the kernel's profile, not a free number.
     live_injection: where it is plugged into a live server (``worker_extension``, ``middleware``,
     ``logits_processor``: ``faults.inside``), or what is done to the process or the load instead.
-    kubernetes_form: what a drill does to a pod. verification: the proof that the injection
-    happened. undo: what restores the replica, including what must be reset before re-admission.
+    kubernetes_form: the action of a drill on a pod. verification: the proof of the injection. undo: how
+    the replica is restored, including everything to reset before re-admission.
     """
 
     name: str
@@ -214,7 +214,7 @@ _KINDS: tuple[FaultKind, ...] = (
                "delete the rule"),
 )  # fmt: skip
 
-#: Kind name -> entry; a plug-in's once it is asked for.
+#: Kind name -> entry; a plug-in's entry is added on request.
 CATALOGUE: Registry[FaultKind] = FAULT_KINDS
 
 

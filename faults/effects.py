@@ -1,7 +1,7 @@
 """The effect of active faults on one replica: a pure function from nominal to degraded.
 
-``apply`` uses no clock and no randomness. A fault at intensity zero, or at the neutral dose of its kind,
-returns the given effect, the very same object.
+``apply`` uses no clock and no randomness. If every fault is at intensity zero or at the neutral dose of its
+kind, it returns the very object that was given.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from faults.catalogue import CATALOGUE, Channel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struck:
-    """Which requests of a replica a measured condition strikes; the default is all of them, throughout."""
+    """Which requests of a replica a measured condition affects; by default all of them, entirely."""
 
     slice: int = -1
     """Index of the only slice, -1 for all."""
     after_tokens: int = 0
-    """Only the tokens of an answer after this many."""
+    """Only the tokens of an answer after this many tokens."""
     min_batch: int = 0
-    """Only requests that were admitted into a batch of at least this many, themselves included."""
+    """Only requests that were admitted into a batch of at least this size, themselves included."""
 
 
 ALL_REQUESTS = Struck()
@@ -34,13 +34,13 @@ class ReplicaEffect:
     """State of one replica under faults; the defaults are a healthy replica."""
 
     condition: int = 0
-    """Index of the measured profile condition that is served (0: healthy)."""
+    """Index of the measured profile condition in force (0: healthy)."""
     struck: Struck = ALL_REQUESTS
-    """Which requests that condition strikes."""
+    """Which requests that condition affects."""
     step_time_factor: float = 1.0
     """Every engine step takes this many times longer."""
     hang: bool = False
-    """No step completes, while discovery and health checks still say ready."""
+    """No step completes, while discovery and health checks still report ready."""
     crashed: bool = False
     """The process is gone until it is restarted."""
     kv_held_ratio: float = 0.0
@@ -54,7 +54,7 @@ class ReplicaEffect:
     trace_fields_missing_ratio: float = 0.0
     """Share of the answers without a required trace field."""
     wrong_fingerprint: bool = False
-    """The replica reports another build than the one in the pool."""
+    """The replica reports another build than that in the pool."""
     arrival_factor: float = 1.0
     """Offered load relative to the scenario's (read at fleet level)."""
 
@@ -75,7 +75,7 @@ class ActiveFault:
     """Conditions of the replica's kernel in increasing measured drift, the last one being the full dose;
     empty for faults that change no numbers."""
     struck: Struck = ALL_REQUESTS
-    """Which requests a measured condition strikes."""
+    """Which requests a measured condition affects."""
 
 
 def apply(nominal: ReplicaEffect, active: Sequence[ActiveFault]) -> ReplicaEffect:
@@ -100,7 +100,7 @@ def slowing(effect: ReplicaEffect) -> dict[Source, float]:
 
 
 def scaled(neutral: float, dose: float, intensity: float) -> float:
-    """Point ``intensity`` of the way from the neutral dose to the full dose."""
+    """The value at ``intensity`` of the way from the neutral dose to the full dose."""
     return neutral + (dose - neutral) * intensity
 
 
@@ -173,7 +173,7 @@ def _surge(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
 
 
 def _unseen(effect: ReplicaEffect, fault: ActiveFault) -> ReplicaEffect:
-    del fault  # a simulated replica has nothing that it could change; scenarios with it are refused
+    del fault  # no effect on a simulated replica; scenarios with this fault are refused
     return effect
 
 

@@ -1,9 +1,8 @@
-"""When faults act, and on which of the replicas that they select: shapes in time, and shares of replicas.
+"""When faults act, and on which of the selected replicas: shapes in time, and shares of replicas.
 
-A plan names the replicas it hits, so a fault on a kernel, a replica, a zone or several kernels is the same
-thing here; simulated, live and cluster drills strike by one rule. Shapes are expanded into exactly timed
-changes of intensity. Expansion is pure: equal plans give equal changes, and a plan with the neutral dose
-gives none.
+A plan names the replicas that it strikes, so faults on a kernel, a replica, a zone or several kernels have
+one form; simulated, live and cluster drills use the same rule. Shapes are expanded into exactly timed
+changes of intensity. Expansion is pure: equal plans give equal changes; the neutral dose gives none.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class FaultPlan:
     ends_at_s: float
     shape: Shape = Shape()
     struck: Struck = ALL_REQUESTS
-    """Which requests of these replicas a measured condition strikes."""
+    """Which requests of these replicas a measured condition affects."""
 
     @property
     def period_s(self) -> float:
@@ -120,10 +119,10 @@ T = TypeVar("T")
 
 
 def struck_share(selected: Sequence[T], replica_ratio: float | None) -> tuple[T, ...]:
-    """``replica_ratio`` in (0, 1] of ``selected``, in their order; all of them where it is None.
+    """``replica_ratio`` in (0, 1] of ``selected``, in their order; all of them if it is None.
 
-    Rounded down, but one at least, and spread evenly: replicas are listed by kernel, so a share strikes the
-    kernels alike as far as whole replicas allow.
+    Rounded down, but at least one, and spread evenly: replicas are listed by kernel, so a share strikes the
+    kernels equally as far as whole replicas allow.
     """
     if replica_ratio is None or not selected:
         return tuple(selected)

@@ -1,4 +1,4 @@
-"""The policies of this project by name, and the making of any policy from its text form.
+"""The policies of this project by name, and construction of any policy from its text form.
 
 ``make_policy("hysteresis:dwell_s=120,step_ratio=0.25", fleet)`` gives the policy alone;
 ``make_configuration`` adds the detector and the controller options under which E5 runs it.
@@ -36,7 +36,7 @@ from policies.parameters import (
 from policies.rules.informed import Notices
 from policies.spec import Settings, Value, write_spec
 
-#: Limits for policies that know the true capacity: they need no caution against an estimate.
+#: Limits for policies that know the true capacity, without a margin for estimation errors.
 _KNOWN_CAPACITY = ShieldLimits(
     comfortable_load_ratio=ShieldLimits().max_load_ratio, kept_load_ratio=ShieldLimits().max_load_ratio
 )
@@ -170,7 +170,7 @@ PLAIN = PolicyKind(
 
 
 def register_policy(name: str, policy: PolicyKind) -> None:
-    """Let ``name`` stand for ``policy`` wherever policies are named; ValueError where the name is taken."""
+    """Register ``policy`` as ``name`` wherever policies are named; ValueError if the name is taken."""
     POLICIES.register(name, policy)
 
 
@@ -195,9 +195,9 @@ def make_configuration(
     notices: Notices | None = None,
     **parameters: Value,
 ) -> ControllerSetup:
-    """Controller set-up in which ``spec`` runs as a configuration of E5; ``options`` replaces its levers.
+    """Controller set-up that runs ``spec`` as a configuration of E5; ``options`` replaces its levers.
 
-    notices: what ``informed`` is told; no other policy sees it.
+    notices: faults given to ``informed``; no other policy sees them.
     """
     name, chosen = chosen_settings(spec, parameters)
     baseline = policy_kind(name, chosen)
@@ -210,8 +210,8 @@ def make_configuration(
 
 
 def configuration_facts(spec: str) -> dict[str, object]:
-    """What decides in the configuration ``spec``: its policy, every setting, defaults too, the controller's
-    own, and the hash of the calibrated thresholds where its detector reads them.
+    """All facts that decide in the configuration ``spec``: its policy, every setting including defaults, the
+    controller's own, and the hash of the calibrated thresholds if its detector reads them.
 
     Raises ValueError for an unknown name or parameter.
     """
@@ -227,7 +227,7 @@ def configuration_facts(spec: str) -> dict[str, object]:
 
 
 def files_of(spec: str) -> dict[str, str]:
-    """sha256 of every file that the configuration ``spec`` names, by parameter; ValueError as above."""
+    """sha256 of every file that the configuration ``spec`` names, by parameter. ValueError as above."""
     name, chosen = chosen_settings(spec, {})
     values = settings_of(policy_kind(name, chosen), chosen)
     files = {key: resolve_uri(uri, "") for key, uri in values.texts.items() if uri and key != "detector"}
@@ -237,8 +237,8 @@ def files_of(spec: str) -> dict[str, str]:
 
 
 def configuration_sha256(spec: str) -> str:
-    """Of ``configuration_facts``, with the content of files in the place of their names: another network in
-    a file of the same name is another configuration.
+    """Hash of ``configuration_facts``, with file contents in place of file names: another network in a file
+    of the same name is another configuration.
 
     Raises ValueError for an unknown name or parameter.
     """
@@ -254,8 +254,8 @@ def _levers(baseline: PolicyKind) -> ControllerOptions:
 
 
 def _windowed(fleet: FleetSetup, values: Settings) -> FleetSetup:
-    """``fleet`` judged by windows of the configuration's own length and least number of observations, where
-    it sets them.
+    """``fleet`` judged by windows of the configuration's own length and least number of observations, if it
+    sets them.
     """
     window_s, least = values.get("window_s", 0.0), int(values.get("min_samples", 0.0))
     contract = fleet.contract

@@ -1,7 +1,7 @@
 """A ``RoutePolicy`` document as a ``ControllerSetup``: its policy, shield and meta-contract.
 
 Every world compiles its document here. A policy that drives (mode ``enforce``) must be certified under the
-document's meta-contract, and so must its baseline, with the settings that it has today.
+document's meta-contract, and so must its baseline, with its present settings.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ CERTIFICATE = "policies/{baseline}-certificate.json"
 def route_setup(
     document: RoutePolicy, file: str, fleet: FleetSetup, load_ratio: float | None = None
 ) -> ControllerSetup:
-    """The configuration that ``document``, read from ``file``, asks for, behind its shield and under its
-    meta-contract. load_ratio: the declared peak load of ``fleet``, of all that it carries (None: not said).
+    """The configuration of ``document``, read from ``file``, behind its shield and under its meta-contract.
+    load_ratio: the declared total peak load of ``fleet`` (None: not declared).
 
-    Raises DocumentError for a policy, artefact or meta-contract that does not fit, and where ``fleet`` is
-    judged by another contract or ticks at another pace than the document says. A policy or a baseline without
-    a certificate under this meta-contract may observe (``uncertified`` says so), never drive.
+    Raises DocumentError for a policy, artefact or meta-contract that does not fit, and if ``fleet`` has
+    another contract or tick than the document. A policy or a baseline without a certificate under this
+    meta-contract may observe (``uncertified`` says so), never drive.
     """
     spec = document.spec
     _expect(file, "contract", fleet.contract.name, spec.contract, "name the contract that the fleet keeps")
@@ -73,12 +73,12 @@ def route_setup(
 
 
 def uncertified(document: RoutePolicy, file: str) -> tuple[str, ...]:
-    """Why ``document``, read from ``file``, could not be enforced; nothing where it can."""
+    """Why ``document``, read from ``file``, cannot be enforced; empty if it can."""
     return tuple(str(error) for error in _without_certificate(document, file).values())
 
 
 def _without_certificate(document: RoutePolicy, file: str) -> dict[str, DocumentError]:
-    """What the certificates of the ``artefact`` and of the ``baseline`` lack under the document's
+    """Deficiencies of the certificates of ``artefact`` and ``baseline`` under the document's
     meta-contract.
     """
     meta, place = _meta_of(document, file)
@@ -96,7 +96,7 @@ def _without_certificate(document: RoutePolicy, file: str) -> dict[str, Document
 
 
 def _meta_of(document: RoutePolicy, file: str) -> tuple[MetaContract, Path]:
-    """The document's meta-contract, which must be the pinned one, and where it lies."""
+    """The document's meta-contract, which must be the pinned one, and its path."""
     place = resolve_uri(document.spec.meta_contract, file)
     meta, pinned = load_as(MetaContract, place), document.spec.meta_contract_sha256
     if pinned is not None:
@@ -108,8 +108,8 @@ def _meta_of(document: RoutePolicy, file: str) -> tuple[MetaContract, Path]:
 def _refuse_uncertified_artefact(
     document: RoutePolicy, file: str, meta: MetaContract, meta_file: Path
 ) -> None:
-    """DocumentError unless the document's artefact, if it has one, is certified under ``meta``, which was
-    read from ``meta_file``.
+    """DocumentError unless the document's artefact, if it has one, is certified under ``meta``, read from
+    ``meta_file``.
     """
     if document.spec.artifact is None:
         return
@@ -122,9 +122,8 @@ def _covered(
     setup: ControllerSetup, document: RoutePolicy, file: str, load_ratio: float | None
 ) -> ControllerSetup:
     """``setup`` in which no policy drives a fleet that its certificate does not cover: the baseline replaces
-    the policy, and the home table the baseline. The shield takes hard violations out of that table. A policy
-    that moves traffic of a healthy fleet as a precaution could do harm, without a certificate that says
-    otherwise.
+    the policy, and the home table the baseline. The shield removes hard violations from that table. An
+    uncovered policy that moves the traffic of a healthy fleet as a precaution could do harm.
     """
     gaps = coverage_gaps(document, file, setup.fleet, load_ratio)
     baseline = make_policy("fixed", setup.fleet) if gaps.baseline else setup.baseline
@@ -134,15 +133,15 @@ def _covered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageGaps:
-    """What the certificates of policy and baseline do not cover, in words; empty if they cover everything."""
+    """Facts that the certificates of policy and baseline do not cover, as text; empty if all are covered."""
 
     policy: tuple[str, ...] = ()
     baseline: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    """What was not compared, and why; no policy is replaced for it."""
+    """Facts that were not compared, and why; they replace no policy."""
 
     def lines(self, document: RoutePolicy) -> tuple[str, ...]:
-        """Why a fallback drives instead of what ``document`` names, and the commands that certify."""
+        """Why a fallback drives instead of the policy in ``document``, and the commands that certify."""
         policy, meta = document.spec.policy, document.spec.meta_contract
         named = f"{policy}:onnx=FILE" if policy in TRAINED else policy
         commands = {"policy": named, "baseline": "BASELINE"}
@@ -157,10 +156,10 @@ class CoverageGaps:
 def coverage_gaps(
     document: RoutePolicy, file: str, fleet: FleetSetup, load_ratio: float | None = None
 ) -> CoverageGaps:
-    """Where ``fleet`` under ``load_ratio`` lies outside of what policy and baseline of ``document`` were
-    certified on.
+    """Where ``fleet`` under ``load_ratio`` lies outside the certified range of policy and baseline of
+    ``document``.
 
-    A built-in policy has no certificate of its own here, and is kept by the supervisor alone.
+    A built-in policy has no certificate of its own here; only the supervisor limits it.
     """
     artefact = document.spec.artifact
     held = None if artefact is None else _manifest_certificate(resolve_uri(artefact.uri, file))
@@ -184,8 +183,8 @@ def _unknown(certificates: Mapping[str, Certificate | None], facts: Facts) -> tu
 
 
 def bound_sha256(document: RoutePolicy, file: str) -> dict[str, str | None]:
-    """Hashes of what decides beside ``document``, read from ``file``, though it need not pin it: its
-    meta-contract's canonical form, and the file that certifies the baseline (None: there is none).
+    """Hashes of everything else that decides for ``document``, read from ``file``, pinned or not: the
+    canonical form of its meta-contract, and the file of the baseline's certificate (None: there is none).
     """
     meta, place = _meta_of(document, file)
     held = place.parent / CERTIFICATE.format(baseline=meta.spec.baseline)
@@ -200,10 +199,10 @@ def _manifest_certificate(file: Path) -> Certificate | None:
 
 
 def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> Certificate | None:
-    """The certificate of the baseline of ``meta``, which was read from ``file``; DocumentError unless it is
-    certified as it is set today.
+    """The certificate of the baseline of ``meta``, read from ``file``; DocumentError unless it is certified
+    with its present settings.
 
-    The known-good kernel alone decides nothing, and needs no certificate.
+    The known-good kernel makes no decisions, and needs no certificate.
     """
     baseline = meta.spec.baseline
     if baseline == KnownGoodPolicy().policy_id:
@@ -222,7 +221,7 @@ def refuse_uncertified_baseline(meta: MetaContract, file: Path) -> Certificate |
 
 
 def _refuse_failing(found: Certificate, baseline: str, place: Path) -> None:
-    """DocumentError where the baseline itself broke clauses: no training of the policy mends that."""
+    """DocumentError if the baseline itself broke clauses: training the policy cannot fix that."""
     failed = [one.id for one in found.clauses if not one.passed]
     if found.passed and not failed:
         return
@@ -237,7 +236,7 @@ def _refuse_failing(found: Certificate, baseline: str, place: Path) -> None:
 
 
 def _check_artefact(document: RoutePolicy, file: str) -> None:
-    """DocumentError unless a trained policy, and no other, has an artefact of its kind, as pinned."""
+    """DocumentError unless trained policies, and only these, have an artefact of their kind, as pinned."""
     name, artefact = document.spec.policy, document.spec.artifact
     if (name in TRAINED) != (artefact is not None):
         expected = "a manifest" if name in TRAINED else f"nothing, as {name!r} is built in"
@@ -252,7 +251,7 @@ def _check_artefact(document: RoutePolicy, file: str) -> None:
 
 
 def _refuse_unsigned(document: RoutePolicy, file: str) -> None:
-    """DocumentError unless everything that the pinned key must have signed is signed by it."""
+    """DocumentError unless the pinned key signed everything that it must sign."""
     key, artefact = document.spec.signed_by, document.spec.artifact
     if key is None:
         return
@@ -270,7 +269,7 @@ def _refuse_unsigned(document: RoutePolicy, file: str) -> None:
 
 
 def _configuration_text(document: RoutePolicy, file: str, certified: bool) -> str:
-    """Policy and artefact as the text of a configuration; the bare network where that is not certified."""
+    """Policy and artefact as the text of a configuration; the bare network if it is not certified."""
     name, artefact = document.spec.policy, document.spec.artifact
     if artefact is None:
         return name

@@ -17,7 +17,7 @@ Value = float | str
 class Settings:
     """The arguments of a factory: every parameter of the policy, numbers by ``[]`` and texts by ``text``.
 
-    notices: what the informed reference is told; None: nothing.
+    notices: faults given to the informed reference; None: none.
     """
 
     numbers: Mapping[str, float]
@@ -37,7 +37,7 @@ class Settings:
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
-    """Parse ``"name:key=value,..."`` to name and values; values that are no numbers stay text.
+    """Parse ``"name:key=value,..."`` to name and values; values that are not numbers stay text.
 
     Raises ValueError if a part is not ``key=value``, or a number is not finite.
     """

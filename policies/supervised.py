@@ -41,7 +41,7 @@ def supervised_by_uri(uri: str, spec: str, setup: ControllerSetup, asked_by: str
 
     asked_by: the command that was given ``uri``, for messages.
 
-    Raises DocumentError where there is none, or where the artefact of ``spec`` belongs to another.
+    Raises DocumentError if there is none, or if the artefact of ``spec`` belongs to another.
     """
     if not uri:
         return setup
@@ -65,8 +65,8 @@ def own_meta(spec: str) -> str:
 
 
 def refuse_other_artefact(spec: str, meta: MetaContract, asked: str) -> None:
-    """DocumentError where ``spec`` names a trained policy by an artefact of another meta-contract than
-    ``meta``, which was ``asked`` for; a network alone (``onnx``) belongs to none.
+    """DocumentError if ``spec`` names a trained policy by an artefact of another meta-contract than ``meta``,
+    which was ``asked`` for; a network alone (``onnx``) belongs to none.
     """
     found = _artefact(spec)
     if found is None:
@@ -90,7 +90,7 @@ def _artefact(spec: str) -> Artefact | None:
 
 
 def baseline_of(meta: CompiledMeta, fleet: FleetSetup) -> Policy:
-    """The policy that ``meta`` hands over to, made for ``fleet``."""
+    """The baseline policy of ``meta``, made for ``fleet``."""
     if meta.baseline == KnownGoodPolicy().policy_id:
         return KnownGoodPolicy()
     return make_policy(meta.baseline, fleet)

@@ -33,9 +33,9 @@ METRICS = ("kl_mean@full_vocab", "top1_flip@full_vocab")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntheticClause:
-    """One clause of a made-up contract; as it stands a hard mean of the first probe metric on every slice.
+    """One clause of a made-up contract; by default a hard mean of the first probe metric on every slice.
 
-    rate_limit: None for a clause that judges a mean. slices: places of those it names; None: all.
+    rate_limit: None for a clause that judges a mean. slices: indices of its slices; None: all.
     """
 
     name: str = "N-1"
@@ -53,13 +53,13 @@ class SyntheticClause:
     slices: tuple[int, ...] | None = None
 
     def of(self, slices: int) -> list[bool]:
-        """Which of this many slices it names."""
+        """Mask of its slices among this many."""
         return [self.slices is None or place in self.slices for place in range(slices)]
 
 
 #: Time between two scrapes of made-up telemetry.
 SCRAPE_INTERVAL_S = 5.0
-#: Settings that all clauses share.
+#: Settings common to all clauses.
 _TERMS: dict[str, Any] = {
     "guard_threshold": 0.5,
     "fallback_threshold": 2.0,
@@ -71,7 +71,7 @@ _TERMS: dict[str, Any] = {
     "stale_after_s": 30.0,
     "false_switch_budget_per_slice_month": 1.0,
 }
-#: Source, column, threshold, rate limit (None: a mean), hard, level of the ten rehearsed clauses.
+#: Source, column, threshold, rate limit (None: a mean), hard, level of the ten clauses.
 _CLAUSES: tuple[tuple[Source, int, float, float | None, bool, int], ...] = (
     (Source.PROBE, 0, 1e-3, None, False, 3),
     (Source.PROBE, 0, 2e-3, None, True, 3),
@@ -87,7 +87,7 @@ _CLAUSES: tuple[tuple[Source, int, float, float | None, bool, int], ...] = (
 
 
 def synthetic_fleet(kernels: int, slices: int, replicas: int) -> FleetSetup:
-    """Fleet with ten clauses; replicas are dealt to the kernels in turn, the last kernel is known good."""
+    """Fleet with ten clauses; replicas are assigned to the kernels in turn, the last kernel is known good."""
     layout = FleetLayout(
         kernels=tuple(f"kernel{index}" for index in range(kernels)),
         slices=tuple(f"slice{index}" for index in range(slices)),
@@ -161,7 +161,7 @@ def all_at_once(answered: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _synthetic_counters(now_s: float, batch: int, replicas: int) -> EngineCounters:
-    """Four sequences that decode all the time; known in the ticks of a scrape."""
+    """Four sequences that decode all the time; counters are known in the ticks of a scrape."""
     if now_s % SCRAPE_INTERVAL_S:
         return EngineCounters.unknown(batch, replicas)
     counted = {

@@ -204,7 +204,7 @@ def _troubled(seen: FleetTelemetry) -> FleetTelemetry:
 
 
 def _certified(kernels: int, repeat_noise: float = 0.01) -> CertifiedValues:
-    """One prompt, that of ``synthetic_telemetry``, on every kernel; what replicas answer is another."""
+    """One prompt, that of ``synthetic_telemetry``, certified on every kernel; replicas answer differently."""
     nothing = np.zeros(1, dtype=np.int64)
     values = [np.full((1, 1, len(METRICS)), 1e-4)] * kernels
     return certified_values(nothing, nothing, values, repeat_noise)

@@ -1,13 +1,13 @@
-"""The highest rate of requests at which something still holds, by bisection."""
+"""The highest rate of requests at which a condition still holds, by bisection."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-#: Bisection ends where the highest good and the lowest bad rate are so near, as a ratio.
+#: Bisection ends when the ratio of the lowest bad to the highest good rate is below this.
 TOLERANCE = 0.002
-#: Beyond these nothing is looked for, requests per second.
+#: Limits of the search, requests per second.
 LEAST_RPS, MOST_RPS = 0.05, 1e4
 
 

@@ -2,9 +2,9 @@
 
 An unforeseen exception is a bug: exit code 70, one line, and a crash report with the traceback.
 TERM and HUP end a run as Ctrl-C does, and the exit code says which: 128 and the signal's number. A second one
-ends it at once. Standard output that cannot be written is bad input (2); a reader that went away ends the run
-as SIGPIPE would (141). Long work asks to be stopped after its running step (``stoppable``), so that what it
-keeps is whole.
+ends it at once. Standard output that cannot be written is bad input (2); a reader that goes away ends the run
+as SIGPIPE would (141). Long work is asked to stop after its running step (``stoppable``), so that its kept
+files are complete.
 
 Standard library only: ``selvage --help`` loads this.
 """
@@ -34,7 +34,7 @@ EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BUG, EXIT_PIPE = 1, 2, 70, 128 + signal.SIGPIP
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-#: What the tables and pages use beyond ASCII.
+#: Characters beyond ASCII in tables and pages.
 _ASCII = {
     "\u2013": "-",
     "\u2014": "-",
@@ -81,7 +81,7 @@ class _Signals:
         sys.unraisablehook = self._swallowed
 
     def _swallowed(self, found: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose exception C code ignored, as where numba's cache calls back."""
+        """Send a signal again if C code swallowed its exception, as in numba's cache callbacks."""
         if not isinstance(found.exc_value, Interrupted):
             sys.__unraisablehook__(found)
             return
@@ -112,18 +112,18 @@ def run_guarded(run: Callable[[], None]) -> int:
         code = _code(error)
     except KeyboardInterrupt as error:
         code = exit_code_of(error)
-    except BaseException as error:  # the net: what it is, is in the report
+    except BaseException as error:  # the outermost net: the report holds the error
         code = _caught(error)
-    if code == EXIT_INTERRUPTED and signals.number:  # Typer has this one for whatever interrupts its parsing
+    if code == EXIT_INTERRUPTED and signals.number:  # Typer has this code for any interrupt of its parsing
         code = 128 + signals.number
     signals.is_over = True
     return _flushed(code)
 
 
 def _open_closed() -> None:
-    """Give standard streams that were closed before we began the null device, as if told to.
+    """Connect standard streams that were closed before start to the null device, as if redirected.
 
-    Without it nothing can be printed, and the next file that is opened gets the number of the closed one.
+    Without it nothing can be printed, and the next opened file gets the number of the closed one.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -152,7 +152,7 @@ def _caught(error: BaseException) -> int:
 
 
 def _reported(error: BaseException) -> str:
-    """Write a crash report; where it is, or that there is none."""
+    """Write a crash report; returns its path, or that there is none."""
     now = datetime.now(UTC)
     lines = [
         f"at {now.isoformat(timespec='seconds')}",
@@ -171,19 +171,19 @@ def _reported(error: BaseException) -> str:
 
 
 def _folders() -> list[Path]:
-    """Where reports go, best first."""
+    """Folders for reports, best first."""
     state = os.environ.get("XDG_STATE_HOME")
     home = Path(state) if state else Path(os.path.expanduser("~")) / ".local" / "state"
     return [home / "selvage" / "crashes", Path(tempfile.gettempdir())]
 
 
 def _flushed(code: int) -> int:
-    """``code``, or what a standard output that cannot be written makes of it."""
+    """``code``, or the code for a standard output that cannot be written."""
     try:
         sys.stdout.flush()
         return code
     except OSError as error:
-        # The interpreter flushes once more on its way out, and would answer with a code of its own.
+        # The interpreter flushes once more at exit, and would exit with its own code.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if error.errno == errno.EPIPE:
@@ -200,7 +200,7 @@ def _say(line: str) -> None:
 
 @contextmanager
 def on_interrupt(told: Callable[[], str]) -> Iterator[None]:
-    """A signal that ends the block says ``told()`` as well: what was kept, and how to go on."""
+    """A signal that ends the block also prints ``told()``: what was kept, and how to resume."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -209,7 +209,7 @@ def on_interrupt(told: Callable[[], str]) -> Iterator[None]:
 
 
 def kept_in(folder: Path, pattern: str = "*.json") -> str:
-    """What an interrupted run says that goes on from the files in ``folder``."""
+    """Message of an interrupted run that resumes from the files in ``folder``."""
     count = sum(1 for _ in folder.glob(pattern))
     if not count:
         return "nothing was finished; the same command begins anew"
@@ -233,7 +233,7 @@ def ended_on_error() -> Iterator[None]:
 
 
 def write_what_can_be(stream: TextIO) -> None:
-    """Let ``stream`` replace what its encoding does not have, by ASCII that says the same where it can."""
+    """Let ``stream`` replace characters that its encoding lacks, by equivalent ASCII if there is one."""
     if isinstance(stream, io.TextIOWrapper):
         codecs.register_error("selvage-plain", _plain)
         stream.reconfigure(errors="selvage-plain")
@@ -251,9 +251,9 @@ def _folded(one: str) -> str:
 
 
 def die_with(parent: int) -> None:
-    """End this process soon after the process ``parent`` has ended, however that was.
+    """End this process soon after the process ``parent`` has ended in any way.
 
-    A thread checks twice a second: a worker of a pool would wait for ever for work that no process sends.
+    A thread checks twice a second: a worker of a pool would otherwise wait forever for work.
     """
 
     def watch() -> None:
@@ -283,7 +283,7 @@ class Stopped:
 def stoppable() -> Iterator[Stopped]:
     """While the block runs, SIGINT, SIGTERM and SIGHUP ask it to stop, those of them that are not ignored.
 
-    A block within another one is asked by the same signals, and so is what comes after it in the outer one.
+    A nested block is stopped by the same signals, and so is the rest of the outer one.
     """
     outer = signal.getsignal(signal.SIGTERM)
     stopped = outer if isinstance(outer, Stopped) else Stopped()

@@ -1,7 +1,7 @@
-"""Where commands put what they make: folders ready before work, whole files or none, tables of pages.
+"""Output of commands: folders checked before work, whole files or none, tables of pages.
 
-A page's tables stand between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. What people wrote around the
-marks stays as it is, so a page and the run that it shows agree.
+A page's tables are between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. Text around the marks is
+unchanged, so a page and the run that it shows agree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from contracts.errors import DocumentError, refusal
 from contracts.loading.files import is_stream, json_text, write_pinned
 
-#: Least width of a printed table where no terminal says its own.
+#: Least width of a printed table if the output is not a terminal.
 TABLE_WIDTH = 118
 
 
@@ -31,16 +31,16 @@ def ready_folder(folder: Path) -> None:
 
 
 def refuse_to_replace(place: Path | None, command: str) -> None:
-    """DocumentError where ``place`` is there already: a document that may have been edited by hand."""
+    """DocumentError if ``place`` exists already: a document that may have been edited by hand."""
     if place is not None and place.exists():
         hint = "name another, or add --force"
         raise refusal(command, "a file that is not there yet", str(place), hint, path="--out")
 
 
 def ready_file(path: Path) -> None:
-    """Make the folder of ``path`` and check that a file can be put there; DocumentError before any work.
+    """Make the folder of ``path`` and check that a file can be written there; DocumentError before any work.
 
-    A device or a pipe is ready as it is.
+    A device or a pipe is accepted unchanged.
     """
     if is_stream(path):
         return
@@ -53,9 +53,9 @@ def ready_file(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` as ``write_pinned`` does; DocumentError where the file cannot be written.
+    """Write ``text`` to ``path`` as ``write_pinned`` does; DocumentError if the file cannot be written.
 
-    A link stays, and what it points to is written; so is a device or a pipe (``/dev/stdout``), in place.
+    A link is kept and its target written; a device or a pipe (``/dev/stdout``) is written in place.
     """
     write_bytes(path, text.encode())
 
@@ -72,7 +72,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _behind_links(path: Path) -> Path:
-    """Where ``path`` leads; OSError where links lead round and round."""
+    """The target of ``path``; OSError for circular links."""
     found = Path(os.path.realpath(path)) if path.is_symlink() else path
     if found.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -80,7 +80,7 @@ def _behind_links(path: Path) -> Path:
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = None) -> None:
-    """Write ``json_text`` and a line end to ``path``; DocumentError where the file cannot be written."""
+    """Write ``json_text`` and a line end to ``path``; DocumentError if the file cannot be written."""
     write_whole(path, f"{json_text(value, indent=indent)}\n")
 
 
@@ -89,7 +89,7 @@ def _refusal(path: Path, expected: str, error: OSError) -> DocumentError:
 
 
 def fill(page: Path, tables: Mapping[str, list[str]]) -> None:
-    """Put each table's lines between its marks; DocumentError where ``page`` has not one pair of them."""
+    """Put each table's lines between its marks; DocumentError unless ``page`` has exactly one such pair."""
     text = page.read_text(encoding="utf-8")
     for name, lines in tables.items():
         text = filled(text, name, "\n".join(lines), page.name)
@@ -97,7 +97,7 @@ def fill(page: Path, tables: Mapping[str, list[str]]) -> None:
 
 
 def filled(text: str, name: str, body: str, page: str) -> str:
-    """``text`` with ``body`` between the marks of ``name``; ``page``: what an error calls it."""
+    """``text`` with ``body`` between the marks of ``name``; ``page``: its name in errors."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:
         raise refusal(page, f"one {begin} and one {end}", "something else", "put them back")

@@ -1,8 +1,8 @@
 """Finished results of a run, kept in a folder by the hash of everything that decides them.
 
-A rerun of the same command goes on where it was stopped. What is kept is taken only where sources, versions
-and every fact that the caller names are the same; anything else, or a file that cannot be read, is work to be
-done again. Beside plug-ins nothing is kept: what their code stands on is in no hash of ours.
+A rerun of the same command resumes where it stopped. A kept result is used only if sources, versions
+and every fact that the caller names are the same; otherwise, or if a file cannot be read, the work is done
+again. With plug-ins nothing is kept: the inputs of their code are in no hash of ours.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KeptResults:
         return not any(entry_points(group=f"selvage_fleet.{name}") for name in _GROUPS)
 
     def key(self, *facts: object) -> str:
-        """Name under which the result that ``facts`` decide is kept; "" where nothing may be."""
+        """Name under which the result determined by ``facts`` is kept; "" if it must not be kept."""
         if self._folder is None or not self._is_ours:
             return ""
         key = canonical_sha256([self._code, *facts])
@@ -57,7 +57,7 @@ class KeptResults:
         return key
 
     def load(self, key: str) -> Any:
-        """The plain result under ``key``; None where the work must be done."""
+        """The plain result under ``key``; None if the work must be done."""
         if self._folder is None or not key:
             return None
         with suppress(DocumentError, ValueError, RecursionError):
@@ -65,19 +65,19 @@ class KeptResults:
         return None
 
     def save(self, key: str, plain: Any) -> None:
-        """Keep ``plain``, which JSON can hold; numbers that are not known come back as that."""
+        """Save ``plain``, which JSON can hold; unknown numbers are read back as such."""
         if self._folder is not None and key:
             ready_folder(self._folder)
             write_whole(self._folder / f"{key}.json", json.dumps(plain, sort_keys=True))
 
     def tidy(self) -> None:
-        """Drop what this run did not ask for."""
+        """Delete results that this run did not ask for."""
         for file in self._files():
             if file.stem not in self._asked:
                 file.unlink()
 
     def forget(self) -> None:
-        """Drop everything: the run is finished, and what came of it is written."""
+        """Delete everything: the run is finished, and its result is written."""
         for file in self._files():
             file.unlink()
         if self._folder is not None:
@@ -89,5 +89,5 @@ class KeptResults:
 
 
 def parts_folder(out: Path) -> Path:
-    """Where the parts of the run whose result is the file ``out`` are kept until it is written."""
+    """Folder for the parts of the run whose result is the file ``out``, until it is written."""
     return out.with_name(f"{out.stem}-parts")

@@ -13,22 +13,22 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-#: Between two lines where no bar can be drawn.
+#: Seconds between two lines if no bar can be drawn.
 EVERY_S = 10.0
 
 
 class ProgressLine:
-    """What is being done and how far it is; ``total`` and ``done`` in any one unit."""
+    """The running work and its progress; ``total`` and ``done`` in any one unit."""
 
     def __init__(self, text: str, total: float) -> None:
         self.text, self.total, self.done = text, total, 0.0
         self._started_at_s = time.monotonic()
-        self._aside_s, self._aside_at_s = 0.0, math.inf  # of work beside ``total``: until now, and since when
-        self._expected_s = 0.0  # of the whole by a trial; 0: not known
+        self._aside_s, self._aside_at_s = 0.0, math.inf  # of work outside ``total``: so far, and since when
+        self._expected_s = 0.0  # of the whole by a trial; 0: unknown
         self._on_change: Callable[[], None] = lambda: None
 
     def update(self, text: str | None = None, *, done: float | None = None, advance: float = 0.0) -> None:
-        """Say ``text`` from now on; ``done`` of the total, or ``advance`` more than before."""
+        """Show ``text`` from now on; ``done`` of the total, or ``advance`` more than before."""
         now_s = time.monotonic()
         self._aside_s += max(0.0, now_s - self._aside_at_s)
         self._aside_at_s = math.inf
@@ -37,25 +37,25 @@ class ProgressLine:
         self._on_change()
 
     def aside(self, text: str) -> None:
-        """Say ``text`` of work that is no part of the total: its time says nothing of what is left."""
+        """Show ``text`` for work outside the total: its time does not count in the estimate."""
         self.update(text)
         self._aside_at_s = time.monotonic()
 
     def restart(self, text: str) -> None:
-        """Begin to count time here: what came before says nothing of what comes now."""
+        """Begin to count time here: earlier work does not predict the rest."""
         self.update(text)
         self._started_at_s, self._aside_s = time.monotonic(), 0.0
 
     def expect(self, seconds: float) -> None:
-        """Say how long it will take by a trial, where that is known (above 0), and count time from here."""
+        """Set the duration expected from a trial, if known (above 0), and count time from here."""
         if seconds > 0.0:
             self._expected_s = seconds
             print(f"this will take about {rough_time(seconds)}, by a trial on this machine", file=sys.stderr)
         self.restart(self.text)
 
     def line(self) -> str:
-        """Text, share done, seconds so far and an estimate of those left: by a trial until something is done,
-        none where there was no trial.
+        """Text, share done, seconds so far and an estimate of the rest: by a trial until something is done,
+        none without a trial.
         """
         spent_s = time.monotonic() - self._started_at_s
         share = min(1.0, self.done / self.total) if self.total else 0.0
@@ -67,7 +67,7 @@ class ProgressLine:
 
 
 def rough_time(seconds: float) -> str:
-    """``seconds`` that are only estimated, in words."""
+    """``seconds`` of a rough estimate as text."""
     return f"{seconds / 60.0:.0f} minutes" if seconds >= 90.0 else f"{seconds:.0f} s"
 
 
@@ -81,8 +81,8 @@ def show_progress(text: str, total: float) -> Iterator[ProgressLine]:
 
 @contextmanager
 def compiling_aside(progress: ProgressLine) -> Iterator[None]:
-    """Say of functions that are compiled within a ``with`` block how many it were so far, until the next
-    ``update`` says something else; their time is no part of the estimate.
+    """Show how many functions were compiled within a ``with`` block, until the next ``update`` shows
+    something else; their time does not count in the estimate.
     """
     from contracts.jit import report_compilations  # numba takes a second to import
 
@@ -115,7 +115,7 @@ class _Bar:
 
 
 class _Lines:
-    """A thread that prints the state every ``EVERY_S``, so that a long step is seen to be alive as well."""
+    """A thread that prints the state every ``EVERY_S``, so that a long step visibly makes progress."""
 
     def __init__(self, state: ProgressLine) -> None:
         self._state = state

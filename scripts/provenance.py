@@ -1,7 +1,7 @@
-"""What this process runs on: Python, machine, instruction sets, package versions.
+"""Facts about this process: Python, machine, instruction sets, package versions.
 
-Promises: standard library only, no package is imported (their metadata is read instead), so it is
-cheap enough for every report header.
+Standard library only; no package is imported (their metadata is read instead), so it is cheap
+enough for every report header.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contracts.home import HOME
 #: Packages whose versions change results.
 RESULT_PACKAGES = ("numba", "numpy", "pydantic", "scipy", "selvage-fleet", "simpy")
 
-#: Instruction sets that decide which kernels a CPU engine picks, as the kernel names them.
+#: Instruction sets that decide which kernels a CPU engine picks, by the kernel's names.
 CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8")
 
 
@@ -33,12 +33,12 @@ def package_version(name: str) -> str | None:
 
 
 def cpu_model() -> str:
-    """Processor name, or the architecture where the system does not tell."""
+    """Processor name, or the architecture if the system does not report it."""
     return _cpuinfo_line("model name") or platform.processor() or platform.machine()
 
 
 def cpu_features() -> tuple[str, ...]:
-    """Those of ``CPU_FEATURES`` that this processor has (empty where the system does not tell)."""
+    """Those of ``CPU_FEATURES`` that this processor has (empty if the system does not report them)."""
     flags = set((_cpuinfo_line("flags") or _cpuinfo_line("Features")).split())
     return tuple(name for name in CPU_FEATURES if name in flags)
 
@@ -78,7 +78,7 @@ def _cpuinfo_line(key: str) -> str:
 
 
 def sources_sha256(*more: str) -> str:
-    """sha256 (hex) over every source that can decide a result, committed or not; ``more`` layers as well."""
+    """sha256 (hex) over every source that can affect a result, committed or not; ``more`` layers as well."""
     digest = hashlib.sha256()
     for layer in ("contracts", "controller", "faults", "policies", "scripts", "simulator", *more):
         for file in sorted((HOME / layer).rglob("*.py")):

@@ -1,6 +1,6 @@
-"""Every room of the house with its one line, for ``docs/architecture.md``: ``python -m scripts.rooms docs``.
+"""Every room (package) with its one line, for ``docs/architecture.md``: ``python -m scripts.rooms docs``.
 
-A room is a package; its line is the first one of its docstring. Nothing is imported.
+The line is the first one of the package's docstring. Nothing is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGE, MARK = "architecture.md", "rooms"
 
 
 def room_table() -> list[str]:
-    """Layers in their order from below, each with its rooms."""
+    """Layers in order from the lowest, each with its rooms."""
     inits = [init for layer in (*LAYERS, PACKAGE) for init in sorted((HOME / layer).rglob("__init__.py"))]
     return table(("room", "what it holds"), [(f"`{name_of(init)}`", line_of(init)) for init in inits])
 
@@ -27,7 +27,7 @@ def name_of(init: Path) -> str:
 
 
 def line_of(init: Path) -> str:
-    """First line of the docstring; empty where there is none."""
+    """First line of the docstring; empty if there is none."""
     return (ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "").split("\n")[0]
 
 

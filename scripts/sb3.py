@@ -1,8 +1,8 @@
-"""Plain Stable-Baselines3 policies as ONNX files: from a saved zip, of which no code is unpickled, or alive.
+"""Plain Stable-Baselines3 policies as ONNX files: from a saved zip, without unpickling code, or from a model.
 
-What is understood: actor-critic policies (PPO, A2C) of dense layers on ``Selvage/FleetRouting-v0``. The zip's
+Supported are actor-critic policies (PPO, A2C) of dense layers on ``Selvage/FleetRouting-v0``. The zip's
 ``data`` is JSON, of which the readable half is read; its weights are loaded by torch's loader of plain arrays
-alone (``weights_only``). Anything else in the zip is left where it is.
+alone (``weights_only``). Anything else in the zip is ignored.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 def bytes_of_zip(path: Path) -> bytes:
-    """The ONNX file of the policy saved in ``path``; DocumentError for what is not understood."""
+    """The ONNX file of the policy saved in ``path``; DocumentError for an unsupported one."""
     plain, content = _members(path)
     told, weights = _saved_data(plain, str(path)), _weights(content, path)
     return _bytes(weights, _activation(told, str(path)), str(path))
 
 
 def seed_of_zip(path: Path) -> int | None:
-    """The seed that the policy saved in ``path`` was trained with; None where it says none."""
+    """The seed that the policy saved in ``path`` was trained with; None if it is not recorded."""
     told = _saved_data(_members(path)[0], str(path)).get("seed")
     return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else None
 
@@ -51,7 +51,7 @@ def _members(path: Path) -> tuple[bytes, bytes]:
 
 
 def _saved_data(plain: bytes, place: str) -> Mapping[str, Any]:
-    """What the zip says of itself."""
+    """The zip's metadata."""
     try:
         told = json.loads(plain)
     except (ValueError, RecursionError) as error:
@@ -93,19 +93,19 @@ def _weights(content: bytes, path: Path) -> Weights:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         _refuse_stretched(list(state.values()), len(content))
         return {str(name): value.numpy() for name, value in state.items()}
-    except Exception as error:  # the loader of plain arrays refuses code in several ways
+    except Exception as error:  # the loader of plain arrays raises several types for code
         told = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise _refusal(str(path), "weights that are plain arrays", told) from None
 
 
 def _refuse_stretched(tensors: list[Any], most_bytes: int) -> None:
-    """ValueError for tensors that repeat what is stored, and so would fill the memory."""
+    """ValueError for tensors that repeat their stored values, and so would fill the memory."""
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > most_bytes:
         raise ValueError("tensors of more numbers than the file holds")
 
 
 def _activation(told: Mapping[str, Any], place: str) -> str:
-    """The activation between the layers: as saved, else the library's own, tanh."""
+    """The activation between the layers: as saved, else the library's default, tanh."""
     if told.get("use_sde"):
         raise _refusal(place, "a policy without state-dependent exploration", "use_sde")
     given_kwargs = told.get("policy_kwargs") or {}

@@ -1,10 +1,10 @@
 """Jobs in this process, in several of this machine by joblib, or on a Ray cluster: results as they finish.
 
-No result depends on where its job ran, nor on how many ran beside it. A job whose worker was lost runs again;
-one after whose loss nothing else finishes either, three times, ends the run. No worker outlives its parent.
+No result depends on where its job ran, nor on parallel jobs. A job whose worker was lost runs again; three
+consecutive losses without any other finished job end the run. No worker outlives its parent.
 
-The Ray cluster is the one that ``RAY_ADDRESS`` names, or one of this machine for the time of a run. Ray runs
-the job of a lost worker, or of a lost node, again; a job that loses its worker as often as ``TRIES`` ends the
+The Ray cluster is that of ``RAY_ADDRESS``, or one of this machine for the time of a run. Ray reruns
+the job of a lost worker or node; a job that loses its worker ``TRIES`` times ends the
 run. Nodes of a cluster need the same version of this package.
 """
 
@@ -26,24 +26,24 @@ Result = TypeVar("Result")
 #: Takes a function and its tasks, gives (place of the task, result) as they finish.
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[tuple[int, Any]]]
 
-#: What ``--backend`` takes.
+#: Values of ``--backend``.
 BACKENDS = ("loky", "ray")
 BACKEND_HELP = "What runs --jobs: loky for processes of this machine, ray for a Ray cluster."
-#: So often in a row a worker may be lost before anything else has finished.
+#: Largest number of consecutive losses of a worker before another job has finished.
 TRIES = 3
 EVERY_CORE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """jobs: how many at once; 1 is this process, ``EVERY_CORE`` what the back end has. backend: joblib's."""
+    """jobs: number in parallel; 1 is this process, ``EVERY_CORE`` all of the back end. backend: joblib's."""
 
     jobs: int = 1
     backend: str = "loky"
 
     @property
     def is_here(self) -> bool:
-        """Everything runs in this process."""
+        """Whether everything runs in this process."""
         return self.jobs == 1 and self.backend == "loky"
 
 
@@ -57,7 +57,7 @@ class Runner:
     def __call__(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """(place of the task, result) as they finish; ``work`` is a function of a module.
 
-        Raises what ``work`` raises, and LostWorkerError where workers are lost again and again.
+        Raises the exceptions of ``work``, and LostWorkerError if workers are lost repeatedly.
         """
         left, tries = dict(enumerate(tasks)), 0
         if self._parallel is None:
@@ -67,7 +67,7 @@ class Runner:
             try:
                 for place, result in self._parallel(_calls(work, left)):
                     tries = 0
-                    if place in left:  # a round that broke off may still deliver what the next one did again
+                    if place in left:  # a broken-off round may still deliver results of the next one
                         del left[place]
                         yield place, result
             except BrokenProcessPool:
@@ -77,7 +77,7 @@ class Runner:
 
 
 def _lost_workers() -> LostWorkerError:
-    """Workers are lost again and again."""
+    """The error for workers that are lost repeatedly."""
     return LostWorkerError(
         f"workers were killed {TRIES} times in a row, most likely for memory; run with fewer "
         "--jobs or a smaller --batch where there is one (what is finished is kept)"
@@ -97,9 +97,9 @@ def _call(work: Callable[[Task], Result], place: int, task: Task) -> tuple[int, 
 
 @contextmanager
 def open_workers(workers: Workers, threads: int | None = None) -> Iterator[Run]:
-    """Workers for the time of a ``with`` block; none where everything runs in this process.
+    """Workers for the time of a ``with`` block; none if everything runs in this process.
 
-    threads: of numerical libraries in each worker, where the back end can say so.
+    threads: of numerical libraries in each worker, if the back end supports it.
     Raises MissingPartError for a back end that is not installed.
     """
     if workers.is_here:
@@ -113,14 +113,14 @@ def open_workers(workers: Workers, threads: int | None = None) -> Iterator[Run]:
         settings = {"initializer": _begin, "initargs": (os.getpid(),), "inner_max_num_threads": threads}
         try:
             with joblib.parallel_config(backend="loky", n_jobs=workers.jobs, **settings):
-                # Nothing is shared by files: what is mapped from one cannot be written to.
+                # Nothing is shared by files: a memory-mapped array cannot be written to.
                 yield Runner(joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None))
         finally:
             _end()
 
 
 def _end() -> None:
-    """Let the workers go now: they hold hundreds of megabytes each."""
+    """End the workers now: they hold hundreds of megabytes each."""
     from joblib.externals.loky import get_reusable_executor
 
     get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
@@ -143,7 +143,7 @@ def _begin(parent: int) -> None:
 def _on_ray(jobs: int) -> Iterator[Run]:
     """A runner of at most ``jobs`` jobs at once (``EVERY_CORE``: as many as the cluster has cores).
 
-    Raises MissingPartError where Ray is not installed.
+    Raises MissingPartError if Ray is not installed.
     """
     try:
         import ray
@@ -177,7 +177,7 @@ class _RayRunner:
     def __call__(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """(place of the task, result) as they finish; ``work`` is a function of a module.
 
-        Raises what ``work`` raises, and LostWorkerError where one job loses its worker again and again.
+        Raises the exceptions of ``work``, and LostWorkerError if one job loses its worker repeatedly.
         """
         task = self._ray.remote(num_cpus=1, max_retries=TRIES - 1)(_call)
         waiting, running = enumerate(tasks), []

@@ -195,7 +195,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         reason = reason_missing(part)
         if not reason:
             continue
-        item.user_properties.append((MISSING, part))  # goes with the report to whoever prints it
+        item.user_properties.append((MISSING, part))  # kept in the report for the final summary
         text = f"{part}: {reason}; to provide it: {PARTS[part].command}"
         if part in required_parts():
             pytest.fail(f"required by SELVAGE_REQUIRE, {text}", pytrace=False)

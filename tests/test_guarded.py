@@ -32,7 +32,7 @@ sys.stdin.read()
 
 
 def test_what_a_killed_process_started_dies_with_it(tmp_path: Path) -> None:
-    """After SIGKILL nobody cleans up, and the group ends all the same; the end of a thread ends nothing."""
+    """After SIGKILL no clean-up runs, and the group ends all the same; the end of a thread ends nothing."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "log")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(

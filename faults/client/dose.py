@@ -1,7 +1,7 @@
-"""Finds the dose of a fault that gives a wanted mean KL, by bisection, and verifies it.
+"""Finds the dose of a fault that causes a given mean KL, by bisection, and verifies it.
 
-KL is measured from the replica's own clean answers to those under the fault. Without a fault it is 0, because
-vLLM repeats bit for bit on one host. The meter is an argument, so that a fuller one can replace the one here.
+KL is measured between the replica's own clean answers and its answers under the fault. Without a fault it is
+0, because vLLM repeats bit for bit on one host. The meter is an argument, so that a fuller one can be used.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Rows = list[dict[int, float]]
 
 
 class DoseError(DrillError):
-    """No dose gives the wanted effect."""
+    """No dose has the wanted effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedDose:
-    """What gives an effect within the tolerance, and how often the effect was measured."""
+    """A dose whose effect is within the tolerance, and the number of measurements taken."""
 
     size: float
     effect: float
@@ -72,9 +72,9 @@ def _bracket(effect: Callable[[float], float], least_effect: float) -> tuple[flo
 
 
 class KlMeter:
-    """Mean KL of prompts' top-20 log-probabilities to those of the clean replica, nats.
+    """Mean KL between prompts' top-20 log-probabilities and those of the clean replica, nats.
 
-    A lower bound of the full KL, from what a default server returns.
+    A lower bound of the full KL, computed from what a default server returns.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class KlMeter:
         self._clean = self._rows()
 
     def __call__(self) -> float:
-        """Mean over all positions of all prompts now."""
+        """Mean over all positions of all prompts, measured now."""
         now = self._rows()
         pairs = zip(self._clean, now, strict=True)
         positions = [both for clean, seen in pairs for both in zip(clean, seen, strict=True)]
@@ -113,8 +113,8 @@ class KlMeter:
 def top_k_kl(clean: dict[int, float], seen: dict[int, float], top_k: int) -> float:
     """Lower bound of the KL of two positions from their likeliest ``top_k`` tokens, nats.
 
-    A clean token that ``seen`` lacks is at most as likely there as the last of its ``top_k``; what ``clean``
-    lacks is one bucket. By the log-sum inequality no full KL is smaller. Rows may hold more tokens.
+    A clean token missing from ``seen`` is at most as likely there as the last of its ``top_k``; tokens
+    missing from ``clean`` form one bucket. By the log-sum inequality no full KL is smaller.
     """
     last = sorted(seen.values(), reverse=True)[:top_k][-1]
     tokens = sorted(clean)
@@ -135,10 +135,10 @@ def inject_with_kl(
     *,
     tolerance_ratio: float = 0.2,
 ) -> tuple[Injected, FittedDose]:
-    """Put ``fault`` (noise or scale) in force at the dose with the mean KL ``live.mean_kl_nats``.
+    """Inject ``fault`` (noise or scale) at the dose with the mean KL ``live.mean_kl_nats``.
 
     Tries doses under the fault's own name, undoing each, then injects the found dose and measures it again:
-    ``DoseError`` if that lies outside the tolerance. Measured is the fault without its trigger.
+    ``DrillError`` if that lies outside the tolerance. The fault is measured without its trigger.
     """
     live = fault.live or LiveInjection()
     if live.mean_kl_nats is None or fault.kind not in ("noise", "scale"):

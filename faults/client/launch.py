@@ -1,7 +1,7 @@
-"""Command line and environment that a vLLM server needs to accept faults.
+"""Command line and environment variables that let a vLLM server accept faults.
 
-The server's own files are unchanged: the injected code is staged in a folder of the replica, and loaded by
-vLLM's extension points. A server that is started without these settings does not load it.
+The server's own files stay unchanged: the injected code is staged in a folder of the replica and loaded
+through vLLM's extension points. A server started without these settings does not load it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contracts.loading.files import write_pinned
 from faults.inside import gate
 
 PACKAGE = "selvage_inject"
-#: What plugs the extension into vLLM, and what faults of sampling need besides.
+#: Settings that plug the extension into vLLM, and settings that sampling faults need in addition.
 PLUGGED = (
     "--worker-extension-cls", f"{PACKAGE}.inside.worker.DrillFaults",
     "--middleware", f"{PACKAGE}.inside.middleware.DrillMiddleware",
@@ -27,11 +27,11 @@ _FAULTS = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillArguments:
-    """Added to a server's start; ``token_file`` and ``folder`` are what a client needs to steer it."""
+    """Added to a server's start; a client needs ``token_file`` and ``folder`` to control its faults."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
-    """Variables to set. ``PYTHONPATH`` holds the staged folder first and what was there before."""
+    """Variables to set. ``PYTHONPATH`` holds the staged folder first, then its previous value."""
     folder: Path
     token_file: Path
 
@@ -43,10 +43,10 @@ def drill_arguments(
     sampling: bool = True,
     python_path: str = "",
 ) -> DrillArguments:
-    """Stage what runs inside below ``folder`` (private to one replica) and say how to start the server.
+    """Stage the injected files below ``folder`` (private to one replica) and return how to start the server.
 
-    sampling: False leaves the logits processor away, which engines with speculative decoding refuse; faults
-    of sampling are then impossible. python_path: what ``PYTHONPATH`` holds already. OSError where the folder
+    sampling: False omits the logits processor, which engines with speculative decoding refuse; sampling
+    faults are then impossible. python_path: the present value of ``PYTHONPATH``. OSError if the folder
     cannot be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def drill_arguments(
 
 
 def _write_token(path: Path) -> None:
-    """A fresh token that only its owner can read: an older client cannot steer a new server."""
+    """Write a fresh token that only its owner can read: an older client cannot control a new server."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_text(secrets.token_urlsafe(32))

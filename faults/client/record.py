@@ -1,7 +1,7 @@
-"""The undo record: written before anything is injected, so that any process can take it back.
+"""The undo record: written before a fault is injected, so that any process can undo the fault.
 
-It names the replica, the file of its token (never the token) and the fault. A record that is open says that
-the fault may be in force; closing it says that an undo was confirmed, or that the replica is gone.
+It names the replica, the file of its token (never the token) and the fault. An open record means that the
+fault may be in force; it is closed when an undo is confirmed or the replica is gone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UndoRecord:
     url: str
     token_file: str
     fault: dict[str, Any]
-    """As it is injected: name, kind, dose, trigger, live."""
+    """The injected fault: name, kind, dose, trigger, live."""
     written_at_s: float
     """Seconds since 1970."""
     ttl_s: float
@@ -48,7 +48,7 @@ _RECORD = TypeAdapter(UndoRecord)
 
 
 def save(path: Path, record: UndoRecord) -> None:
-    """Write ``record`` durably and at once; OSError where it cannot be written."""
+    """Write ``record`` durably and at once; OSError if it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_pinned(path, f"{json_text(asdict(record), indent=2)}\n".encode(), durable=True)
 

@@ -1,6 +1,6 @@
 """Client of one replica's fault injection: inject with a lease, renew, undo, and confirm each.
 
-The undo record is written before the injection, so that another process can take the fault back if the caller
+The undo record is written before the injection, so that another process can undo the fault if the caller
 dies (``undo_record``); without such a process, the replica ends the fault when the lease expires.
 """
 
@@ -35,13 +35,13 @@ class Injected:
 
     fault: dict[str, Any]
     evidence: dict[str, Any]
-    """What the replica said: canaries before and after, free blocks before and after, and the like."""
+    """The replica's answer: canaries before and after, free blocks before and after, and the like."""
     record: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Whether a fault happened, and what shows it."""
+    """Whether a fault took effect, and the evidence."""
 
     happened: bool
     evidence: str
@@ -49,23 +49,23 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undone:
-    """How an undo ended; ``clean``: the canary of the clean run, bit for bit, and caches flushed."""
+    """Result of an undo; ``clean``: the canary equals the clean run's bit for bit, and caches are flushed."""
 
     clean: bool
     gone: bool = False
-    """The replica is gone, and what was injected with it."""
+    """The replica is gone, and its injected faults with it."""
 
 
 class ReplicaFaults:
-    """Steers the faults of the replica at ``url``; ``records`` is the folder of undo records."""
+    """Controls the faults of the replica at ``url``; ``records`` is the folder of undo records."""
 
     def __init__(self, url: str, token_file: Path, records: Path) -> None:
         self.url, self._token_file, self._records = url.rstrip("/"), token_file, records
 
     def inject(self, fault: ScheduledFault, ttl_s: float) -> Injected:
-        """Put ``fault`` in force for ``ttl_s`` seconds unless renewed; ``DrillError`` where it is not.
+        """Inject ``fault`` for ``ttl_s`` seconds unless renewed; ``DrillError`` if it is not in force.
 
-        After a failure the record stays open: a call that timed out may have arrived.
+        After a failure the record stays open: a call that timed out may have reached the replica.
         """
         plain = wire_form(fault)
         path = records.path_for(self._records, fault.name, self.url)
@@ -91,13 +91,13 @@ class ReplicaFaults:
         return float(self._steer("renew", {"ttl_s": ttl_s})["lease_left_s"])
 
     def status(self) -> dict[str, Any]:
-        """What is in force, what it struck, and what the lease has ended."""
+        """The faults in force, how much each has affected, and the faults that the lease has ended."""
         return self._steer("status")
 
     def undo(self, name: str = "") -> Undone:
-        """End the fault called ``name``, or all, and close their records; again without effect.
+        """End the fault called ``name``, or all, and close their records; idempotent.
 
-        A record that cannot be closed stays open; the next process that finds it takes the fault back again.
+        A record that cannot be closed stays open; the next process that finds it undoes the fault again.
         """
         outcome = _undone(lambda: self._steer("undo", {"name": name}, _INJECT_WITHIN_S))
         for path, kept in records.open_records(self._records):
@@ -107,7 +107,7 @@ class ReplicaFaults:
         return outcome
 
     def verify(self, injected: Injected) -> Proof:
-        """Whether ``injected`` took effect: canaries that differ, or requests and steps that it struck."""
+        """Whether ``injected`` took effect: canaries that differ, or affected requests and steps."""
         kind, name = injected.fault["kind"], injected.fault["name"]
         if kind in FINAL_KINDS:
             return self._is_gone()
@@ -153,7 +153,7 @@ def _undone(undo: Callable[[], dict[str, Any]]) -> Undone:
 
 
 def _canaries(evidence: dict[str, Any]) -> Proof:
-    """Whether the canary of every rank that exchanged a layer is another one."""
+    """Whether the canary changed on every rank that exchanged a layer."""
     ranks = [rank for rank in evidence.get("ranks", [evidence]) if rank.get("layers", 1)]
     changed = [rank for rank in ranks if _is_changed(rank)]
     before, after = str(evidence.get("canary_before", "")), str(evidence.get("canary_after", ""))

@@ -26,7 +26,7 @@ class DrillError(SelvageError):
 
 
 class DrillRefusedError(DrillError):
-    """The replica refused: it was not started for drills, or the call makes no sense; it says why."""
+    """The replica refused, and says why: it was not started for drills, or the call is invalid."""
 
 
 class ReplicaGoneError(DrillError):
@@ -38,10 +38,10 @@ class ReplicaSilentError(DrillError):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Treats a redirect as an answer, so that a request's token goes to no other server."""
+    """Returns a redirect as the answer, so that a request's token is sent to no other server."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
+        """Follow no redirect."""
 
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
@@ -49,7 +49,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """Status and JSON of an answer; an empty object where the body is no JSON object."""
+    """Status and JSON of an answer; an empty object if the body is not a JSON object."""
 
     status: int
     content: dict[str, Any]
@@ -58,7 +58,7 @@ class HttpAnswer:
 def call(
     url: str, body: dict[str, Any] | None = None, *, within_s: float, headers: dict[str, str] | None = None
 ) -> HttpAnswer:
-    """POST ``body`` as JSON (GET without one); error statuses are answers.
+    """POST ``body`` as JSON (GET without a body); error statuses are returned as answers.
 
     Raises ``ReplicaGoneError`` if the connection is refused, ``ReplicaSilentError`` after ``within_s``.
     """
@@ -81,14 +81,14 @@ def call(
 
 
 def bearer(api_key: str) -> dict[str, str]:
-    """Headers that tell a server its key; none without one."""
+    """Headers with a server's key; empty without a key."""
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
 
 def steer(
     url: str, action: str, token_file: Path, body: dict[str, Any] | None = None, *, within_s: float
 ) -> dict[str, Any]:
-    """Answer of the control endpoint of the replica at ``url``; ``DrillRefusedError`` where it refuses."""
+    """Answer of the control endpoint of the replica at ``url``; ``DrillRefusedError`` if it refuses."""
     headers = {TOKEN_HEADER: _token(token_file)}
     answer = call(f"{url}/selvage/drill/{action}", body, within_s=within_s, headers=headers)
     if answer.status != 200:

@@ -1,4 +1,4 @@
-"""Guards of drills over an ``EpisodeRecord``: the same measures in every world. Pure."""
+"""Guards of drills, computed from an ``EpisodeRecord``: the same measures in every world. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from contracts.documents.drill import Guard
 from contracts.scoring.episode import EpisodeRecord
 
-#: A guard's metric over rows of the record: what counts, and what it is a share of, [T, S] or [T, 1].
+#: A guard's metric per row of the record: numerator and denominator, [T, S] or [T, 1].
 _Parts = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -34,7 +34,7 @@ def _rotation(record: EpisodeRecord) -> _Parts:
     return serving, np.full_like(serving, len(record.replicas))
 
 
-#: ``GUARD_METRICS`` as they are measured: shares of requests, and of replicas in rotation.
+#: Functions for ``GUARD_METRICS``: shares of requests, and of replicas in rotation.
 METRICS: dict[str, Callable[[EpisodeRecord], _Parts]] = {
     "failure_rate": _failures,
     "late_ratio": _late,
@@ -45,7 +45,7 @@ METRICS: dict[str, Callable[[EpisodeRecord], _Parts]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardReading:
-    """A guard over some rows. value None: no request ended there, so it is not known."""
+    """A guard's value over some rows. value None: unknown, because no request ended there."""
 
     guard: Guard
     value: float | None
@@ -53,7 +53,7 @@ class GuardReading:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the guard is within its limit; None where that is not known."""
+        """Whether the guard is within its limit; None if unknown."""
         if self.value is None:
             return None
         beyond = self.value - self.guard.threshold
@@ -61,14 +61,14 @@ class GuardReading:
 
 
 def latest(record: EpisodeRecord, guard: Guard, start_row: int = 0) -> GuardReading:
-    """The guard over its window before the record's end, not before ``start_row``."""
+    """The guard over the last window of the record, which begins at ``start_row`` at the earliest."""
     end = len(record.table)
     first = max(start_row, end - _rows(record, guard))
     return GuardReading(guard=guard, value=_value(record, guard, first, end), at_s=end * record.tick_s)
 
 
 def worst(record: EpisodeRecord, guard: Guard, start_row: int, end_row: int) -> GuardReading:
-    """The guard's worst whole window in rows [start_row, end_row), or all of them where they are fewer."""
+    """The guard's worst full window in rows [start_row, end_row), or all these rows if they are fewer."""
     window, sign = _rows(record, guard), 1.0 if guard.sense == "at_most" else -1.0
     ends = range(min(start_row + window, end_row), end_row + 1)
     found = [(_value(record, guard, max(start_row, end - window), end), end) for end in ends]

@@ -1,7 +1,7 @@
-"""Generators of faults like publicly reported incidents: a condition under which outputs go wrong, with drawn
-parameters.
+"""Generators of faults that resemble publicly reported incidents: outputs go wrong under a condition whose
+parameters are drawn.
 
-This module knows no probe and no detector (import-linter keeps it so), so no draw can favour or spare one.
+This module imports no probe and no detector (import-linter enforces it), so no draw favours or avoids one.
 The numbers are those of the public reports behind each incident.
 """
 
@@ -17,15 +17,15 @@ from contracts.documents.scenario import ScheduledFault
 from contracts.rng import stream
 
 Draw = Callable[[np.random.Generator, "FaultPlace"], dict[str, Any]]
-#: Weights disturbed by so many standard deviations, at least and at most: what users report is garbled text.
+#: Least and largest noise on weights, in standard deviations: users report garbled text.
 NOISE = (0.3, 0.8)
-#: Names of layers in most decoders: where experts or the MLP lie, and where keys and values are made.
+#: Layer names in most decoders: experts or the MLP, and the layers that compute keys and values.
 _MLP, _KEYS_AND_VALUES = r"mlp\.|experts", r"qkv_proj|k_proj|v_proj"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlace:
-    """What a fault can be fitted to. block_tokens: of the prefix cache; context_tokens: of the model."""
+    """Facts that a fault is fitted to. block_tokens: of the prefix cache; context_tokens: of the model."""
 
     block_tokens: int
     context_tokens: int
@@ -34,7 +34,7 @@ class FaultPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentClass:
-    """One class of reports: what users said, where, and the fault that is like it."""
+    """One class of incidents: the users' symptom, the reports, and the fault that resembles it."""
 
     name: str
     told: str

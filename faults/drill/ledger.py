@@ -1,7 +1,7 @@
-"""The durable record of a running drill beside its fleet, and the lock that excludes a second drill.
+"""The durable record of a running drill next to its fleet, and the lock that excludes a second drill.
 
-It is written before anything is injected and closed when the undo was confirmed. A process that finds it
-open, because the runner died, takes back the faults that the undo records beside it name.
+It is written before anything is injected and closed when the undo is confirmed. If the runner died, the next
+process finds it open and undoes the faults named by the undo records next to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOTE, _LOCK, RECORDS = "drill.json", "drill.lock", "records"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillLedger:
-    """The note of the drill ``name`` in ``folder``, which belongs to one fleet."""
+    """The record of the drill ``name`` in ``folder``; the folder belongs to one fleet."""
 
     folder: Path
     name: str
@@ -38,11 +38,11 @@ class DrillLedger:
         return self.folder / RECORDS
 
     def open(self) -> None:
-        """Write that the drill runs; OSError where that cannot be done, and then nothing is injected."""
+        """Record that the drill is running. On OSError nothing may be injected."""
         self._write("open")
 
     def close(self, how: str) -> None:
-        """Write that everything was taken back."""
+        """Record that every fault was undone."""
         self._write(how)
 
     def _write(self, state: str) -> None:
@@ -54,7 +54,7 @@ class DrillLedger:
 
 @contextmanager
 def only_drill(folder: Path) -> Iterator[None]:
-    """Hold the fleet of ``folder`` for one runner; DrillError while another one has it."""
+    """Lock the fleet of ``folder`` for one runner; DrillError while another runner holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -72,7 +72,7 @@ def only_drill(folder: Path) -> Iterator[None]:
 
 
 def pending(folder: Path) -> dict[str, Any] | None:
-    """The note of a drill without a confirmed undo; None if there is none. DrillError for a broken note."""
+    """The record of a drill without a confirmed undo, or None. DrillError for a broken record."""
     path = folder / _NOTE
     try:
         if not path.exists():
@@ -84,16 +84,16 @@ def pending(folder: Path) -> dict[str, Any] | None:
 
 
 def take_back(folder: Path) -> list[str]:
-    """Undo whatever a lost runner left in force in ``folder``; one line per fault. Again without effect.
+    """Undo the faults that a dead runner left in force in ``folder``; one line per fault. Idempotent.
 
-    The caller holds ``only_drill``. DrillError where an undo is not confirmed; the note then stays open.
+    The caller holds ``only_drill``. DrillError if an undo is not confirmed; the record then stays open.
     """
     note = pending(folder)
     told, unclean = [], []
     for path, kept in records.open_records(folder / RECORDS):
         try:
             undone = undo_record(path)
-        except DrillRefusedError:  # another server has that address now: ours ended, and its faults with it
+        except DrillRefusedError:  # another server has that address now: our replica and its faults are gone
             records.save(path, kept.closed("gone"))
             undone = Undone(clean=False, gone=True)
         how = "gone with its replica" if undone.gone else "undone" if undone.clean else "NOT clean"
@@ -107,10 +107,10 @@ def take_back(folder: Path) -> list[str]:
 
 
 class NoLedger:
-    """Do nothing, because nothing outlives a simulation."""
+    """Does nothing: a simulation leaves nothing to undo."""
 
     def open(self) -> None:
-        """Nothing is noted."""
+        """Does nothing."""
 
     def close(self, how: str) -> None:
-        """Nothing is noted."""
+        """Does nothing."""

@@ -1,8 +1,8 @@
-"""The outcome of a drill, and the verdict on it: passed, failed, inconclusive or invalid. Pure.
+"""The outcome of a drill and its verdict: passed, failed, inconclusive or invalid. Pure.
 
-Invalid: a fault was not shown to have happened, its proof was positive before the injection, or the fleet was
-not steady before. Failed: an expectation or a guard was missed. Inconclusive: too little happened for a
-verdict. ``outcome_json`` is the stored form, wherever the drill ran.
+Invalid: a fault was not proved, its proof was positive before the injection, or the fleet was not steady
+before. Failed: an expectation or a guard was missed. Inconclusive: too few requests for a verdict.
+``outcome_json`` is the stored form in every world.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from contracts.scoring.quality import healthy_quality
 from faults.drill.guards import GuardReading, latest, worst
 from faults.drill.plan import DrillPlan
 
-#: With fewer requests than this, before or during the fault, there is no verdict.
+#: With fewer requests than this, before or during the fault, the verdict is inconclusive.
 LEAST_REQUESTS = 20
 
 
 class DrillVerdict(StrEnum):
-    """How a drill ended."""
+    """The four possible results of a drill."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -46,7 +46,7 @@ EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultEvidence:
-    """What is known of one fault. before: its proof taken before the injection, the negative control."""
+    """Evidence of one fault. before: its proof taken before the injection, the negative control."""
 
     fault: str
     kind: str
@@ -58,9 +58,9 @@ class FaultEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mended:
-    """Whether a replica that was struck is verified: answers as before, cold and from its cache.
+    """Whether a struck replica is verified: it answers as before the fault, cold and from its cache.
 
-    healed None: not known yet. lines: what was done, with instants since the start of the drill, s.
+    healed None: not known yet. lines: the steps taken, with times in s since the start of the drill.
     """
 
     replica: str
@@ -71,7 +71,7 @@ class Mended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillRun:
-    """A drill as it went. Times in s from its start; NaN for what did not come to pass."""
+    """The data of a finished drill. Times in s from its start; NaN for events that did not happen."""
 
     record: EpisodeRecord
     faults: tuple[FaultEvidence, ...]
@@ -81,13 +81,13 @@ class DrillRun:
     undo_told: str = ""
     mended: tuple[Mended, ...] = ()
     aborted: str = ""  # the guard that ended it
-    invalid: str = ""  # why it was no experiment
+    invalid: str = ""  # why it is not a valid experiment
     stopped: str = ""  # why it could not be finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillCheck:
-    """One thing that was judged. passed None: it could not be."""
+    """One condition that was judged. passed None: it could not be judged."""
 
     name: str
     passed: bool | None
@@ -97,7 +97,7 @@ class DrillCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillOutcome:
-    """A judged drill. measures: E5's, to the undo; recovered_s: see ``recovery_s``."""
+    """A judged drill. measures: those of E5, up to the undo; recovered_s: see ``recovery_s``."""
 
     verdict: DrillVerdict
     reason: str
@@ -125,10 +125,10 @@ def judge(plan: DrillPlan, run: DrillRun) -> DrillOutcome:
 
 
 def recovery_s(record: EpisodeRecord) -> float:
-    """Seconds from the onset until every slice is inside contract and objectives to the end; inf: never.
+    """Seconds from the onset until every slice stays within contract and objectives to the end; inf: never.
 
-    As E5's time to recovery, but to the end of the record instead of for a minute: a drill may be short. The
-    last second at least must be inside.
+    As E5's time to recovery, but to the end of the record instead of for a minute: a drill may be short.
+    At least the last second must be within.
     """
     start = onset_row(record)
     outside = np.asarray((outside_contract(record) | outside_slo(record)).any(axis=1))[start:]
@@ -191,7 +191,7 @@ def _steady(plan: DrillPlan, run: DrillRun) -> list[DrillCheck]:
 
 
 def _healed(plan: DrillPlan, run: DrillRun) -> list[DrillCheck]:
-    """Healed means verified: a replica that was not verified leaves the verdict open."""
+    """One check per struck replica: healed means verified; an unverified replica leaves the verdict open."""
     probes = plan.spec.undo.verify_probes
     return [
         _check(f"healed {one.replica}", one.healed, f"{probes} generation probes as before", one.told)
@@ -255,9 +255,9 @@ def _row(record: EpisodeRecord, at_s: float) -> int:
 
 
 def outcome_json(outcome: DrillOutcome) -> dict[str, Any]:
-    """Verdict and reason, checks, faults with their proofs, and when it was undone, healed and recovered.
+    """Verdict and reason, checks, faults with their proofs, and the times of undo, healing and recovery.
 
-    Times are seconds; null for what did not come to pass.
+    Times are seconds; null for events that did not happen.
     """
     run = outcome.run
     found: dict[str, Any] = plain(

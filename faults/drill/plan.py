@@ -1,4 +1,4 @@
-"""A drill document and a pool, resolved: which replicas each fault strikes, when each phase begins. Pure."""
+"""A drill document resolved against a pool: which replicas each fault strikes, when phases begin. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from faults.schedule import struck_share
 
 #: Control interval of every drill, s.
 TICK_S = 1.0
-#: Load of a drill that states none, requests per second.
+#: Load of a drill that specifies none, requests per second.
 DEFAULT_RATE_RPS = 4.0
-#: What a verification probe may take on a busy replica, and the wait after one that failed, s.
+#: Longest time of a verification probe on a busy replica, and the wait after a failed one, s.
 PROBE_S, HEAL_WAIT_S = 1.0, 5.0
-#: A replica that was not verified in so many attempts has failed.
+#: A replica that is not verified after this many attempts has failed.
 HEAL_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """One fault of the drill on named replicas; on none for a load fault. Times from the start."""
+    """One fault of the drill on named replicas (none for a load fault). Times are since the drill's start."""
 
     fault: ScheduledFault
     replicas: tuple[str, ...]
@@ -34,9 +34,9 @@ class Strike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillPlan:
-    """What is to be done. Before: 0 to ``onset_s``; during: to ``undo_at_s``; after: to ``total_s``.
+    """The resolved drill. Before: 0 to ``onset_s``; during: to ``undo_at_s``; after: to ``total_s``.
 
-    heal_s: for so much longer at most, until every replica that was struck is verified or has failed.
+    heal_s: longest additional time until every struck replica is verified or has failed.
     """
 
     name: str
@@ -52,14 +52,14 @@ class DrillPlan:
 
     @property
     def latest_at_s(self) -> float:
-        """Where it ends whatever is still open."""
+        """Latest possible end of the drill."""
         return self.total_s + self.heal_s
 
 
 def plan_drill(drill: FaultDrill, file: str, pool: PoolSpec) -> DrillPlan:
     """``drill`` of ``file`` on the fleet that ``pool`` describes.
 
-    Raises DocumentError where a target is not in the pool, or where more would be struck than the drill's
+    Raises DocumentError if a target is not in the pool, or if more replicas would be struck than the drill's
     blast radius allows.
     """
     spec = drill.spec
@@ -82,7 +82,7 @@ def plan_drill(drill: FaultDrill, file: str, pool: PoolSpec) -> DrillPlan:
 
 
 def _heal_s(spec: DrillSpec) -> float:
-    """Time for every probe of two attempts, the steps of one, and a wait between."""
+    """Time for every probe of two attempts, the steps of one attempt, and the wait between the attempts."""
     probes_s = 2.0 * PROBE_S * spec.undo.verify_probes
     return float(math.ceil(2.0 * probes_s + spec.undo.readmit_over_s + HEAL_WAIT_S))
 
@@ -133,7 +133,7 @@ def _selected(target: FaultTarget, pool: PoolSpec) -> Iterator[str]:
 
 
 def _check_radius(spec: DrillSpec, strikes: tuple[Strike, ...], pool: PoolSpec, file: str) -> None:
-    """Refuse a drill that strikes more replicas than it says it may."""
+    """Refuse a drill that strikes more replicas than its blast radius allows."""
     struck = {name for strike in strikes for name in strike.replicas}
     radius, fleet = spec.blast_radius, len(replicas_of(pool))
     most = math.floor(radius.replica_ratio_at_most * fleet + 1e-9)

@@ -1,7 +1,7 @@
 """Runs one drill through its phases: before, inject, during, undo, after. It depends only on a target.
 
-Every fault is recorded before it is put in force, and undone however the run ends: at its time, when a guard
-is broken, on an error and on a signal. The undo of a server that is too busy is tried again.
+Every fault is recorded before it is injected, and undone however the run ends: at its time, when a guard is
+broken, on an error and on a signal. If a server is too busy to undo, the undo is repeated.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from faults.drill.outcome import DrillRun, FaultEvidence, Mended
 from faults.drill.plan import DrillPlan, Strike
 
 Say = Callable[[str], None]
-#: An undo that was not confirmed is tried again for at least so long after the first try, s.
+#: An unconfirmed undo is repeated for at least this long after the first attempt, s.
 RETRY_S = 30.0
 
 
 class TargetGoneError(DrillError):
-    """The fleet under the drill is not there any more."""
+    """The fleet under the drill no longer exists."""
 
 
 class DrillTarget(Protocol):
@@ -38,39 +38,39 @@ class DrillTarget(Protocol):
         """Wait for the next tick; returns the present time. TargetGoneError if the fleet is gone."""
 
     def record(self) -> EpisodeRecord:
-        """What happened in whole ticks until now, the incident in it from the first injection on."""
+        """The record of all whole ticks so far, with the incident from the first injection on."""
 
     def proof(self, strike: Strike) -> Proof:
-        """Whether the strike's fault shows now; asked before the injection as well."""
+        """Whether the strike's fault shows now; called before the injection as well."""
 
     def inject(self, strike: Strike) -> None:
-        """Put the fault in force, its undo record written before. DrillError where that is refused."""
+        """Inject the fault, after writing its undo record. DrillError if it is refused."""
 
     def keep(self) -> None:
-        """Let what is in force act on: renew its lease."""
+        """Renew the lease of the faults in force."""
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
-        """Undo the strikes (idempotent); whether all is clean, and what was observed."""
+        """Undo the strikes (idempotent); returns whether all are clean, and what was observed."""
 
     def mend(self) -> tuple[Mended, ...]:
-        """After the undo, once per tick: verify each struck replica; returns the progress of each."""
+        """Verify each struck replica, once per tick after the undo; returns the progress of each."""
 
     def end(self) -> None:
         """End the load and everything that the target started."""
 
 
 class Ledger(Protocol):
-    """The durable note that a drill runs, so that another process can take it back."""
+    """The durable record of a running drill, so that another process can undo it."""
 
     def open(self) -> None:
-        """Write it; OSError where that cannot be done."""
+        """Write the record; OSError if that fails."""
 
     def close(self, how: str) -> None:
-        """Everything was taken back."""
+        """Record that everything was undone."""
 
 
 def run_drill(plan: DrillPlan, target: DrillTarget, ledger: Ledger, say: Say) -> DrillRun:
-    """Run ``plan`` and say how it went; a signal (KeyboardInterrupt) goes on after the undo."""
+    """Run ``plan`` and return its data; a signal (KeyboardInterrupt) is re-raised after the undo."""
     walk = _Walk(plan=plan, target=target, ledger=ledger, say=say)
     try:
         target.begin()
@@ -87,7 +87,7 @@ def run_drill(plan: DrillPlan, target: DrillTarget, ledger: Ledger, say: Say) ->
 
 @dataclass(slots=True)
 class _Walk:
-    """Where a run is."""
+    """The state of a run."""
 
     plan: DrillPlan
     target: DrillTarget
@@ -95,7 +95,7 @@ class _Walk:
     say: Say
     now_s: float = 0.0
     injected_at_s: float = math.nan
-    undone_at_s: float = math.nan  # when that was first tried
+    undone_at_s: float = math.nan  # time of the first attempt
     confirmed_at_s: float = math.nan
     tries: int = 0
     begun: list[Strike] = field(default_factory=list)
@@ -110,7 +110,7 @@ class _Walk:
     stopped: str = ""
 
     def go(self) -> None:
-        """From the first tick to the last."""
+        """Run from the first tick to the last."""
         self.say(f"before: {self.plan.onset_s:g} s of {self.plan.load.rate_rps:g} requests/s")
         while (not self.invalid or not self.undone) and self.now_s < self._end_at_s():
             self.now_s = self.target.advance()
@@ -138,7 +138,7 @@ class _Walk:
         waits = any(one.healed is None for one in self.mended) or not self.mended
         usual_s = self.confirmed_at_s + after_s
         longest_s = usual_s + (self.plan.heal_s if waits else 0.0)
-        # the load ends at latest_at_s: a late undo takes from the time to verify, not from what comes after
+        # the load ends at latest_at_s: a late undo shortens the time to verify, not the phase after it
         return longest_s if self.tries == 1 else min(longest_s, max(self.plan.latest_at_s, usual_s))
 
     def _mend(self) -> None:
@@ -153,7 +153,7 @@ class _Walk:
         for strike in self.plan.strikes:
             if strike not in self.begun and self.now_s >= strike.onset_s:
                 if self.begun:
-                    self._watch()  # no more is injected into what is to be ended
+                    self._watch()  # inject nothing more into a drill that a guard ends
                 if self.aborted or not self._steady() or not self._unshown(strike):
                     return
                 self._inject(strike)
@@ -169,7 +169,7 @@ class _Walk:
         self._watch()
 
     def _kept(self) -> bool:
-        """Whether what is in force goes on; what ended before its time makes the drill none."""
+        """Renew the leases; a fault that ended before its time makes the drill invalid."""
         try:
             self.target.keep()
         except TargetGoneError:
@@ -179,7 +179,7 @@ class _Walk:
         return not self.invalid
 
     def _steady(self) -> bool:
-        """Whether the hypothesis holds before anything is injected; unknown is no yes."""
+        """Whether the steady-state hypothesis holds before the first injection; True if unknown."""
         if self.begun:
             return True
         record = self.target.record()
@@ -217,7 +217,7 @@ class _Walk:
                     self.say(f"verified at {self.now_s:g} s: {name}: {self.proofs[name].evidence}")
 
     def _watch(self) -> None:
-        """Whether a guard ends the drill."""
+        """End the drill if a guard is broken."""
         record = self.target.record() if self.plan.spec.abort_when else None
         for guard in self.plan.spec.abort_when:
             found = latest(record, guard) if record is not None else None
@@ -226,7 +226,7 @@ class _Walk:
                 self.say(f"abort: {self.aborted}")
 
     def undo(self) -> None:
-        """Take everything back; until that is confirmed ``go`` tries again, and the ledger stays open."""
+        """Undo every fault; ``go`` repeats it until it is confirmed, and the ledger stays open until then."""
         if not self.begun or not math.isnan(self.undone_at_s):
             return
         self.undone_at_s, self.undone = self.now_s, False
@@ -251,11 +251,11 @@ class _Walk:
     def _close(self) -> None:
         try:
             self.ledger.close("undone")
-        except OSError as error:  # the next start takes back once more, without effect
+        except OSError as error:  # the next start undoes again, without effect
             self.undo_told += f"; the note of it stays open: {error.strerror or error}"
 
     def result(self) -> DrillRun:
-        """The run as it went."""
+        """The data of the run so far."""
         return DrillRun(
             record=self.target.record(),
             faults=tuple(self._evidence(strike) for strike in self.begun),

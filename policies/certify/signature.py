@@ -73,7 +73,7 @@ def _private(path: Path) -> Ed25519PrivateKey:
     content = read_regular(path, _PEM_BYTES, _MAKE)
     try:
         key = load_pem_private_key(content, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it asks for a password
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: the key is encrypted
         raise _refusal(path, "a private key without a password (PEM)", f"{error}"[:200], _MAKE) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise _refusal(path, "an ed25519 key", type(key).__name__, _MAKE)

@@ -70,7 +70,7 @@ def recurrent_bytes(weights: Weights, layout: InputLayout) -> bytes:
 
 
 def _file(graph: _Graph, layout: InputLayout, memory: Mapping[str, int]) -> bytes:
-    """``graph`` as a checked model; ``memory``: sizes by name of what it remembers."""
+    """``graph`` as a checked model; ``memory``: sizes of its memory arrays by name."""
     sizes = {NETWORK_MEMORY[name]: [size] for name, size in memory.items()}
     outputs = {OUTPUT: [layout.encoder.slices, layout.choices], **sizes}
     inputs = {INPUT: [layout.size], **{name: [size] for name, size in memory.items()}}
@@ -96,7 +96,7 @@ def _declared(shapes: Mapping[str, list[int]]) -> list[onnx.ValueInfoProto]:
 
 
 class _Graph:
-    """Nodes and constants; every helper adds one node and gives the name of what it makes."""
+    """Nodes and constants; every helper adds one node and returns the name of its output."""
 
     def __init__(self, weights: Weights, layout: InputLayout) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -182,7 +182,7 @@ class _Graph:
         return self._op("Mul", self._op("Relu", second), present), summary
 
     def _rules(self, kernels: str, cells: str, chosen: str) -> tuple[str, str]:
-        """1 for what may not be chosen, and for what may not be left: [B, K, S, 1]."""
+        """Masks [B, K, S, 1]: 1 for a choice that is forbidden, and 1 for a kernel that may not be left."""
         by_kernel, by_cell = feature_names(Scope.KERNEL), feature_names(Scope.KERNEL_SLICE)
         ready = self._axes("Unsqueeze", self._part(kernels, 2, by_kernel.index("ready_ratio"), 1), [2])
         certified = self._part(cells, 3, by_cell.index("certified"), 1)
@@ -257,11 +257,11 @@ class _Graph:
 
 
 class _RecurrentGraph(_Graph):
-    """An LSTM cell, tanh, and a linear score per slice and choice; its gates stand as torch orders them."""
+    """An LSTM cell, tanh, and a linear score per slice and choice; gates in torch's order."""
 
     @property
     def width(self) -> int:
-        """Of ``hidden`` and of ``cell``."""
+        """Width of ``hidden`` and of ``cell``."""
         return int(self._weights["lstm_actor.weight_hh_l0"].shape[1])
 
     def build(self) -> None:

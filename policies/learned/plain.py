@@ -1,7 +1,7 @@
-"""A policy that was trained on the environment by any library, at work: an ONNX file run by onnxruntime.
+"""A policy that any library trained on the environment: an ONNX file run by onnxruntime.
 
-It sees the environment's observation and gives the environment's action, which becomes a table as it does
-there (``controller.encoding.actions``). Nothing is remembered between ticks.
+It sees the environment's observation and gives the environment's action, which becomes a table in the same
+way (``controller.encoding.actions``). Nothing is remembered between ticks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from policies.learned.onnx_check import UnfitGraphError, check_onnx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainPolicy:
-    """Proposes the table that the network's action asks for; see the module."""
+    """Proposes the table of the network's action; see the module."""
 
     policy_id: str
     encoder: Encoder
@@ -34,7 +34,7 @@ class PlainPolicy:
         return {}
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The table of the action for what is seen; no replica is ejected."""
+        """The table of the network's action; no replica is ejected."""
         action = self.session.run([OUTPUT], {INPUT: self.encoder.encode(observation)})[0]
         home = np.asarray(observation.home)
         table = self.encoder.table(action, home, observation.ready.shape[1])
@@ -42,7 +42,7 @@ class PlainPolicy:
 
 
 def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -> PlainPolicy:
-    """The policy of an ONNX file for ``fleet``; DocumentError where the file does not fit the fleet."""
+    """The policy of an ONNX file for ``fleet``; DocumentError if the file does not fit the fleet."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -51,7 +51,7 @@ def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except UnfitGraphError as error:
         raise _refusal(file, error.expected, error.actual) from None
-    except Exception as error:  # onnxruntime raises types of its own for whatever it cannot read
+    except Exception as error:  # onnxruntime raises its own types for files that it cannot read
         raise _refusal(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
     taken = {value.name: value.shape for value in session.get_inputs()}
     given = {value.name: value.shape for value in session.get_outputs()}
@@ -64,7 +64,7 @@ def plain_policy(content: bytes, fleet: FleetSetup, policy_id: str, file: str) -
 
 
 def _encoder(fleet: FleetSetup, actions: int, file: str) -> Encoder:
-    """The encoding that a network of so many outputs was trained in."""
+    """The encoding in which a network with this many outputs was trained."""
     slices, kernels = len(fleet.home), len(fleet.layout.kernels)
     most, rest = divmod(actions, slices)
     if rest or most - 1 < kernels:

@@ -1,12 +1,12 @@
 """The scoring network for fleets of other sizes: the same weights in a graph of other dimensions.
 
 ``policies.learned.network.Scorer`` reads every (kernel, slice) pair with one set of weights and pools over
-kernels and slices, so no weight knows how many of them there are. Its ONNX file does: the sizes stand in
-its reshapes. ``resized`` writes the file anew for another number of slices, or for more kernels, and leaves
-every weight as it is. What comes out is another file with another hash, so no certificate of the first speaks
-of it: it is certified on suites of the fleet that it is to drive.
+kernels and slices, so its weights are independent of their number. Its ONNX file contains the sizes in its
+reshapes. ``resized`` writes the file anew for another number of slices, or for more kernels, with unchanged
+weights. The result is another file with another hash, so the certificate of the first does not cover it: it
+must be certified on suites of the fleet that it will drive.
 
-A network with memory, and one of another library, reads a vector of one length; those are refused.
+A network with memory, or one of another library, reads a vector of fixed length; those are refused.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from policies.learned.runner import ScoreRunner
 
 
 def resized(content: bytes, kernels: int, slices: int, file: str = "the ONNX file") -> bytes:
-    """The ONNX file ``content`` for fleets of ``slices`` slices and of up to ``kernels`` kernels, or as many
-    as it reads already; the same bytes where it fits.
+    """The ONNX file ``content`` for fleets of ``slices`` slices and up to ``kernels`` kernels, or as many as
+    it already reads; the same bytes if it fits.
 
-    Raises DocumentError for a file that is no network of ours; ``file`` names it in messages.
+    Raises DocumentError for a file that is not a network of ours; ``file`` names it in messages.
     """
     runner = ScoreRunner(content, file)
     if runner.memory:
@@ -40,10 +40,10 @@ def resized(content: bytes, kernels: int, slices: int, file: str = "the ONNX fil
 
 
 def _weights_of(content: bytes, layout: InputLayout, file: str) -> Weights:
-    """Weights by name as in ``Scorer.state_dict``, in ``content``, which was written for ``layout``.
+    """Weights by name as in ``Scorer.state_dict``, from ``content``, which was written for ``layout``.
 
-    The graph is written again from them and has to be the same: weights read from a graph that computes
-    something else would make another policy.
+    The graph is written again from them and must be equal: weights from a graph with other arithmetic would
+    make another policy.
     """
     model = onnx.load_model_from_string(content)
     constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}

@@ -1,8 +1,8 @@
 """Inference of a learned policy: an ONNX file run by onnxruntime, without torch.
 
 Its input is the encoded observation and the memory of ``policies.learned.choosing``; it takes the choice with
-the highest score. A recurrent network also takes what it gave for the tick before (``hidden``, ``cell``),
-which is kept in the policy's state and serialised with it. Everything that decides whether the policy may
+the highest score. A recurrent network also reads its outputs of the previous tick (``hidden``, ``cell``),
+which are kept in the policy's state and serialised with it. Everything that decides whether the policy may
 drive (hash, encoding, certificate) is checked on loading, in ``policies.certify.artifact_files``.
 """
 
@@ -26,8 +26,8 @@ from policies.learned.onnx_graph import INPUT, OUTPUT
 class ScoreRunner:
     """Scores float32 [B, S, choices] of inputs float32 [B, size], on one thread.
 
-    memory: sizes by name of what the network remembers of a fleet; empty where it is not recurrent.
-    Raises DocumentError for content that is no network of this kind; ``file`` names it in messages.
+    memory: sizes of a recurrent network's memory by name; empty if it is not recurrent.
+    Raises DocumentError for content that is not a network of this kind; ``file`` names it in messages.
     """
 
     def __init__(self, content: bytes, file: str = "the ONNX file") -> None:
@@ -40,7 +40,7 @@ class ScoreRunner:
         options.log_severity_level = 3
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises types of its own for whatever it cannot read
+        except Exception as error:  # onnxruntime raises its own types for files that it cannot read
             raise _refusal(file, "an ONNX network", str(error).splitlines()[0][:200]) from None
         taken = {value.name: value.shape for value in self._session.get_inputs()}
         given = {value.name: value.shape for value in self._session.get_outputs()}
@@ -57,7 +57,7 @@ class ScoreRunner:
         self._try(file)
 
     def _try(self, file: str) -> None:
-        """One step of two fleets, so that a network that cannot run is refused before it drives."""
+        """Run one step of two fleets, so that a network that cannot run is refused before it drives."""
         try:
             scores, memory = self.step(np.zeros((2, self.size), dtype=np.float32), self.initial(2))
         except Exception as error:  # as above
@@ -69,22 +69,22 @@ class ScoreRunner:
             raise _refusal(file, f"{expected} for two fleets", f"{found}")
 
     def __call__(self, inputs: NDArray[np.float32], memory: PolicyState | None = None) -> NDArray[np.float32]:
-        """Scores of ``inputs`` by a network that remembers ``memory``; nothing for None."""
+        """Scores of ``inputs`` by a network with that ``memory``; None for its initial memory."""
         return self.step(inputs, memory or self.initial(len(inputs)))[0]
 
     def initial(self, batch: int) -> PolicyState:
-        """What the network remembers of ``batch`` fleets before the first tick: zeros [B, size]."""
+        """The memory of ``batch`` fleets before the first tick: zeros [B, size]."""
         return {name: np.zeros((batch, size), dtype=np.float32) for name, size in self.memory.items()}
 
     def step(
         self, inputs: NDArray[np.float32], memory: PolicyState
     ) -> tuple[NDArray[np.float32], PolicyState]:
-        """``(scores, memory after)``, the memory that of a recurrent network alone."""
+        """``(scores, memory after)``; the memory is empty unless the network is recurrent."""
         outputs = [OUTPUT, *(NETWORK_MEMORY[name] for name in self.memory)]
         fed = {INPUT: inputs} | {name: memory[name] for name in self.memory}
         if not self.memory:
             return np.asarray(self._session.run(outputs, fed)[0]), {}
-        # Fleet by fleet: a matrix product's last bits depend on its size, and a memory would keep them.
+        # Fleet by fleet: a matrix product's last bits depend on its size, and the memory would keep them.
         rows = [
             self._session.run(outputs, {name: array[b : b + 1] for name, array in fed.items()})
             for b in range(len(inputs))
@@ -93,7 +93,7 @@ class ScoreRunner:
         return scores, dict(zip(self.memory, after, strict=True))
 
     def layout(self) -> InputLayout:
-        """The layout that the network's sizes stand for."""
+        """The layout that follows from the network's sizes."""
         return InputLayout(encoder=Encoder(kernels_max=self.choices - 1, slices=self.slices))
 
 
@@ -107,11 +107,11 @@ class LearnedPolicy:
     reads_running: bool = True
 
     def initial(self, batch: int) -> PolicyState:
-        """Every slice at home, and nothing remembered."""
+        """Every slice at home, with empty memory."""
         return {**self.chooser.initial(batch), **self.runner.initial(batch)}
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The table of the best choices, as far as capacity goes."""
+        """The table of the best choices, within capacity."""
         inputs, memory = self.chooser.look(observation, state)
         scores, remembered = self.runner.step(inputs, memory)
         return self.chooser.propose(scores.argmax(axis=2), observation, {**memory, **remembered})
@@ -120,7 +120,7 @@ class LearnedPolicy:
 def learned_policy(
     content: bytes, fleet: FleetSetup, policy_id: str, file: str = "the ONNX file"
 ) -> LearnedPolicy:
-    """The policy of an ONNX file for ``fleet``; DocumentError where the file does not fit the fleet."""
+    """The policy of an ONNX file for ``fleet``; DocumentError if the file does not fit the fleet."""
     runner = ScoreRunner(content, file)
     layout, kernels = runner.layout(), len(fleet.layout.kernels)
     if layout.size != runner.size:

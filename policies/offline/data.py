@@ -40,7 +40,7 @@ def write_minari(logs: Sequence[Transitions], dataset_id: str, root: Path, layou
         raise _refusal(dataset_id, f"observations of {layout.size} numbers", str(numbers))
     try:
         parse_dataset_id(dataset_id)
-    except (ValueError, TypeError):  # TypeError: without a version
+    except (ValueError, TypeError):  # TypeError: no version in it
         raise _refusal(
             dataset_id, "an id such as selvage/incidents-v0", "one that Minari does not take"
         ) from None
@@ -76,7 +76,7 @@ def datasets_under(root: Path) -> Iterator[None]:
 
 @contextmanager
 def _whole_or_none(folder: Path) -> Iterator[None]:
-    """A dataset that was not finished goes: its name would be taken, and half of it look like all."""
+    """Delete an unfinished dataset: it would occupy its name, and look complete."""
     try:
         yield
     except BaseException:
@@ -85,7 +85,7 @@ def _whole_or_none(folder: Path) -> Iterator[None]:
 
 
 def _buffer(number: int, log: Transitions) -> EpisodeBuffer:
-    """One episode; infos have a row for the first observation too, where nothing was earned yet."""
+    """One episode; infos also have a row for the first observation, without reward."""
     ended = np.arange(log.ticks) == log.ticks - 1
     infos = {"cost": np.append(0.0, log.cost), "log_probability": np.append(np.nan, log.log_probability)}
     return EpisodeBuffer(

@@ -1,15 +1,15 @@
-"""What a policy would have earned, from logs that another policy wrote.
+"""Estimates the reward of a policy from logs that another policy wrote.
 
-Two estimators, both with their honesty beside them:
+Two estimators, each with a measure of its reliability:
 
 * *fitted Q* (Le, Voloshin, Yue 2019): an ensemble of networks fitted to r + gamma Q(s', pi(s')). Its spread
-  says how far the networks disagree, not how far all of them are wrong: where the logs hold no such choices
-  the value is extrapolated, which ``support`` measures.
+  measures how far the networks disagree, not how far all of them are wrong: where the logs hold no such
+  choices the value is extrapolated; ``support`` measures how often.
 * *weighted per-decision importance sampling* (Precup 2000): needs propensities. ``effective_episodes`` says
-  how many episodes still count after weighting; below a handful the estimate stands on one of them.
+  how many episodes still count after weighting; below a handful the estimate rests on one of them.
 
-Where the logged policy was deterministic there are no propensities, and no estimator identifies the value
-of another policy from the log alone: ``identified`` is False, and only a simulator or a drill can tell.
+If the logged policy was deterministic there are no propensities, and no estimator identifies the value of
+another policy from the log alone: ``identified`` is False, and a simulator or a drill is needed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _member(pairing: _Pairing, logs: Sequence[Transitions], recipe: FittedRecipe
     slow = nn.Sequential(*create_mlp(here.shape[1], 2, list(recipe.hidden)))
     slow.load_state_dict(network.state_dict())
     optimiser = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
-    # Networks see values of unit size: what is earned is centred and scaled, and the value put right after.
+    # Networks see values of unit size: targets are centred and scaled, and values scaled back afterwards.
     centre, scale = earned.mean(dim=0), earned.std(dim=0).clamp(min=1e-6)
     for _ in range(recipe.steps):
         chosen = torch.from_numpy(rng.integers(0, len(here), recipe.batch_size))
@@ -102,7 +102,7 @@ def _member(pairing: _Pairing, logs: Sequence[Transitions], recipe: FittedRecipe
 
 
 class _Unscaled(nn.Module):
-    """Values in the unit of what was earned."""
+    """Values in the unit of the rewards and costs."""
 
     def __init__(self, network: nn.Module, scale: torch.Tensor, offset: torch.Tensor) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class _Unscaled(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class _Pairing:
-    """Joins observations with choices, logged ones or those of the policy."""
+    """Joins observations with choices: those logged, or those of the policy."""
 
     act: Act
     choices: int
@@ -128,12 +128,12 @@ class _Pairing:
         return q_inputs(seen, done, self.choices), after, torch.from_numpy(earned.astype(np.float32))
 
     def would(self, seen: NDArray[np.float32]) -> torch.Tensor:
-        """Observations paired with the choices that the policy would make."""
+        """Observations paired with the policy's choices."""
         return q_inputs(torch.from_numpy(seen), torch.from_numpy(self.act(seen)), self.choices)
 
 
 def support(act: Act, logs: Sequence[Transitions]) -> float:
-    """Share of (tick, slice) in which the policy would have made the logged choice."""
+    """Share of (tick, slice) pairs in which the policy's choice is the logged one."""
     same = [act(log.observation[:-1]) == log.choice for log in logs]
     return float(np.concatenate([agreed.ravel() for agreed in same]).mean())
 

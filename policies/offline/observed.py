@@ -8,8 +8,8 @@ requests:
     reward = sum_s q_s sum_k W_sk (1 - f_k)(1 - l_ks)(1 - d_ks) - w_move * moved      in [-w_move, 1]
     cost_c = sum_sk n_s W_sk (exceed_cks - rho_c), n_s requests offered in the tick
 
-``cost`` is the largest over the soft clauses. A clause that was not measured counts as kept. Both lag behind
-the truth by the age of the evidence, and d_ks counts the drift of a healthy kernel too.
+``cost`` is the largest over the soft clauses. An unmeasured clause counts as kept. Both lag behind the
+truth by the age of the evidence, and d_ks also counts the drift of a healthy kernel.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Floats = NDArray[np.float64]
 
 #: As in the environment.
 MOVE_WEIGHT = RewardWeights().move
-#: Probe metric that stands for quality, by any estimator.
+#: Probe metric that measures quality, by any estimator.
 _QUALITY_METRIC = "tv_mean"
 
 
 def observed_reward(acted: Decision, seen: Decision, setup: ControllerSetup) -> Floats:
-    """Reward float64 [B] of the table of ``acted``, by the telemetry that ``seen`` had one tick later."""
+    """Reward float64 [B] of the table of ``acted``, from the telemetry of ``seen``, one tick later."""
     weight, arrived = acted.table[:, :, :-1], seen.observation
     kept = 1.0 - _failed(seen)[:, None, :]
     kept = kept * (1.0 - _late(seen, setup.contract)) * (1.0 - _drift(seen, setup))
@@ -78,7 +78,7 @@ def _failed(seen: Decision) -> Floats:
 
 
 def _late(seen: Decision, contract: CompiledContract) -> Floats:
-    """Share float64 [B, S, K] over the latency clause that most answers miss."""
+    """Share float64 [B, S, K] beyond the latency clause that most answers miss."""
     timed = contract.source == int(Source.LATENCY)
     if not bool(timed.any()):
         return np.zeros(())
@@ -87,7 +87,7 @@ def _late(seen: Decision, contract: CompiledContract) -> Floats:
 
 
 def _drift(seen: Decision, setup: ControllerSetup) -> Floats:
-    """Mean total variation float64 [B, S, K] of the probes judged last, 0 where no clause measures it."""
+    """Mean total variation float64 [B, S, K] of the probes judged last, 0 if no clause measures it."""
     contract, metrics = setup.contract, setup.layout.probe_metrics
     mean = (contract.source == int(Source.PROBE)) & ~contract.is_rate
     chosen = [c for c in np.flatnonzero(mean) if _base(metrics[contract.column[c]]) == _QUALITY_METRIC]

@@ -1,4 +1,4 @@
-"""Settings of learning and judging from logs."""
+"""Settings of offline training and evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConservativeRecipe:
-    """Settings of the training; the paper's names.
+    """Settings of the training, named as in the paper.
 
     gamma: per tick. expectile: of V, above 0.5. beta: inverse temperature of the imitation weights, in
     1/reward after scaling to unit spread. target_rate: of the slow copy of Q. cost_weight: reward per

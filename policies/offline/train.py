@@ -1,13 +1,13 @@
-"""Train a policy from logs alone, conservatively: implicit Q-learning on parts of Stable-Baselines3.
+"""Trains a policy from logs alone, conservatively: implicit Q-learning on parts of Stable-Baselines3.
 
-Kostrikov, Nair, Levine: Offline Reinforcement Learning with Implicit Q-Learning (2021). Values are never
-asked of choices that the logs do not hold: V is the upper expectile of Q over logged choices, Q is fitted
-to r + gamma V, and the policy imitates logged choices weighted by exp(beta (Q - V)), so it stays where
-there are data. The libraries that offer this pin other versions of Gymnasium, so the update is written
-out here.
+Kostrikov, Nair, Levine: Offline Reinforcement Learning with Implicit Q-Learning (2021). Choices that the
+logs do not hold are never evaluated: V is the upper expectile of Q over logged choices, Q is fitted to
+r + gamma V, and the policy imitates logged choices weighted by exp(beta (Q - V)), so it stays where there
+are data. The libraries that offer this pin other versions of Gymnasium, so the update is implemented
+here.
 
-The reward that is learned is ``reward - cost_weight * max(0, cost)``: a fixed price per request beyond a
-soft clause's budget, because a multiplier cannot be steered by costs that no longer arrive.
+The learned reward is ``reward - cost_weight * max(0, cost)``: a fixed price per request beyond a soft
+clause's budget, because in offline training no new costs arrive to steer a multiplier.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from contracts.rng import stream
 from policies.offline.recipes import ConservativeRecipe
 from policies.offline.transitions import Transitions
 
-#: Weights of imitation are capped, as in the paper.
+#: Imitation weights are capped, as in the paper.
 _MOST_WEIGHT = 100.0
-#: Losses are reported every so many steps.
+#: Number of steps between two reports of the losses.
 _REPORT_EVERY = 50
 
 
@@ -43,7 +43,7 @@ class Batch:
     after: torch.Tensor
 
     def rows(self, chosen: NDArray[np.int64]) -> Batch:
-        """Some of the transitions."""
+        """A subset of the transitions."""
         index = torch.from_numpy(chosen)
         return Batch(
             seen=self.seen[index],
@@ -71,7 +71,7 @@ def q_inputs(seen: torch.Tensor, choice: torch.Tensor, choices: int) -> torch.Te
 
 
 class TwinQ(nn.Module):
-    """Two estimates [N] of the value of choices; the smaller one is believed."""
+    """Two estimates [N] of the value of choices; the smaller one is used."""
 
     def __init__(self, width: int, hidden: Sequence[int]) -> None:
         super().__init__()
@@ -144,12 +144,12 @@ class ConservativeTrainer:
 
 
 def expectile_loss(distance: torch.Tensor, expectile: float) -> torch.Tensor:
-    """Mean of |expectile - [d < 0]| d^2; least where the value is that expectile."""
+    """Mean of |expectile - [d < 0]| d^2; minimal if the value is that expectile."""
     weight = torch.where(distance < 0.0, 1.0 - expectile, expectile)
     return (weight * distance**2).mean()
 
 
 def _scaled(data: Batch) -> Batch:
-    """Rewards centred and at unit spread, so that one temperature serves every fleet."""
+    """Rewards centred and scaled to unit spread, so that one temperature fits every fleet."""
     spread = data.reward.std().clamp(min=1e-6)
     return replace(data, reward=(data.reward - data.reward.mean()) / spread)

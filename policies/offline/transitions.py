@@ -138,7 +138,7 @@ def load_all(paths: Iterable[Path]) -> list[Transitions]:
 
 
 def agreeing(named: Sequence[tuple[str, Transitions]]) -> list[Transitions]:
-    """One or more logs with where they come from; DocumentError unless they are of one encoding and shape."""
+    """One or more logs with their origins; DocumentError unless they share encoding and shape."""
     first = named[0][1]
     for place, log in named:
         for what, expected, actual in (

@@ -1,4 +1,4 @@
-"""Linear-program policy: the table of least expected loss, taking the estimates of every kernel as certain.
+"""Linear-program policy: the table of least expected loss, with every kernel's estimates taken as certain.
 
 Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains ``m[s, k]`` and how far
 ``o`` the fullest kernel is beyond the planned share of its capacity:
@@ -11,20 +11,21 @@ Over the shares ``x[s, k]`` of each slice, the shed share ``x[s, K]``, the gains
                x[s,k] - m[s,k] <= last[s,k]                 a gain of weight costs
                x[s,k] = 0 on closed cells
 
-d_s: offered rate. One ``o`` for all keeps load level that fits nowhere; the sum is over kernels with an open
-cell. What is to be shed of it, or served where a soft clause is broken, is decided for all policies in one
-place, the shield. Rows that are kept are, up to ``o <= 1.25 - fill``. Closed are cells that are not compliant
-(``policies.rules.threshold``), or have not been for ``dwell_s`` (doubled with each relapse, at most eight
-times) while another has. Where no cell of a slice is compliant the contract chooses: shed or known-good.
+d_s: offered rate. One ``o`` for all levels load that fits nowhere; the sum is over kernels with an open
+cell. The shield decides for all policies which of that load is shed, or served although a soft clause is
+broken. Kept rows stay up to ``o <= 1.25 - fill``. Closed are cells that are not compliant
+(``policies.rules.threshold``), or were not within the last ``dwell_s`` (doubled with each relapse, at most
+eight times) while another was. If no cell of a slice is compliant the contract chooses: shed or known-good.
 
 ``loss`` is certainty-equivalent: the certified loss of the healthy kernel (measured profiles), at least the
 contract's limit times one plus the relative excess where a numeric clause is in alarm, and with
 ``evidence_weight`` above 0 that share of the limit for as much of an alarm's evidence as there is.
 
 It is solved (HiGHS) when estimates change beyond a tolerance, when a kernel is overfull, or when a row that
-is away may go home; fleet by fleet, so that no result depends on the batch. Equal costs are resolved by the
-order of the kernels. When estimates change, rows that they do not concern are kept; ten seconds later these
-may make room (or at once if nothing else carries the load), as moves for capacity alone.
+It is solved (HiGHS) when estimates change beyond a tolerance, when a kernel is overfull, or when a row away
+from home may return; fleet by fleet, so that no result depends on the batch. Equal costs are resolved by
+the order of the kernels. When estimates change, unaffected rows are kept; ten seconds later these may move
+to make room (or at once if nothing else carries the load), counted as moves for capacity alone.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ from policies.rules.threshold import compliant
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: So long after rows moved for what is believed, the others may make room for them: a move for capacity.
+#: Time after a move caused by estimates until other rows may make room for it: a move for capacity.
 _MAKE_ROOM_S = 10.0
 
 
 def _unconcerned(problem: TableProgram, dearer: Flags) -> Flags:
-    """bool [S]: rows that beliefs do not ask to move: planned on open cells that have not become
-    ``dearer`` (bool [K, S]), and at home or without a home to go back to.
+    """bool [S]: rows that estimates do not ask to move: planned on open cells that have not become
+    ``dearer`` (bool [K, S]), and at home or unable to return.
     """
     planned, slices = problem.last[:, :-1] > 0.0, np.arange(problem.home.size)
     wrong = (planned & (~problem.open_ | dearer).T).any(axis=1) | (problem.last[:, -1] > 0.0)
@@ -61,9 +62,9 @@ def _unconcerned(problem: TableProgram, dearer: Flags) -> Flags:
 
 
 def numeric_limit(contract: CompiledContract, metrics: tuple[str, ...]) -> float:
-    """Quality loss at which the contract's numeric clauses stand: its least mean total variation.
+    """Quality loss at the limit of the contract's numeric clauses: its least mean total variation.
 
-    Without such a clause what Pinsker's inequality makes of its least mean KL, else 0.05.
+    Without such a clause, the bound by Pinsker's inequality from its least mean KL, else 0.05.
     """
     for column, of in (("tv_mean", float), ("kl_mean", lambda nats: math.sqrt(nats / 2.0))):
         limits = [
@@ -82,7 +83,7 @@ class LinearProgramPolicy:
 
     policy_id: str
     healthy_loss: Floats  #: [K, S], certified loss of healthy kernels
-    limit: float  #: quality loss at which the contract's numeric clauses stand
+    limit: float  #: quality loss at the limit of the contract's numeric clauses
     priority: NDArray[np.int64]  #: [S]
     shed_when_uncertified: bool
     costs: Costs = field(default_factory=Costs)
@@ -90,16 +91,16 @@ class LinearProgramPolicy:
     evidence_weight: float = 0.0  #: 0 acts on alarms alone
     load_tolerance: float = 0.15  #: share of capacity by which load must differ for a row to try to go home
     loss_tolerance: float = 0.005  #: change of an estimated loss that counts
-    replan_s: float = 30.0  #: least time between two solutions that nothing but the load asks for
+    replan_s: float = 30.0  #: least time between two solutions that only the load requires
 
     def initial(self, batch: int) -> PolicyState:
-        """Nothing planned yet; ``for_...`` is what the last plan was made for."""
+        """Nothing planned yet; ``for_...`` are the inputs of the last plan."""
         kernels, slices = self.healthy_loss.shape
         cells = (batch, kernels, slices)
         return {
             "planned": np.zeros((batch, slices, kernels + 1)),
             "solved_at_s": np.full(batch, -np.inf),
-            "for_load": np.zeros((batch, slices), dtype=np.bool_),  # the row answers the load alone
+            "for_load": np.zeros((batch, slices), dtype=np.bool_),  # the row moved for load alone
             "crowded": np.zeros(batch, dtype=np.bool_),  # rows were kept that may have to make room
             "for_open": np.zeros(cells, dtype=np.bool_),
             "for_loss": np.zeros(cells),
@@ -111,7 +112,7 @@ class LinearProgramPolicy:
         }
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The last plan where nothing has changed, else the new optimum."""
+        """The last plan if nothing has changed, else the new optimum."""
         eligible, now_s = compliant(observation), observation.now_s
         health = self._remembered(eligible, now_s, state)
         rested_s = now_s[:, None, None] - health["unhealthy_at_s"].astype(np.float64)
@@ -137,7 +138,7 @@ class LinearProgramPolicy:
         *,
         believed: bool,
     ) -> None:
-        """Write the new optimum of fleet ``b`` into ``after``; believed: what is believed has changed."""
+        """Write the new optimum of fleet ``b`` into ``after``; believed: estimates have changed."""
         problem = self._problem(observation, b, open_, loss, np.asarray(after["planned"][b], np.float64))
         dearer = loss - after["for_loss"][b].astype(np.float64) > self.loss_tolerance
         kept = _unconcerned(problem, dearer) if believed else None
@@ -155,7 +156,7 @@ class LinearProgramPolicy:
         after["for_offered_rps"][b] = observation.offered_rps[b]
 
     def _remembered(self, eligible: Flags, now_s: Floats, state: PolicyState) -> PolicyState:
-        """When every cell was last unhealthy, and how often it became so again soon after it was healthy."""
+        """When every cell was last unhealthy, and how often it relapsed soon after it was healthy."""
         unhealthy_at_s = np.asarray(state["unhealthy_at_s"], dtype=np.float64)
         fell = ~eligible & ~state["unhealthy"].astype(np.bool_)
         soon = now_s[:, None, None] - unhealthy_at_s < FORGIVEN_DWELLS * self.dwell_s
@@ -167,7 +168,7 @@ class LinearProgramPolicy:
         }
 
     def estimated_loss(self, observation: Observation) -> Floats:
-        """Quality loss of each cell if what is believed were certain, float64 [B, K, S]."""
+        """Quality loss of each cell if the estimates were certain, float64 [B, K, S]."""
         loss = np.broadcast_to(self.healthy_loss, observation.health.shape)
         if observation.family_excess is not None:
             excess = observation.family_excess[..., 0]
@@ -187,9 +188,9 @@ class LinearProgramPolicy:
     def _changed(
         self, observation: Observation, state: PolicyState, open_: Flags, loss: Floats
     ) -> tuple[Flags, Flags]:
-        """``(changed, loaded)``, bool [B]: beliefs differ from those solved for; only the load does.
+        """``(changed, loaded)``, bool [B]: estimates differ from those solved for; only the load differs.
 
-        What is believed of a closed cell is of no account: nothing is served there.
+        Estimates of a closed cell are ignored: nothing is served there.
         """
         moved = open_ & (np.abs(loss - state["for_loss"].astype(np.float64)) > self.loss_tolerance)
         changed = (open_ != state["for_open"]).any(axis=(1, 2)) | moved.any(axis=(1, 2))
@@ -200,8 +201,8 @@ class LinearProgramPolicy:
         return changed | np.isneginf(solved_at_s), np.asarray(loaded)
 
     def _loaded(self, observation: Observation, state: PolicyState, open_: Flags) -> Flags:
-        """bool [B]: the plan overfills a kernel as it did not when it was made, or keeps a row from an open
-        home that has more room since.
+        """bool [B]: the plan newly overfills a kernel, or keeps a row from an open home that has more
+        headroom than when the plan was made.
         """
         kernels, slices = open_.shape[1:]
         planned = np.asarray(state["planned"], dtype=np.float64)[:, :, :kernels]

@@ -12,11 +12,11 @@ from scipy.sparse import csr_array
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Offered rates below this count as this much, so that an idle slice has a place as well.
+#: Lower bound of offered rates, so that an idle slice is placed as well.
 _LEAST_RPS = 0.01
-#: Shares below this are rounding of the solver.
+#: Shares below this are rounding errors of the solver.
 _EPSILON = 1e-7
-#: Cost of the second kernel over the first, of the third over the second...: breaks ties, decides nothing.
+#: Cost of the second kernel over the first, of the third over the second...: only breaks ties.
 _TIE = 1e-6
 
 
@@ -60,9 +60,9 @@ def price(problem: TableProgram, costs: Costs) -> Floats:
 
 
 def solve(problem: TableProgram, costs: Costs, kept: Flags | None = None) -> Floats:
-    """The cheapest table, float64 [S, K + 1]; always feasible, because a row is served or has nowhere to go.
+    """The cheapest table, float64 [S, K + 1]; always feasible, because a row is served or shed.
 
-    kept: bool [S], rows that stay as they are in ``last``. Where that overfills a kernel or sheds anything,
+    kept: bool [S], rows that stay as they are in ``last``. If that overfills a kernel or sheds anything,
     no row is kept.
     """
     if kept is not None and kept.any():
@@ -76,8 +76,8 @@ def solve(problem: TableProgram, costs: Costs, kept: Flags | None = None) -> Flo
 
 
 def _optimum(problem: TableProgram, costs: Costs, kept: Flags | None) -> Floats | None:
-    """The optimum with the rows ``kept`` as in ``last``, no kernel beyond ``overload_ratio``; None where
-    there is none. Without rows to keep, no slice with an open kernel is shed, however full that kernel is.
+    """The optimum with the rows ``kept`` as in ``last`` and no kernel beyond ``overload_ratio``, or None.
+    Without kept rows, no slice with an open kernel is shed, however full that kernel is.
 
     Variables: the table [S * (K + 1)], what each cell gains [S * K], the fullest kernel's overload.
     """
@@ -100,7 +100,7 @@ def _optimum(problem: TableProgram, costs: Costs, kept: Flags | None) -> Floats 
 
 
 def _objective(problem: TableProgram, costs: Costs, demand: Floats, headroom: Floats) -> Floats:
-    """What a unit of each variable costs."""
+    """Cost of a unit of each variable."""
     shares = (demand[:, None] * price(problem, costs)).ravel()
     gains = np.repeat(demand * costs.move, problem.loss.shape[0])
     overload = costs.overload * headroom[problem.open_.any(axis=1)].sum()
@@ -108,7 +108,7 @@ def _objective(problem: TableProgram, costs: Costs, demand: Floats, headroom: Fl
 
 
 def _bounds(problem: TableProgram, costs: Costs, kept: Flags | None) -> Floats:
-    """Least and most of each variable: closed cells stay empty, rows ``kept`` as in ``last``."""
+    """Lower and upper bound of each variable: closed cells stay empty, rows ``kept`` as in ``last``."""
     kernels, slices = problem.loss.shape
     served = (problem.open_ & (problem.capacity_rps > 0.0)[:, None]).any(axis=0) & (kept is None)
     closed = np.column_stack([~problem.open_.T, served])
@@ -140,6 +140,6 @@ def _rows(slices: int, kernels: int) -> csr_array:
 
 
 def _cleaned(table: Floats) -> Floats:
-    """Without what is rounding, rows that sum to 1."""
+    """Without rounding errors, rows that sum to 1."""
     kept = np.where(table < _EPSILON, 0.0, table)
     return np.asarray(kept / kept.sum(axis=1, keepdims=True))

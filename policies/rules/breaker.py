@@ -1,12 +1,12 @@
-"""Circuit-breaker policy: what a gateway does by itself, modelled on Envoy's outlier detection and defaults.
+"""Circuit-breaker policy: the built-in behaviour of gateways, modelled on Envoy's outlier detection.
 
 A replica with ``consecutive_failures`` failed answers in a row is ejected from its kernel's cluster at
 once, while the share of ejected hosts is below ``max_ejection_ratio`` (the first one is always allowed). A
 sweep every ``interval_s`` returns replicas that have been out for ``base_ejection_s`` times their number of
-ejections (at most ``max_ejection_s``), and reduces that number by one for replicas that are in. Where fewer
+ejections (at most ``max_ejection_s``), and reduces that number by one for replicas that are in. If fewer
 than ``panic_ratio`` of a cluster's hosts are left, all of them get traffic again (panic).
 
-It counts HTTP failures and nothing else: a server that answers nonsense with status 200 counts as healthy.
+It counts HTTP failures and nothing else: a server with wrong answers and status 200 counts as healthy.
 Source: Envoy documentation, "Outlier detection" and "Panic threshold".
 """
 
@@ -25,7 +25,7 @@ from policies.rules.fixed import home_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """Home table, single replicas ejected for failures in a row."""
+    """Home table; single replicas are ejected for consecutive failures."""
 
     policy_id: str
     replicas: int
@@ -37,7 +37,7 @@ class BreakerPolicy:
     panic_ratio: float = 0.5
 
     def initial(self, batch: int) -> PolicyState:
-        """No replica ejected. ``discounted``: failures of the current run that were already acted on."""
+        """No replica ejected. ``discounted``: failures of the current run that were already counted."""
         shape = (batch, self.replicas)
         return {
             "ejected": np.zeros(shape, dtype=np.bool_),
@@ -79,7 +79,7 @@ class BreakerPolicy:
 
     @staticmethod
     def _discounted(observation: Observation, state: PolicyState) -> NDArray[np.int64]:
-        """int64 [B, R]: failures of the current run that were already acted on; a new run starts at none."""
+        """int64 [B, R]: failures of the current run that were already counted; a new run starts at 0."""
         discounted = np.array(state["discounted"], dtype=np.int64)
         discounted[observation.consecutive_failed < discounted] = 0
         return discounted
@@ -87,7 +87,7 @@ class BreakerPolicy:
     def _panic(
         self, observation: Observation, ejected: NDArray[np.bool_], present: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """bool [B, R]: the replica's cluster has too few hosts left to leave any of them out."""
+        """bool [B, R]: the replica's cluster has too few hosts left to eject any of them."""
         panic = np.zeros(ejected.shape, dtype=np.bool_)
         for kernel in range(len(observation.role_known_good)):
             mine = observation.replica_kernel == kernel
@@ -97,17 +97,17 @@ class BreakerPolicy:
 
 
 class _Hosts(NamedTuple):
-    """What is remembered of every replica; changed in place."""
+    """State of every replica; changed in place."""
 
     ejected: NDArray[np.bool_]  #: [B, R]
     ejected_at_s: NDArray[np.float64]  #: [B, R]
-    ejections: NDArray[np.int64]  #: [B, R], so far, less those that were forgiven
-    discounted: NDArray[np.int64]  #: [B, R], failures of the current run that were already acted on
+    ejections: NDArray[np.int64]  #: [B, R], so far, less the forgiven ones
+    discounted: NDArray[np.int64]  #: [B, R], failures of the current run that were already counted
 
 
 @compiled
 def _sweep(hosts, sweep, now_s, failed, base_s, most_s):
-    """Return replicas that have served their time; forgive one ejection of each that behaved."""
+    """Return replicas whose ejection time is over; forgive one ejection of each replica that is in."""
     hosts = borrowed(hosts)
     for b in range(len(sweep)):
         if not sweep[b]:

@@ -1,8 +1,8 @@
-"""Moves that respect capacity: fill the wanted kernels, give what does not fit to the next best.
+"""Moves that respect capacity: fill the proposed kernels, give the overflow to the next best.
 
-What fits nowhere overfills all kernels alike that the slice may use: theirs is one level of load over
-capacity, the least there is. A table that already carries the load is kept: offered load wobbles, and a
-table that followed it would never settle.
+Load that fits nowhere overfills all kernels that the slice may use to one level of load over capacity, the
+least possible. A table that already carries the load is kept: offered load fluctuates, and a table that
+followed it would never settle.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policies.rules.capacity_pass import AllocationRequest, AllocationResult, se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headroom:
-    """How full a plan makes a kernel, and when load alone changes it."""
+    """Planned fill of kernels, and when load alone changes the plan."""
 
     fill_ratio: float = 0.9  #: share of capacity that a plan may use
     return_ratio: float = 0.75  #: share that must suffice before overflow goes back
@@ -35,11 +35,11 @@ def fit_capacity(
     headroom: Headroom,
     kept: NDArray[np.bool_] | None = None,
 ) -> tuple[Proposal, PolicyState]:
-    """Proposal near ``wanted`` float64 [B, S, K + 1] that does not overload a kernel where one has headroom.
+    """Proposal near ``wanted`` float64 [B, S, K + 1] that overloads no kernel while another has headroom.
 
-    rank: float64 [B, S, K], order in which kernels take what overflows (lowest first, inf: never).
+    rank: float64 [B, S, K], order in which kernels take overflow (lowest first, inf: never).
     ``memory`` holds ``wanted``, ``planned`` and ``planned_at_s`` of the last plan. kept: bool [B, S], rows
-    that stay as planned while others change, and may fill a kernel to the brim (None: no row).
+    that stay as planned while others change, and may fill a kernel completely (None: no row).
     """
     planned = np.asarray(memory["planned"], dtype=np.float64)
     settled = AllocationResult(

@@ -1,4 +1,4 @@
-"""Compiled loops of moves that respect capacity; see ``policies.rules.capacity``. Every fleet by itself."""
+"""Compiled loops of moves that respect capacity; see ``policies.rules.capacity``. Fleets are independent."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from controller.shield.capacity import load_of, overloaded
 
 #: Shares and rates below this are rounding.
 _NEGLIGIBLE = 1e-9
-#: Relative error of a sum over kernels, more than it can be.
+#: Upper bound of the relative error of a sum over kernels.
 _ROUNDING = 1e-12
-#: Rounds after which slices that overfill kernels together have found their level, or nearly.
+#: Rounds after which slices that overfill kernels together have nearly converged.
 _ROUNDS = 50
-#: By which share the fullest kernel must be less full for a move among plans that all overfill some.
+#: Least reduction of the fullest kernel's load share for a move among plans that all overfill some kernel.
 _WORTH = 0.05
 
 
 class AllocationRequest(NamedTuple):
-    """What B fleets ask for, and how it stands."""
+    """Proposals of B fleets, and their present state."""
 
     wanted: NDArray[np.float64]  #: [B, S, K + 1]
     last_wanted: NDArray[np.float64]  #: [B, S, K + 1], when the last plan was made; nothing before the first
@@ -39,16 +39,16 @@ class AllocationRequest(NamedTuple):
 
 
 class AllocationResult(NamedTuple):
-    """What comes of it; all filled in, but for the instants, which are brought up to date."""
+    """The resulting plans; every array is filled in, and the times are updated."""
 
     table: NDArray[np.float64]  #: [B, S, K + 1], the plan
-    planned_at_s: NDArray[np.float64]  #: [B], when it was last made anew
-    same_rows: NDArray[np.bool_]  #: [B, S], the same is wanted as before
-    capacity_only: NDArray[np.bool_]  #: [B], the plan differs from the last for want of capacity alone
+    planned_at_s: NDArray[np.float64]  #: [B], time of the last new plan
+    same_rows: NDArray[np.bool_]  #: [B, S], the proposal is unchanged
+    capacity_only: NDArray[np.bool_]  #: [B], the plan differs from the last for lack of capacity alone
 
 
 class CarriedLoad(NamedTuple):
-    """What one fleet has to carry, and on what."""
+    """The load of one fleet, and its kernels' capacity."""
 
     rank: NDArray[np.float64]  #: [S, K]
     offered_rps: NDArray[np.float64]  #: [S]
@@ -57,7 +57,7 @@ class CarriedLoad(NamedTuple):
 
 @compiled
 def settle(settled, asked):
-    """Keep the last plan, go back to what is wanted, or plan anew, fleet by fleet."""
+    """Keep the last plan, return to the proposal, or plan anew, fleet by fleet."""
     settled, asked = borrowed((AllocationResult(*settled), AllocationRequest(*asked)))
     table = settled.table
     for b in range(len(asked.now_s)):
@@ -87,10 +87,10 @@ def settle(settled, asked):
 
 @compiled(inline="always")
 def _compare(settled, asked, b):
-    """Whether the same table is wanted as before; fills in for which rows, and whether it is for capacity
+    """Whether the proposal is unchanged; fills in for which rows, and whether the change is for capacity
     alone.
 
-    A first plan that wants the table in force can differ from it for capacity alone.
+    A first plan whose proposal is the table in force can differ from it for capacity alone.
     """
     same, first = True, True
     for s in range(asked.wanted.shape[1]):
@@ -109,7 +109,7 @@ def _compare(settled, asked, b):
 def _pays(table, planned, offered, capacity):
     """Whether ``table`` fits, or its fullest kernel is less full than that of ``planned`` by enough.
 
-    Where not everything fits, any table overfills some kernel, and the next one hardly less than the last.
+    If not everything fits, any table overfills some kernel, and a new one hardly less than the last.
     """
     fullest, before = 0.0, 0.0
     for k in range(len(capacity)):
@@ -121,9 +121,9 @@ def _pays(table, planned, offered, capacity):
 
 @compiled
 def _keep(wanted, first, headroom_rps, planned, stays, load, order):
-    """Rows that stay ask for what was planned, before the others; there is room for them up to the brim.
+    """Kept rows ask for their planned shares, before the others, and may fill kernels completely.
 
-    A slice that another's failover pushes off its kernel would have moved for no fault of that kernel.
+    A slice displaced from its kernel by another's failover would have moved without a fault of that kernel.
     """
     place = 0
     for staying in (True, False):
@@ -141,7 +141,7 @@ def _keep(wanted, first, headroom_rps, planned, stays, load, order):
 
 @compiled
 def _fill(table, wanted, load, headroom_rps, order):
-    """Wanted shares first, overflow to the next best in rank, and what fits nowhere evenly on top."""
+    """Proposed shares first, overflow to the next best in rank, and the remainder evenly on top."""
     offered, kernels = load.offered_rps, len(headroom_rps)
     left = headroom_rps.copy()
     table[:] = wanted
@@ -167,7 +167,7 @@ def _fill(table, wanted, load, headroom_rps, order):
 
 @compiled
 def _allocate(row, overflow, rank, offered, left):
-    """Give ``overflow`` to the kernels with headroom, best rank first; what fits nowhere comes back."""
+    """Give ``overflow`` to the kernels with headroom, best rank first; returns the remainder."""
     for _ in range(len(left)):
         best = -1
         for k in range(len(left)):
@@ -185,7 +185,7 @@ def _allocate(row, overflow, rank, offered, left):
 
 @compiled
 def _overfill(table, wanted, overflow, load, order):
-    """Spread what fits nowhere, slice by slice; again, because slices that may use less come later."""
+    """Spread the remainder, slice by slice; repeated, because slices with fewer kernels may come later."""
     offered, capacity, kernels = load.offered_rps, load.capacity_rps, len(load.capacity_rps)
     carried, over = np.zeros(kernels), np.zeros((len(offered), kernels))
     for s in order:
@@ -209,10 +209,10 @@ def _overfill(table, wanted, overflow, load, order):
 
 @compiled
 def _level(carried, rate, rank, wanted, capacity):
-    """What each kernel gets of ``rate`` beside what is ``carried`` [K], so that those that get any have one
-    load over capacity, the least.
+    """Each kernel's part of ``rate`` beside the ``carried`` load [K], so that kernels with a part have one
+    load over capacity, the least possible.
 
-    Kernels with a rank, or wanted. If they have no capacity at all: in proportion to the wanted shares.
+    Kernels with a rank, or proposed. If they have no capacity at all: in proportion to the proposed shares.
     """
     kernels = len(capacity)
     open_ = np.zeros(kernels, dtype=np.bool_)
@@ -228,6 +228,6 @@ def _level(carried, rate, rank, wanted, capacity):
             break
         open_ &= ~above
     allocated = np.where(open_, np.maximum(level * capacity - carried, 0.0), 0.0)
-    if np.abs(allocated.sum() - rate) > _NEGLIGIBLE * rate:  # a rate that vanishes beside the load
+    if np.abs(allocated.sum() - rate) > _NEGLIGIBLE * rate:  # a rate that is negligible beside the load
         allocated = np.where(open_, capacity, 0.0)
     return allocated * (rate / allocated.sum())

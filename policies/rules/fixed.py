@@ -40,7 +40,7 @@ def home_table(observation: Observation) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownGoodPolicy:
-    """Every slice on the known-good kernel, always; the shield sees to capacity."""
+    """Every slice on the known-good kernel, always; the shield limits it to capacity."""
 
     policy_id: str = "fixed_known_good"
 
@@ -57,7 +57,7 @@ class KnownGoodPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformPolicy:
-    """The same weight on every kernel, whatever it is and however it does."""
+    """The same weight on every kernel, regardless of its state."""
 
     policy_id: str = "shield-alone"
 

@@ -5,7 +5,7 @@ at level normal and re-certified on the slice, ``dwell_s`` after it was last unh
 relapse, at most eight times), and then half-open: ``first_ratio`` of the slice first, ``step_ratio`` more
 every ``step_s`` while the home kernel stays healthy; at once if no other kernel complied either. At most one
 slice of a kernel begins to return in ``readmit_every_s``. The failover target is kept while it complies, so
-that the choice between two equals does not change at random.
+that the choice between two equal kernels does not change at random.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from controller.ports import Observation, PolicyState, Proposal
 from policies.rules.capacity import Headroom, capacity_memory, fit_capacity
 from policies.rules.threshold import home_level, preference
 
-#: Relapses that still double the dwell.
+#: Largest number of relapses that double the dwell.
 DOUBLED_DWELLS = 3
-#: A slice that stayed at home for so many dwell times has no relapse behind it.
+#: After this many dwell times at home, a slice's relapses are forgotten.
 FORGIVEN_DWELLS = 10.0
 
 
@@ -51,7 +51,7 @@ class HysteresisPolicy:
     headroom: Headroom = field(default_factory=Headroom)
 
     def initial(self, batch: int) -> PolicyState:
-        """Every slice whole at home.
+        """Every slice fully at home.
 
         home_share: float64 [B, S]; left_at_s: float64 [B, S], when home was last unhealthy; stepped_at_s:
         float64 [B, S], last step back; relapses: int64 [B, S]; failover: int64 [B, S] (-1: none);
@@ -69,7 +69,7 @@ class HysteresisPolicy:
         }
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The table of the state machines, as far as capacity goes."""
+        """The table of the state machines, within capacity."""
         memory = {name: array.copy() for name, array in state.items()}
         rank, wanted = preference(observation, by_health=True), np.zeros(observation.table.shape)
         slices, home = (
@@ -89,7 +89,7 @@ class HysteresisPolicy:
 
 
 class _Slices(NamedTuple):
-    """The state machines, as ``HysteresisPolicy.initial`` explains them; changed in place."""
+    """The state machines, as described in ``HysteresisPolicy.initial``; changed in place."""
 
     home_share: NDArray[np.float64]  #: [B, S]
     left_at_s: NDArray[np.float64]  #: [B, S]
@@ -100,7 +100,7 @@ class _Slices(NamedTuple):
 
 
 class _Home(NamedTuple):
-    """What is seen of home kernels."""
+    """Observed state of home kernels."""
 
     level: NDArray[np.int64]  #: [B, S]
     certified: NDArray[np.bool_]  #: [B, K, S]
@@ -123,7 +123,7 @@ def _return_slowly(slices, home, now_s, pace):
 
 @compiled(inline="always")
 def _step(slices, home, now_s, pace, b, s):
-    """One step of the state machine of a slice. Where no kernel complied, the slice never left."""
+    """One step of a slice's state machine. If no kernel complied, the slice never left."""
     here, level, share = home.kernel[s], home.level[b, s], slices.home_share[b, s]
     target = 1.0 if level == 0 else (1.0 - pace.guard_share if level == 1 else 0.0)
     if target < share:
@@ -152,14 +152,14 @@ def _step(slices, home, now_s, pace, b, s):
 
 @compiled
 def _relapses(before, since_step_s, dwell_s):
-    """One more if the slice came back lately, else a fresh start."""
+    """One more if the slice returned recently, else 0."""
     return min(before + 1, DOUBLED_DWELLS) if since_step_s < FORGIVEN_DWELLS * dwell_s else 0
 
 
 @compiled
 def _place(wanted, slices, home, rank, known_good, shed):
-    """Home share at home, the rest with a failover target that complies; at level fallback the
-    known-good one.
+    """Home share at home, the rest on a compliant failover target; at level fallback on the known-good
+    kernel.
     """
     slices, home = borrowed(slices), borrowed(home)
     for b in range(rank.shape[0]):

@@ -1,12 +1,12 @@
-"""Informed policy: it is given every fault at a stated time; a reference that other policies hardly beat.
+"""Informed policy: it is given every fault at a stated time; a reference that is hard to beat.
 
-Its notices are plain data, computed where the scenario is known (``scripts.e5.known_faults``): which kernel,
-or which single replica, breaks the contract on which slices, and from when until when. It also knows the true
+Its notices are plain data, computed where the scenario is known (``scripts.e5.known_faults``): the kernel or
+single replica that breaks the contract, on which slices, from when until when. It also knows the true
 capacity of every kernel for this traffic, and leaves a tenth of it for bursts. Everything else is as for
 other policies: the planner (the linear program, or the two-threshold rule), the sequential detector,
 quarantine, shield and slew.
 
-A single replica is ejected while its fault is known. One that still answers, though late or only most
+A single replica is ejected while its fault is known. A replica that still answers, though late or only most
 requests, is ejected only while the others carry the load. A kernel that fails a share of its requests is left
 only while another eligible kernel fails a smaller share; if such a kernel has to go on serving at home, it
 takes no other slice's traffic as long as there is headroom elsewhere. Slices return when the policy knows
@@ -37,9 +37,9 @@ class Notices:
     """The faults of one scenario as the policy is given them, N entries."""
 
     from_at_s: NDArray[np.float64]  # [N], when the policy learns of it
-    until_at_s: NDArray[np.float64]  # [N], when the policy takes it to have ended
+    until_at_s: NDArray[np.float64]  # [N], when the policy is told that it has ended
     kernel: NDArray[np.int64]  # [N], the kernel that is unhealthy as a whole; -1: none
-    replica: NDArray[np.int64]  # [N], the single replica that is; -1: none
+    replica: NDArray[np.int64]  # [N], the single replica that is unhealthy; -1: none
     slices: NDArray[np.bool_]  # [N, S], where the contract is broken
     replica_rps: NDArray[np.float64] | None = None
     """[M, K], true capacity of a healthy replica of each kernel, requests per second; None: not known."""
@@ -77,7 +77,7 @@ def no_notices(slices: int) -> Notices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InformedPolicy:
-    """See the module. planner: the policy that makes the table from what is known."""
+    """See the module. planner: the policy that makes the table from the known facts."""
 
     policy_id: str
     notices: Notices
@@ -90,7 +90,7 @@ class InformedPolicy:
         return self.planner.initial(batch)
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """Move away from kernels known to be unhealthy, and home when it is known to be healthy."""
+        """Move away from kernels known to be unhealthy, and home when home is known to be healthy."""
         cells, ejected = self.left(observation)
         level = np.where(cells, int(Level.FALLBACK), observation.level)
         level = np.where(observation.certified, level, np.maximum(level, int(Level.GUARD)))
@@ -109,10 +109,10 @@ class InformedPolicy:
         return replace(observation, capacity_rps=true_rps, sure_rps=true_rps)
 
     def left(self, observation: Observation) -> tuple[Flags, Flags]:
-        """What is to be left: cells bool [B, K, S] and single replicas bool [B, R].
+        """What must be left: cells bool [B, K, S] and single replicas bool [B, R].
 
-        Kernels that answer all the same are left only where the others carry what is offered; slices that
-        are at home elsewhere leave them as soon as the others and the homes do.
+        Kernels that answer all the same are left only if the others carry the offered load; slices that
+        are at home elsewhere leave them as soon as the others and the homes together do.
         """
         replicas, answers = observation.in_rotation.shape[1], self.notices.answers
         if answers is None:
@@ -144,10 +144,10 @@ class InformedPolicy:
         )
 
     def _failing_more(self, broken: Flags, gone: Flags, observation: Observation) -> tuple[Flags, Flags]:
-        """Of those that fail a share of their requests: kernels, cells bool [B, K, S], that fail more than
-        another one that serves, and replicas, bool [B, R], that fail more than a peer.
+        """Of those that fail a share of their requests: cells bool [B, K, S] of kernels that fail more than
+        another serving kernel, and replicas bool [B, R] that fail more than a peer.
 
-        Neither ``broken`` [B, K, S] kernels nor ``gone`` [B, R] replicas serve.
+        The ``broken`` [B, K, S] kernels and the ``gone`` [B, R] replicas do not serve.
         """
         owner = observation.replica_kernel
         notices = self.notices
@@ -165,7 +165,7 @@ class InformedPolicy:
         self, now_s: NDArray[np.float64], owner: NDArray[np.int64], from_at_s: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], Flags]:
         """Share of attempts that each replica fails, float64 [B, R], by notices from ``from_at_s`` [N] on;
-        and bool [B, S], the slices on which a replica breaks the contract by that.
+        and bool [B, S], the slices on which a replica thereby breaks the contract.
         """
         notices, ratio = self.notices, np.zeros((len(now_s), len(owner)))
         slices = np.zeros((len(now_s), self.slices), dtype=np.bool_)
@@ -204,8 +204,8 @@ class InformedPolicy:
         return known[np.maximum(row, 0)]
 
     def known(self, now_s: NDArray[np.float64], replicas: int, of: Flags) -> tuple[Flags, Flags]:
-        """What ``of`` bool [N] the notices is known to be unhealthy at ``now_s`` [B]: cells [B, K, S] and
-        single replicas bool [B, R].
+        """Known unhealthy parts at ``now_s`` [B], by the notices ``of`` bool [N]: cells [B, K, S] and single
+        replicas bool [B, R].
         """
         notices = self.notices
         active = (now_s[:, None] >= notices.from_at_s) & (now_s[:, None] < notices.until_at_s) & of

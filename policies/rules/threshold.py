@@ -34,8 +34,8 @@ def compliant(observation: Observation) -> NDArray[np.bool_]:
 def preference(observation: Observation, *, by_health: bool) -> NDArray[np.float64]:
     """float64 [B, S, K], order of failover targets, lowest first; inf: not compliant.
 
-    The larger kernel first, counted with all its replicas, so that one replica more or less turns nothing
-    round. ``by_health`` puts health before size; a policy without memory must not do that, because an
+    The larger kernel first, counted with all its replicas, so that one replica more or less changes
+    nothing. ``by_health`` puts health before size; a policy without memory must not do that, because an
     alarm that only informs (L1) would move its traffic.
     """
     batch, kernels, slices = observation.health.shape
@@ -53,8 +53,8 @@ def preference(observation: Observation, *, by_health: bool) -> NDArray[np.float
 
 
 def failover_order(observation: Observation) -> NDArray[np.float64]:
-    """As ``preference`` by health, to which the certified loss is added: of kernels without an alarm the one
-    nearest to the reference comes first, then the larger.
+    """As ``preference`` by health, plus the certified loss: of kernels without an alarm the nearest to the
+    reference comes first, then the larger.
     """
     rank = preference(observation, by_health=True)
     return rank if observation.certified_loss is None else rank + observation.certified_loss.T
@@ -85,7 +85,7 @@ def two_threshold_table(
 
 
 def home_level(observation: Observation) -> NDArray[np.int64]:
-    """int64 [B, S]: level of each slice's home kernel; fallback where it has no replica in rotation."""
+    """int64 [B, S]: level of each slice's home kernel; fallback if it has no replica in rotation."""
     level = np.empty((len(observation.level), len(observation.home)), dtype=np.int64)
     _level_at_home(
         level,
@@ -125,7 +125,7 @@ def _rank(rank, known, owner, by_health):
             for s in range(slices):
                 complies = known.ready[b, k] > 0 and known.level[b, k, s] == _NORMAL
                 complies = complies and known.certified[b, k, s] and not known.hard_violated[b, k, s]
-                # The second term stays below any difference of health worth acting on.
+                # The second term stays below any relevant difference of health.
                 score = (known.health[b, k, s] if by_health else 0.0) - _SIZE_WEIGHT * size
                 rank[b, s, k] = score if complies else np.inf
 
@@ -192,7 +192,7 @@ class ThresholdPolicy:
         return capacity_memory(batch, self.slices, self.kernels)
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
-        """The rule's table, as far as capacity allows."""
+        """The rule's table, within capacity."""
         wanted, rank = two_threshold_table(
             observation, home_level(observation), self.guard_share, self.shed_when_uncertified
         )

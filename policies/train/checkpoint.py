@@ -1,8 +1,8 @@
 """Checkpoints of a training run, without pickle: tensors as ``npz``, the rest as JSON. EDGE: imports torch.
 
-A checkpoint is taken between two rollouts, each of which is one episode of every fleet; what it holds
-(weights, optimiser, torch's generator, multiplier, number of the next episode) decides all that follows,
-so a run that goes on from it ends with the weights of a run that never stopped.
+A checkpoint is taken between two rollouts, each of which is one episode of every fleet. Its contents
+(weights, optimiser, torch's generator, multiplier, number of the next episode) determine everything that
+follows, so a resumed run ends with the weights of a run that never stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingProgress:
-    """Where a run stands. inputs_sha256: of the recipe and all that it leads to. updates: finished rollouts.
+    """Progress of a run. inputs_sha256: of the recipe and all files it names. updates: finished rollouts.
     best_*: the kept candidate, rewards by validation episode. curve: rows so far.
     """
 
@@ -50,7 +50,7 @@ _PROGRESS = TypeAdapter(TrainingProgress)
 
 
 def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progress: TrainingProgress) -> None:
-    """Write ``checkpoint.npz`` and ``checkpoint.json``, each whole; the JSON names the other's hash."""
+    """Write ``checkpoint.npz`` and ``checkpoint.json`` atomically; the JSON holds the other's hash."""
     arrays = {f"policy/{name}": tensor.detach().numpy() for name, tensor in model.policy.state_dict().items()}
     for index, moments in model.policy.optimizer.state_dict()["state"].items():
         arrays |= {f"adam/{index}/{name}": np.asarray(value) for name, value in moments.items()}
@@ -65,7 +65,7 @@ def save(folder: Path, model: PPO, best: dict[str, NDArray[np.float32]], progres
     folder.mkdir(parents=True, exist_ok=True)
     sha256 = write_pinned(folder / "checkpoint.npz", buffer.getvalue())
     plain = {"format": FORMAT, "arrays_sha256": sha256, **asdict(progress)}
-    # No ``write_json``: the best score is -inf until the first candidate, and comes back as that.
+    # No ``write_json``: the best score is -inf until the first candidate, and must be read back as -inf.
     write_pinned(folder / "checkpoint.json", json.dumps(plain, sort_keys=True).encode())
 
 
@@ -74,7 +74,7 @@ def load(
 ) -> tuple[dict[str, NDArray[np.float32]], TrainingProgress]:
     """Put the checkpoint of ``folder`` into ``model`` and torch's generator; ``(best weights, progress)``.
 
-    Raises DocumentError where it belongs to another recipe or other scenarios, or its two files do not belong
+    Raises DocumentError if it belongs to another recipe or other scenarios, or its two files do not belong
     together.
     """
     content = read_regular(folder / "checkpoint.npz", ARCHIVE_BYTES)
@@ -82,7 +82,7 @@ def load(
         plain = json_of(read_regular(folder / "checkpoint.json", TEXT_BYTES))
         _refuse_others(folder, plain, inputs_sha256, hashlib.sha256(content).hexdigest())
         return _restored(model, dict(arrays_of(content)), plain)
-    except (*MALFORMED, RuntimeError) as error:  # torch's own of shapes that do not fit
+    except (*MALFORMED, RuntimeError) as error:  # torch raises RuntimeError for shapes that do not fit
         raise _refusal(folder, "a whole checkpoint", f"{type(error).__name__}: {error}"[:200]) from None
 
 
@@ -91,7 +91,7 @@ def _restored(
 ) -> tuple[dict[str, NDArray[np.float32]], TrainingProgress]:
     if any(one.dtype.kind == "c" for one in arrays.values()):
         raise ValueError("complex numbers, of which torch would keep half")
-    _PROGRESS.validate_python(plain)  # to refuse; it would make floats of a curve's integers
+    _PROGRESS.validate_python(plain)  # only to validate; its result has floats for a curve's integers
     model.policy.load_state_dict({n: torch.from_numpy(v) for n, v in _under(arrays, "policy/").items()})
     _load_adam(model, _under(arrays, "adam/"))
     torch.set_rng_state(torch.from_numpy(arrays["generator"]))
@@ -104,12 +104,12 @@ def _restored(
 
 
 def exists(folder: Path) -> bool:
-    """A checkpoint was taken here."""
+    """Whether a checkpoint was taken here."""
     return (folder / "checkpoint.json").exists()
 
 
 def _refuse_others(folder: Path, plain: dict[str, Any], inputs_sha256: str, arrays_sha256: str) -> None:
-    """DocumentError unless ``plain`` is of this format, these inputs and these arrays; takes what says so."""
+    """DocumentError unless ``plain`` is of this format, these inputs and these arrays."""
     found = plain.pop("format"), plain.get("inputs_sha256")
     if found != (FORMAT, inputs_sha256):
         raise _refusal(
@@ -132,7 +132,7 @@ def _load_adam(model: PPO, arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def _refuse_foreign(model: PPO, state: dict[int, dict[str, torch.Tensor]]) -> None:
-    """ValueError where the optimiser's moments are not those of the weights: a later step would raise."""
+    """ValueError if the optimiser's moments do not fit the weights: a later step would raise."""
     weights = model.policy.optimizer.param_groups[0]["params"]
     for index, moments in state.items():
         if not 0 <= index < len(weights):

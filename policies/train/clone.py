@@ -1,8 +1,8 @@
 """Behaviour cloning: the warm start, imitation of a policy without learning. EDGE: imports torch.
 
-In the first round the teacher drives; in the others the pupil drives and the teacher, run beside it with a
-memory of its own, says what it would have chosen (DAgger). The teacher's state machines follow verdicts and
-time, not the table in force, so what it says on the pupil's path is what it would do there.
+In the first round the teacher drives; in the others the pupil drives, and the teacher, run beside it with
+its own memory, gives its choice (DAgger). The teacher's state machines follow verdicts and time, not the
+table in force, so its choice on the pupil's path is what it would do there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from policies.registry import make_configuration
 from policies.train.recipe import BehaviourCloningRecipe, PrivilegedTeacherRecipe
 from policies.train.world import Choices, Inputs, LearningWorld, Shadow, padded
 
-#: Of the ticks at which the teacher moves nothing, one in this many is kept: they are many and alike.
+#: One in this many of the ticks without a move of the teacher is kept: they are many and similar.
 KEEP_EVERY = 4
 
 
@@ -140,13 +140,13 @@ def fit(
 
 
 def _chosen(inputs: Tensor, scorer: Scorer) -> Tensor:
-    """What had been chosen, int64 [B, S], from the memory in the inputs."""
+    """The choices so far, int64 [B, S], from the memory in the inputs."""
     parts = take_apart(inputs, scorer.layout)
     return torch.cat([parts.chosen.transpose(1, 2), parts.shed_chosen[..., None]], dim=2).argmax(dim=2)
 
 
 def _possible(scores: Tensor, labels: Tensor) -> Tensor:
-    """1 where the rules of the network let it choose the label, else 0: nothing can be learned there."""
+    """1 where the rules of the network allow it to choose the label, else 0: nothing can be learned there."""
     best = scores.detach().amax(dim=2)
     mine = scores.detach().gather(2, labels[..., None])[..., 0]
     return (mine > best - BOUND / 2).float()
@@ -164,9 +164,9 @@ def learn_from_teacher(
     seed: int,
     report: Callable[[int, float], None] = lambda *_: None,
 ) -> tuple[float, ...]:
-    """Fit ``scorer`` in place to the truth's choices on its own path; the losses of the rounds.
+    """Fit ``scorer`` in place to the privileged teacher on its own path; returns the losses of the rounds.
 
-    The scorer is left with the first caution of the recipe on its stay bonus.
+    The scorer is left with the recipe's first caution added to its stay bonus.
     """
     optimiser = torch.optim.Adam(scorer.parameters(), lr=recipe.learning_rate)
     lessons: list[Lessons] = []
@@ -194,7 +194,7 @@ def add_caution(scorer: Scorer, nats: float) -> None:
 def _privileged_teacher(
     world: LearningWorld, pupil: Callable[[Inputs], NDArray[np.float32]], seed: int, episode: int
 ) -> Lessons:
-    """One episode of every fleet, driven by the pupil and labelled by the truth."""
+    """One episode of every fleet, driven by the pupil and labelled by the ground truth."""
     inputs, tick = world.begin_at(seed, episode), 0
     kernels = len(world.fleet.layout.kernels)
     kept: list[tuple[Inputs, Choices, NDArray[np.float32]]] = []
@@ -202,7 +202,7 @@ def _privileged_teacher(
         label = world.privileged_teacher()
         turn = (np.arange(len(inputs)) + tick) % KEEP_EVERY == 0
         keep, tick = turn | (label != world.choice).any(axis=1), tick + 1
-        # A row that would have been kept anyway stands for itself alone, else for those left out.
+        # A row that would have been kept anyway counts once, any other also for the rows left out.
         weight = np.where((label != world.choice).any(axis=1), 1.0, KEEP_EVERY)
         weights = np.repeat(weight[keep, None], label.shape[1], axis=1).astype(np.float32)
         kept.append((inputs[keep], padded(label, kernels, world.layout)[keep], weights))

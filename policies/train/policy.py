@@ -71,10 +71,10 @@ class ChoicePolicy(ActorCriticPolicy):
 
 
 def scorer_state(policy: ChoicePolicy) -> dict[str, Tensor]:
-    """The actor's weights by name, on the CPU: what an artefact is made of."""
+    """The actor's weights by name, on the CPU, as an artefact needs them."""
     return {name: tensor.detach().cpu() for name, tensor in policy.scorer.state_dict().items()}
 
 
 def one_thread() -> None:
-    """One torch thread: on two cores a second one loses to a second seed."""
+    """One torch thread: on two cores a second thread costs more than a second seed."""
     torch.set_num_threads(1)

@@ -5,7 +5,7 @@ Maximise return subject to ``cost <= limit`` (Stooke, Achiam and Abbeel 2020): t
 episodes by a PID controller. The Lagrangian is a wrapper that mixes cost into the reward and a callback that
 moves the multiplier after every rollout; Stable-Baselines3 itself is untouched.
 
-A rollout is one episode of every fleet, so that a run that stops between two of them goes on as if it had not
+A rollout is one episode of every fleet, so that a run that stops between two of them can be resumed exactly
 (``policies.train.checkpoint``).
 """
 
@@ -39,8 +39,8 @@ class Multiplier:
 def follow(before: Multiplier, cost: float, recipe: LagrangianRecipe) -> Multiplier:
     """The multiplier after an episode (or a batch of them) of mean ``cost``.
 
-    ``most`` bounds the multiplier and the sum of errors, which winds up no further. The derivative counts
-    rises alone: a falling cost must not lower the multiplier twice.
+    ``most`` bounds the multiplier and the sum of errors (anti-windup). The derivative counts rises alone: a
+    falling cost must not lower the multiplier twice.
     """
     error = cost - recipe.limit
     total = min(max(before.total + recipe.integral * error, 0.0), recipe.most)
@@ -105,7 +105,7 @@ class LagrangianCallback(BaseCallback):
 
 
 class Stop(Protocol):
-    """A run can be asked to stop."""
+    """A flag that asks a run to stop."""
 
     flag: bool
 
@@ -113,7 +113,7 @@ class Stop(Protocol):
 class EachEpisode(BaseCallback):
     """Calls ``between`` with the number of finished rollouts before every rollout but the first.
 
-    Training ends at once where ``stop`` is flagged, and at the next step where ``between`` says no.
+    Training ends at once if ``stop`` is set, and at the next step if ``between`` returns False.
     """
 
     def __init__(self, between: Callable[[int], bool], stop: Stop, done: int = 0) -> None:
@@ -134,7 +134,7 @@ class EachEpisode(BaseCallback):
 def build_ppo(
     env: VecEnv, layout: InputLayout, recipe: RecipeSpec, seed: int, steps: int, logger: Logger | None = None
 ) -> PPO:
-    """PPO over ``env``, wrapped beforehand where a Lagrangian is wanted; ``steps``: of an episode."""
+    """PPO over ``env``, which is wrapped beforehand if a Lagrangian is used; ``steps``: of an episode."""
     one_thread()
     network = recipe.network
     kwargs = {"layout": layout, "width": network.width, "stay_bonus": network.stay_bonus}
@@ -166,7 +166,7 @@ def settings_of(recipe: RecipeSpec, fleets: int, steps: int) -> dict[str, Any]:
 
 
 def callbacks_of(env: VecEnv, recipe: RecipeSpec) -> list[BaseCallback]:
-    """The Lagrangian's callback where there is one."""
+    """The Lagrangian's callback, if there is one."""
     if recipe.lagrangian is None or not isinstance(env, PenalisedVecEnv):
         return []
     return [LagrangianCallback(env, recipe.lagrangian)]

@@ -1,7 +1,7 @@
 """``TrainingRecipe``: everything that decides what a training run learns, as one document.
 
-A run is a recipe and a seed; the recipe's hash stands in the manifest of what comes out. Not a cluster
-resource, so not among ``contracts.documents.KINDS``; loaded and validated with the same messages.
+A run is a recipe and a seed; the recipe's hash is in the manifest of the result. Not a cluster resource, so
+not among ``contracts.documents.KINDS``; loaded and validated with the same messages.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class EpisodeRecipe(Strict):
     """The training environment: ``fleets`` episodes at once, from the training split of fault families."""
 
     scenarios: Annotated[tuple[Uri, ...], Field(min_length=1, max_length=16)]
-    """Base scenarios that take turns, episode by episode; each may have a pool of its own."""
+    """Base scenarios that are used in turn, episode by episode; each may have its own pool."""
     horizon_s: Positive = 301.0
     fleets: PositiveCount = 64
     kernels_max: PositiveCount = 8
     detector: Text = "sequential"
-    """Configuration with the detector that judges, as the policy's own configuration will."""
+    """Configuration whose detector judges, as the policy's own configuration will."""
 
 
 class RewardRecipe(Strict):
@@ -51,7 +51,7 @@ class RewardRecipe(Strict):
     ``reward - 1 - violating * v - false_switch * f``, where v is the mean over slices of the weight on
     kernels whose true state breaks the contract there (share of their replicas in rotation), and f the share
     of slices whose choice left a kernel that did not break it within the last minute.
-    ``false_switch / violating`` is what a false switch is worth, in seconds of a slice on a violating kernel.
+    ``false_switch / violating`` is the price of a false switch, in seconds of a slice on a violating kernel.
     """
 
     quality: NonNegative = _WEIGHTS.quality
@@ -60,30 +60,30 @@ class RewardRecipe(Strict):
     violating: NonNegative = 1.0
     false_switch: NonNegative = 60.0
     scale: Positive = 0.1
-    """Of the whole, so that values are of the order of 1."""
+    """Scale of the whole, so that values are of the order of 1."""
 
     def of_ticks(self, reward: Floats, violating: Floats, false: Floats) -> Floats:
-        """The formula, scaled: what one tick of each fleet [B] is worth to training."""
+        """The formula, scaled: the training reward of one tick of each fleet [B]."""
         worth = reward - 1.0 - self.violating * violating - self.false_switch * false
         return np.asarray(self.scale * worth)
 
     def objective(self, reward: float, violating: float, false: float) -> float:
-        """The formula of means over ticks with its sign turned: what to choose by, lower is better.
+        """The negated formula on means over ticks: the objective of choices, lower is better.
 
-        Its terms are added in an order of their own, which numbers that were kept since stand on.
+        Its terms are added in a fixed order of their own, so that stored numbers stay reproducible.
         """
         return 1.0 - reward + (self.violating * violating + self.false_switch * false)
 
 
 class NetworkRecipe(Strict):
-    """Size of the network and how much it clings to its choice before training."""
+    """Size of the network and its bonus for staying with its choice before training."""
 
     width: PositiveCount = 32
     stay_bonus: NonNegative = 8.0
 
 
 class BehaviourCloningRecipe(Strict):
-    """The warm start: imitate ``teacher``, first where it drives, then where the pupil does (DAgger)."""
+    """The warm start: imitate ``teacher``, first on its own path, then on the pupil's (DAgger)."""
 
     teacher: Text = "sequential"
     rounds: Count = 2
@@ -94,14 +94,14 @@ class BehaviourCloningRecipe(Strict):
     minibatch: PositiveCount = 2048
     learning_rate: Positive = 2e-3
     change_weight: Positive = 3.0
-    """Of a tick at which the teacher's choice is not what the pupil has chosen, beside 1 for staying."""
+    """Weight of a tick at which the teacher's choice differs from the pupil's; that of staying is 1."""
 
 
 class PrivilegedTeacherRecipe(Strict):
     """Imitation of the truth: at every tick the label is to leave a kernel that breaks the contract now.
 
     The pupil drives and sees telemetry alone, so what it learns is how likely its kernel breaks the contract
-    given all that it sees: log-odds, to which ``caution`` is added in favour of staying.
+    given all inputs: log-odds, to which ``caution`` is added in favour of staying.
     """
 
     rounds: PositiveCount = 3
@@ -115,13 +115,13 @@ class PrivilegedTeacherRecipe(Strict):
 
 
 class PpoRecipe(Strict):
-    """Stable-Baselines3's names. One rollout is one episode of every fleet."""
+    """Settings by Stable-Baselines3's names. One rollout is one episode of every fleet."""
 
     algorithm: Literal["ppo", "recurrent-ppo"] = "ppo"
     episodes: Count = 20
     epochs: PositiveCount = 3
     minibatches: PositiveCount = 6
-    """Parts that a rollout is cut into, each one step of the optimiser."""
+    """Parts of a rollout, each one step of the optimiser."""
     learning_rate: Positive = 5e-4
     clip_range: Positive = 0.2
     gamma: Ratio = 0.995
@@ -143,7 +143,7 @@ class LagrangianRecipe(Strict):
 
 
 class ValidationRecipe(Strict):
-    """What a seed's candidates are chosen on: drawn episodes of the training split, other seeds."""
+    """How a seed's candidates are chosen: drawn episodes of the training split with other seeds."""
 
     seed: Count = 10_000
     episodes: PositiveCount = 32
@@ -161,13 +161,13 @@ class RecipeSpec(Strict):
     network: NetworkRecipe = NetworkRecipe()
     behaviour_cloning: BehaviourCloningRecipe = BehaviourCloningRecipe()
     privileged_teacher: PrivilegedTeacherRecipe | None = None
-    """Absent: no imitation of the truth."""
+    """None: no imitation of the truth."""
     ppo: PpoRecipe = PpoRecipe()
     lagrangian: LagrangianRecipe | None = None
-    """Absent: plain PPO."""
+    """None: plain PPO."""
     validation: ValidationRecipe = ValidationRecipe()
     baselines: Annotated[tuple[Name, ...], Field(max_length=8)] = ("hysteresis",)
-    """Configurations that are validated beside the policy, for the curves."""
+    """Configurations validated beside the policy, for the curves."""
 
 
 class TrainingRecipe(Document):
@@ -180,10 +180,10 @@ class TrainingRecipe(Document):
 def load_recipe(path: Path | str) -> TrainingRecipe:
     """The recipe at ``path``; DocumentError with file, line and dotted path for anything else."""
     document = load_text(read_text(path), str(path), kinds=(TrainingRecipe,))
-    assert isinstance(document, TrainingRecipe)  # no other kind was asked for
+    assert isinstance(document, TrainingRecipe)  # no other kind was requested
     return document
 
 
 def seed_folder(out: Path, seed: int) -> Path:
-    """Where the files of one seed of a run are."""
+    """Folder with the files of one seed of a run."""
     return out / f"seed-{seed}"

@@ -1,7 +1,7 @@
-"""Tuning of baselines: what may be varied, and a seeded search for the settings with the least objective.
+"""Tuning of baselines: the varied parameters, and a seeded search for the settings with the least objective.
 
-The search is Optuna's tree-structured Parzen estimator, kept in memory; the first trial is the policy as
-it stands. Equal seed, trials and objective give equal settings.
+The search is Optuna's tree-structured Parzen estimator, kept in memory; the first trial is the unchanged
+policy. Equal seed, trials and objective give equal settings.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from policies.spec import Value, write_spec
 
 if TYPE_CHECKING:
-    import optuna  # of the extra ``rl``; the help of commands does without
+    import optuna  # of the extra ``rl``; the help of commands works without it
 
-#: Trials before the estimator takes over from chance.
+#: Random trials before the estimator takes over.
 STARTUP = 8
-#: Name under which the confidence of window alarms is varied; it stands behind ``@`` in a configuration's
+#: Name under which the confidence of window alarms is varied; it follows ``@`` in a configuration's
 #: text.
 ALARM = "alarm_tail"
 
@@ -32,7 +32,7 @@ class Range:
     whole: bool = False
 
     def suggest(self, trial: optuna.Trial, name: str) -> float:
-        """A value to three significant digits, so that the text of a policy holds it exactly."""
+        """A value to three significant digits, so that the text of a policy represents it exactly."""
         if self.whole:
             return float(trial.suggest_int(name, int(self.low), int(self.high), log=self.log))
         return float(f"{trial.suggest_float(name, self.low, self.high, log=self.log):.3g}")
@@ -72,7 +72,7 @@ _PROGRAM = {
     "replan_s": Range(low=10.0, high=90.0, log=True),
 }
 
-#: What is varied of every baseline that is tuned.
+#: The varied parameters of every tuned baseline.
 SPACES: Mapping[str, Mapping[str, Range]] = {
     "breaker": {
         "consecutive_failures": Range(low=2, high=20, whole=True),
@@ -95,7 +95,7 @@ SPACES: Mapping[str, Mapping[str, Range]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One setting and what came of it. configuration: "policy:settings@confidence"."""
+    """One setting and its result. configuration: "policy:settings@confidence"."""
 
     number: int
     configuration: str
@@ -119,15 +119,15 @@ def tune(
     seed: int,
     report: Callable[[Trial], None] = lambda _: None,
 ) -> tuple[Trial, ...]:
-    """All trials in order, the first of them ``policy`` as it stands; ``report`` hears each when it is done.
+    """All trials in order, beginning with the unchanged ``policy``; ``report`` is called after each.
 
-    Raises ValueError for a policy without a space, naming those that have one.
+    Raises ValueError for a policy without a space, naming the policies that have one.
     """
     if policy not in SPACES:
         raise ValueError(f"tune: expected one of {', '.join(sorted(SPACES))}, got {policy!r}")
     import optuna
 
-    # An interruption is no failed trial, and the caller reports errors.
+    # An interruption is not a failed trial, and the caller reports errors.
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     done = [Trial(number=0, configuration=policy, objective=objective(policy))]
     report(done[0])
@@ -148,7 +148,7 @@ def tune(
 
 
 def best(trials: tuple[Trial, ...], count: int) -> tuple[Trial, ...]:
-    """The ``count`` trials with the least objective, each setting once; the earlier of equals first."""
+    """The ``count`` trials with the least objective, each setting once; of equals the earlier first."""
     ordered = sorted(trials, key=lambda trial: (trial.objective, trial.number))
     once = {trial.configuration: trial for trial in reversed(ordered)}
     return tuple(sorted(once.values(), key=lambda trial: (trial.objective, trial.number))[:count])

@@ -20,15 +20,15 @@ Scores = Callable[[Inputs], NDArray[np.float32]]
 
 
 class LearningWorld(Protocol):
-    """Fleets in lock-step; arrays are [B, ...]. Everything below ``step`` speaks of the last tick."""
+    """Fleets in lock-step; arrays are [B, ...]. Everything below ``step`` refers to the last tick."""
 
     @property
     def layout(self) -> InputLayout:
-        """Of the inputs."""
+        """Layout of the inputs."""
 
     @property
     def fleet(self) -> FleetSetup:
-        """Of the running episode."""
+        """The fleet of the running episode."""
 
     @property
     def seen(self) -> Observation:
@@ -36,14 +36,14 @@ class LearningWorld(Protocol):
 
     @property
     def choice(self) -> Choices:
-        """What is chosen, kernels and, as number K, shed."""
+        """The present choices: kernels, or number K for shed."""
 
     @property
     def over(self) -> bool:
         """Whether the horizon is reached."""
 
     def begin_at(self, seed: int, episode: int) -> Inputs:
-        """Begin the episodes of that number."""
+        """Begin the episodes with this number."""
 
     def step(self, choice: NDArray[np.integer]) -> Inputs:
         """One tick under ``choice``."""
@@ -115,13 +115,13 @@ def score_policy(
 
 
 class Shadow:
-    """A policy run beside the one that drives, tick by tick; its choice is the heaviest column of its row."""
+    """A policy run beside the driving one, tick by tick; its choice is the heaviest column of its row."""
 
     def __init__(self, policy: Policy, batch: int) -> None:
         self._policy, self._memory = policy, policy.initial(batch)
 
     def propose(self, observation: Observation) -> tuple[Proposal, Choices]:
-        """Its proposal and its choice int64 [B, S], kernels and, as number K, shed."""
+        """Its proposal and its choice int64 [B, S]: kernels, or number K for shed."""
         proposal, self._memory = self._policy.propose(observation, self._memory)
         wanted = np.asarray(self._memory.get("wanted", proposal.table))
         return proposal, wanted.argmax(axis=2)

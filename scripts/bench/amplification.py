@@ -1,4 +1,4 @@
-"""Does moving traffic make a fault worse: ``selvage bench amplification``.
+"""Whether moving traffic makes a fault worse: ``selvage bench amplification``.
 
 Every scenario of E5 in which a kernel or replica breaks its contract, with sticky sessions, under
 every shielded policy as it stands, against the same policy on the scenario without its faults, seed by seed.
@@ -24,7 +24,7 @@ from simulator.world.scenario import compile_scenario
 
 SEEDS = (1, 2)
 CONFIGURATIONS = tuple(sorted(name for name, policy in POLICIES.items() if policy.shield))
-#: A surplus of fewer attempts of a minute than this share is the luck of single requests.
+#: A surplus below this share of a minute's attempts is random.
 NOTICEABLE = 0.01
 GROUPS = ("silent_numeric", "silent_other", "visible")
 

@@ -4,14 +4,14 @@ The highest rate at which 99 % of the requests keep every objective of their sli
 of the scenario's traffic: its lengths (at its start, where they drift), gaps, slices, sessions and gateway,
 without faults and changes, on one replica that stands alone. Found by bisection on the request engine that E5
 runs, with common random numbers over the rates, and over kernels; several fleets at once, each with a seed of
-its own, whose requests count together. What is in flight at the end is followed to its end.
+its own, whose requests count together. Requests in flight at the end are followed to completion.
 
 Beside it ``model_rps``, the certified step-time model's figure for the same mean request
-(``contracts.compiled.carried``), their ratio, and ``told_rps``, what the scenario's
-controller is told: the pool's ``capacity_rps``, else the model's figure for the declared mean request.
+(``contracts.compiled.carried``), their ratio, and ``told_rps``, the capacity that the scenario's
+controller is given: the pool's ``capacity_rps``, else the model's figure for the declared mean request.
 
 ``python -m scripts.bench.capacity docs`` fills ``docs/simulator.md`` and ``docs/capacity.md``, in a quarter
-of a minute of processor time. Seeds decide the figures, no clock does: equal sources write equal tables.
+of a minute of processor time. Seeds determine the figures, clocks do not: equal sources write equal tables.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from simulator.world.workload import WorkloadStream
 SEED, FLEETS = 1, 8
 SPAN_S = 600.0
 KEPT_RATIO = 0.99
-#: The search begins at this or above: halving from there finds all that is looked for.
+#: Start of the search at least: halving from there finds every capacity of interest.
 FIRST_RPS = 1.0
 SUITES, BASE = f"{LIBRARY}suites", "e5-base"
 SCENARIO = f"{SUITES}/{BASE}.yaml"
 #: Bases beside it, on the pages.
 OTHERS = ("e5-stress-half-mix", "e5-stress-double-mix", "e5-stress-reproduction")
-#: Figures of a kernel with the heads of their columns.
+#: Figures of a kernel with their column heads.
 COLUMNS = {"true_rps": "true", "model_rps": "model", "ratio": "model / true", "told_rps": "told"}
 
 
@@ -110,7 +110,7 @@ def alone_on(document: Scenario, kernel: PoolKernel, pool: PoolSpec, pool_file: 
 
 
 def true_capacity_rps(scenario: CompiledScenario) -> float:
-    """Highest rate that the one replica of ``scenario`` carries; 0 where it carries none."""
+    """Highest rate that the one replica of ``scenario`` carries; 0 if it carries none."""
     guess = max(float(scenario.capacity_rps[0]), FIRST_RPS)
     return bisect_highest(lambda rate_rps: kept_ratio(scenario, rate_rps) >= KEPT_RATIO, guess)
 
@@ -134,7 +134,7 @@ def kept_ratio(scenario: CompiledScenario, rate_rps: float) -> float:
 
 
 def base_table(figures: dict[str, object]) -> list[str]:
-    """Rows of kernels: what one replica carries, what the model says, and their ratio."""
+    """Rows of kernels: measured capacity of one replica, the model's figure, and their ratio."""
     head = ("kernel", "true, requests/s", "model, requests/s", "model / true")
     rows = []
     for kernel in kernels(figures):

@@ -3,11 +3,11 @@
 Telemetry only: fleets of twelve replicas of two measured kernels answer one probe per second each, round
 robin over five slices, replayed from the healthy values of the probe prompts; no request is simulated. All
 probe clauses of the shipped ``serving-pool`` contract run on replicas and on kernels, with the bets and the
-thresholds that the controller's detector has by default, over 1,000 slice-days. Ordinary change is in it:
-one probe in fifty is lost, and every replica restarts once a day, which begins its streams anew.
+thresholds that the controller's detector has by default, over 1,000 slice-days. Ordinary change is included:
+one probe in fifty is lost, and every replica restarts once a day, which restarts its streams.
 
 ``selvage bench controls --load 60,80,95,110`` runs whole fleets instead, with requests, at these shares of
-what the fleet truly carries, and counts false switches: ``scripts.studies.load_controls``.
+the fleet's true capacity, and counts false switches: ``scripts.studies.load_controls``.
 
 Two configurations: ``healthy``, as measured, each replica walking through its prompts; and ``at_limit``,
 where drifts are scaled until the worst clause of each slice stands at its limit, and prompts are drawn
@@ -47,7 +47,7 @@ FLEETS, DAYS = 100, 2
 PROBES_PER_S, LOST = 1.0, 0.02
 _ROUND = 5  # seconds between looks: one probe of every slice
 KERNELS, SLICES = ("bf16", "w8a8"), 5
-#: Kernels of a fleet, of which the last two have one profile, and whose each replica is.
+#: Kernels of a fleet, the last two with one profile, and the kernel of each replica.
 _KERNELS_USED = 3
 _KERNEL_OF = np.arange(REPLICAS, dtype=np.int64) % _KERNELS_USED
 #: Looks between two restarts: each replica restarts once a day.
@@ -102,7 +102,7 @@ def run(load: str = "", policies: str = "", days: str = "") -> dict[str, object]
 
 
 def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bool) -> Count:
-    """Alarms of all streams of all fleets; a stream that alarms or whose replica restarts begins anew."""
+    """Alarms of all streams of all fleets; a stream restarts after an alarm and with its replica."""
     rng = stream(SEED, "controls")
     of_kernel = _of_kernels(samples, plan, at_limit)
     table = of_kernel[_KERNEL_OF]
@@ -120,7 +120,7 @@ def count_alarms(samples: list[KernelSamples], plan: StreamPlan, *, at_limit: bo
         accumulate_probes_into(pooled, seen, seen.valid, _KERNEL_OF, pooled_plan)
         raised, kernel_raised = alarms(own, plan.replica_threshold), alarms(pooled, plan.kernel_threshold)
         if raised.any() or kernel_raised.any():
-            # Several clauses that ring for one replica or kernel at once are one switch.
+            # Several clauses in alarm for one replica or kernel at once are one switch.
             replica_alarms += int(raised.any(axis=(2, 3)).sum())
             kernel_alarms += int(kernel_raised.any(axis=3).sum())
             own, pooled = reset(own, raised), reset(pooled, kernel_raised)
@@ -137,7 +137,7 @@ def _of_kernels(samples: list[KernelSamples], plan: StreamPlan, at_limit: bool) 
 
 
 def _of_replica(statistic: Floats, replica: int) -> NDArray[np.bool_]:
-    """Which streams of ``statistic`` [B, R, ...] belong to ``replica``."""
+    """Mask of the streams of ``statistic`` [B, R, ...] that belong to ``replica``."""
     chosen = np.zeros(statistic.shape, dtype=np.bool_)
     chosen[:, replica] = True
     return chosen

@@ -6,8 +6,8 @@ observations after a change at 1,000; ``delay_ratio_to_known_cusum`` is against 
 at the same measured ARL0.
 Streams named like a profile's condition replay measured drifts (slice numbers); there the yardstick is
 CUSUM on a declared binning. ``missed_rate``, ``false_alarm_rate`` and ``mean_time_ratio`` (time between
-false alarms over delay, times the share found) are the words of river and Bifet. Times are CPU time of this
-process, compiling not counted.
+false alarms over delay, times the share found) are terms of river and Bifet. Times are CPU time of this
+process, without compiling.
 """
 
 from __future__ import annotations

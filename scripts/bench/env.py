@@ -4,7 +4,7 @@
 128 output tokens on average (those of ``selvage bench simulator``), ticks of 1 s, faults and telemetry
 drawn at random; encoded observation, costs, quality, controller and shield included, resets as well.
 Actions are the home table with noise, drawn beforehand. Times are CPU seconds of this process; compiling
-is not counted. ``us_*`` say where a step's time goes, in microseconds per fleet and tick, with windows
+is not counted. ``us_*`` break a step's time down, in microseconds per fleet and tick, with windows
 inside; ``*_sequential`` are the same with the sequential detector of the configuration of that name.
 """
 
@@ -39,12 +39,12 @@ from simulator.world.traffic import DrawnTraffic
 SEED = 2026
 FLEETS = 64
 RUNS = 5
-#: Untimed ticks at first: longer than a window, so that all is compiled.
+#: Untimed ticks at first: longer than a window, so that everything is compiled.
 WARM_TICKS = 70
 #: Spread of the random actions; 0.3 moves weight now and then, as an exploring policy does.
 SPREAD = 0.3
 
-#: Parts of a step: label, where it is looked up, name. Inner parts are contained in outer ones.
+#: Parts of a step: label, object that holds the function, name. Outer parts contain inner ones.
 PARTS: tuple[tuple[str, Any, str], ...] = (
     ("reset", EnvCore, "reset"),
     ("fleets", SteppedFleets, "advance"),

@@ -1,11 +1,11 @@
-"""What visible faults need until they are acted on, with the evidence of clocks and probes and without:
+"""Evidence and time until visible faults are acted on, with and without the evidence of clocks and probes:
 ``bench evidence``.
 
 Every scenario of ``e5-evidence.yaml`` (fault kinds and doses, and quiet fleets up to near saturation) is
 driven by the policy ``sequential`` twice: *new*, as shipped, and *before*, on the shipped contract without
-its clause ``step_time_ratio`` and with hangs told by requests alone. Truth is that of the shipped contract
-both times. Steps of each kernel take ``exp(STEP_ERROR z)`` times as long as its certified model says, z
-standard normal and drawn by seed, so that no ratio is noiseless. Per case and evidence: seconds from the
+its clause ``step_time_ratio`` and with hangs detected by requests alone. Truth is that of the shipped
+contract both times. Steps of each kernel take ``exp(STEP_ERROR z)`` times the certified model's, z standard
+normal and drawn by seed, so that no ratio is noiseless. Per case and evidence: seconds from the
 onset to the first quarantine or move, the probes and scrapes of one replica in that time, and the time to
 recovery, medians over seeds; false switches, of controls as well.
 """
@@ -39,7 +39,7 @@ SUITE = f"{LIBRARY}suites/e5-evidence.yaml"
 POLICY, SEED, SEEDS = "sequential", 1, 3
 #: Standard deviation of the log of true over certified step time: profiles miss their points by 3 to 12 %.
 STEP_ERROR = 0.1
-#: The clause that evidence of before lacks.
+#: The clause that the evidence *before* lacks.
 CLAUSE = "R-step-time"
 
 
@@ -71,7 +71,7 @@ def without_clause(folder: Path) -> Path:
 def episodes(
     entry: SuiteEntry, contract: Path, seeds: list[int]
 ) -> Iterator[tuple[str, list[EpisodeRecord]]]:
-    """Records of every seed on evidence as before, under ``contract``, and on the new, in equal worlds."""
+    """Records of every seed with evidence *before*, under ``contract``, and *new*, in equal worlds."""
     document = entry.scenario()
     world = compile_scenario(document, entry.file)
     other = document.model_copy(update={"spec": document.spec.model_copy(update={"contract": str(contract)})})
@@ -82,7 +82,7 @@ def episodes(
 
 
 def _episode(world: CompiledScenario, setup: ControllerSetup, seed: int) -> EpisodeRecord:
-    """One episode whose steps miss the certified model."""
+    """One episode whose steps deviate from the certified model."""
     z = stream(seed, "step_error").normal(size=len(world.layout.kernels))
     steps = world.engine.step_model * np.exp(STEP_ERROR * z)[:, None]
     true = replace(world, engine=replace(world.engine, step_model=steps))
@@ -108,7 +108,7 @@ def figures(records: list[EpisodeRecord], rates: SampleRates) -> dict[str, objec
 
 
 def _action_s(record: EpisodeRecord) -> float:
-    """From the onset to the first quarantine or move of weight; to the horizon where there was none."""
+    """Seconds from the onset to the first quarantine or move of weight; to the horizon if there is none."""
     start = onset_row(record)
     moved = np.abs(np.diff(record.table, axis=0)).max(axis=(1, 2)) > 0.0
     gone = (record.quarantined[1:] & ~record.quarantined[:-1]).any(axis=1)

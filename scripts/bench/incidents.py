@@ -1,12 +1,12 @@
-"""Incidents of the field, replayed on a live server: ``selvage bench incidents``.
+"""Publicly reported incidents, replayed on a live server: ``selvage bench incidents``.
 
-Each class of public reports is struck in kind on one vLLM server of the shipped model, once per seed, under
-users' load, with trigger parameters that ``faults.drill.incidents`` draws. What looks at it: a health check,
-the prefill probe, every kind of generation probe. A fault is *caught* when a clause of the contract
+Each class of reports is reproduced on one vLLM server of the shipped model, once per seed, under users' load,
+with trigger parameters that ``faults.drill.incidents`` draws. It is observed by a health check, the prefill
+probe, and every kind of generation probe. A fault is *caught* when a clause of the contract
 ``serving-generation`` is in alarm by the detectors and thresholds that the false-switch budget gives it, or
-when probes in a row got no whole answer; else it is *missed*. Controls run without a fault.
+when consecutive probes got no complete answer; else it is *missed*. Controls run without a fault.
 
-Finished parts are kept in ``--out``, and the same command goes on from them.
+Finished parts are kept in ``--out``, and the same command resumes from them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(seeds: str = "0", classes: str = "", limit_s: str = "45", out: str = OUT
 
 
 def _all(parts: tuple[IncidentPart, ...], kept: KeptParts) -> list[IncidentResult]:
-    """Every part in its order, those first that ``kept`` has."""
+    """Results of every part in order, the ones in ``kept`` first."""
     found = {part.place: kept.load(part) for part in parts}
     todo = tuple(part for part in parts if found[part.place] is None)
     left_s = sum(part.expected_s for part in todo)
@@ -61,7 +61,7 @@ def _all(parts: tuple[IncidentPart, ...], kept: KeptParts) -> list[IncidentResul
 
 
 def _run(todo: tuple[IncidentPart, ...], kept: KeptParts, left_s: float) -> dict[str, IncidentResult]:
-    """What came of ``todo``, each part kept as soon as it is finished."""
+    """Results of ``todo``; each part is kept as soon as it is finished."""
     from scripts.studies.incidents.watching import WatchedServer
 
     found: dict[str, IncidentResult] = {}

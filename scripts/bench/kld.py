@@ -1,10 +1,10 @@
-"""What ``selvage kld`` costs by its routes: ``selvage bench kld``.
+"""Cost of ``selvage kld`` by its routes: ``selvage bench kld``.
 
 A vLLM server of the shipped model (bfloat16; float16 on a processor whose bfloat16 vLLM cannot run) with
 the plug-in and ``--max-logprobs -1`` is started on this machine. In alternating rounds the plug-in reduces a
 share of the positions, and a sample of that share goes through the public API: over the whole vocabulary
 (``prompt_logprobs=-1``), and by the default twenty most probable tokens. Rates are positions per second of
-wall time, parsing and reduction included; the reference is stored before and timed apart.
+wall time, parsing and reduction included; the reference is stored before and timed separately.
 ``kl_difference_max`` compares both routes over the whole vocabulary on the same positions. ``gpu_*`` are from
 ``selvage bench reduction``: reducing on a GPU against copying one side to the host, null without one.
 """
@@ -48,7 +48,7 @@ def run() -> dict[str, object]:
 
 
 def measured(positions: int) -> dict[str, object]:
-    """The same on at least so many positions."""
+    """The figures on at least this many positions."""
     from live.kld.prompts import kld_prompts
     from live.kld.stage import stage
     from live.measure.checkpoint import SHIPPED_MODEL
@@ -75,20 +75,20 @@ def measured(positions: int) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rounds:
-    """A server with the plug-in, and what is compared on it."""
+    """A server with the plug-in, and the prompts that are compared on it."""
 
     prompts: Sequence[Prompt]
     reference: ReferenceScores
     endpoint: Endpoint
 
     def figures(self, progress: ProgressLine) -> dict[str, object]:
-        """Of all rounds; the order within a round alternates."""
+        """Figures of all rounds; the order within a round alternates."""
         from live.kld.server import connect
 
         rates: dict[str, list[float]] = {"reduced": [], "public_full": [], "public_top": []}
         spent_s, furthest, kl = 0.0, 0.0, []
         with connect(self.endpoint, "") as server:
-            self._reduced(server, [0])  # warm: the file is mapped and hashed
+            self._reduced(server, [0])  # warm-up: the file is mapped and hashed
             for turn in range(ROUNDS):
                 found, took_s = self._round(server, turn)
                 for name, each_s in took_s.items():
@@ -110,7 +110,7 @@ class _Rounds:
     def _round(
         self, server: KldServer, turn: int
     ) -> tuple[dict[str, list[PromptPositions]], dict[str, float]]:
-        """What each way found on the prompts of a round, and in how many seconds."""
+        """Results and seconds of each route on the prompts of a round."""
         part = list(range(turn, len(self.prompts), ROUNDS))
         sample = self._sample(part)
         ways = [("reduced", part), ("public_full", sample), ("public_top", sample)]
@@ -145,7 +145,7 @@ class _Rounds:
         return found
 
     def _public_full(self, indices: list[int]) -> list[PromptPositions]:
-        """Every token's log-probability as JSON, which is what the API can do."""
+        """Every token's log-probability as JSON, which is all that the API offers."""
         from live.kld.positions import from_rows
         from live.measure.backends.openai_backend import prompt_rows
 
@@ -183,7 +183,7 @@ def _furthest(left: Sequence[PromptPositions], right: Sequence[PromptPositions])
 
 
 def _of_rates(rates: dict[str, list[float]]) -> dict[str, float]:
-    """Median rate of each way, and how many times as fast as each other one the reduced way is."""
+    """Median rate of each route, and the speed-up of the reduced route over each other one."""
     flat = {f"{name}_rate": float(np.median(found)) for name, found in rates.items()}
     for name in ("public_full", "public_top"):
         ratios = _ratios(rates["reduced"], rates[name])
@@ -192,7 +192,7 @@ def _of_rates(rates: dict[str, list[float]]) -> dict[str, float]:
 
 
 def _ratios(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """Median, least and most of how many times as fast, round by round."""
+    """Median, least and largest speed-up, round by round."""
     each = np.array(mine) / np.array(theirs)
     return {"median": float(np.median(each)), "min": float(each.min()), "max": float(each.max())}
 
@@ -237,7 +237,7 @@ def served(environment: dict[str, str], folder: Path) -> Iterator[Endpoint]:
 
 
 def _wait(child: subprocess.Popen[bytes], endpoint: Endpoint, log: Path) -> None:
-    """Until it answers; MeasurementError with the end of its log where it does not."""
+    """Wait until it answers; MeasurementError with the end of its log if it does not."""
     deadline_at_s = time.monotonic() + _START_S
     while time.monotonic() < deadline_at_s and child.poll() is None:
         try:

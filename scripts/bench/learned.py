@@ -1,10 +1,10 @@
-"""How well capacity is learned: ``selvage bench learned``.
+"""Accuracy of learned capacity: ``selvage bench learned``.
 
-Worlds that the controller was told wrongly of: step-time coefficients drawn within 30 % of the certified
+Worlds about which the controller has wrong facts: step-time coefficients drawn within 30 % of the certified
 ones, each by itself, prompts half to twice and answers half to one and a half times as long as declared, at
 30 to 90 % of what the home kernels then carry. After two minutes under a policy that moves nothing, the
-estimate of each kernel stands against its true capacity, which ``scripts.bench.capacity`` finds by bisection
-at the true coefficients with the true requests.
+estimate of each kernel is compared with its true capacity, which ``scripts.bench.capacity`` finds by
+bisection at the true coefficients with the true requests.
 
 ``busy_*``: kernels that carry 30 % of that or more; ``idle_*``: those without traffic. ``error``: of the best
 estimate, ``covered``: share of kernels whose true figure is at least the lower limit (one-sided 95 %),
@@ -46,7 +46,7 @@ class KernelCapacities:
     true_rps: NDArray[np.float64]  # [K]
     estimate_rps: NDArray[np.float64]  # [K]
     least_rps: NDArray[np.float64]  # [K]
-    load_ratio: NDArray[np.float64]  # [K], what a replica answers over what it carries
+    load_ratio: NDArray[np.float64]  # [K], a replica's answered rate over its capacity
 
 
 def run() -> dict[str, object]:
@@ -79,13 +79,13 @@ def _figures(every: dict[str, NDArray[np.float64]], chosen: NDArray[np.bool_]) -
 
 
 def _world(document: Scenario, file: str, seed: int) -> KernelCapacities:
-    """One world, drawn from ``seed``, and what was learned of it."""
+    """One world, drawn from ``seed``, with the learned capacities."""
     rng = stream(seed, "bench_learned")
     prompt, output = np.exp(rng.uniform(np.log(0.5), np.log(2.0))), rng.uniform(0.5, 1.5)
     told = compile_scenario(_with_tokens(document, prompt, output, 1.0), file)
     step_s = told.engine.step_model * rng.uniform(0.7, 1.3, told.engine.step_model.shape)
     true_rps = _true_rps(_with_tokens(document, prompt, output, 1.0), file, step_s)
-    # Load refers to the home kernel that is fullest when all is well.
+    # Load refers to the home kernel that is fullest without faults.
     fullest = float((told.fair_rps / true_rps).max())
     rate_rps = document.spec.workload.rate_rps * rng.uniform(0.3, 0.9) / fullest
     world = compile_scenario(_with_tokens(document, prompt, output, rate_rps), file)

@@ -1,9 +1,10 @@
-"""What the live fleet costs: ``selvage bench live``.
+"""Costs of the live fleet: ``selvage bench live``.
 
-The shipped pool of this processor comes up in a temporary folder (servers forked where that is possible), and
-is timed: coming up, a weight change until Envoy acknowledges it, a replica's return after SIGKILL, a reset,
-going down. Load is an open loop of Poisson arrivals on every slice, 30 % streamed, prompts of 32 and answers
-of 16 tokens; requests without a whole answer are counted, streams that had begun on the killed replica apart.
+The shipped pool of this processor starts in a temporary folder (servers forked where that is possible), and
+these are timed: start, a weight change until Envoy acknowledges it, a replica's return after SIGKILL, a
+reset, shutdown. Load is an open loop of Poisson arrivals on every slice, 30 % streamed, prompts of 32 and
+answers of 16 tokens; requests without a complete answer are counted, begun streams of the killed replica
+separately.
 The bar is 100 weight changes and 20 removals of an endpoint through 5,000 requests, none of them lost.
 Times are wall times; the load generator runs on the same cores.
 """
@@ -76,7 +77,7 @@ class LiveBench:
     state: FleetState
 
     def standing(self) -> dict[str, object]:
-        """What it took to come up, and what it takes to be there."""
+        """Start time, and memory of the standing fleet."""
         from live.fleet.processes import group_memory_bytes
 
         memory = [group_memory_bytes(s.process.pid) / MIB for s in self.state.servers if s.process]
@@ -94,7 +95,7 @@ class LiveBench:
         }
 
     def changes(self) -> dict[str, object]:
-        """Weight changes, and between them removals of single replicas that come back, under load."""
+        """Weight changes, and between them removals of single replicas that return, under load."""
         took_s: list[float] = []
         at_s: list[float] = []
         seconds = REQUESTS / CHANGED_RATE_RPS
@@ -122,7 +123,7 @@ class LiveBench:
         }
 
     def _changes(self) -> list[RoutingPlan]:
-        """Random tables; after every fifth one a replica leaves, and the next one brings it back."""
+        """Random tables; after every fifth one a replica is removed, and the next one restores it."""
         rng = stream(SEED, "bench_live")
         plans: list[RoutingPlan] = []
         for number in range(CHANGES):
@@ -167,7 +168,7 @@ class LiveBench:
         }
 
     def gateway(self) -> dict[str, object]:
-        """What the gateway adds to a one-token request of an idle fleet, and how long a reset takes."""
+        """Latency that the gateway adds to a one-token request of an idle fleet, and duration of a reset."""
         from live.fleet.control import gateway_control
         from live.fleet.state import FleetDiscovery
         from live.gateway.actuator import upstream_of
@@ -239,7 +240,7 @@ class LiveBench:
         return self._plan_of(version, rows, out)
 
     def everywhere(self, version: int) -> RoutingPlan:
-        """Every slice on every kernel alike."""
+        """Every slice evenly on every kernel."""
         layout = self.plan.layout()
         kernels = len(layout.kernels)
         return self._plan_of(version, np.full((len(layout.slices), kernels), 1.0 / kernels))

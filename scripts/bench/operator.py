@@ -1,13 +1,13 @@
-"""What the operator of a cluster costs: ``selvage bench operator``.
+"""Costs of the operator of a cluster: ``selvage bench operator``.
 
 A namespace is held in memory: resources, Services, EndpointSlices, pods and routes answer at once, so the
 API server and the client's decoding are not counted. Telemetry is recorded Prometheus answers of vLLM
 servers, one text per tick, parsed for every replica as the operator does; probes are not sent. Times are CPU
-time of this process over whole turns, after some that are not counted. All pools are set up alike but for
-names, so all of them decide in batches (``pools_together``); those of a real namespace do as far as they are.
+time of this process over whole turns, after warm-up turns. All pools have the same set-up except for names,
+so all of them decide in batches (``pools_together``); those of a real namespace do as far as they are equal.
 
-``reconcile_*``: one pool of 15 kernels (what a rule of an HTTPRoute holds beside the backend that refuses),
-two replicas each, and 16 slices. ``*_per_pool``: what each pool of 4 kernels x 4 replicas x 5 slices costs
+``reconcile_*``: one pool of 15 kernels (the limit of an HTTPRoute rule beside the backend that refuses),
+two replicas each, and 16 slices. ``*_per_pool``: cost of each pool of 4 kernels x 4 replicas x 5 slices
 beyond the first. ``*_without_parsing`` have the readings at hand.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SEED = 1
 POOLS = 200
-#: Turns that count are whole periods of ``KEEP_S``, in each of which every state is kept once.
+#: Counted turns are whole periods of ``KEEP_S``, in each of which every state is kept once.
 WARM_TURNS, TURNS, MANY_TURNS = 4, 30, 15
 KERNELS, REPLICAS, SLICES = 4, 4, 5
 LARGE_KERNELS, LARGE_REPLICAS, LARGE_SLICES = 15, 2, 16
@@ -48,7 +48,7 @@ def run() -> dict[str, object]:
     large = PoolSize(kernels=LARGE_KERNELS, replicas=LARGE_REPLICAS, slices=LARGE_SLICES)
     first = _measured(1, small, TURNS)
     many = _measured(POOLS, small, MANY_TURNS)
-    reconcile = _measured(1, large, TURNS)  # last: memory that it leaves behind counts for no other figure
+    reconcile = _measured(1, large, TURNS)  # last: memory that it keeps counts for no other figure
     beyond = POOLS - 1
     return {
         "reconcile_cpu_ms": reconcile.parsed_ms,
@@ -120,7 +120,7 @@ def _turned(
 
 
 def _refuse_unready(operator: NamespaceOperator, pools: int) -> None:
-    """A benchmark of an operator that does not drive is none."""
+    """Refuse to measure an operator that does not drive."""
     driving = [
         name
         for name, loop in operator.loops.items()

@@ -1,12 +1,12 @@
-"""What probing costs a replica: ``selvage bench probing``.
+"""Cost of probing for a replica: ``selvage bench probing``.
 
-One replica of the shipped pool's first kernel, kept saturated by a closed loop, in turns with and without a
-controller that observes: it scrapes, sends prefill probes and every kind that generates, and moves nothing.
-The replica has a core of its own where there are two; load generator, Envoy and controller share the rest,
-so what is counted is what the replica pays, its scrapes included. A turn's first seconds do not count.
-Rates are told by wall time and by CPU time of the replica, which knows nothing of what else the machine does.
-Beside that, CPU time of the idle replica with and without the controller: nothing batches with a lone probe,
-so this is a share from above.
+One replica of the shipped pool's first kernel, saturated by a closed loop, in turns with and without an
+observing controller: it scrapes, sends prefill probes and every kind that generates, and moves nothing.
+The replica has its own core if there are two; load generator, Envoy and controller share the rest, so
+the measured cost is the replica's, its scrapes included. A turn's first seconds do not count.
+Rates are per wall time and per CPU time of the replica; the latter is independent of other processes. In
+addition, CPU time of the idle replica with and without the controller: a lone probe shares no batch, so this
+is an upper bound of the share.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from live.fleet.state import FleetFolder, FleetState
     from live.run.assemble import Assembled
 
-#: Turns with and turns without; how long each lasts, and how much of its beginning does not count, s.
+#: Turns with and turns without; their duration, and the uncounted beginning of each, s.
 PAIRS, TURN_S, SETTLE_S = 12, 15.0, 3.0
-#: How long the idle replica is looked at, with and without, s.
+#: Time for which the idle replica is observed, with and without, s.
 IDLE_S = 30.0
 CLIENTS = 32
 _SLICES = ("prose", "code", "json", "numbers")
@@ -62,22 +62,22 @@ def run() -> dict[str, object]:
 
 @dataclass(slots=True)
 class HeldController:
-    """A controller whose turns, and with them scrapes and probes, can be held."""
+    """A controller whose turns, and with them scrapes and probes, can be paused."""
 
     one: Assembled
     on: threading.Event
 
     def asked_tokens(self) -> int:
-        """Of all probes so far."""
+        """Tokens requested by all probes so far."""
         return sum(self.one.prober.sent_tokens.values())
 
     def turn(self, probed: bool) -> None:
-        """Begin to probe, or to leave the replica alone: long probes give way then."""
+        """Resume probing, or pause: long probes are then cancelled."""
         self.one.prober.receive(dict.fromkeys(self.one.prober.sent_tokens, 0.0 if probed else 1.0))
         (self.on.set if probed else self.on.clear)()
 
     def step(self) -> None:
-        """A turn of the controller, if it is not held."""
+        """A turn of the controller, unless it is paused."""
         if self.on.is_set():
             self.one.controller.step()
 
@@ -102,7 +102,7 @@ def _in_turns(
     probes: HeldController, load: Saturation, spent_s: Callable[[], float]
 ) -> tuple[NDArray[np.float64], float]:
     """[pairs, without and with, 2] tokens per second and per second of the replica's CPU time, and the tokens
-    of probes per second while there were any.
+    of probes per second while they ran.
 
     The order changes from pair to pair, so that a drift of the machine falls on both alike.
     """
@@ -163,7 +163,7 @@ spec:
 
 @contextmanager
 def _observing(folder: FleetFolder) -> Iterator[HeldController]:
-    """A controller of the whole matrix of probes, held until it is told to turn."""
+    """A controller of the whole matrix of probes, paused until its first turn."""
     from live.control import clocks
     from live.run.assemble import controlled_fleet
     from live.run.options import RunOptions
@@ -181,7 +181,7 @@ def _observing(folder: FleetFolder) -> Iterator[HeldController]:
 
 
 def _separate(state: FleetState) -> None:
-    """The replica on the first core that we have, we and Envoy on the others; all as it is with one core."""
+    """The replica on the first available core, everything else on the others; no change with one core."""
     from live.fleet.processes import group_members
 
     cores = sorted(os.sched_getaffinity(0))

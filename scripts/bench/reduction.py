@@ -1,9 +1,9 @@
-"""What reducing on a GPU spares ``selvage kld``: ``selvage bench reduction``.
+"""Time that reducing on a GPU saves ``selvage kld``: ``selvage bench reduction``.
 
 Two sides of ``POSITIONS`` rows over ``VOCABULARY`` tokens, float32, lie on the device, as a reference and the
 scores of a model do. In alternating rounds they are reduced to the columns of ``selvage kld`` there, and one
-side alone is copied to the host, which is the least that reducing on the host begins with. Times are wall
-time to the end of what the device does, ms. Where torch sees no GPU the figures say so and are null.
+side alone is copied to the host, the least cost of reducing on the host. Times are wall time to the end of
+the device's work, ms. If torch sees no GPU the figures say so and are null.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NO_GPU = "none: torch sees no GPU here"
 
 
 def run() -> dict[str, object]:
-    """Flat figures of the first GPU, by ``gpu``'s names without their beginning."""
+    """Flat figures of the first GPU, by the names of ``gpu`` without their prefix."""
     return {name.removeprefix("gpu_"): value for name, value in gpu().items()}
 
 
 def gpu() -> dict[str, object]:
-    """``gpu_reduced_ms`` and ``gpu_copied_ms``, medians of rounds; ``gpu_times_*`` how many times as long the
-    copy takes; all null without a GPU.
+    """``gpu_reduced_ms`` and ``gpu_copied_ms``, medians of rounds; ``gpu_times_*`` the copy's relative time;
+    all null without a GPU.
     """
     import torch
 
@@ -41,7 +41,7 @@ def gpu() -> dict[str, object]:
 def measured(
     device: str, positions: int, vocabulary: int, until_done: Callable[[], object]
 ) -> dict[str, object]:
-    """Both ways on ``device``; ``until_done`` waits for what was begun there."""
+    """Both ways on ``device``; ``until_done`` waits for the work begun there."""
     import torch
 
     from live.kld.inside.reduce import reduced

@@ -1,10 +1,10 @@
 """Benchmark of sample efficiency: ``selvage bench samples``.
 
-What the large batches and few epochs of ``selvage bench train`` cost: the same number of environment steps
+Sample-efficiency cost of the large batches and few epochs of ``selvage bench train``: equally many steps
 under the usual batch and epochs of Stable-Baselines3 (``small``) and under the timed ones (``large``), from
-equal weights. Rewards are those per tick of the policy as it drives, on episodes that neither has seen, means
+equal weights. Rewards are per tick of the policy as it drives, on episodes that neither has seen, means
 over seeds of training; CPU seconds are those of one training. Takes about ten minutes; every training that
-has ended is told on stderr, and an interruption leaves these lines.
+that has ended is reported on stderr, and an interruption leaves these lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from simulator.env.core import EnvConfig
 SEEDS, ROLLOUTS = (0, 1, 2), 16
 #: Stable-Baselines3's defaults.
 SMALL = {"batch_size": 64, "n_epochs": 10, "learning_rate": 3e-4}
-#: Fleets and seed of the episodes that trained policies are examined on.
+#: Fleets and seed of the episodes on which trained policies are evaluated.
 EXAM_FLEETS, EXAM_SEED = 64, 10_000
 
 
@@ -47,7 +47,7 @@ def study(
 ) -> native_ppo.Figures:
     """Reward per tick after equal numbers of steps, small batches against large, over ``seeds``.
 
-    ``report`` hears of each training as it ends, so that an interrupted study leaves what it has.
+    ``report`` is called after each training, so that an interrupted study leaves its results so far.
     """
     exam = native_ppo.make_env(config, EXAM_FLEETS)
     ways = {"small": SMALL, "large": native_ppo.LARGE}
@@ -70,7 +70,7 @@ def study(
 def _of_one_way(
     name: str, settings: dict[str, Any], trained: list[tuple[float, float]]
 ) -> native_ppo.Figures:
-    """Settings of a way to train, and what its seeds reached: (reward, CPU seconds) of each."""
+    """Settings of one way to train, and the results of its seeds: (reward, CPU seconds) of each."""
     rewards, spent_s = zip(*trained, strict=True)
     return {
         f"{name}_batch": settings["batch_size"],
@@ -82,7 +82,7 @@ def _of_one_way(
 
 
 def _gain(small: list[tuple[float, float]], large: list[tuple[float, float]]) -> native_ppo.Figures:
-    """By how much small batches reach more, seed by seed, with 95 % limits."""
+    """Gain in reward of small batches, seed by seed, with 95 % limits."""
     gains = [a - b for (a, _), (b, _) in zip(small, large, strict=True)]
     low, high = t_interval(gains)
     return {
@@ -94,7 +94,7 @@ def _gain(small: list[tuple[float, float]], large: list[tuple[float, float]]) ->
 def _learned(
     config: EnvConfig, exam: FleetVecEnv, seed: int, settings: dict[str, Any], rollouts: int
 ) -> tuple[float, float]:
-    """(reward per tick in the examination, CPU seconds of training)."""
+    """(reward per tick in the evaluation, CPU seconds of training)."""
     began = time.process_time()
     model = native_ppo.make_model(native_ppo.make_env(config, native_ppo.FLEETS), seed, settings)
     model.learn(rollouts * native_ppo.FLEETS * native_ppo.TICKS)
@@ -120,7 +120,7 @@ def _drawn(model: PPO, seen: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean by Student's t; endless with a single value."""
+    """95 % interval of the mean by Student's t; infinite with a single value."""
     if len(values) < 2:
         return -np.inf, np.inf
     half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5

@@ -1,8 +1,8 @@
-"""How long the shield takes: ``selvage bench shield``.
+"""CPU time of the shield: ``selvage bench shield``.
 
 32 kernels x 16 slices, one fleet and 64 fleets in lock-step, on random proposals under random knowledge:
 a fifth of the fleets with nothing wrong, else hard violations and lost certificates of up to 20 % of the
-cells and up to 10 % of the kernels gone; load from 0.3 to 1.3 times what the kernels may carry, unevenly
+cells and up to 10 % of the kernels gone; load from 0.3 to 1.3 times the planned capacity, unevenly
 over slices and kernels; a tenth of the rows may not move. Times are CPU time of this process; compiling is
 not counted. ``fallback_ratio`` is the share of fleets that the exact solver had to place.
 """
@@ -70,7 +70,7 @@ def _measure(batch: int, calls: int) -> tuple[NDArray[np.float64], float, float]
 def _instance(
     fleet: FleetSetup, batch: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], ShieldView]:
-    """One random proposal with what is known of its fleets."""
+    """One random proposal with the knowledge about its fleets."""
     some = rng.random((batch, 1, 1)) < 0.8
     share = some * rng.uniform(0.0, 0.2, (batch, 1, 1))
     ready = 2 - (rng.random((batch, KERNELS)) < 0.2) - (rng.random((batch, KERNELS)) < 0.1)

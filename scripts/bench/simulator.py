@@ -92,7 +92,7 @@ def even_table(spec: EngineSpec) -> Any:
 
 
 class _TickedFleet:
-    """A SimPy process that does once per simulated second what the real fleet does."""
+    """A SimPy process that does the work of the real fleet once per simulated second."""
 
     def __init__(self, env: simpy.Environment, replicas: int, seed: int) -> None:
         self.spec = fleet_spec(replicas)
@@ -141,9 +141,9 @@ def _requests_per_cpu_s(
 def _growth_runs() -> tuple[list[float], list[float]]:
     """Rates at 4 and 256 replicas with equally many requests per tick and per feed.
 
-    So what a tick costs by itself, which would flatter the growth, weighs the same on both sides; and no
+    So the fixed cost of a tick, which would flatter the growth, counts equally on both sides; and no
     histograms are copied, whose size is the telemetry's, not the requests'. Runs are interleaved, and the
-    growth is that of the fastest: a neighbour that empties the shared caches only ever adds time, and far
+    growth is that of the fastest: a neighbour that empties the shared caches only adds time, and far
     more to the large fleet.
     """
     small, large = [], []

@@ -5,8 +5,8 @@ environment ``Selvage/FleetRouting-v0`` of ``selvage bench env``, end to end: ro
 shield, costs and quality inside, network and updates (``scripts.studies.training.native_ppo``).
 ``lagrangian_over_ppo`` is what clause costs add to its time. ``recipe_*``: the same of the shipped recipe
 without its warm start, whose detector is sequential and whose network reads every pair of kernel and slice.
-CPU seconds of this process, one torch thread, compiling not counted. What these settings cost in sample
-efficiency is ``selvage bench samples``.
+CPU seconds of this process, one torch thread, compiling not counted. The cost of these settings in sample
+efficiency is measured by ``selvage bench samples``.
 """
 
 from __future__ import annotations

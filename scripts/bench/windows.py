@@ -4,8 +4,8 @@ Fleets answer probes and nothing else (``simulator.probe_fleet``); the controlle
 setting is matched on a control whose home kernels stand just at their limit, the least favourable null: the
 confidence of each window, and the budget of the sequential detector, are bisected until it shows the same
 number of false switches. Windows get the benefit of the doubt: not fewer than the target, sequential not
-more. Two windows are then chosen by their lag over all faults, on the seeds of tuning: the least worst and
-the least mean. On other seeds all of them meet every measured fault that breaks the contract, on a whole
+more. Two windows are then chosen by their lag over all faults, on the tuning seeds: the least worst and
+the least mean. On other seeds all of them face every measured fault that breaks the contract, on a whole
 kernel and on one replica. A ratio below 1 says that sequential is faster; its 95 % limits are a bootstrap
 over seeds.
 """
@@ -24,7 +24,7 @@ from scripts.studies.windows.compare import WindowComparison, ratio, shipped_res
 
 
 def run() -> dict[str, object]:
-    """Flat figures: what was matched, and per fault times, excess over the floor, ratios and verdicts."""
+    """Flat figures: the matched settings, and per fault times, excess over the floor, ratios and verdicts."""
     if shipped("bf16") is None or shipped("w8a8") is None:
         return {"seed": SEED, "not_measured": "the shipped profiles of bf16 and w8a8 are not there"}
     return {"seed": SEED, **figures(shipped_result())}
@@ -91,7 +91,7 @@ _KINDS = ("faster", "level", "slower")
 
 
 def _worst(own: NDArray[np.float64], other: NDArray[np.float64], key: str) -> dict[str, object]:
-    """Both at the case that is the window's worst, and each at its own worst."""
+    """Both at the window's worst case, and each at its own worst case."""
     means, others = np.nanmean(own, axis=1), np.nanmean(other, axis=1)
     place = int(others.argmax())
     found = ratio(own[place], other[place], f"{key}/worst")

@@ -34,7 +34,7 @@ from scripts.output import ready_folder, write_bytes
 from scripts.provenance import cores
 from scripts.train.exported import write_for_fleet, write_run
 
-#: What a learned policy is compared with where nothing else is asked for.
+#: Default configurations that a learned policy is compared with.
 BASELINES = "hysteresis,burn-rate,sequential,linear-program"
 
 
@@ -103,7 +103,7 @@ def export(asked: ExportOptions) -> None:
 
 
 def _completed(manifest: Path, out: Path, name: str, certificate: Path | None, meta: str) -> Path:
-    """The artefact of ``manifest`` in ``out`` with its meta-contract and certificate; where it lies now."""
+    """Write the artefact of ``manifest`` into ``out`` with meta-contract and certificate; returns its path"""
     artefact = load_artefact(str(manifest), allow_uncertified=True)
     path = out / f"{name}.yaml"
     spec = artefact.manifest.spec.model_copy(update={"meta_contract": _from(out, meta, artefact)})
@@ -120,7 +120,7 @@ def _completed(manifest: Path, out: Path, name: str, certificate: Path | None, m
 
 def _from(out: Path, meta: str, artefact: Artefact) -> str | None:
     """The URI of the meta-contract as a manifest in ``out`` names it: that of the command line, else the
-    artefact's own; DocumentError where it is none.
+    artefact's own; DocumentError if it is not a meta-contract.
     """
     uri, origin = (
         (meta, "selvage policy export") if meta else (artefact.manifest.spec.meta_contract, artefact.file)
@@ -185,7 +185,7 @@ def evaluate(
 
 def _unpacked(artefact: str, folder: Path, meta: str) -> str:
     """The artefact's ONNX file, its hash checked, in ``folder``, as a configuration names it; DocumentError
-    where it belongs to another meta-contract than ``meta``, if that is given.
+    if it belongs to another meta-contract than ``meta``, if that is given.
     """
     loaded = load_artefact(artefact or SHIPPED_ARTEFACT, allow_uncertified=True)
     if meta:

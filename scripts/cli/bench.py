@@ -1,8 +1,8 @@
 """``selvage bench NAME``: figures of one benchmark, as a flat object.
 
 A benchmark is a module ``scripts/bench/NAME.py`` with ``run() -> dict[str, object]``; seed, versions
-and machine are added here. One that is run on a scenario takes it as ``run(scenario=...)``; one that has a
-``table(figures)`` is printed as that, and one that says ``TELLS_PROGRESS`` shows its own.
+and machine are added here. A benchmark on a scenario takes it as ``run(scenario=...)``; one with a
+``table(figures)`` is printed as that table, and one with ``TELLS_PROGRESS`` shows its own progress.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _given(asked: BenchOptions) -> dict[str, str]:
 
 
 def _figures(module: Any, name: str, given: dict[str, str]) -> dict[str, object]:
-    """What ``module`` measures; DocumentError for an option that it does not take."""
+    """The figures of ``module``; DocumentError for an option that it does not accept."""
     for option in given.keys() - inspect.signature(module.run).parameters.keys():
         raise _refusal(f"--{option.replace('_', '-')}", f"none for {name}", given[option], "leave it out")
     if getattr(module, "TELLS_PROGRESS", False):

@@ -148,7 +148,7 @@ def register_add(asked: RegisterAddOptions) -> None:
 
 
 def content_sha256(source: str) -> str:
-    """sha256 of a file, of a folder (names and contents in order), or ``source`` if it is one already."""
+    """sha256 of a file, of a folder (names and contents in order), or ``source`` if it is a hash already."""
     path = Path(source)
     try:
         if path.is_dir():

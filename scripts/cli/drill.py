@@ -1,6 +1,6 @@
 """``selvage drill``: faults with a hypothesis, guards and an undo, on the simulated or a live fleet.
 
-Exit codes: 0 passed, 1 failed, 2 bad input, 3 inconclusive, 4 invalid (it was no experiment).
+Exit codes: 0 passed, 1 failed, 2 bad input, 3 inconclusive, 4 invalid (not a valid experiment).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def run(asked: DrillRunOptions) -> None:
 
 
 def _outcome(asked: DrillRunOptions, read: ReadDrill, seed: int) -> tuple[DrillOutcome, list[dict[str, Any]]]:
-    """The judged drill, and its requests where there were real ones."""
+    """The judged drill, and its requests if they were real."""
     if asked.target == "sim":
         from scripts.drill.sim import drill_simulated
 

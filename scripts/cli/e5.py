@@ -120,12 +120,12 @@ def e5(asked: E5Options) -> None:
 
 
 def _has_stress_part(asked: E5Options) -> bool:
-    """Whether it follows: after the shipped suite alone, with the arrivals that are its own."""
+    """Whether the stress part follows: after the shipped suite alone, with its own arrivals."""
     return asked.stress_seeds > 0 and not asked.suite and asked.trace is None
 
 
 def _stress_part(asked: E5Options) -> E5Options:
-    """The options of a run of its own; a route policy is of the shipped suite's pool, and of that alone."""
+    """The options of a separate run; a route policy belongs to the shipped suite's pool, and to no other."""
     seeds = min(asked.stress_seeds, asked.seeds or asked.stress_seeds)
     return replace(asked, suite=STRESS_SUITE, seeds=seeds, out=asked.out / "stress", route_policy="")
 
@@ -183,7 +183,7 @@ def _run_cluster(asked: E5Options) -> None:
 
 
 def _drilled(given: Mapping[str, object], asked: E5Options) -> str:
-    """The command that runs the same again, from what of it is ``given`` on one target alone."""
+    """The command that repeats the run, from the options in ``given`` for one target."""
     common = {"--seeds": asked.seeds, "--hold": f"{asked.hold:g}", "--meta": asked.meta}
     return command_from({**given, **common})
 
@@ -196,7 +196,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _only_with(target: str, given: Mapping[str, object]) -> None:
-    """Refuse options that mean nothing for the other target."""
+    """Refuse options that have no effect on the other target."""
     named = [name for name, value in given.items() if value]
     if named:
         raise _refusal(

@@ -108,7 +108,7 @@ def evaluate_command(asked: EvaluateOptions) -> None:
 
 
 def _evaluated(asked: EvaluateOptions) -> GateOutcome:
-    """Judge, write and show; what came out."""
+    """Judge, write and show; returns the evaluation."""
     if not 0.5 < asked.confidence < 1.0 or asked.least_observations < 2:
         raise input_refusal(
             "--confidence",
@@ -190,7 +190,7 @@ def propose_command(asked: ProposeOptions) -> None:
 
 
 def _unwritable(error: ValidationError) -> DocumentError:
-    """What keeps the proposed contract from being one: a bad name, a margin beyond a metric's range."""
+    """The reason why the proposed contract is invalid: a bad name, a margin beyond a metric's range."""
     found = [
         Problem(
             "selvage contract propose",

@@ -1,4 +1,4 @@
-"""``selvage explain``: why a tick, or a whole incident, went as it did."""
+"""``selvage explain``: why a tick, or a whole incident, went the way it did."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from scripts.e5.route import load_route
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 
-#: No simulation lasts so long.
+#: Longer than any simulation.
 _LIVE_S = 1e9
-DEFAULT = "sequential"  # the policy where none is named
+DEFAULT = "sequential"  # the policy if none is named
 _EXAMPLE = "e.g. selvage explain SCENARIO --policy sequential --seed 1 --at 150"
 
 
@@ -139,7 +139,7 @@ def _configuration(
 
 
 def print_explained(found: Explained) -> None:
-    """The incident's measures, then tick by tick what moved and why."""
+    """Print the incident's measures, then the moves and their reasons tick by tick."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     for line in text_lines(found):
         console.print(line)
@@ -210,14 +210,14 @@ def tick_lines(tick: Tick) -> list[str]:
 
 
 def _instant(now_s: float) -> str:
-    """Seconds of a simulation; of a live log, which counts from 1970, the time of day in UTC as well."""
+    """Seconds of a simulation; of a live log, which counts from 1970, also the time of day in UTC."""
     if now_s < _LIVE_S:
         return f"{now_s:g} s"
     return f"{datetime.fromtimestamp(now_s, tz=UTC):%Y-%m-%d %H:%M:%S} UTC ({now_s:.0f} s)"
 
 
 def _own_moves(tick: Tick) -> list[str]:
-    """Moves of ours that made things worse: taken back, stopped, kept for want of a way back, or held."""
+    """Moves of ours that made things worse: reverted, stopped, kept for lack of a way back, or held."""
     return [
         f"  {move['slice']}: {move['action']}; {move['worse']} had {move['bad_since']} bad blocks of "
         f"{move['blocks_since']} since, {move['bad_before']} of {move['blocks_before']} before the move"
@@ -263,7 +263,7 @@ def _held_back(tick: Tick) -> list[str]:
 
 
 def _evidence_lines(tick: Tick) -> list[str]:
-    """Alarms on the slices that moved; on all of them where none did."""
+    """Alarms on the slices that moved; on all of them if none did."""
     moved = {move["slice"] for move in tick["moves"]} or {e["slice"] for e in tick["evidence"]}
     return [
         f"  alarm {e['clause_id']} on {e['kernel']}/{e['slice']}: "
@@ -284,7 +284,7 @@ def _attribution_lines(part: dict[str, Any]) -> list[str]:
 
 
 def _readings(tick: Tick) -> list[str]:
-    """Clauses of the meta-contract that are at least half used up."""
+    """Clauses of the meta-contract that have used at least half of their budget."""
     near = [
         f"{r['metric']} {r['value']:.3g} of {r['limit']:g}"
         for r in tick.get("readings", ())

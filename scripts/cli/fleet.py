@@ -137,7 +137,7 @@ def _folder(named: Path | None) -> FleetFolder:
 
 
 def _plans(chosen: UpOptions) -> tuple[FleetPlan, SupervisorOptions]:
-    """What is to run, and how."""
+    """The servers to run, and how."""
     from live.fleet.plan import ServerOptions, default_pool, load_pool, plan_fleet
     from live.fleet.supervisor import StartMethod, SupervisorOptions
     from live.gateway.settings import GatewaySettings
@@ -240,7 +240,7 @@ def _follow(child: subprocess.Popen[bytes], folder: FleetFolder, log: Path, time
 
     deadline_at_s, shown = time.monotonic() + timeout_s, 0
     while True:
-        ended = child.poll() is not None  # before its log is read, which then has its last words
+        ended = child.poll() is not None  # before its log is read, which is then complete
         text = log.read_text(errors="replace")
         typer.echo(text[shown:], err=True, nl=False)
         shown = len(text)

@@ -25,7 +25,7 @@ from contracts.loading.template import (
 from scripts.output import refuse_to_replace, write_whole
 
 _COMMAND = "selvage contract init"
-#: Path of a slice in the document that is made.
+#: Path of a slice in the generated document.
 _OF_SLICE = re.compile(r"spec\.slices\[(\d+)\]")
 Estimators = ("full_vocab", "top_k")
 
@@ -79,17 +79,17 @@ def init(
 
 
 def _check(text: str, answers: TemplateAnswers) -> None:
-    """DocumentError that names options, because no file is there yet, unless ``text`` is a contract."""
+    """DocumentError that names options, because there is no file yet, unless ``text`` is a contract."""
     try:
         load_text(text, _COMMAND)
     except DocumentError as error:
         own = [one for one in error.problems if not one.path.startswith("spec.clauses")]
-        told = own or error.problems  # clauses are made of the slices, and say the same once more
+        told = own or error.problems  # clauses are made of the slices, and repeat their problems
         raise DocumentError([_of_option(one, answers) for one in told]) from None
 
 
 def _of_option(problem: Problem, answers: TemplateAnswers) -> Problem:
-    """``problem`` at the option that it comes from."""
+    """``problem`` at the option that caused it."""
     found = _OF_SLICE.match(problem.path)
     path = "--slice"
     if problem.path == "metadata.name":

@@ -84,7 +84,7 @@ class KldOptions:
 
     @property
     def server(self) -> Endpoint:
-        """The server that is compared."""
+        """The server to compare."""
         from live.measure.endpoint import Endpoint
 
         key = read_key("--api-key", self.api_key_env, self.api_key_file)
@@ -92,11 +92,11 @@ class KldOptions:
 
     @property
     def token(self) -> str:
-        """Of the server's plug-in; empty where no file is named."""
+        """Token of the server's plug-in; empty if no file is named."""
         return read_key("--plugin-token", "", self.plugin_token_file)
 
     def plan(self, folder: Path, store: Path) -> ReferencePlan:
-        """What the reference is; DocumentError where it is nothing that is known."""
+        """The kind of reference; DocumentError if it is unknown."""
         from live.kld.reference import ReferencePlan
         from live.measure.endpoint import Endpoint
 
@@ -196,7 +196,7 @@ def _reference(plan: ReferencePlan, prompts: list[Prompt]) -> AnyReference:
 
 @contextmanager
 def _store(asked: KldOptions) -> Iterator[Path]:
-    """Where references are kept: as asked, else where a server on this machine reads them, else nowhere."""
+    """Store of references: as requested, else where a server on this machine reads them, else none."""
     from live.kld.server import local_folder
 
     folder = asked.store or local_folder(asked.server, asked.token)

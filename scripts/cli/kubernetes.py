@@ -1,4 +1,4 @@
-"""``selvage kubernetes``: the definitions of our resources, the operator, and what it says."""
+"""``selvage kubernetes``: the custom resource definitions, the operator, and its status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from k8s.process.serve import OperatorSettings
     from live.artefacts.fetch import RegistryAccess
 
-#: How a drill is taken back that says nothing.
+#: Default undo of a drill.
 _UNSAID = Undo()
 
 app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")

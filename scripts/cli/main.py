@@ -62,17 +62,17 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
 ALONE = {("contract", "evaluate"): ("evaluate",)}
 
 
-#: What Typer raises for words that fit no command; from some version on it brings a click of its own.
+#: Exceptions that Typer raises for arguments that fit no command; newer versions bundle their own click.
 _USAGE: Any = typer.BadParameter.__base__
-#: Of the context of a run: its errors are wanted as JSON too.
+#: Attribute of a run's context: its errors are requested as JSON too.
 _AS_JSON = "selvage.as_json"
 
 
 def collect(modules: tuple[str, ...]) -> typer.Typer:
     """One Typer with the commands of all ``modules``.
 
-    A module offers ``register(app)`` or an ``app``. Of several modules, those that do not exist are
-    left out as long as one does.
+    A module provides ``register(app)`` or an ``app``. Of several modules, missing ones are left out as long
+    as one exists.
     """
     root = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     found = 0
@@ -130,8 +130,8 @@ class LazyGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn deliberate errors into a message and an exit code.
 
-        Beside ``--json`` standard output gets an object as well (``error_json``). What is left goes to
-        ``scripts.guard``, past Typer, which has exit code 1 for it.
+        With ``--json`` standard output gets an object as well (``error_json``). Other exceptions go to
+        ``scripts.guard``, past Typer, which would exit with code 1.
         """
         try:
             return super().invoke(ctx)
@@ -158,16 +158,16 @@ class LazyGroup(TyperGroup):
 
 
 def _tell_json(ctx: Any, message: str, code: int, problems: Sequence[Problem] = ()) -> None:
-    """``error_json`` on standard output, where ``--json`` was asked for."""
+    """Print ``error_json`` on standard output if ``--json`` was given."""
     if ctx.meta.get(_AS_JSON):
         typer.echo(error_json(message, code, problems))
 
 
 def error_json(message: str, code: int, problems: Sequence[Problem] = ()) -> str:
-    """What a command prints beside ``--json`` where it has no result, with sorted keys.
+    """Output of a command with ``--json`` if it has no result, with sorted keys.
 
-    outcome: Failed where something was judged, Error otherwise. error: what standard error says. problems:
-    each reason by itself, where a document was refused.
+    outcome: Failed if something was judged, Error otherwise. error: the message on standard error. problems:
+    each reason separately, if a document was refused.
     """
     from contracts.loading.files import json_text  # only needed after a failure
 
@@ -196,7 +196,7 @@ def explained(error: SelvageError | ModuleNotFoundError | OSError) -> tuple[str,
 
 
 def _is_nowhere() -> bool:
-    """The working directory is none any more."""
+    """Whether the working directory no longer exists."""
     try:
         os.getcwd()
     except FileNotFoundError:

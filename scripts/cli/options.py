@@ -1,5 +1,5 @@
-"""Commands with many options take them as one record: fields with their types, defaults and help. Beside it
-options that several commands share.
+"""Commands with many options take them as one record: fields with their types, defaults and help; and options
+that several commands share.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
-#: More seeds than this are a slip of the finger, and larger ones no double holds.
+#: More seeds than this are a typing error, and larger ones do not fit a double.
 MOST_SEEDS, LARGEST_SEED = 100_000, 2**53 - 1
 
-#: What a document may be called that gives its files their names too.
+#: Allowed names of a document that also names its files.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _Record = TypeVar("_Record")
 
@@ -45,7 +45,7 @@ def options(record: type[_Record]) -> Callable[[Callable[[_Record], None]], Call
 
 
 def name_of_document(value: str) -> str:
-    """Callback of an option that names a document and its files: BadParameter before any work is done."""
+    """Callback of an option that names a document and its files: BadParameter before any work begins."""
     if _NAME.fullmatch(value) is None:
         raise typer.BadParameter(
             "a name of small letters, digits, '.' and '-' is needed, at most 63, a letter or digit at both"
@@ -55,8 +55,8 @@ def name_of_document(value: str) -> str:
 
 
 def read_values(command: Any) -> None:
-    """Make ``command`` and all below it refuse NaN and infinities, which no range of an option keeps out, and
-    read ``~`` before a place as the home: of ``--out=~/x`` no shell does.
+    """Make ``command`` and its subcommands refuse NaN and infinities, which option ranges let through, and
+    expand ``~`` at the start of a path: for ``--out=~/x`` no shell does it.
     """
     for one in getattr(command, "commands", {}).values():
         read_values(one)
@@ -65,7 +65,7 @@ def read_values(command: Any) -> None:
 
 
 def _read(then: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Callback of an option: BadParameter for what is no finite number, then what it called so far."""
+    """Callback of an option: BadParameter for a number that is not finite, then its previous callback."""
 
     def read(ctx: Any, param: Any, value: Any) -> Any:
         several = isinstance(value, list | tuple)
@@ -79,7 +79,7 @@ def _read(then: Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def _at_home(value: Any) -> Any:
-    """``value`` with the home in place of a leading ``~/``, where it is a path or a text."""
+    """``value`` with a leading ``~/`` expanded, if it is a path or a text."""
     if not isinstance(value, str | Path) or not str(value).startswith("~/"):
         return value
     return type(value)(os.path.expanduser(value))

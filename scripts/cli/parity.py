@@ -112,7 +112,7 @@ def parity(asked: ParityOptions) -> None:
 
 
 def _observe(asked: ParityOptions, rates: tuple[float, ...]) -> ParityRecording:
-    """A new recording, written as soon as it is there."""
+    """A new recording, written as soon as it is complete."""
     from live.measure.backends.openai_backend import OpenaiBackend
     from live.measure.endpoint import Endpoint
     from scripts.parity.observing import Observed, measured, observed
@@ -170,7 +170,7 @@ def _recorded(
 
 
 def _capacity(asked: ParityOptions, plan: Observed, recording: ParityRecording) -> MeasuredCapacity:
-    """Bisect the live rate, from what the calibrated simulator carries."""
+    """Bisect the live rate, starting from the calibrated simulator's capacity."""
     from scripts.parity.calibrating import calibrated
     from scripts.parity.capacity import live_capacity, simulated_capacity
     from scripts.parity.observing import send_load
@@ -198,7 +198,7 @@ def _objectives(asked: ParityOptions) -> RequestObjectives:
 
 @contextmanager
 def _replica(asked: ParityOptions) -> Iterator[ParityReplica]:
-    """The server that is named, or one that is brought up for the block."""
+    """The named server, or one that runs for the duration of the block."""
     from scripts.parity.replica import default_kernel, one_replica, running
 
     limits = _limits(asked)
@@ -224,7 +224,7 @@ def _limits(asked: ParityOptions) -> EngineLimits:
 
 
 def _rates(asked: ParityOptions) -> tuple[float, ...]:
-    """The rates, rising; DocumentError for what is none, and for a calibration at another rate."""
+    """The rates, rising; DocumentError for invalid ones, and for a calibration at another rate."""
     try:
         rates = tuple(sorted({float(part) for part in asked.rates.split(",")}))
     except ValueError:

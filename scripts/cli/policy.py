@@ -1,4 +1,4 @@
-"""``selvage policy certify|show``: judge a policy by the meta-contract, and read what was judged."""
+"""``selvage policy certify|show``: judge a policy by the meta-contract, and print a certificate."""
 
 from __future__ import annotations
 
@@ -122,16 +122,16 @@ def _kept(out: Path | None) -> str:
 
 
 def _command(out: Path | None) -> str:
-    """What was typed, but for where the result goes: it is the same wherever that is."""
+    """The command as typed, without the result's place, which does not affect it."""
     words = ["FILE" if out is not None and word == str(out) else word for word in sys.argv[1:]]
     return " ".join(["selvage", *words]) if words else "selvage policy certify"
 
 
 def subject_of(policy: str) -> tuple[str, str | None]:
-    """``(subject, rules)``: hash of what a certificate of ``policy`` speaks of, an ONNX file with encoding
-    and rules or every setting, and of the rules where there are such.
+    """``(subject, rules)``: hash of the subject of ``policy``'s certificate, an ONNX file with encoding and
+    rules or every setting, and of the rules if there are any.
 
-    Raises DocumentError for a trained policy with settings of its own, which no manifest could name.
+    Raises DocumentError for a trained policy with its own settings, which no manifest could name.
     """
     try:
         name, values = parse_spec(policy)
@@ -190,7 +190,7 @@ def show(
 
 
 def _print_bound(found: Certificate, file: Path) -> None:
-    """What its hash of the suites' worlds covers, and the file's own hash, to be pinned."""
+    """Print what its hash of the suites' worlds covers, and the file's own hash, to be pinned."""
     form = "1, without pools, traces and plug-ins" if found.inputs_sha256 is None else "2, every input"
     typer.echo(f"inputs bound by format {form}; sha256 of {file.name}: {sha256_of(file)}")
 
@@ -198,7 +198,7 @@ def _print_bound(found: Certificate, file: Path) -> None:
 def _refuse_unless_driving(
     manifest: PolicyArtifact, meta: MetaContract, subject: Subject, file: Path, meta_file: Path
 ) -> None:
-    """DocumentError unless the artefact may drive, and the episodes beside it give its certificate again."""
+    """DocumentError unless the artefact may drive, and the episodes next to it reproduce its certificate."""
     refuse_unless_certified(manifest, meta, subject, str(file), meta_file)
     assert manifest.spec.certificate is not None  # else it was refused
     _refuse_other_episodes(manifest.spec.certificate, meta, file)
@@ -206,8 +206,8 @@ def _refuse_unless_driving(
 
 
 def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, meta_file: Path) -> None:
-    """DocumentError unless ``found`` passes ``meta``, and speaks of a built-in policy as that is set today;
-    a trained one is known by its ONNX file alone, which its manifest pins.
+    """DocumentError unless ``found`` passes ``meta``, and is about a built-in policy with present settings;
+    a trained one is identified by its ONNX file alone, which its manifest pins.
     """
     trained = found.subject.partition(":")[0] in TRAINED
     if not trained and subject_of(found.subject)[0] != found.subject_sha256:
@@ -218,7 +218,7 @@ def _refuse_unless_of_today(found: Certificate, meta: MetaContract, file: Path, 
 
 
 def _refuse_other_episodes(found: Certificate, meta: MetaContract, file: Path) -> None:
-    """Judge the episodes beside ``file`` again, where they lie there."""
+    """Judge the episodes next to ``file`` again, if there are any."""
     place = evidence_file(file)
     if found.evidence_sha256 is not None and place.exists():
         refuse_other_episodes(found, meta, place)
@@ -234,7 +234,7 @@ def _verdict(check: Callable[[], None]) -> None:
 
 
 def print_manifest(manifest: PolicyArtifact) -> None:
-    """What an artefact is and how it came about."""
+    """Print an artefact's facts and origin."""
     spec = manifest.spec
     rows = {
         "artefact": manifest.metadata.name,
@@ -255,7 +255,7 @@ def certificate_json(certificate: Certificate) -> str:
 
 
 def print_certificate(certificate: Certificate) -> None:
-    """Clauses as a table, then what they stand on."""
+    """Print the clauses as a table, then their basis."""
     table = Table(title=f"{certificate.subject}: {'passed' if certificate.passed else 'failed'}")
     for name in ("clause", "on", "value", "95 % limit", "threshold", "n", ""):
         table.add_column(name, justify="left" if name in ("clause", "on", "") else "right", no_wrap=True)
@@ -287,7 +287,7 @@ def print_certificate(certificate: Certificate) -> None:
 
 
 def _is_open(clause: CertifiedClause) -> bool:
-    """Nothing measured breaks the threshold, but no limit keeps it: more episodes may show it."""
+    """No measurement breaks the threshold, but the limit does: more episodes may prove it kept."""
     return not clause.passed and (clause.value is None or clause.value <= clause.threshold)
 
 

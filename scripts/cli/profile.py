@@ -1,5 +1,5 @@
 """``selvage profile``: measure kernels against the reference kernel; ``selvage profile table``: the drift;
-``selvage profile agree``: whether several profiles of one server say the same of its steps.
+``selvage profile agree``: whether several profiles of one server agree on its steps.
 
 Wiring only: the measuring is in ``live``.
 """

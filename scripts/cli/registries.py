@@ -38,7 +38,7 @@ AUTH_FILE = Annotated[
 def registry_access(
     registries: Sequence[str], auth_file: Path | None, ca_file: Path | None
 ) -> RegistryAccess:
-    """What the options allow."""
+    """Access according to the options."""
     from live.artefacts.access import registry_of
     from live.artefacts.fetch import RegistryAccess
 
@@ -51,7 +51,7 @@ def registry_access(
 
 
 def pulled(uri: str, access: RegistryAccess, option: str) -> Path:
-    """The file that the ``oci://`` URI of ``option`` means, fetched where it is not there yet."""
+    """The file of the ``oci://`` URI of ``option``, fetched if it is missing."""
     from live.artefacts.fetch import fetch
 
     found = parse_oci(uri, option)
@@ -62,7 +62,7 @@ def pulled(uri: str, access: RegistryAccess, option: str) -> Path:
 def pulled_or_path(given: str, access: RegistryAccess, option: str, sha256: str = "") -> Path:
     """The file of an ``oci://`` URI, or the path that is given.
 
-    Raises DocumentError where its content is not what ``sha256`` (hex) pins; "" pins nothing.
+    Raises DocumentError if its content does not match ``sha256`` (hex); "" pins nothing.
     """
     path = pulled(given, access, option) if given.startswith(OCI_PREFIX) else Path(given)
     if sha256:
@@ -71,12 +71,12 @@ def pulled_or_path(given: str, access: RegistryAccess, option: str, sha256: str 
 
 
 def copied(uri: str, access: RegistryAccess, folder: Path, option: str) -> None:
-    """Every file of the artefact ``uri`` copied into ``folder``, but those that are there."""
+    """Copy every file of the artefact ``uri`` into ``folder``, except existing ones."""
     from live.artefacts.fetch import fetch
 
     named = parse_oci(uri, option)
     source = fetch(named, access)
-    stored_file(named, option)  # each file is what its digest says
+    stored_file(named, option)  # each file matches its digest
     for file in (one for one in sorted(source.rglob("*")) if one.is_file()):
         target = folder / file.relative_to(source)
         try:

@@ -1,4 +1,4 @@
-"""``selvage replay``: a decision log decided again, byte by byte, or by another policy or contract."""
+"""``selvage replay``: decide a decision log again, byte by byte, or by another policy or contract."""
 
 from __future__ import annotations
 

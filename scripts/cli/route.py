@@ -74,7 +74,7 @@ def route(
 
 
 def _kept_by(artefact: Artefact, meta: str, mode: str) -> Path:
-    """Where the meta-contract of the document lies; DocumentError where one that is to be enforced is not
+    """Path of the document's meta-contract; DocumentError if the document is to be enforced and it is not
     that of the artefact's certificate.
     """
     if not meta:
@@ -86,13 +86,13 @@ def _kept_by(artefact: Artefact, meta: str, mode: str) -> Path:
 
 
 def _refuse_other_fleet(artefact: Artefact, file: Path) -> None:
-    """DocumentError where the network reads other slices or fewer kernels than the scenario ``file`` has."""
+    """DocumentError if the network reads other slices or fewer kernels than the scenario ``file`` has."""
     load = load_learned if drives_as(artefact.manifest) == LEARNED else load_plain
     load(str(artefact.file), load_scenario(file).setup, None)
 
 
 def _spec(artefact: Artefact, file: Path, mode: Literal["observe", "enforce"], name: str) -> RoutePolicySpec:
-    """What the scenario ``file`` says of pool, contract and tick."""
+    """Pool, contract and tick of the scenario ``file``."""
     asked = load_as(Scenario, file)
     if asked.spec.pool_uri is None:
         hint = "move the pool to a file of its own and name it by pool_uri"
@@ -124,7 +124,7 @@ def _pinned(spec: RoutePolicySpec, files: tuple[Path, Path], out: Path) -> Route
 
 
 def _seen_from(out: Path, file: Path) -> str:
-    """The file as the document ``out`` names it: relative, or by name where it is shipped."""
+    """The file as the document ``out`` names it: relative, or by name if it is shipped."""
     library = resolve_uri(LIBRARY, "selvage policy route")
     if file.is_relative_to(library):
         return f"{LIBRARY}{file.relative_to(library).as_posix()}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from live.run.assemble import Assembled
     from live.run.options import RunOptions
 
-#: How a drill is taken back that says nothing.
+#: Default undo of a drill.
 _UNSAID = Undo()
 
 
@@ -141,13 +141,13 @@ def run(asked: RunRequest) -> None:
 
 
 class _Teller:
-    """``TurnWatcher`` that says moves, alarms and failures on the terminal, a failure that lasts once."""
+    """``TurnWatcher`` that prints moves, alarms and failures, and a lasting failure once."""
 
     def __init__(self, setup: ControllerSetup, alarms: AlarmTeller) -> None:
         self._setup, self._alarms, self._last = setup, alarms, ""
 
     def turn(self, turn: Turn) -> None:
-        """Say what is new."""
+        """Print the news of a turn."""
         from live.control.journal import turn_texts
 
         for line in (*turn_texts(turn, self._setup), *self._alarms.lines(turn)):
@@ -170,7 +170,7 @@ def _assembled(asked: RunRequest) -> AbstractContextManager[Assembled]:
 
 
 def _refuse_contradictions(asked: RunRequest) -> None:
-    """DocumentError where options exclude each other, or nothing would move the servers of a pool."""
+    """DocumentError if options exclude each other, or nothing would move the servers of a pool."""
     chosen = [
         name
         for name, given in (
@@ -218,7 +218,7 @@ def _refusal(path: str, expected: str, actual: str, hint: str) -> DocumentError:
 
 
 def options_of(asked: RunRequest) -> RunOptions:
-    """What a controller of live servers is asked to do, as ``asked`` on the command line."""
+    """Options of a controller of live servers, from ``asked`` on the command line."""
     from live.run.options import ProbeOptions, ReturnOptions, RunOptions
 
     own = ProbeOptions()
@@ -248,12 +248,12 @@ def options_of(asked: RunRequest) -> RunOptions:
     )
 
 
-#: What servers of a fleet of this machine were started with.
+#: Settings that servers of a fleet of this machine were started with.
 _FLEETS_KEY = "VLLM_API_KEY"
 
 
 def _key(asked: RunRequest) -> str:
-    """The servers' key; for a fleet of this machine what it was started with, unless another is named."""
+    """The servers' key; for a fleet of this machine its start-up key, unless another is named."""
     named = read_key("--api-key", asked.api_key_env, asked.api_key_file)
     if named or asked.pool or not os.environ.get(_FLEETS_KEY):
         return named

@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
     app.command()(options(SimulateOptions)(simulate))
 
 
-#: The policy where none is named.
+#: The policy if none is named.
 DEFAULT = "hysteresis"
 
 
@@ -127,7 +127,7 @@ def _would_have(
     setup: ControllerSetup,
     records: list[EpisodeRecord],
 ) -> dict[str, Any]:
-    """What an observing policy would have brought: when its decisions acted; the same episodes enforced."""
+    """The effect of an observing policy: times of its decisions, and the same episodes with them enforced."""
     decided = [measure_incident(driver.decided(record, fleet)) for fleet, record in enumerate(records)]
     lags = [None if one is None or not one.detected else one.detection_lag_s for one in decided]
     enforced = _run(world, ControllerDriver(setup), [record.seed for record in records])
@@ -180,7 +180,7 @@ def _say_uncertified(route: RouteSetup | None) -> None:
 
 
 def _named(route: RouteSetup | None, policy: str, meta: str) -> dict[str, Any]:
-    """What the summary says of the policy and its meta-contract, or of the document that drove."""
+    """Header of the summary: the policy and its meta-contract, or the document that drove."""
     if route is None:
         return {"policy_sha256": configuration_sha256(policy), "meta_contract_sha256": meta_sha256(meta)}
     document = route.document

@@ -102,7 +102,7 @@ def _kept(out: Path) -> str:
 def _with_algorithm(
     recipe: TrainingRecipe, file: str, algorithm: str, out: Path
 ) -> tuple[TrainingRecipe, str]:
-    """The recipe under another algorithm, written into ``out`` with URIs that hold from there."""
+    """The recipe under another algorithm, written into ``out`` with URIs that are valid from there."""
     plain = recipe.model_dump(mode="json", by_alias=True, exclude_none=True)
     plain["spec"]["ppo"]["algorithm"] = algorithm
     uris = plain["spec"]["episodes"]["scenarios"]
@@ -130,7 +130,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def summary(recipe: TrainingRecipe, command: str, results: list[Any]) -> dict[str, Any]:
-    """What ``training.json`` holds beside its hashes: command, recipe, versions, and every seed's outcome."""
+    """Content of ``training.json`` beside its hashes: command, recipe, versions, and every seed's result."""
     return {
         "command": command,
         "recipe": recipe.metadata.name,
@@ -163,7 +163,7 @@ def gains(configuration: str, rewards: tuple[float, ...], results: list[Any]) ->
 def _run_all(
     file: str, seeds: tuple[int, ...], out: Path, updates: int | None, jobs: int, backend: str
 ) -> tuple[list[Any], int]:
-    """Results of ``seeds``, fewer where a signal stopped the run, and the signal's number."""
+    """Results of ``seeds``, fewer if a signal stopped the run, and the signal's number."""
     from scripts.train.run import train_in_worker, train_seed
 
     folders = [str(seed_folder(out, seed)) for seed in seeds]

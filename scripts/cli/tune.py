@@ -29,7 +29,7 @@ from scripts.train.pieces import PiecewiseSearch
 from scripts.train.validation import EpisodeSet
 from scripts.workers import BACKEND_HELP, Workers, open_workers, refuse_unknown
 
-#: Settings that go on from training to validation episodes; the policy as it stands goes with them.
+#: Settings that advance from training to validation episodes; the default policy is added.
 FINALISTS = 5
 FORMAT = 1
 
@@ -129,7 +129,7 @@ def run(asked: TuneOptions, kept: KeptResults, console: Console) -> dict[str, An
 def _content(
     asked: TuneOptions, found: tuple[Trial, ...], validation: EpisodeSet, reward: dict[str, Any]
 ) -> dict[str, Any]:
-    """What was searched, on what, and every trial."""
+    """The search's space, episodes, and every trial."""
     trials = max(1, asked.steps // asked.training.env_steps)
     return {
         "format": FORMAT,
@@ -148,7 +148,7 @@ def _content(
 
 
 def _finalists(found: tuple[Trial, ...]) -> list[str]:
-    """The policy as it stands, and the best few."""
+    """The default policy, and the best few."""
     best_few = (trial.configuration for trial in best(found, FINALISTS))
     return list(dict.fromkeys([found[0].configuration, *best_few]))
 

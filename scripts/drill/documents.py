@@ -1,4 +1,4 @@
-"""Drill documents: found by file, URI or shipped name, resolved with their pool, and where they can run."""
+"""Drill documents: found by file, URI or shipped name, resolved with their pool; and where they can run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HERE = Path("command line")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadDrill:
-    """A drill with everything that it refers to."""
+    """A drill with all documents that it refers to."""
 
     drill: FaultDrill
     file: Path
@@ -40,7 +40,7 @@ def find_drill(named: str) -> Path:
 
 
 def read_drill(named: str) -> ReadDrill:
-    """The drill called ``named`` with its pool; DocumentError for whatever is wrong with either."""
+    """The drill called ``named`` with its pool; DocumentError if either is invalid."""
     file = find_drill(named)
     drill = load_as(FaultDrill, file)
     uri = drill.spec.pool_uri or f"{LIBRARY}{drill.spec.pool}.yaml"
@@ -57,12 +57,12 @@ def shipped_drills() -> tuple[str, ...]:
 
 
 def targets_of(read: ReadDrill) -> dict[str, str]:
-    """For each target why the drill cannot run there, empty where it can."""
+    """For each target the reason why the drill cannot run there; empty if it can."""
     return {"sim": _said(lambda: _simulated(read)), "local": _said(lambda: check_live(read.plan))}
 
 
 def check_live(plan: DrillPlan) -> None:
-    """CallRefusedError where a fault of ``plan`` cannot be injected into live servers."""
+    """CallRefusedError if a fault of ``plan`` cannot be injected into live servers."""
     for strike in plan.strikes:
         fault = strike.fault
         if fault.shape not in ("step", "intermittent"):

@@ -1,4 +1,4 @@
-"""The controller that heals a live fleet during a drill: ``selvage run`` as a process of its own."""
+"""The controller that heals a live fleet during a drill: ``selvage run`` as a separate process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _READY, _START_S, _STOP_S, _POLL_S = " drives; ", 400.0, 15.0, 0.1
 @dataclass(slots=True)
 class RunningController:
     """``live.drill.healer.Healer``: the controller of the fleet of ``pool`` in ``folder``. meta: URI of the
-    meta-contract that keeps ``policy``; "": that of its artefact, else the shipped one.
+    meta-contract of ``policy``; "": that of its artefact, else the shipped one.
     """
 
     folder: FleetFolder
@@ -52,7 +52,7 @@ class RunningController:
     _reasons: MoveReasons | None = field(default=None)
 
     def start(self) -> None:
-        """Start it and wait until it drives. LiveError with what it said where it does not."""
+        """Start it and wait until it drives. LiveError with its output if it does not."""
         log, document = self.folder.log("drill-controller"), self.document()
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
@@ -69,7 +69,7 @@ class RunningController:
         self.say(f"{self.policy} drives")
 
     def stop(self) -> None:
-        """Ask it to end, then make it; the last table stands."""
+        """Ask it to end, then force it; the last table stays."""
         if self._process is None:
             return
         self._process.terminate()
@@ -80,7 +80,7 @@ class RunningController:
         self._process = None
 
     def for_capacity(self, slices: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Bool [S], as the log of the controller says."""
+        """Bool [S], from the controller's log."""
         if self._reasons is None:
             self._reasons = MoveReasons(self.folder.path / CONTROL, slices)
         return self._reasons.for_capacity()
@@ -105,10 +105,10 @@ def driving_document(pool: str, policy: str, meta: str, contract: Path) -> Route
 
 
 def on_servers(policy: str, slices: int) -> str:
-    """The configuration ``policy`` as it drives running servers of so many slices.
+    """The configuration ``policy`` in the form that drives running servers of this many slices.
 
-    The file of a network reads one number of slices: ``learned`` alone is the shipped network as it was
-    written and certified for the pools of live drills, where these have as many.
+    A network's file reads one number of slices: ``learned`` alone is the shipped network unchanged, as
+    certified for the pools of live drills, if these have that number.
     """
     if policy != LEARNED:
         return policy
@@ -120,7 +120,7 @@ def on_servers(policy: str, slices: int) -> str:
 
 def policy_fields(policy: str) -> dict[str, object]:
     """``policy`` and ``artifact`` of a RoutePolicy under which the configuration ``policy`` drives; a trained
-    one is ``learned``, which ships, or ``learned:artefact=MANIFEST`` or ``gym:artefact=MANIFEST``.
+    one is ``learned``, the shipped one, or ``learned:artefact=MANIFEST`` or ``gym:artefact=MANIFEST``.
     """
     name, values = parse_spec(policy)
     uri = str(values.get("artefact", ""))
@@ -131,7 +131,7 @@ def policy_fields(policy: str) -> dict[str, object]:
 
 
 def shipped_artefact() -> FileRef:
-    """The learned policy that ships, pinned as it is."""
+    """The shipped learned policy, pinned."""
     return FileRef(uri=SHIPPED_ARTEFACT, sha256=sha256_of(resolve_uri(SHIPPED_ARTEFACT, "drill")))
 
 
@@ -141,14 +141,14 @@ def meta_fields(uri: str) -> dict[str, object]:
 
 
 def _absolute(uri: str) -> str:
-    """``uri``, a file by its whole path: the document that names it lies elsewhere."""
+    """``uri``, with an absolute path for a file: the document that names it is elsewhere."""
     return uri if uri.startswith((PACKAGE_PREFIX, OCI_PREFIX)) else str(resolve_uri(uri, "").absolute())
 
 
 def _control(folder: Path, document: Path, contract: Path, log: Path, undo: Undo) -> None:
-    """The controller's process; what it says goes to its log."""
+    """The controller's process; its output goes to its log."""
     die_with(os.getppid())
-    os.setsid()  # a terminal's Ctrl-C is for the process that started this one
+    os.setsid()  # a terminal's Ctrl-C is for the parent process
     with log.open("a", encoding="utf-8", buffering=1) as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)

@@ -1,4 +1,4 @@
-"""Which bytes a drill rests on: the hashes that its result prints."""
+"""Inputs of a drill: the hashes that its result prints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def input_hashes(read: ReadDrill, policy: str, meta: str = "") -> dict[str, Any]
 
 
 def refuse_unfit_meta(policy: str, meta: str) -> None:
-    """DocumentError if ``meta`` cannot supervise ``policy``: it is no meta-contract, the policy's artefact
+    """DocumentError if ``meta`` cannot supervise ``policy``: it is not a meta-contract, the policy's artefact
     belongs to another one, or there is no policy.
     """
     if not meta:
@@ -55,12 +55,12 @@ def refuse_unfit_meta(policy: str, meta: str) -> None:
 
 
 def contract_file(read: ReadDrill) -> Path:
-    """The contract that ``read`` is judged by."""
+    """The contract of the drill ``read``."""
     return resolve_uri(read.drill.spec.contract or SERVING_POOL, read.file).resolve()
 
 
 def refuse_policy(error: ValueError) -> DocumentError:
-    """``error`` of an unknown policy or setting, as bad input on the command line."""
+    """``error`` for an unknown policy or setting, as bad input on the command line."""
     step = "e.g. --policy hysteresis, or none"
     return refusal(_RUN, "a policy", str(error), step, path="--policy")
 

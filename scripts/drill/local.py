@@ -1,4 +1,4 @@
-"""A drill on a fleet of this machine: one that runs, or one that lives as long as the drill."""
+"""A drill on a fleet of this machine: one that is running, or one started for the drill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scripts.drill.documents import ReadDrill, check_live
 from scripts.drill.healer import RunningController, driving_document
 from scripts.drill.inputs import NOBODY, contract_file
 
-#: What a controller is tried with: what is asked of replicas changes no judgement of what fits.
+#: Options of a trial controller: requests to replicas do not affect the check.
 _RATES = SampleRates(probes_per_s=1.0, scrape_interval_s=1.0)
 
 
@@ -46,7 +46,7 @@ class LocalRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalDrill:
-    """A drill with the fleet that it is for and the contract that it is judged by."""
+    """A drill with its fleet and contract."""
 
     read: ReadDrill
     fleet: FleetPlan
@@ -56,7 +56,7 @@ class LocalDrill:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrilledPolicy:
     """The policy that heals, and the seed of the load. name: as in results; "": the policy. meta: URI of the
-    meta-contract that keeps the policy; "": that of its artefact, else the shipped one.
+    meta-contract of the policy; "": that of its artefact, else the shipped one.
     """
 
     policy: str
@@ -66,7 +66,7 @@ class DrilledPolicy:
 
 
 def drill_local(read: ReadDrill, folder: FleetFolder, driver: DrilledPolicy, say: Say) -> LocalRun:
-    """Run and judge the drill ``read`` on the fleet in ``folder``, which is started if none runs there.
+    """Run and judge the drill ``read`` on the fleet in ``folder``, which is started if none is running.
 
     Raises DocumentError for a fault that cannot be injected and for the findings of ``refuse_unfit``,
     LiveError and DrillError for a fleet that does not take part or that another process drills.
@@ -78,11 +78,11 @@ def drill_local(read: ReadDrill, folder: FleetFolder, driver: DrilledPolicy, say
 
 
 def refuse_unfit(drills: Iterable[LocalDrill], folder: FleetFolder, drivers: Iterable[DrilledPolicy]) -> None:
-    """DocumentError with everything that keeps ``drills`` from running in ``folder`` under ``drivers``: a
-    policy that does not fit the fleet or its contract, or whose certificate does not speak of it; a load of
-    slices that are not there; another fleet in the folder; a part that is not installed.
+    """DocumentError with every reason that prevents ``drills`` in ``folder`` under ``drivers``: a policy that
+    does not fit the fleet or its contract, or whose certificate does not cover it; a load of missing
+    slices; another fleet in the folder; a part that is not installed.
 
-    No port is among it: fleets of drills take free ones.
+    Ports are not checked: fleets of drills take free ones.
     """
     asked = tuple(drills)
     found = [*_fleets(asked, folder), *_loads(asked)]
@@ -95,7 +95,7 @@ def refuse_unfit(drills: Iterable[LocalDrill], folder: FleetFolder, drivers: Ite
 def unfit_policies(
     drills: Iterable[LocalDrill], drivers: Iterable[DrilledPolicy]
 ) -> dict[str, list[Problem]]:
-    """By policy, what keeps those of ``drivers`` that do not fit from driving the fleets of ``drills``."""
+    """By policy, the reasons why those of ``drivers`` that do not fit cannot drive fleets of ``drills``."""
     judged = {(one.fleet.pool, one.contract_file): one for one in drills}
     found: dict[str, list[Problem]] = {}
     for healer in {(one.policy, one.meta): one for one in drivers}.values():
@@ -106,7 +106,7 @@ def unfit_policies(
 
 
 def _fleets(drills: tuple[LocalDrill, ...], folder: FleetFolder) -> Iterator[Problem]:
-    """What is wrong with the fleet in ``folder``, or with what it would be brought up from."""
+    """Problems of the fleet in ``folder``, or of the documents that would start it."""
     state = read_state(folder)
     if state is None or not is_up(state):
         yield from _missing_parts()
@@ -116,7 +116,7 @@ def _fleets(drills: tuple[LocalDrill, ...], folder: FleetFolder) -> Iterator[Pro
 
 
 def _another(state: FleetState, wanted: FleetPlan, folder: FleetFolder) -> Iterator[Problem]:
-    """In what the fleet that runs in ``folder`` is another one than ``wanted``."""
+    """Differences of the fleet that runs in ``folder`` from ``wanted``."""
     end = "name another --folder, or end that fleet with `selvage fleet down`"
     here = {server.name for server in state.servers}
     lacking = [replica.name for replica in wanted.replicas if replica.name not in here]
@@ -128,7 +128,7 @@ def _another(state: FleetState, wanted: FleetPlan, folder: FleetFolder) -> Itera
 
 
 def _missing_parts() -> Iterator[Problem]:
-    """Parts that a fleet needs and that are not installed."""
+    """Required parts of a fleet that are not installed."""
     try:
         find_envoy()
     except MissingPartError as error:
@@ -139,7 +139,7 @@ def _missing_parts() -> Iterator[Problem]:
 
 
 def _loads(drills: tuple[LocalDrill, ...]) -> Iterator[Problem]:
-    """Loads that name slices which the fleet has not."""
+    """Loads that name slices which the fleet lacks."""
     for one in drills:
         unknown = [part.slice for part in one.read.plan.slices if part.slice not in one.fleet.slices]
         if unknown:
@@ -182,7 +182,7 @@ def _by_kernel(drill: LocalDrill) -> dict[str, tuple[str, ...]]:
 
 
 def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
-    """``read`` made ready for a fleet in ``folder``; DocumentError for a fault that cannot be injected."""
+    """``read`` prepared for a fleet in ``folder``; DocumentError for a fault that cannot be injected."""
     try:
         check_live(read.plan)
     except CallRefusedError as error:
@@ -193,7 +193,7 @@ def local_drill(read: ReadDrill, folder: FleetFolder) -> LocalDrill:
 
 
 def run_on(drill: LocalDrill, folder: FleetFolder, driver: DrilledPolicy, say: Say) -> LocalRun:
-    """Run and judge ``drill`` on the fleet that runs in ``folder``, inside of ``drilled_fleet``."""
+    """Run and judge ``drill`` on the fleet that runs in ``folder``, inside ``drilled_fleet``."""
     plan, contract = drill.read.plan, load_as(KernelContract, drill.contract_file).spec
     driven = RunningController(
         folder=folder,
@@ -213,7 +213,7 @@ def run_on(drill: LocalDrill, folder: FleetFolder, driver: DrilledPolicy, say: S
 
 
 def undo_local(folder: FleetFolder) -> list[str]:
-    """Take back what a lost runner left in force on the fleet in ``folder``; a line per fault."""
+    """Undo the faults that a dead runner left in force on the fleet in ``folder``; a line per fault."""
     if not folder.drills.is_dir():
         return []
     with only_drill(folder.drills):
@@ -224,7 +224,7 @@ def undo_local(folder: FleetFolder) -> list[str]:
 
 @contextmanager
 def drilled_fleet(plan: FleetPlan, folder: FleetFolder, say: Say) -> Iterator[None]:
-    """The fleet of ``plan`` in ``folder`` for this runner alone, with nothing of a lost one in force."""
+    """The fleet of ``plan`` in ``folder``, locked for this runner, without faults of a dead one."""
     with only_drill(folder.drills), _fleet(plan, folder, say):
         for line in take_back(folder.drills):
             say(f"left by a lost runner: {line}")
@@ -236,7 +236,7 @@ def _fleet(plan: FleetPlan, folder: FleetFolder, say: Say) -> Iterator[None]:
     """The fleet that runs in ``folder``, or one of ``plan`` until the block ends."""
     state = read_state(folder)
     if state is not None and is_up(state):
-        # ``refuse_unfit`` checked this before; the fleet came up, or changed, since.
+        # ``refuse_unfit`` checked this before; the fleet started, or changed, since.
         if found := list(_another(state, plan, folder)):
             raise DocumentError(found)
         yield
@@ -249,7 +249,7 @@ def _fleet(plan: FleetPlan, folder: FleetFolder, say: Say) -> Iterator[None]:
 
 
 def default_folder(named: Path | None) -> FleetFolder:
-    """Where the fleet of drills lives."""
+    """Folder of the fleet of drills."""
     from live.fleet.control import fleets_folder
 
     return FleetFolder(path=(named or fleets_folder() / "live").resolve())

@@ -1,4 +1,4 @@
-"""What a drill leaves: one object for machines, lines for a terminal, one self-contained page."""
+"""Results of a drill: one JSON object, lines for a terminal, one self-contained page."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def content_of(
     read: ReadDrill, outcome: DrillOutcome, target: str, policy: str, seed: int, inputs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The result as plain values: verdict, checks, proofs, times, E5's measures to the undo.
+    """The result as plain values: verdict, checks, proofs, times, and E5's measures up to the undo.
 
-    inputs: the hashes of what it rests on, as ``input_hashes`` found them when it began.
+    inputs: the hashes of its inputs, from ``input_hashes`` at the start.
     """
     run = outcome.run
     measures = {one.name: float(one.value(outcome.measures)) for one in MEASURES if not one.is_count}
@@ -55,7 +55,7 @@ def content_of(
 
 
 def lines_of(content: dict[str, Any]) -> list[str]:
-    """The result for people, verdict last."""
+    """The result as lines, verdict last."""
     lines = []
     for fault in content["faults"]:
         shown = "proved" if fault["happened"] else "NOT proved"
@@ -74,13 +74,13 @@ def lines_of(content: dict[str, Any]) -> list[str]:
 
 
 def write_report(folder: Path, content: dict[str, Any], outcome: DrillOutcome) -> None:
-    """``drill.json`` and ``report.html`` in ``folder``, whole or not at all."""
+    """Write ``drill.json`` and ``report.html`` in ``folder``, each completely or not at all."""
     write_json(folder / "drill.json", content, indent=2)
     write_whole(folder / "report.html", page_of(content, outcome))
 
 
 def page_of(content: dict[str, Any], outcome: DrillOutcome) -> str:
-    """The page; nothing in it is loaded from elsewhere."""
+    """The page; it loads nothing from elsewhere."""
     record = outcome.run.record
     health = np.zeros((len(record.table), len(record.kernels), len(record.slices)))
     line = timeline(record, health, content["policy"])

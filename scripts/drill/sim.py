@@ -17,8 +17,8 @@ from simulator.world.compiled_scenario import CompiledScenario
 
 
 def drill_simulated(read: ReadDrill, policy: str, seed: int, say: Say, meta: str = "") -> DrillOutcome:
-    """Run and judge ``read`` on the simulator, ``policy`` kept by the meta-contract at ``meta`` ("": none);
-    DocumentError where it cannot be simulated.
+    """Run and judge ``read`` on the simulator, ``policy`` under the meta-contract at ``meta`` ("": none);
+    DocumentError if it cannot be simulated.
     """
     named = BASELINE_CONFIGURATION if policy == NOBODY else policy
 

@@ -34,9 +34,9 @@ from simulator.world.compiled_scenario import CompiledScenario
 
 #: The configuration whose healthy rows are the quality baseline; it always runs.
 BASELINE_CONFIGURATION = "fixed-bare"
-#: What stands for every tuned baseline in a list of configurations, and where their settings lie.
+#: Name that stands for every tuned baseline in a list of configurations, and the folder of their settings.
 TUNED, TUNING = "tuned", f"{LIBRARY}tuning"
-#: The configuration that is told of the faults.
+#: The configuration that is given the faults.
 INFORMED = "informed"
 
 
@@ -66,7 +66,7 @@ class Configuration:
         return self.name.removeprefix(self.policy)
 
     def setup(self, scenario: CompiledScenario) -> ControllerSetup:
-        """Controller set-up of this configuration for ``scenario``; only the informed reference hears of
+        """Controller set-up of this configuration for ``scenario``; only the informed reference is given the
         faults.
         """
         if self.route:
@@ -81,7 +81,7 @@ class Configuration:
     def driver(
         self, scenario: CompiledScenario, watch: Callable[[Decision], None] | None = None
     ) -> ControllerDriver:
-        """Driver of this configuration for ``scenario``; ``watch`` sees every decision."""
+        """Driver of this configuration for ``scenario``; ``watch`` is called with every decision."""
         if self.route:
             return read_route(self.route, scenario).driver(self.name, watch)
         return ControllerDriver(self.setup(scenario), name=self.name, watch=watch)
@@ -99,7 +99,7 @@ class Configuration:
 
 
 def notices_for(policy: str, scenario: CompiledScenario) -> Notices | None:
-    """What ``policy`` is told of ``scenario``: nothing, unless it is the informed reference."""
+    """Faults given to ``policy`` in ``scenario``: none, unless it is the informed reference."""
     return known_faults(scenario) if policy == INFORMED else None
 
 
@@ -107,7 +107,7 @@ def parse_configuration(text: str, meta: str = "") -> Configuration:
     """The configuration that ``text`` names under ``meta``; DocumentError for an unknown policy or a
     malformed setting.
 
-    The baseline configuration has no lever, so no meta-contract keeps it.
+    The baseline configuration has no lever, so it runs under no meta-contract.
     """
     spec, at, confidence = text.partition("@")
     try:
@@ -155,7 +155,7 @@ def route_configuration(uri: str) -> Configuration:
 
 
 def tuned() -> list[str]:
-    """The settings that ``selvage tune`` chose, as they ship, by name of the file."""
+    """The shipped settings that ``selvage tune`` chose, by name of the file."""
     files = sorted(resolve_uri(f"{TUNING}/hysteresis.json", "selvage e5").parent.glob("*.json"))
     return [str(json.loads(read_text(file))["chosen"]) for file in files]
 
@@ -172,6 +172,6 @@ def configuration_refusal(text: str, expected: str, actual: str) -> DocumentErro
 
 
 def configuration_key(configuration: Configuration) -> list[object]:
-    """What decides in ``configuration``, the content of its files among it."""
+    """All facts that decide in ``configuration``, including the content of its files."""
     name, confidence = configuration.name, configuration.alarm_confidence
     return [name, confidence, configuration_sha256(configuration.spec), meta_sha256(configuration.meta)]

@@ -1,4 +1,4 @@
-"""What the informed reference is told of a scenario: each fault, at its onset plus a floor.
+"""Notices of the informed reference for a scenario: each fault, at its onset plus a floor.
 
     floor = one interval of the stream that shows it + known-law CUSUM delay on the best stream + one tick
 
@@ -6,20 +6,20 @@ Numeric faults: the streams of probe values, one per metric, of the kernel (its 
 single replica, on one slice or on all of them in turn; healthy and faulty laws as measured on the probe
 prompts, binned with smoothing or, for the drift, log-normal (``controller.detect.calibration.known_law``);
 ARL0 as the contract's budget of false switches splits it, so the same as for the sequential detector. A
-kernel's stream over all slices, which the detector has not, may alarm as often a month as its stream of one
+kernel's stream over all slices, which the detector lacks, may alarm as often a month as its stream of one
 slice: an alarm there moves every slice.
 
-Other faults: a crash shows at the next tick (discovery); a hang by answers that do not come, a failing
-replica by the gateway's counts, each by a CUSUM with known rates, of requests and probes alike; what shows in
-scrapes alone (slow hosts, late answers, held blocks, fingerprints, trace fields) by the next scrape, which no
+Other faults: a crash shows at the next tick (discovery); a hang by missing answers, a failing replica by the
+gateway's counts, each by a CUSUM with known rates, of requests and probes alike; faults that show in scrapes
+alone (slow hosts, late answers, held blocks, fingerprints, trace fields) by the next scrape, which no
 detector can beat.
 
-Known is where the *contract* is broken, as truth has it. A ramp is known as soon as any of its steps is. An
+Notices follow the truth about broken *contracts*. A ramp is known as soon as any of its steps is. An
 intermittent fault counts as one from its first burst to its end. A fault of some replicas ejects them as
 far as the contract's cap allows; of more, it is the kernel's. The end is known one interval and one tick
-after it. Two faults are told of one by one.
+after it. Two simultaneous faults have separate notices.
 
-Known as well is what every kernel truly carries: the steady-state model at its true step times, of the
+Also known is the true capacity of every kernel: the steady-state model at its true step times, of the
 requests as they are at that time.
 """
 
@@ -45,7 +45,7 @@ from simulator.world.compiled_scenario import CompiledScenario
 
 Floats = NDArray[np.float64]
 
-#: Healthy replicas fail this share of their answers at most, as far as a known law is concerned.
+#: Healthy replicas fail at most this share of their answers, in a known law.
 FAILED_BEFORE = 0.001
 #: A replica with this fault fails a share of its requests.
 _FAILING = "http_errors"
@@ -77,7 +77,7 @@ class Stream:
 
 
 def known_faults(scenario: CompiledScenario) -> Notices:
-    """Everything the informed policy is told of ``scenario``."""
+    """All notices for ``scenario``."""
     rows = [
         row for index, plan in enumerate(scenario.plans) if acts(plan) for row in _of_plan(scenario, index)
     ]
@@ -96,7 +96,7 @@ def known_faults(scenario: CompiledScenario) -> Notices:
 
 
 def _true_capacity(scenario: CompiledScenario) -> dict[str, Floats]:
-    """What a replica of each kernel carries of the traffic as it is at each time."""
+    """Capacity of a replica of each kernel for the traffic as it is at each time."""
     drift = scenario.workload.drift
     steps = 1 if drift is None else _DRIFT_STEPS
     at = np.arange(steps) / steps
@@ -145,7 +145,7 @@ def _ejectable(scenario: CompiledScenario, kernel: int) -> int:
 
 
 def _known_from(scenario: CompiledScenario, index: int, replica: int, count: int, *, whole: bool) -> Floats:
-    """When it is known that the fault breaks the contract on each slice, s, float64 [S]; inf: it does not."""
+    """When the fault is known to break the contract on each slice, s, float64 [S]; inf: it does not."""
     plan = scenario.plans[index]
     known = np.full(len(scenario.layout.slices), np.inf)
     kernel = int(scenario.layout.replica_kernel[replica])
@@ -209,7 +209,7 @@ def _failing_s(scenario: CompiledScenario, kernel: int, ratio: float) -> float:
 
 
 def _attempts_per_s(scenario: CompiledScenario, kernel: int) -> float:
-    """Requests and one replica's probes: an idle kernel is known by its probes."""
+    """Requests plus one replica's probes: an idle kernel is observed by its probes."""
     return max(float(scenario.fair_rps[kernel]) + scenario.telemetry.probes_per_s, 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""A ``RoutePolicy`` document on the command line: load it for a scenario, and drive a fleet as it says."""
+"""A ``RoutePolicy`` document on the command line: load it for a scenario, and drive a fleet under it."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from simulator.world.traffic import declared_load_ratio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSetup:
-    """A RoutePolicy document and the controller set-up that it asks for.
+    """A RoutePolicy document and its controller set-up.
 
-    uncertified: why it could not be enforced; it can still be observed.
+    uncertified: why it cannot be enforced; it can still be observed.
     """
 
     document: RoutePolicy
     setup: ControllerSetup
     uncertified: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
-    """Why a fallback drives instead; empty where the certificates speak of this fleet."""
+    """Why a fallback drives instead; empty if the certificates cover this fleet."""
     unknown: tuple[str, ...] = ()
-    """What was not compared with the certificates."""
+    """Facts that were not compared with the certificates."""
 
     bound: dict[str, str | None] = field(default_factory=dict)
-    """Hashes of what the document leads to and need not pin: its meta-contract, the certificate of that one's
-    baseline (None: there is none)."""
+    """Hashes of documents that it refers to without pinning them: its meta-contract, the certificate of the
+    meta-contract's baseline (None: there is none)."""
 
     @property
     def observes(self) -> bool:
@@ -62,7 +62,7 @@ class RouteSetup:
 def load_route(uri: str, scenario_uri: str, scenario: CompiledScenario) -> RouteSetup:
     """The RoutePolicy ``uri`` for ``scenario``, which was compiled from the document ``scenario_uri``.
 
-    Raises DocumentError where it is none, or names another pool, contract or tick than the scenario's.
+    Raises DocumentError if it is not valid, or names another pool, contract or tick than the scenario's.
     """
     file = resolve_uri(scenario_uri, "selvage")
     route = read_route(uri, scenario)
@@ -89,9 +89,9 @@ def read_route(uri: str, scenario: CompiledScenario) -> RouteSetup:
 
 
 def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scenario_file: str) -> None:
-    """DocumentError where the RoutePolicy ``document`` at ``uri`` names another pool than ``scenario`` runs.
+    """DocumentError if the RoutePolicy ``document`` at ``uri`` names another pool than ``scenario`` runs.
 
-    A pool that stands in the scenario itself has no name, and fits.
+    A pool defined in the scenario itself has no name, and fits.
     """
     named = scenario.spec.pool_uri
     pool = None if named is None else load_as(KernelPool, resolve_uri(named, scenario_file)).metadata.name
@@ -101,13 +101,13 @@ def refuse_other_pool(document: RoutePolicy, uri: str, scenario: Scenario, scena
 
 
 class ObservingDriver(ControllerDriver):
-    """Decides as a controller does, and carries nothing out: the first plan stays in force.
+    """Decides as a controller does, and executes nothing: the first plan stays in force.
 
-    Like a demoted policy it goes on as if its decisions were executed.
+    Like a demoted policy it continues as if its decisions were executed.
     """
 
     def begin(self, batch: int) -> RoutingPlan:
-        """The plan that stays in force."""
+        """The first plan, which stays in force."""
         self._first = super().begin(batch)
         self._decided = [_copied(self._first)]
         return self._first
@@ -123,10 +123,10 @@ class ObservingDriver(ControllerDriver):
         return np.zeros_like(super().capacity_move)
 
     def decided(self, record: EpisodeRecord, fleet: int) -> EpisodeRecord:
-        """``record`` of ``fleet`` with the tables and rotations that were decided instead of those in force.
+        """``record`` of ``fleet`` with the decided tables and rotations instead of those in force.
 
-        What happened to requests stays what it was, so only what a decision is may be read from it: when it
-        was taken, and what it took traffic from.
+        The fate of requests is unchanged, so only facts about decisions may be read from it: their time, and
+        the kernels that they took traffic from.
         """
         rows = self._decided[: len(record.table)]
         table = np.stack([plan.table[fleet] for plan in rows]).astype(record.table.dtype)
@@ -135,7 +135,7 @@ class ObservingDriver(ControllerDriver):
 
 
 def _copied(plan: RoutingPlan) -> RoutingPlan:
-    """``plan`` with arrays of its own: the controller goes on writing into its."""
+    """``plan`` with copied arrays: the controller continues to write into its own."""
     return RoutingPlan(
         table=plan.table.copy(), in_rotation=plan.in_rotation.copy(), version=plan.version.copy()
     )

@@ -29,9 +29,9 @@ GROUP_LABELS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteEntry:
-    """One scenario of a run: the complete document as text, so that it travels to any process.
+    """One scenario of a run: the complete document as text, so that any process can load it.
 
-    file: what relative URIs in ``text`` are relative to.
+    file: base of relative URIs in ``text``.
     """
 
     name: str
@@ -48,13 +48,13 @@ class SuiteEntry:
 
 
 def load_suite(path: Path | None) -> tuple[Suite, Path]:
-    """The suite at ``path`` (default: the shipped one) and where it lies."""
+    """The suite at ``path`` (default: the shipped one) and its path."""
     file = path if path is not None else resolve_uri(SHIPPED_SUITE, "selvage e5")
     return load_as(Suite, file), file
 
 
 def expand_suite(suite: Suite, file: Path, trace: Path | None = None) -> tuple[SuiteEntry, ...]:
-    """Every scenario of ``suite``, with ``trace`` as its arrivals where given.
+    """Every scenario of ``suite``, with ``trace`` as its arrivals if given.
 
     Raises:
         DocumentError: a scenario without ``uri`` in a suite without ``base``, an unknown name

@@ -1,4 +1,4 @@
-"""Which suites are fixed, by hash, and what of them training knows: registered before anything is trained.
+"""Fixed suites by hash, and their overlap with training: registered before anything is trained.
 
 ``python -m scripts.e5.suite_registry`` writes the registry anew; a test compares it with the files, so that a
 suite cannot change unnoticed after policies were chosen. ``overlap`` tells which faults of a suite belong to

@@ -26,7 +26,7 @@ class BorrowedPolicy:
     def __init__(self, cluster: ExperimentCluster, name: str) -> None:
         self._cluster, self.name = cluster, name
         self._generation: int | None = None
-        """Of the spec that we put in force; None: nothing was put."""
+        """Keep the generation of the spec that this process put in force; None: none was put."""
 
     def put(self, spec: dict[str, Any]) -> None:
         """Put ``spec`` in force. ExperimentError if another writer changed it meanwhile; ClusterError."""
@@ -36,7 +36,7 @@ class BorrowedPolicy:
             annotations = dict(found["metadata"].get("annotations") or {})
             annotations.setdefault(UNDO, json_text(found["spec"]))
             changed = {**found, "spec": spec, "metadata": {**found["metadata"], "annotations": annotations}}
-            before, self._generation = self._generation, None  # an answer that is lost tells nothing
+            before, self._generation = self._generation, None  # a lost answer proves nothing
             made = self._cluster.put_policy(changed)
             if made is not None:
                 self._generation = int(made["metadata"]["generation"])
@@ -47,7 +47,7 @@ class BorrowedPolicy:
     def give_back(self) -> bool:
         """Restore the original spec; returns whether there was one to restore.
 
-        ExperimentError if another writer changed it meanwhile: it is left, and the annotation stays.
+        ExperimentError if another writer changed it meanwhile: it and the annotation stay unchanged.
         """
         for _ in range(_TRIES):
             found = self.found()
@@ -67,14 +67,14 @@ class BorrowedPolicy:
         self._refuse_foreign(self.found())
 
     def found(self) -> Manifest:
-        """It as it is now; ExperimentError where it is gone."""
+        """The policy as it is now; ExperimentError if it is gone."""
         found = self._cluster.policy(self.name)
         if found is None:
             raise ExperimentError(f"there is no RoutePolicy {self.name} any more; apply it anew")
         return found
 
     def _refuse_foreign(self, found: Manifest) -> None:
-        """ExperimentError where the spec is not the one that we put in force."""
+        """ExperimentError if the spec is not the one that this process put in force."""
         if self._generation is None or int(found["metadata"]["generation"]) == self._generation:
             return
         raise ExperimentError(

@@ -1,4 +1,4 @@
-"""One FaultDrill of an experiment: applied, waited for, read and deleted."""
+"""One FaultDrill of an experiment: applied, awaited, read and deleted."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from scripts.e5_drills.results import EpisodeResult
 
 #: Annotation of a drill of an experiment: its RoutePolicy.
 OF_POLICY = "selvage.dev/e5-policy"
-#: Until a runner has looked at a drill, what it lacks has come, beside its own time, until it is gone, s.
+#: Time limits, s: runner notices the drill; requirements met; time beyond the drill's own; deletion.
 SEEN_S, PENDING_S, BESIDE_S, GONE_S = 60.0, 120.0, 300.0, 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedDrill:
-    """How a drill ended. content: its report, None where none was kept; line: over time, None for none."""
+    """How a drill ended. content: its report, None if none was kept; line: over time, None for none."""
 
     verdict: str
     reason: str
@@ -37,7 +37,7 @@ class EndedDrill:
 
 
 class DrillCourse:
-    """Drills of one RoutePolicy, one at a time. say: what a drill has come to."""
+    """Drills of one RoutePolicy, one at a time. say: receives progress of a drill."""
 
     def __init__(
         self, cluster: ExperimentCluster, policy: str, waiting: Waiting, say: Callable[[str], None]
@@ -67,7 +67,7 @@ class DrillCourse:
     def clear(self, names: Sequence[str] | None = None) -> list[str]:
         """Delete drills of these names, None: all of this RoutePolicy, and wait until each is undone.
 
-        Those that were asked for.
+        Returns the deleted ones.
         """
         found = self._waiting.answer(self._ours, "FaultDrills") if names is None else list(names)
         for name in found:
@@ -75,14 +75,14 @@ class DrillCourse:
         return found
 
     def _there(self, name: str) -> str:
-        """Delete a drill that is there, and say so."""
+        """Delete a drill if it exists, and report it."""
         if self._cluster.drill(name) is None:
             return ""
         self._cluster.delete_drill(name)
         return "its undo is not confirmed; see `kubectl describe faultdrill`, and that its runner runs"
 
     def _applied(self, drill: Manifest) -> Manifest:
-        """The drill as the server has it, whether the answer to its creation came or not."""
+        """The drill as the server has it, even if the answer to its creation was lost."""
         found = self._cluster.drill(drill["metadata"]["name"])
         return self._cluster.create_drill(drill) if found is None else found
 
@@ -110,7 +110,7 @@ class DrillCourse:
         return "" if self._status(name) else "no drill runner has looked at it; apply the drills component"
 
     def _pending(self, name: str) -> str:
-        """What keeps the drill from beginning; ExperimentError where nothing will change that."""
+        """Why the drill does not begin yet; ExperimentError if it never will."""
         status = self._status(name)
         if status.get("phase") != "Pending":
             return ""
@@ -125,7 +125,7 @@ class DrillCourse:
         return "" if phase == DrillPhase.DONE else f"it is at {phase}"
 
     def _ended(self, made: Manifest) -> EndedDrill:
-        """The report of the very drill that was made; a drill that never ran has none."""
+        """The report of the same drill that was created; a drill that never ran has none."""
         name = str(made["metadata"]["name"])
         status = self._status(name)
         passed: dict[str, Any] = next(
@@ -146,7 +146,7 @@ class DrillCourse:
 def result_of(
     episode: DrillEpisode, ended: EndedDrill, drove: str, served_by: tuple[str, ...]
 ) -> EpisodeResult:
-    """``ended`` as E5 counts it: to the undo, and only where that came at its time.
+    """``ended`` as E5 counts it: up to the undo, and only if the undo was on time.
 
     A drill that its guard ended has a shorter window than the others; it does not count, and says so.
     """
@@ -174,7 +174,7 @@ def result_of(
 
 
 def _measures(content: Mapping[str, Any], episode: DrillEpisode) -> EpisodeMeasures:
-    """Of the report of ``episode``'s drill; ValueError where it tells of another policy, load or pool."""
+    """Measures in the report of ``episode``'s drill; ValueError if its policy, load or pool differ."""
     measures = measures_of(content["measures"])
     found = [content["policy"], content["seed"], len(measures.kept_by_slice)]
     expected = [episode.configuration.policy, episode.seed, len(episode.entry.pool.spec.home)]

@@ -30,11 +30,11 @@ from scripts.output import ready_folder
 from scripts.progress import show_progress
 from scripts.provenance import sources_sha256
 
-#: A runner whose Lease was not renewed for so long is gone, s.
+#: A runner whose Lease was not renewed for this long is gone, s.
 _RUNNER_GONE_S = 60.0
-#: For so long the policy is given back to a server that does not answer, s.
+#: Time for which restoring the policy is retried on a silent server, s.
 _GIVE_BACK_S = 60.0
-#: Until a lease that a killed run left ends, and for how long one may not be renewed, s.
+#: Duration of a killed run's lease, and time for which a lease may stay unrenewed, s.
 _PATIENCE_S, _BLIND_S = LEASE_S + 10.0, 120.0
 _NOTES = (
     "requests were sent by the drill runner through the gateway; table and rotation were read each second "
@@ -44,18 +44,18 @@ _NOTES = (
 
 
 def run_cluster(options: ClusterOptions, *, as_json: bool = False) -> None:
-    """Run what ``options`` ask for, write ``e5.json`` and the report, print the tables or JSON.
+    """Run the experiment in ``options``, write ``e5.json`` and the report, print the tables or JSON.
 
-    The RoutePolicy is given back as it was, whatever happens; after a kill the next run does it. Raises
-    DocumentError for bad input, ExperimentError and ClusterError where the cluster does not take part; what
-    was finished until then is kept, and the same command goes on from it.
+    The RoutePolicy is restored, whatever happens; after a kill the next run restores it. Raises
+    DocumentError for bad input, ExperimentError and ClusterError if the cluster does not take part; finished
+    episodes are kept, and the same command resumes from them.
     """
     with cluster_client() as api:
         run_on(api, options, as_json=as_json)
 
 
 def undo_experiment(namespace: str, route_policy: str) -> None:
-    """Undo what a killed run left: its drill, and the spec that its RoutePolicy has since."""
+    """Undo the effects of a killed run: its drill, and the spec of its RoutePolicy."""
     with cluster_client() as api, experiment_lease(api, namespace, route_policy) as waiting:
         if not _take_back(ApiExperiment(api, namespace), route_policy, waiting):
             _say(f"RoutePolicy {route_policy}: nothing was left to give back")
@@ -83,8 +83,8 @@ def run_on(api: client.ApiClient, options: ClusterOptions, *, as_json: bool = Fa
 
 @contextmanager
 def experiment_lease(api: client.ApiClient, namespace: str, route_policy: str) -> Iterator[Waiting]:
-    """Hold the Lease of experiments on ``route_policy`` until the block ends; ExperimentError where another
-    run has it.
+    """Hold the Lease of experiments on ``route_policy`` until the block ends; ExperimentError if another run
+    holds it.
     """
     name, identity = f"selvage-e5-{route_policy}", f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
     leadership = Leadership(api, namespace, identity, lease=name)
@@ -111,7 +111,7 @@ def experiment_lease(api: client.ApiClient, namespace: str, route_policy: str) -
 
 
 def _take_back(cluster: ExperimentCluster, route_policy: str, waiting: Waiting) -> bool:
-    """Undo what a killed run left; whether there was anything."""
+    """Undo the effects of a killed run; returns whether there were any."""
     course = DrillCourse(cluster, route_policy, waiting, _say)
     try:
         left = course.clear()
@@ -132,7 +132,7 @@ def _refuse_without_runner(cluster: ExperimentCluster) -> None:
 
 
 def _refuse_in_alarm(policy: Manifest) -> None:
-    """An experiment begins by taking every slice home, which is no place for users in an incident."""
+    """Refuse during an alarm: an experiment begins by moving every slice home."""
     if told := in_alarm(policy):
         step = "look at the incident first; run again when Degraded is False"
         raise option_refusal(COMMAND, "--route-policy", "a pool that keeps its contract", told, step)
@@ -141,7 +141,7 @@ def _refuse_in_alarm(policy: Manifest) -> None:
 def _run_all(
     cluster: ExperimentCluster, suite: ClusterSuite, options: ClusterOptions, waiting: Waiting
 ) -> list[EpisodeResult]:
-    """Every episode that is not kept; the policy is given back at the end, however that comes."""
+    """Run every episode that is not kept; the policy is restored at the end in any case."""
     kept = KeptEpisodes(options.out, sources_sha256("k8s", "live"), suite.policy_uid, suite.before)
     todo = [one for one in suite.episodes if kept.load(one) is None]
     _say(f"{len(suite.episodes)} episodes, {len(suite.episodes) - len(todo)} kept from before")
@@ -165,7 +165,7 @@ def _run_all(
 def _runner(
     pool: ExperimentPool, course: DrillCourse, suite: ClusterSuite
 ) -> Callable[[DrillEpisode], EpisodeResult]:
-    """What runs one episode: at rest, under its policy, through its drill."""
+    """Function that runs one episode: at rest, under its policy, through its drill."""
 
     def run(episode: DrillEpisode) -> EpisodeResult:
         pool.come_to_rest()
@@ -179,7 +179,7 @@ def _runner(
 
 
 def _give_back(policy: BorrowedPolicy) -> None:
-    """Give ``policy`` back; a server that does not answer is asked again for a while."""
+    """Restore ``policy``; a silent server is retried for a while."""
     deadline_at_s = time.monotonic() + _GIVE_BACK_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What E5 runs on a cluster, judged from its objects: drills of the pool that one RoutePolicy routes."""
+"""Plan of E5 on a cluster, judged from its objects: drills of the pool that one RoutePolicy routes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CONFIGURATIONS = ("fixed", "breaker", "hysteresis", "sequential")
 #: The configuration while the pool comes to rest. Its name differs from the next configuration's, so that the
 #: next one starts without memory.
 AT_REST = BASELINE_CONFIGURATION
-#: Beside an episode: a pool that comes to rest, a policy that begins, a drill that is deleted.
+#: Additional times of an episode: a pool coming to rest, a policy starting, a drill being deleted.
 _BESIDE_S = 45.0
 _DRIVES = "a policy that can drive the pool"
 _LONGEST_NAME = 200
@@ -54,7 +54,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """What the command line asks for. policies empty: ``CONFIGURATIONS``; drills: files of FaultDrills; meta:
+    """Options of the command line. policies empty: ``CONFIGURATIONS``; drills: files of FaultDrills; meta:
     URI of the meta-contract that keeps every policy, "": the RoutePolicy's.
     """
 
@@ -83,7 +83,7 @@ class ClusterSuite(DrillSuite):
 
     @property
     def key(self) -> str:
-        """What tells this run's drills from those of others."""
+        """Key that distinguishes this run's drills from those of others."""
         facts = [[document_sha256(one.drill), document_sha256(one.contract)] for one in self.entries]
         return canonical_sha256([self.policy_uid, facts, sorted(self.specs)])[:8]
 
@@ -104,7 +104,7 @@ class ClusterSuite(DrillSuite):
 
 
 def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
-    """Check everything that can be judged from here; DocumentError for whatever cannot run."""
+    """Check everything that can be judged from here; DocumentError for anything that cannot run."""
     documents, found = _documents(options, seen)
     own = documents.policy.spec.policy
     names = options.policies or tuple(dict.fromkeys((*CONFIGURATIONS, own)))
@@ -135,7 +135,7 @@ def plan_cluster(options: ClusterOptions, seen: Resources) -> ClusterSuite:
 
 
 def spec_of(before: Mapping[str, Any], policy: str, meta: str = "") -> dict[str, Any]:
-    """The RoutePolicy's spec with ``policy`` in charge, kept by ``meta`` ("": as ``before``).
+    """The RoutePolicy's spec driven by ``policy``, under ``meta`` ("": as ``before``).
 
     Shield and route are as ``before``.
     """
@@ -156,7 +156,7 @@ def _refuse_own_place(meta: str) -> None:
 
 
 def _documents(options: ClusterOptions, seen: Resources) -> tuple[Documents, Manifest]:
-    """The RoutePolicy with what it refers to, and as the server has it."""
+    """The RoutePolicy and its referenced documents, and its form on the server."""
     name, path = options.route_policy, "--route-policy"
     if name not in seen.policies:
         known = ", ".join(sorted(seen.policies)) or "none"
@@ -170,7 +170,7 @@ def _documents(options: ClusterOptions, seen: Resources) -> tuple[Documents, Man
 
 
 def _check_spec(options: ClusterOptions, seen: Resources, policy: str, spec: dict[str, Any]) -> None:
-    """DocumentError where the RoutePolicy with ``spec`` could not be put in force."""
+    """DocumentError if the RoutePolicy with ``spec`` could not be put in force."""
     name = options.route_policy
     changed = {**seen.policies[name], "spec": spec}
     there = Resources(contracts=seen.contracts, pools=seen.pools, policies={**seen.policies, name: changed})

@@ -1,4 +1,4 @@
-"""The pool of an experiment: put under a policy, brought to rest, and seen to be so."""
+"""The pool of an experiment: put under a policy, brought to rest, and checked to be at rest."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scripts.e5_cluster.borrowed import BorrowedPolicy
 from scripts.e5_cluster.plan import AT_REST, ClusterSuite
 from scripts.e5_cluster.ports import ExperimentCluster, ExperimentError, Waiting
 
-#: Until the operator says that a policy is in force, s.
+#: Time limit until the operator reports that a policy is in force, s.
 IN_FORCE_S = 180.0
-#: Until every pod serves and every slice is at home, s: a pod that was killed loads its model again.
+#: Time limit until every pod serves and every slice is at home, s: a killed pod loads its model again.
 AT_REST_S = 900.0
-#: Reasons of Degraded that say so.
+#: Reasons of Degraded that report it.
 _IN_ALARM = ("HardClauseBroken", "ClauseInAlarm")
-#: What stands in a status is rounded.
+#: Tolerance: numbers in a status are rounded.
 _HOME_LEAST = 0.999
 
 
@@ -32,7 +32,7 @@ class ExperimentPool:
         self._cluster, self._policy, self._suite, self._waiting = cluster, policy, suite, waiting
 
     def come_to_rest(self) -> None:
-        """Wait until no policy acts, every pod serves and every slice is at home; ExperimentError in vain."""
+        """Wait until no policy acts, every pod serves and every slice is home; ExperimentError on timeout."""
         self._in_force(AT_REST)
         self._waiting.until(self._restless, AT_REST_S, "the pool does not come to rest")
 
@@ -42,7 +42,7 @@ class ExperimentPool:
         return str((found.get("status") or {}).get("driving", "nobody"))
 
     def require_ours(self) -> None:
-        """ExperimentError if another writer changed the policy: then the measurement belongs to no policy."""
+        """ExperimentError if another writer changed the policy: then the measurement is invalid."""
         self._waiting.answer(self._policy.require_ours, f"RoutePolicy {self._policy.name}")
 
     def images(self) -> tuple[str, ...]:
@@ -59,14 +59,14 @@ class ExperimentPool:
         return tuple(sorted(found))
 
     def _in_force(self, configuration: str) -> Manifest:
-        """The policy once the operator carries it out."""
+        """The policy once the operator executes it."""
         what = f"RoutePolicy {self._policy.name} under {configuration}"
         self._waiting.answer(lambda: self._policy.put(self._suite.specs[configuration]), what)
         self._waiting.until(lambda: not_in_force(self._policy.found()), IN_FORCE_S, what)
         return self._waiting.answer(self._policy.found, what)
 
     def _restless(self) -> str:
-        """What is not at rest, "" for nothing."""
+        """What is not at rest; "" if everything is."""
         away = not_at_home(self._policy.found(), self._suite.homes)
         return away or self._not_serving()
 
@@ -81,9 +81,9 @@ class ExperimentPool:
 
 
 def not_in_force(policy: Manifest) -> str:
-    """Why the operator does not carry out the spec of ``policy`` yet, "" where it does.
+    """Why the operator does not execute the spec of ``policy`` yet; "" if it does.
 
-    ExperimentError where it never will.
+    ExperimentError if it never will.
     """
     generation, status = int(policy["metadata"]["generation"]), policy.get("status") or {}
     if int(status.get("observedGeneration", 0)) < generation:
@@ -98,7 +98,7 @@ def not_in_force(policy: Manifest) -> str:
 
 
 def in_alarm(policy: Manifest) -> str:
-    """What the operator says of a clause in alarm now, "" for nothing."""
+    """The operator's report of a clause in alarm now; "" for none."""
     status = policy.get("status") or {}
     if status.get("observedGeneration") != policy["metadata"]["generation"]:
         return ""
@@ -107,7 +107,7 @@ def in_alarm(policy: Manifest) -> str:
 
 
 def not_at_home(policy: Manifest, homes: Mapping[str, str]) -> str:
-    """Which slices are not served by their home kernel alone, as the operator says; "" for none."""
+    """Slices not served by their home kernel alone, by the operator's report; "" for none."""
     rows = {row["name"]: row for row in (policy.get("status") or {}).get("slices") or []}
     away = [name for name, home in homes.items() if _weight(rows.get(name), home) < _HOME_LEAST]
     return f"slices away from home: {', '.join(away)}" if away else ""

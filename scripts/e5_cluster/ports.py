@@ -1,4 +1,4 @@
-"""What E5 asks of a cluster, and how it waits for what others do there."""
+"""Interface of E5 to a cluster, and waiting for changes there."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from k8s.operator.objects import Cluster, ClusterError, Manifest
 
 
 class ExperimentError(SelvageError):
-    """The cluster does not take part as the experiment needs it; the text says what to do."""
+    """The cluster does not fulfil a requirement of the experiment; the text names the remedy."""
 
 
 _Answer = TypeVar("_Answer")
-#: A server that does not answer is asked again for so long, s.
+#: Time for which a silent server is retried, s.
 SILENT_S = 120.0
 
 
 class ExperimentCluster(Cluster, Protocol):
-    """One namespace, with what an experiment changes in it. Methods raise ``ClusterError``."""
+    """One namespace, with the objects that an experiment changes. Methods raise ``ClusterError``."""
 
     def policy(self, name: str) -> Manifest | None:
-        """A RoutePolicy, None where there is none."""
+        """A RoutePolicy; None if there is none."""
 
     def put_policy(self, found: Manifest) -> Manifest | None:
-        """Replace a RoutePolicy of the version that was read; what it is now, None where it has changed."""
+        """Replace a RoutePolicy of the version that was read; returns the new one, None if it has changed."""
 
     def drills(self) -> dict[str, Manifest]:
         """Every FaultDrill by name."""
 
     def drill(self, name: str) -> Manifest | None:
-        """A FaultDrill, None where there is none."""
+        """A FaultDrill; None if there is none."""
 
     def create_drill(self, drill: Manifest) -> Manifest:
-        """Create a FaultDrill; what it is now."""
+        """Create a FaultDrill; returns it."""
 
     def delete_drill(self, name: str) -> None:
-        """Delete a FaultDrill, which is gone once it is undone; one that is gone is no error."""
+        """Delete a FaultDrill; it disappears once it is undone. A missing one is not an error."""
 
     def lease_age_s(self, name: str) -> float | None:
         """Seconds since a Lease was renewed; None if it does not exist or has no holder."""
@@ -47,13 +47,13 @@ class ExperimentCluster(Cluster, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """How long others are waited for. still_ours: raises ExperimentError where the run may not go on."""
+    """Time limits for waiting. still_ours: raises ExperimentError if the run must stop."""
 
     still_ours: Callable[[], None]
     poll_s: float = 1.0
 
     def answer(self, ask: Callable[[], _Answer], what: str) -> _Answer:
-        """What ``ask`` gives, which may be asked twice; ExperimentError where the server stays silent."""
+        """The result of ``ask``, which must be repeatable; ExperimentError if the server stays silent."""
         found: list[_Answer] = []
 
         def asked() -> str:
@@ -64,9 +64,9 @@ class Waiting:
         return found[-1]
 
     def until(self, missing: Callable[[], str], within_s: float, what: str) -> None:
-        """Ask again and again until nothing is ``missing``; ExperimentError where something still is.
+        """Repeat until nothing is ``missing``; ExperimentError if something still is.
 
-        A server that does not answer is asked again.
+        A silent server is retried.
         """
         deadline_at_s = time.monotonic() + within_s
         while True:

@@ -1,4 +1,4 @@
-"""What E5 runs on real servers: drills as scenarios, policies as configurations, one window for all."""
+"""Plan of E5 on real servers: drills as scenarios, policies as configurations, one window for all."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from policies.kinds import POLICIES
 from policies.spec import parse_spec
 from scripts.e5.configurations import BASELINE_CONFIGURATION, INFORMED, Configuration, parse_configuration
 
-#: How long a fault is in force: E5 counts a recovery that lasts a minute.
+#: Duration of a fault: E5 counts a recovery that lasts a minute.
 HOLD_S = 120.0
-#: For how long an episode is watched after the undo, s.
+#: Time for which an episode is observed after the undo, s.
 _AFTER_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One scenario: a drill with what it is run on and judged by. group: as in the simulator's suites."""
+    """One scenario: a drill with its pool and contract. group: as in the simulator's suites."""
 
     name: str
     group: str
@@ -48,8 +48,8 @@ class DrillEpisode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillSuite:
-    """A checked run. seeds: of loads, paired between the configurations. beside_s: what an episode takes
-    beside its drill, about. meta_sha256: of the meta-contract that keeps every policy (None: each is kept by
+    """A checked run. seeds: of loads, paired between the configurations. beside_s: approximate time of an
+    episode beside its drill. meta_sha256: of the meta-contract that applies to every policy (None: each has
     its own).
     """
 
@@ -61,10 +61,10 @@ class DrillSuite:
     beside_s: float = 0.0
     meta_sha256: str | None = None
     episodes: tuple[DrillEpisode, ...] = field(init=False)
-    """Policies side by side, so that all of them see the servers alike."""
+    """Policies side by side, so that all of them meet equal servers."""
 
     def __post_init__(self) -> None:
-        """Pair everything."""
+        """Build all pairs."""
         found = tuple(
             DrillEpisode(entry=entry, configuration=configuration, seed=seed)
             for seed in self.seeds
@@ -74,7 +74,7 @@ class DrillSuite:
         object.__setattr__(self, "episodes", found)
 
     def expected_s(self, episodes: int) -> float:
-        """How long so many ``episodes`` take, about; without what brings servers up."""
+        """Approximate duration of ``episodes``, without starting servers."""
         each_s = [one.plan.total_s + self.beside_s for one in self.entries]
         return episodes * sum(each_s) / len(each_s)
 
@@ -91,7 +91,7 @@ def hold_faults(drill: FaultDrill, hold_s: float) -> FaultDrill:
 def configurations_of(
     names: Iterable[str], command: str, meta: str, *, artefacts: bool = False
 ) -> tuple[Configuration, ...]:
-    """Policies by their names, each once, kept by ``meta`` ("": by their own): a RoutePolicy, which drives
+    """Policies by their names, each once, under ``meta`` ("": under their own): a RoutePolicy, which drives
     servers, names one without settings. artefacts: a trained one may name its artefact.
     """
     return tuple(_configuration(one, command, meta, artefacts) for one in dict.fromkeys(names))

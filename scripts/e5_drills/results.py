@@ -1,4 +1,4 @@
-"""What an episode of E5 on real servers leaves: kept when it is finished, and read again by a later run."""
+"""Result of an episode of E5 on real servers: kept when finished, and read again by a later run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scripts.partial_results import KeptResults
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeResult:
-    """What an episode leaves. measures None: it was no experiment, and ``reason`` says why."""
+    """Result of an episode. measures None: it was not a valid experiment; ``reason`` says why."""
 
     episode: DrillEpisode
     measures: EpisodeMeasures | None
@@ -32,16 +32,16 @@ class EpisodeResult:
 
 
 class KeptEpisodes:
-    """Finished episodes of one run; one that was no experiment is not kept, and runs again.
+    """Finished episodes of one run; an invalid one is not kept, and runs again.
 
-    facts: what else decides, beside the documents: sources, machines, the cluster.
+    facts: other inputs than the documents: sources, machines, the cluster.
     """
 
     def __init__(self, out: Path, *facts: object) -> None:
         self._kept, self._facts = KeptResults(out / "kept"), facts
 
     def load(self, episode: DrillEpisode) -> EpisodeResult | None:
-        """What ``episode`` left; None where it must be run."""
+        """The stored result of ``episode``; None if it must be run."""
         found = self._kept.load(self._key(episode))
         with suppress(ValueError, KeyError, TypeError):
             return None if found is None else _read(found, episode)
@@ -69,7 +69,7 @@ def run_episodes(
     kept: KeptEpisodes,
     on_done: Callable[[EpisodeResult], None],
 ) -> list[EpisodeResult]:
-    """Results in the given order; what ``kept`` has is not run again."""
+    """Results in the given order; episodes in ``kept`` are not run again."""
     results = []
     for episode in episodes:
         found = kept.load(episode)
@@ -84,7 +84,7 @@ def run_episodes(
 def announced(
     run: Callable[[DrillEpisode], EpisodeResult], show: Callable[[str], None], say: Callable[[str], None]
 ) -> Callable[[DrillEpisode], EpisodeResult]:
-    """``run`` that shows what begins and says what came of it."""
+    """``run`` that reports the begin and the result of each episode."""
 
     def running(episode: DrillEpisode) -> EpisodeResult:
         show(episode.name)

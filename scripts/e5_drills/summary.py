@@ -1,4 +1,4 @@
-"""E5 on real servers: the same object and page as in the simulator, from episodes that were drills."""
+"""E5 on real servers: the same object and page as in the simulator, from drills as episodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOWER_BOUND = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderFacts:
-    """What the header says beside the suite. layers: whose sources decide a result, beside those of all."""
+    """Facts of the header beside the suite. layers: additional layers whose sources decide a result."""
 
     command: str
     layers: tuple[str, ...] = ("live",)
@@ -95,7 +95,7 @@ def _lines(suite: DrillSuite, results: Sequence[EpisodeResult], example: str) ->
 
 
 def _header(suite: DrillSuite, results: Sequence[EpisodeResult], told: HeaderFacts) -> dict[str, Any]:
-    """Everything that is needed to tell runs apart and to run this one again."""
+    """Facts that distinguish runs and allow this one to be repeated."""
     first = suite.entries[0]
     unusable = [one for one in results if one.measures is None]
     return {
@@ -142,7 +142,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 
 def _episode_json(result: EpisodeResult) -> dict[str, Any]:
-    """One episode as drills judge it."""
+    """One episode with the drill's verdict."""
     return {
         "name": result.episode.name,
         "verdict": result.verdict,

@@ -1,4 +1,4 @@
-"""One episode of E5 on the fleet of this machine: run, measured, and everything of it kept beside."""
+"""One episode of E5 on the fleet of this machine: run, measured, and kept with all its files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EpisodeFleet:
         self._folder, self._out, self._drills = folder, out, drills
 
     def run(self, episode: DrillEpisode) -> EpisodeResult:
-        """Bring the fleet to rest, run ``episode`` on it, keep what it left; errors as drills have."""
+        """Bring the fleet to rest, run ``episode`` on it, keep its results; errors as for drills."""
         place = self._out / "episodes" / episode.name
         shutil.rmtree(place, ignore_errors=True)
         ready_folder(place)

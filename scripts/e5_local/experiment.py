@@ -21,11 +21,11 @@ from scripts.setup.warm import warm
 
 
 def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
-    """Run what ``options`` ask for on one fleet, write ``e5.json`` and the report, print the tables or JSON.
+    """Run the experiment in ``options`` on one fleet, write ``e5.json`` and the report, print tables or JSON.
 
-    Raises DocumentError for bad input and, before anything is started, for what keeps an episode from running
-    (``refuse_unfit``); LiveError and DrillError where the fleet does not take part. What was finished until
-    then is kept, and the same command goes on from it.
+    Raises DocumentError for bad input and, before anything starts, for reasons that prevent an episode
+    (``refuse_unfit``); LiveError and DrillError if the fleet does not take part. Finished episodes are kept,
+    and the same command resumes from them.
     """
     suite = drop_unfit_policies(plan_local(options), options)
     kept = KeptEpisodes(options.out, sources_sha256("live"), cpu_model(), cores())
@@ -49,7 +49,7 @@ def run_local(options: LocalOptions, *, as_json: bool = False) -> None:
 def drop_unfit_policies(suite: LocalSuite, options: LocalOptions) -> LocalSuite:
     """``suite`` without default policies that cannot drive this fleet; those left out are reported.
 
-    A policy that is certified for other fleets would give the results of its fallback under its own name.
+    A policy that is certified for other fleets would report the results of its fallback under its own name.
     Policies that the user named are kept.
     """
     if options.policies:
@@ -66,7 +66,7 @@ def drop_unfit_policies(suite: LocalSuite, options: LocalOptions) -> LocalSuite:
 def _run_all(
     suite: LocalSuite, options: LocalOptions, kept: KeptEpisodes, todo: list[DrillEpisode]
 ) -> list[EpisodeResult]:
-    """Every episode, on a fleet that is brought up where something is to be run."""
+    """Every episode, on a fleet that is started if anything must be run."""
     with ExitStack() as stack:
         if todo:
             drill = suite.drills[suite.entries[0].name]

@@ -3,7 +3,7 @@
     selvage e5 --target local --out out/e5-live
     python -m scripts.e5_local.page docs --run out/e5-live/e5.json
 
-The table stands between the marks ``e5-live``, with the machine and the command that gave it: nothing is
+The table is between the marks ``e5-live``, with the machine and the command that produced it: nothing is
 typed by hand, and a run of the simulator is refused.
 """
 
@@ -21,7 +21,7 @@ from contracts.errors import refusal
 from scripts.output import fill, table
 
 PAGE, MARK = "e5.md", "e5-live"
-#: Groups of drills, as the page calls them.
+#: Groups of drills, as named on the page.
 GROUPS = {"silent_numeric": "silent", "visible": "visible", "control": "healthy"}
 HEAD = (
     "policy",
@@ -36,9 +36,9 @@ Row = dict[str, dict[str, float | None]]
 
 
 def live_table(found: dict[str, Any], file: str) -> list[str]:
-    """Lines of the table of ``found``, the ``e5.json`` of a live run read from ``file``, and what gave it.
+    """Lines of the table of ``found``, the ``e5.json`` of a live run read from ``file``, and its origin.
 
-    Raises DocumentError where it is no run on real servers of one machine.
+    Raises DocumentError if it is not a run on real servers of one machine.
     """
     header = found.get("header", {}) if isinstance(found, dict) else {}
     target = header.get("target") if isinstance(header, dict) else None
@@ -67,7 +67,7 @@ def _rows(found: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def _cells(row: Row) -> list[str]:
-    """One policy on one group; – where nothing is to be measured, as a recovery without a fault."""
+    """One policy on one group; – if nothing can be measured, such as a recovery without a fault."""
     episodes = row["quality_preservation"]["n"]
     return [
         "–" if episodes is None else f"{episodes:.0f}",

@@ -1,4 +1,4 @@
-"""What E5 runs on the fleet of this machine: the suite's drills, or others of one pool."""
+"""Plan of E5 on the fleet of this machine: the suite's drills, or others of one pool."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WITHOUT_FAULT = "healthy"
 SUITE = (*DRILLS, WITHOUT_FAULT)
 CONFIGURATIONS = ("fixed", "breaker", "hysteresis", "sequential", "learned")
 COMMAND = "selvage e5 --target local"
-#: Beside an episode: a controller that starts, a fleet that comes to rest.
+#: Additional times of an episode: a controller starting, a fleet coming to rest.
 _BESIDE_S = 25.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """What the command line asks for. folder: of the fleet; empty tuples: the whole suite; meta: URI of the
+    """Options of the command line. folder: of the fleet; empty tuples: the whole suite; meta: URI of the
     meta-contract that keeps every policy, "": that of its artefact, else the shipped one.
     """
 
@@ -48,7 +48,7 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSuite(DrillSuite):
-    """A run with, by the names of its entries, the drills as fleets of this machine take them."""
+    """A run with its drills in the form for fleets of this machine, by the names of its entries."""
 
     drills: Mapping[str, LocalDrill]
 
@@ -76,14 +76,14 @@ def plan_local(options: LocalOptions) -> LocalSuite:
 
 
 def _configurations(options: LocalOptions, slices: int) -> tuple[Configuration, ...]:
-    """The policies that run, by the names asked for, each for a fleet of so many slices."""
+    """The requested policies by name, each for a fleet of this many slices."""
     names = options.policies or CONFIGURATIONS
     found = configurations_of(names, COMMAND, options.meta, artefacts=True)
     return tuple(replace(one, spec=on_servers(one.spec, slices)) for one in found)
 
 
 def _drill(name: str, options: LocalOptions) -> tuple[str, LocalDrill]:
-    """Name of the entry and its drill; nothing ends it before its time."""
+    """Name of the entry and its drill, without guards that end it early."""
     found = read_drill(DRILLS.get(name, DRILLS["silent"] if name == WITHOUT_FAULT else name))
     read = _held(_calm(found) if name == WITHOUT_FAULT else found, options.hold_s, calm=name == WITHOUT_FAULT)
     return name if name in SUITE else read.plan.name, local_drill(read, options.folder)
@@ -102,7 +102,7 @@ def _entry(name: str, drill: LocalDrill) -> Entry:
 
 
 def _held(read: ReadDrill, hold_s: float, *, calm: bool) -> ReadDrill:
-    """``read`` with every fault in force for ``hold_s`` from the last onset on, and nothing that ends it."""
+    """``read`` with every fault in force for ``hold_s`` from the last onset on, and no guard that ends it."""
     drill = hold_faults(read.drill, hold_s)
     drill = drill.model_copy(update={"spec": drill.spec.model_copy(update={"abort_when": ()})})
     plan = plan_drill(drill, str(read.file), read.pool.spec)

@@ -1,9 +1,9 @@
-"""Serving-path terms from recorded runs: those whose replay has the server's times.
+"""Serving-path terms from recorded runs: those for which the replay has the server's times.
 
-Arrivals and tokens are the same in both worlds, so what is compared needs no model of the load: quantiles of
-every time, and medians of groups of requests that came one after the other. The groups see the replica
-fuller and emptier, which tells what a step costs from what a token costs. Single requests are not compared:
-whether one just catches a step or just misses it is chance, in either world.
+Arrivals and tokens are the same in both worlds, so the comparison needs no model of the load: quantiles of
+every time, and medians of groups of consecutive requests. The groups see the replica fuller and emptier,
+which separates the cost of a step from the cost of a token. Single requests are not compared: whether one
+just catches a step or just misses it is chance, in either world.
 
 Squared logarithms of simulated over live are minimised, from several starts, because replays are not smooth.
 """
@@ -23,17 +23,17 @@ from contracts.errors import MeasurementError
 from scripts.parity.recording import FIRST, GAP, RecordedRun
 from scripts.parity.replaying import RequestLoad, load_of, replay
 
-#: Fewer answered requests leave nothing to judge three terms by.
+#: Least number of answered requests for fitting three terms.
 LEAST_REQUESTS = 30
 _STARTS = ((5.0, 0.5, 0.1), (40.0, 3.0, 0.02), (20.0, 0.1, 0.8))
-#: Size of a term that is worth telling, ms.
+#: Smallest reported size of a term, ms.
 _SCALE = np.array([10.0, 1.0, 0.2])
 _QUANTILES = (10, 25, 50, 75, 90)
 _GROUP = 15  # requests
 _PENALTY = 5.0
 _MOST_REPLAYS, _FIRST_STEP = 300, 1.0
 _Z = 1.96
-#: Searches that end at losses within this factor are taken as equally good: the terms between them are open.
+#: Searches with losses within this factor are equally good: the terms between them are undetermined.
 _ALIKE = 4.0
 
 _Least = tuple[float, NDArray[np.float64]]
@@ -41,7 +41,7 @@ _Least = tuple[float, NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """One run, what is known of its times, bool [n, 3], and the logarithms of its own summary."""
+    """One run, its known times, bool [n, 3], and the logarithms of its own summary."""
 
     load: RequestLoad
     known: NDArray[np.bool_]  # [n, 3], which of its times are known
@@ -62,7 +62,7 @@ def path_of(terms: NDArray[np.float64]) -> ServingPath:
 
 
 def calibrated(runs: Sequence[RecordedRun], step: StepTime, limits: EngineLimits) -> ServingPath:
-    """The terms that ``runs`` speak for; MeasurementError where too few of their requests were answered."""
+    """The terms that fit ``runs``; MeasurementError if too few of their requests were answered."""
     fits = [_fit(run, step, limits) for run in runs]
 
     def residuals(terms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -122,7 +122,7 @@ def _least(loss: Callable[[NDArray[np.float64]], float], start: NDArray[np.float
 def _half_widths(
     residuals: Callable[[NDArray[np.float64]], NDArray[np.float64]], terms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """95 % half-widths [3] by central differences, as if what is compared were independent of each other."""
+    """95 % half-widths [3] by central differences, as if the compared figures were independent."""
     steps = np.maximum(0.05 * terms, 0.01 * _SCALE)
     slopes = [
         (residuals(terms + one) - residuals(np.maximum(terms - one, 0.0))) / (2.0 * size)

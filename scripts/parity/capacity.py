@@ -1,8 +1,8 @@
-"""What one replica carries, by the same definition in both worlds: the highest rate at which enough requests
+"""Capacity of one replica, by the same definition in both worlds: the highest rate at which enough requests
 keep every objective, over runs of the same length.
 
 Live it is bisected on short runs with fresh prompts; simulated, on the request engine over several seeds;
-``model_rps`` is the closed form that the controller believes (``contracts.compiled.carried``).
+``model_rps`` is the controller's closed form (``contracts.compiled.carried``).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from scripts.parity.replaying import RequestLoad, drawn, replay
 SEEDS = 8
 LIVE_TOLERANCE, SIMULATED_TOLERANCE = 0.06, 0.01
 
-#: Sends the load at a rate; times of its requests, ms [n, 3].
+#: Sends the load at a rate; returns times of its requests, ms [n, 3].
 Sent = Callable[[float], NDArray[np.float64]]
 
 
 def kept_ratio(times_ms: NDArray[np.float64], objectives: RequestObjectives) -> float:
-    """Share of requests whose every time keeps its objective; a request without times keeps none."""
+    """Share of requests with every time within its objective; a request without times counts as outside."""
     limits = np.empty(3)
     limits[FIRST], limits[GAP], limits[WHOLE] = objectives.first_ms, objectives.gap_ms, objectives.whole_ms
     return float((times_ms <= limits).all(axis=1).mean())
@@ -68,7 +68,7 @@ def simulated_capacity(
 def model_capacity(
     recording: ParityRecording, serving: ServingPath | None, objectives: RequestObjectives
 ) -> float:
-    """What the controller believes that the replica carries of the mean request."""
+    """The controller's estimate of the replica's capacity for the mean request."""
     limits = recording.limits
     demand = Demand(
         prompt_tokens=float(recording.prompt_tokens), output_tokens=float(recording.answer_tokens)

@@ -27,7 +27,7 @@ LEAST_ALLOWED, TIMES_YARDSTICK = 0.10, 1.5
 class ComparedQuantile:
     """One quantile at one rate. error: simulated over live, less 1; yardstick: the same of live over live.
 
-    yardstick is NaN where there was one live run alone; within: None where it is not judged.
+    yardstick is NaN if there was only one live run; within: None if it is not judged.
     """
 
     rate_rps: float
@@ -98,7 +98,7 @@ def _compared(
 
 
 def lines_of(found: Sequence[ComparedQuantile]) -> list[str]:
-    """Markdown: a row per rate, time and quantile; what is out of bounds is called a miss."""
+    """Markdown: a row per rate, time and quantile; values out of bounds are marked as misses."""
     said = {True: "yes", False: "**miss**", None: ""}
     head = ("requests/s", "time", "p", "live, ms", "simulated, ms", "error", "live/live", "allowed", "within")
     rows = [

@@ -1,7 +1,7 @@
 """Drills that ran in both worlds: detection lag, time to recover and false switches, side by side.
 
 Reads the ``drill.json`` files that ``selvage drill run --out`` wrote, of any number of runs. A drill that was
-invalid or inconclusive in a world says nothing of that world, and is left out there.
+invalid or inconclusive in a world is left out there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JUDGED = ("passed", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillParity:
-    """One measure of one drill in both worlds, means over runs; NaN where no run of a world has it."""
+    """One measure of one drill in both worlds, means over runs; NaN if no run of a world has it."""
 
     drill: str
     measure: str
@@ -39,14 +39,14 @@ class DrillParity:
 
     @property
     def ratio(self) -> float:
-        """Simulated over live; NaN where either is missing or the live one is 0."""
+        """Simulated over live; NaN if either is missing or the live one is 0."""
         return self.simulated / self.live if self.live > 0.0 else math.nan
 
 
 def drill_parity(folders: Sequence[Path]) -> list[DrillParity]:
     """A row per drill that ran in both worlds and per measure, from every ``drill.json`` below ``folders``.
 
-    Raises DocumentError for a folder without one, and for a file that no drill wrote.
+    Raises DocumentError for a folder without one, and for a file that is not a drill's.
     """
     runs = judged_runs(folders)
     both = sorted({drill for drill, world in runs if world == SIMULATED} & {d for d, w in runs if w == LIVE})

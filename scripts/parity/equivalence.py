@@ -5,12 +5,12 @@
 Reads the ``drill.json`` files of both worlds below the folders. Of each drill d = mean log MTTR simulated
 minus mean log MTTR live; drills are the sample, so the claim is about drills like these. Null hypotheses: the
 mean of d is at most -log(1 + margin), and: it is at least log(1 + margin). Both are tested by Student's t at
-level alpha (TOST, Schuirmann 1987); equivalence is shown when both fall, which is when the interval of
+level alpha (TOST, Schuirmann 1987); equivalence is shown if both are rejected, which is when the interval of
 confidence 1 - 2 alpha lies within the margin. Times below a tick count as one tick. Assumes that d is about
 normal.
 
 A run that did not recover has no time. A drill in which that happens in one world alone contradicts the
-claim; where it happens in both, it is left out and named. Exit codes: 0 equivalent, 1 not shown.
+claim; if it happens in both, it is left out and named. Exit codes: 0 equivalent, 1 not shown.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class DrillTimes:
     simulated_s: float
     simulated_runs: int
     d: float
-    noise: float  # NaN where a world has one run
+    noise: float  # NaN if a world has one run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalence:
     """The judgement. ratio: simulated over live, geometric mean over drills, with limits of 1 - 2 alpha.
 
-    power: that this many such drills show equivalence where the ratio is 1; drills_needed, runs_needed: for a
-    power of ``POWER``, None where none up to ``_MOST`` suffices.
+    power: probability that this many such drills show equivalence at a true ratio of 1; drills_needed,
+    runs_needed: for a power of ``POWER``, None if none up to ``_MOST`` suffices.
     """
 
     margin: float
@@ -73,14 +73,14 @@ class Equivalence:
 
     @property
     def equivalent(self) -> bool:
-        """Shown; unknown is no yes."""
+        """Whether it is shown; unknown counts as not shown."""
         return bool(self.p_value < ALPHA) and not self.contradicting
 
 
 def equivalence(folders: Sequence[Path], margin: float) -> Equivalence:
     """Judge every drill below ``folders`` that ran in both worlds.
 
-    Raises DocumentError where fewer than two of them recovered in both, and for files that no drill wrote.
+    Raises DocumentError if fewer than two of them recovered in both, and for files that are not drills'.
     """
     times, never = _times(folders)
     both = {drill for drill, world in (*times, *never) if world == LIVE}
@@ -100,7 +100,7 @@ def equivalence(folders: Sequence[Path], margin: float) -> Equivalence:
 
 
 def _times(folders: Sequence[Path]) -> tuple[Times, set[tuple[str, str]]]:
-    """Log MTTR of every run by drill and world, and where one did not recover."""
+    """Log MTTR of every run by drill and world, and the runs that did not recover."""
     times: Times = defaultdict(list)
     never = set()
     for place, runs in judged_runs(folders).items():
@@ -151,8 +151,8 @@ def _judged(
 
 
 def tost_power(deviation: float, count: int, bound: float) -> float:
-    """That ``count`` values of this ``deviation`` around 0 show equivalence within ``bound``, about: by the
-    distribution of t in the place of the joint one of both statistics.
+    """Approximate probability that ``count`` values of this ``deviation`` around 0 show equivalence within
+    ``bound``: by the t distribution in place of the joint one of both statistics.
     """
     reach = bound * math.sqrt(count) / max(deviation, 1e-12) - float(student.ppf(1.0 - ALPHA, count - 1))
     return max(0.0, 2.0 * float(student.cdf(reach, count - 1)) - 1.0)
@@ -163,7 +163,7 @@ def _drills_needed(deviation: float, bound: float) -> int | None:
 
 
 def _runs_needed(found: tuple[DrillTimes, ...], deviation: float, bound: float) -> int | None:
-    """Runs of each of these drills in each world; what drills differ by beyond their noise stays."""
+    """Runs of each of these drills in each world; the differences between drills beyond noise remain."""
     noise = float(np.mean([one.noise for one in found]))
     if math.isnan(noise):
         return None

@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What to send to ``url``. lengths: mean prompt, mean answer, sigma of their logs."""
+    """What is sent to ``url``. lengths: mean prompt, mean answer, sigma of their logs."""
 
     url: str
     model: str
@@ -40,7 +40,7 @@ class Observed:
 
 
 def measured(session: Session, say: Say) -> tuple[StepTime, ServingPath | None]:
-    """Step times and serving path of a running server; MeasurementError where the first cannot be had."""
+    """Step times and serving path of a running server; MeasurementError if step times cannot be measured."""
     say("timing engine steps")
     step, notes = measure_steps(session, STEPS)
     if step is None:
@@ -86,7 +86,7 @@ def send_load(asked: Observed, load: RequestLoad, number: int) -> NDArray[np.flo
 
 
 def times_of(records: Sequence[LoadRecord], answer_tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-    """First token, mean time between tokens and whole answer, ms [n, 3]; NaN where it was not whole."""
+    """First token, mean time between tokens and whole answer, ms [n, 3]; NaN for incomplete answers."""
     rows = [
         (one.first_ms, (one.duration_ms - one.first_ms) / max(int(tokens) - 1, 1), one.duration_ms)
         if one.complete
@@ -97,7 +97,7 @@ def times_of(records: Sequence[LoadRecord], answer_tokens: NDArray[np.int64]) ->
 
 
 def cpu_ticks(place: Path = Path("/proc/stat")) -> tuple[float, float]:
-    """CPU time of the machine since it started: idle, and all; NaN where the system does not say."""
+    """CPU time of the machine since it started: idle, and all; NaN if the system does not report it."""
     try:
         fields = [float(part) for part in place.read_text().splitlines()[0].split()[1:9]]
     except (OSError, IndexError, ValueError):
@@ -106,7 +106,7 @@ def cpu_ticks(place: Path = Path("/proc/stat")) -> tuple[float, float]:
 
 
 def busy_between(before: tuple[float, float], after: tuple[float, float]) -> float | None:
-    """Share of the machine's CPU time that was used in between; None where that is not known."""
+    """Share of the machine's CPU time that was used in between; None if unknown."""
     idle, whole = (late - early for early, late in zip(before, after, strict=True))
     return min(1.0, max(0.0, 1.0 - idle / whole)) if whole > 0.0 else None
 

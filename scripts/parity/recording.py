@@ -1,7 +1,7 @@
-"""What was seen of live servers under an open loop, as a file: the step model, the runs, every request.
+"""Observations of live servers under an open loop, as a file: the step model, the runs, every request.
 
 A run is its arrivals, their tokens, and three times of each answer: to the first token, between two tokens on
-average, and whole. A request that was not answered to its end has none.
+average, and whole. A request without a complete answer has none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecordedRun(Strict):
     seconds: Positive
     seed: Annotated[int, Field(ge=0)]
     busy_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of the machine's CPU time that was used meanwhile; absent where that cannot be read."""
+    """Share of the machine's CPU time used meanwhile; absent if it cannot be read."""
     at_s: Annotated[tuple[NonNegative, ...], Field(min_length=1, max_length=_MOST)]
     prompt_tokens: Annotated[tuple[PositiveCount, ...], Field(max_length=_MOST)]
     answer_tokens: Annotated[tuple[PositiveCount, ...], Field(max_length=_MOST)]
@@ -43,17 +43,17 @@ class RecordedRun(Strict):
 
     @property
     def times(self) -> NDArray[np.float64]:
-        """[n, 3], NaN where there is none."""
+        """[n, 3], NaN if there is none."""
         return np.array(self.times_ms, dtype=np.float64)
 
     @property
     def unanswered(self) -> int:
-        """Requests that were not answered to their end."""
+        """Number of requests without a complete answer."""
         return int(np.isnan(self.times[:, WHOLE]).sum())
 
 
 class RequestObjectives(Strict):
-    """What a request must keep for a rate to count as carried."""
+    """Limits within which requests must stay for a rate to count as carried."""
 
     first_ms: Positive = 1000.0
     gap_ms: Positive = 60.0
@@ -62,7 +62,7 @@ class RequestObjectives(Strict):
 
 
 class MeasuredCapacity(Strict):
-    """The highest rate that a live replica carried, and what was tried."""
+    """The highest rate that a live replica carried, and the tried rates."""
 
     objectives: RequestObjectives
     seconds: Positive
@@ -90,7 +90,7 @@ class ParityRecording(Strict):
     versions: Annotated[tuple[Version, ...], Field(max_length=64)] = ()
 
     def at(self, rate_rps: float) -> tuple[RecordedRun, ...]:
-        """Runs at one rate, as they came."""
+        """Runs at one rate, in order."""
         return tuple(run for run in self.runs if run.rate_rps == rate_rps)
 
     @property
@@ -100,9 +100,9 @@ class ParityRecording(Strict):
 
 
 def load_recording(path: Path, calibrate_rps: float | None = None) -> ParityRecording:
-    """The recording at ``path``, calibrated at ``calibrate_rps`` instead of its own where that is given.
+    """The recording at ``path``, calibrated at ``calibrate_rps`` instead of its own if that is given.
 
-    DocumentError where it is none, its columns differ in length, or it has no run at that rate.
+    DocumentError if it is invalid, its columns differ in length, or it has no run at that rate.
     """
     text = read_regular(path, TEXT_BYTES)
     try:

@@ -1,4 +1,4 @@
-"""What both worlds are sent, recorded or drawn from a seed, and the simulator's side of it.
+"""The load of both worlds, recorded or drawn from a seed, and the simulator's side of it.
 
 A recorded run in the simulator: the very same arrivals and tokens on one replica of the request engine.
 """
@@ -34,7 +34,7 @@ class RequestLoad:
 
 
 def load_of(run: RecordedRun) -> RequestLoad:
-    """What ``run`` sent."""
+    """The load of ``run``."""
     return RequestLoad(
         at_s=np.array(run.at_s),
         prompt_tokens=np.array(run.prompt_tokens, dtype=np.int64),
@@ -47,7 +47,7 @@ def replay(
 ) -> NDArray[np.float64]:
     """First token, mean time between tokens and whole answer of each request of ``load``, ms, [n, 3].
 
-    NaN for what the simulated replica did not answer.
+    NaN for requests that the simulated replica did not answer.
     """
     engine = FleetEngine(_spec(step, serving, limits), 1, keep_requests=True)
     count = len(load.at_s)
@@ -93,14 +93,14 @@ def _spec(step: StepTime, serving: ServingPath | None, limits: EngineLimits) -> 
     )
 
 
-#: Prompt and answer of a request are at most so many times their mean, so that they fit small contexts.
+#: Prompt and answer of a request are at most this many times their mean, so that they fit small contexts.
 _MOST_TIMES = 3.0
 
 
 def drawn(rate_rps: float, seconds: float, seed: int, lengths: tuple[int, int, float]) -> RequestLoad:
     """Arrivals over ``seconds``, at least one; ``lengths``: mean prompt, mean answer, sigma of their logs.
 
-    Lengths are log-normal with these means, cut at three times them; a sigma of 0 makes all alike.
+    Lengths are log-normal with these means, cut at three times them; a sigma of 0 makes all equal.
     """
     rng = stream(seed, "parity", "arrivals")
     count = int(rate_rps * seconds + 10.0 * np.sqrt(rate_rps * seconds)) + 20

@@ -1,4 +1,4 @@
-"""The replica that is observed: one that runs, or one that is brought up, with a clock for its steps."""
+"""The observed replica: one that is running, or one that is started, with a clock for its steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WATERMARK_BLOCKS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityReplica:
-    """A running server. clock: of its engine's CPU time in s, the wall's where that is not known."""
+    """A running server. clock: of its engine's CPU time in s, or wall time if that is unknown."""
 
     kernel: str
     url: str
@@ -48,7 +48,7 @@ class ParityReplica:
 
 
 def default_kernel() -> str:
-    """Half the precision that this processor runs."""
+    """The kernel with this processor's half precision."""
     return "fp16" if has_amx() else "bf16"
 
 
@@ -56,7 +56,7 @@ def default_kernel() -> str:
 def one_replica(
     kernel: str, limits: EngineLimits, cores: tuple[int, ...], place: Path
 ) -> Iterator[ParityReplica]:
-    """One server of ``kernel``, state and logs in ``place``, on ``cores`` (none: all); down at the end."""
+    """One server of ``kernel``, state and logs in ``place``, on ``cores`` (none: all); stopped at the end."""
     with ExitStack() as stack:
         written = place / "pool.yaml"
         written.write_text(
@@ -80,7 +80,7 @@ def one_replica(
 
 
 def running(url: str, model: str, process: int, limits: EngineLimits) -> ParityReplica:
-    """The server at ``url``; ``process``: of its engine on this machine, 0 where it is elsewhere."""
+    """The server at ``url``; ``process``: of its engine on this machine, 0 if it is elsewhere."""
     clock = process_clock(process) if process else time.perf_counter
     return ParityReplica(
         kernel=model, url=url.rstrip("/"), model=model, limits=with_cache(limits, url), clock=clock
@@ -88,7 +88,7 @@ def running(url: str, model: str, process: int, limits: EngineLimits) -> ParityR
 
 
 def with_cache(limits: EngineLimits, url: str) -> EngineLimits:
-    """``limits`` with the size of the KV cache that the server exports, where it does."""
+    """``limits`` with the size of the KV cache, if the server exports it."""
     from prometheus_client.parser import text_string_to_metric_families
 
     try:
@@ -109,7 +109,7 @@ def with_cache(limits: EngineLimits, url: str) -> EngineLimits:
 
 @contextmanager
 def pinned(cores: tuple[int, ...]) -> Iterator[None]:
-    """Keep the calling process, and what it starts meanwhile, on ``cores`` alone; none: as it is."""
+    """Keep the calling process, and processes it starts meanwhile, on ``cores``; none: unchanged."""
     before = os.sched_getaffinity(0)
     if not set(cores) <= before:
         message = ",".join(map(str, sorted(before)))

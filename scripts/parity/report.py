@@ -1,4 +1,4 @@
-"""The result of a comparison: flat JSON for machines, Markdown for people, misses named in both."""
+"""The result of a comparison: flat JSON, and Markdown, with misses named in both."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from scripts.parity.comparing import ComparedQuantile, compared, lines_of
 from scripts.parity.drills import DrillParity, drill_lines
 from scripts.parity.recording import ParityRecording
 
-#: What the simulator knows of the serving path: nothing, what was timed on an idle server, what a load told.
+#: Variants of the simulator's serving path: none, timed on an idle server, fitted to a load.
 VARIANTS = ("steps alone", "measured", "calibrated")
 
-#: A machine that is busier than this measures itself.
+#: Above this load of the machine, measurements are distorted.
 BUSY_RATIO = 0.7
 
 
@@ -36,12 +36,12 @@ class ParityResult:
         return sum(one.within is False for one in self.rows[variant])
 
     def judged(self, variant: str) -> int:
-        """Judged quantiles."""
+        """Number of judged quantiles."""
         return sum(one.within is not None for one in self.rows[variant])
 
 
 def judged(recording: ParityRecording, drills: Sequence[DrillParity] = ()) -> ParityResult:
-    """Compare ``recording`` with the simulator, by every variant of the serving path that there is."""
+    """Compare ``recording`` with the simulator, by every available variant of the serving path."""
     at = recording.at(recording.calibrate_rps)
     terms = {VARIANTS[0]: ServingPath()}
     if recording.serving is not None:

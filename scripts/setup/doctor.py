@@ -1,6 +1,6 @@
-"""What this installation has, what hides what, and what is missing with the command that provides it.
+"""Installed parts, shadowed packages, and missing parts with the command that provides them.
 
-Promises: imports none of the packages it looks at (a broken torch must not break the doctor); reads
+Imports none of the packages it examines (a broken torch must not break the doctor); reads
 metadata and files only.
 """
 
@@ -22,7 +22,7 @@ from contracts.cache_folder import cache_folders, first_writable
 from contracts.home import HOME, LAYERS, PACKAGE
 from scripts.provenance import cpu_features, has_gpu, package_version
 
-#: What is installed.
+#: Installed version.
 DISTRIBUTION = "selvage-fleet"
 #: Our top-level packages and the folder that each should come from; installed, the layers lie in the package.
 TOP_LEVEL = (
@@ -56,7 +56,7 @@ class DoctorCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optional:
-    """An optional part: the module it brings, the command that installs it, what it is for."""
+    """An optional part: the module it provides, the command that installs it, its purpose."""
 
     module: str
     command: str
@@ -108,14 +108,14 @@ def examine() -> list[DoctorCheck]:
 
 
 def core_requirements() -> list[str]:
-    """Names of the distributions that the core needs, from the installed metadata; none without it."""
+    """Names of the distributions that the core needs, from the installed metadata; empty without it."""
     written = requires(DISTRIBUTION) if package_version(DISTRIBUTION) else None
     lines = [line for line in written or [] if "extra ==" not in line]
     return sorted(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in lines)
 
 
 def check_optional(part: Optional, providers: Mapping[str, Sequence[str]]) -> DoctorCheck:
-    """State of an optional part; two distributions that bring one module shadow each other."""
+    """State of an optional part; two distributions with the same module shadow each other."""
     found = sorted(set(providers.get(part.module, ())))
     spec = find_spec(part.module)
     if not found or spec is None:
@@ -163,7 +163,7 @@ def _shadowed(name: str, providers: Mapping[str, Sequence[str]], cwd: Path) -> D
 
 
 def torch_build(folder: Path) -> str:
-    """``CPU build`` or ``CUDA x.y build``, as torch's own version file says; empty if it says nothing."""
+    """``CPU build`` or ``CUDA x.y build``, from torch's own version file; empty if it says nothing."""
     path = folder / "version.py"
     text = path.read_text(errors="replace") if path.exists() else ""
     match = re.search(r"^cuda\b[^=]*=\s*(\S+)", text, re.MULTILINE)

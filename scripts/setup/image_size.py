@@ -1,9 +1,9 @@
-"""What the operator's image weighs: ``python -m scripts.setup.image_size``, without a container runtime.
+"""Size of the operator's image: ``python -m scripts.setup.image_size``, without a container runtime.
 
-Carries out the build stage of ``k8s/Containerfile`` in a folder: the wheel of this checkout, a virtual
-environment, and what the wheel asks for with the image's extras by the constraints. What is copied into the
-image is that environment, so its files are the image's own layer; packed as a layer is, they are what is
-transferred. The base image is the other part, whose size is published and not measured here.
+Executes the build stage of ``k8s/Containerfile`` in a folder: the wheel of this checkout, a virtual
+environment, and the wheel's requirements with the image's extras under the constraints. The image copies
+that environment, so its files are the image's own layer; packed like a layer, they are the transferred
+bytes. The base image is the other part, whose size is published and not measured here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tempfile import TemporaryDirectory
 
 from contracts.home import HOME
 
-#: What the Containerfile installs beside the wheel itself.
+#: Packages that the Containerfile installs beside the wheel itself.
 EXTRAS = "k8s,otel"
 #: ``python:3.11-slim`` for amd64 as transferred, by docker-library/repo-info at 2477d55, of 2026-08-05.
 BASE_TRANSFERRED_BYTES = 45_520_747
-#: How hard layers are packed, as container tools do by default.
+#: Compression level of layers, the default of container tools.
 _LEVEL = 6
 
 
 def main() -> int:
-    """Measure, and print a JSON object; pip's own exit code where something cannot be installed."""
+    """Measure, and print a JSON object; pip's own exit code if a package cannot be installed."""
     with TemporaryDirectory(prefix="image-") as made:
         environment = Path(made) / "selvage"
         try:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def packed_bytes(folder: Path) -> int:
-    """Of ``folder`` as a layer: a tar archive, packed by gzip."""
+    """Size of ``folder`` as a layer: a tar archive, packed by gzip."""
     counted = _Counted()
     with (
         gzip.GzipFile(fileobj=counted, mode="wb", compresslevel=_LEVEL, mtime=0) as packed,
@@ -61,7 +61,7 @@ def packed_bytes(folder: Path) -> int:
 
 
 class _Counted:
-    """A file that keeps nothing but its size."""
+    """A file that keeps only its size."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -72,11 +72,11 @@ class _Counted:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def _install(environment: Path, wheels: Path) -> None:
-    """As the Containerfile's build stage."""
+    """Install as the Containerfile's build stage does."""
     _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(HOME))
     venv.create(environment, with_pip=True, symlinks=True)
     (wheel,) = wheels.glob("*.whl")
@@ -85,7 +85,7 @@ def _install(environment: Path, wheels: Path) -> None:
 
 
 def _pip(python: str, *words: str) -> None:
-    """Its words go to stderr; it writes byte code or not as in the image."""
+    """Run pip with its output on stderr; it compiles byte code if the image does."""
     command = [python, "-m", "pip", *words[:1], "--no-cache-dir", "--disable-pip-version-check", *words[1:]]
     subprocess.run(command, check=True, stdout=sys.stderr, env=os.environ)
 

@@ -1,6 +1,7 @@
 """Write ``requirements/constraints.txt`` from the versions in the running environment.
 
-Taken: the core, the developer tools and the torch, rl, sign, live, k8s and ray extras, with all they need.
+Included are the core, the developer tools and the torch, rl, sign, live, k8s and ray extras, with all
+requirements.
 Local version suffixes (``+cpu``) are left off, so one file serves CPU and GPU machines.
 """
 
@@ -35,7 +36,7 @@ def needs(name: str, extras: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]
 
 
 def closure(root: str, extras: tuple[str, ...]) -> dict[str, str]:
-    """Name -> version of everything installed that ``root[extras]`` needs in turn."""
+    """Name -> version of all installed transitive requirements of ``root[extras]``."""
     todo, seen, versions = [(root, extras)], set(), {}
     while todo:
         item = todo.pop()
@@ -52,7 +53,7 @@ def closure(root: str, extras: tuple[str, ...]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the file whole, or not at all."""
+    """Write the file completely, or not at all."""
     versions = closure("selvage-fleet", EXTRAS)
     text = HEADER + "".join(f"{name}=={versions[name]}\n" for name in sorted(versions))
     temporary = TARGET.with_suffix(".tmp")

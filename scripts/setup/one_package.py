@@ -1,11 +1,11 @@
 """Build the layers as one package: ``selvage_fleet.contracts``, ``selvage_fleet.controller`` and so on.
 
 The layers are folders at the top of the repository and import each other by folder, so that type checkers,
-import rules, editors and people follow the imports as they stand. Installed like that, ``contracts`` or
+import rules, editors and readers can follow the imports directly. Installed like that, ``contracts`` or
 ``scripts`` would lie in the user's site-packages under names that others use too. So the build puts the
 layers into the façade's package and rewrites their imports on the way. A hook of setuptools' own ``build_py``
-is the smallest place for this: wheels and source distributions pass through it, and an editable installation
-does not, which is right, because there the folders stay where they are.
+is the smallest place for this: wheels and source distributions use it, and an editable installation
+does not, which is right, because there the folders stay in place.
 
 Rewritten are import statements, found by syntax tree; every line keeps its number. A module's name in a
 string cannot be followed, so the build refuses one: derive it from ``__name__`` or import the module.
@@ -24,7 +24,7 @@ from pathlib import Path
 from setuptools import find_packages
 from setuptools.command.build_py import build_py
 
-#: Read by its path: where the build runs, nothing of the checkout can be imported yet.
+#: Read by its path: in a build, nothing of the checkout can be imported yet.
 _HOME = runpy.run_path(str(Path(__file__).resolve().parents[2] / "contracts" / "home.py"))
 LAYERS: tuple[str, ...] = _HOME["LAYERS"]
 PACKAGE: str = _HOME["PACKAGE"]
@@ -40,13 +40,13 @@ class RewriteError(Exception):
 
 
 class OnePackage(build_py):
-    """``build_py`` that takes the layers into the package, for everything but an editable installation."""
+    """``build_py`` that moves the layers into the package, except in an editable installation."""
 
     packages: list[str] | None
     package_dir: dict[str, str]
 
     def finalize_options(self) -> None:
-        """Add the layers to what this command builds; the distribution itself names one package."""
+        """Add the layers to this command's packages; the distribution itself names one package."""
         super().finalize_options()
         packages, folders = layer_packages(Path())
         self.packages = [*(self.packages or []), *packages]

@@ -1,4 +1,4 @@
-"""The virtual environment of the project: what it holds, by a stamp, and how programs run in it.
+"""The virtual environment of the project: its contents, by a stamp, and running programs in it.
 
 Standard library only: it runs before anything is installed.
 """
@@ -26,12 +26,12 @@ INPUTS = (
     Path(__file__).resolve(),
     HOME / "scripts" / "setup" / "wheel.py",
 )
-#: Time between two signs of life of a step that says nothing itself.
+#: Seconds between two messages during a silent step.
 SAY_EVERY_S = 5.0
 
 
 class StepError(Exception):
-    """A part cannot be had; the message says why and what to do."""
+    """A part cannot be installed; the message says why and what to do."""
 
 
 def say(text: str) -> None:
@@ -46,7 +46,7 @@ def has_gpu() -> bool:
 
 
 class Venv:
-    """One virtual environment and the stamp that says what it holds."""
+    """One virtual environment and the stamp that records its contents."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Venv:
         self.stamp = path / "selvage-setup.json"
 
     def parts(self) -> set[str]:
-        """Parts installed from exactly the present inputs; empty when anything changed or moved."""
+        """Parts installed from exactly the present inputs; empty if anything changed or moved."""
         try:
             stamp = json.loads(self.stamp.read_text())
         except (OSError, ValueError):
@@ -71,7 +71,7 @@ class Venv:
         os.replace(temporary, self.stamp)
 
     def create(self) -> None:
-        """Make the environment unless a usable one is there."""
+        """Create the environment unless a usable one exists."""
         if self.python.exists() and self._usable():
             return
         if self.path.exists() and not (self.path / "pyvenv.cfg").exists():
@@ -89,12 +89,12 @@ class Venv:
         run(self._install(*arguments))
 
     def tried_pip(self, *arguments: str) -> bool:
-        """The same in silence; False where it fails."""
+        """The same without output; False if it fails."""
         return succeeds(self._install(*arguments))
 
     def _install(self, *arguments: str) -> list[str]:
         constrained = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
-        # Python makes byte code of what it imports, when it does; making that of all files doubles the time.
+        # Python compiles byte code for imported files on demand; compiling all files doubles the time.
         lazy = [] if sys.dont_write_bytecode else ["--no-compile"]
         return [*self._pip("install"), "-qq", *lazy, *constrained, *arguments]
 
@@ -125,7 +125,7 @@ def input_key() -> str:
 
 
 def run(command: list[str], *, say_every_s: float | None = SAY_EVERY_S) -> None:
-    """Run ``command`` with its output shown, and say now and then that it runs; StepError when it fails."""
+    """Run ``command`` with its output shown, and report now and then that it runs; StepError if it fails."""
     started_at_s = perf_counter()
     with subprocess.Popen(command, stdout=sys.stderr) as process:
         code = None

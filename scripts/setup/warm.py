@@ -1,7 +1,7 @@
-"""Compile the simulator's engine, the controller and the policies once and keep the result on disk.
+"""Compiles the simulator's engine, the controller and the policies once and keeps the result on disk.
 
 Run by the set-up step, and by ``selvage e5`` before it forks jobs: processes that compile the same functions
-at the same time would do the work twice. Two processes share the work where there are two cores.
+at the same time would do the work twice. Two processes share the work if there are two cores.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from simulator.world import workload
 Warm = Callable[[], object]
 
 _WORLD: tuple[Warm, ...] = (api.warm, probes.warm, recorder.warm, scrapes.warm, workload.warm)
-#: What compiles everything that the program compiles.
+#: Functions that compile everything that the program compiles.
 WARMED: tuple[Warm, ...] = (*_WORLD, ours.warm)
-#: The same as work for two processes. A stage needs what the stages before it compiled; the two lists of a
-#: stage have hardly a function in common and take about the same time.
+#: The same as work for two processes. A stage needs the results of earlier stages; the two lists of a
+#: stage have hardly any function in common and take about the same time.
 STAGES: tuple[tuple[tuple[Warm, ...], ...], ...] = (
     ((ours.warm_perception,), (api.warm, ours.warm_shield, *_WORLD[1:])),
     ((ours.warm_plain_policies,), (ours.warm_allocation, ours.warm_rest_of_perception)),
 )
-#: Time between two looks at how far the processes are, and between two lines that say so.
+#: Seconds between two polls of the processes' progress, and between two lines that report it.
 LOOK_S, SAY_S = 0.2, 5.0
 
-#: Called with the number of functions compiled so far and the number that there are.
+#: Called with the number of functions compiled so far and the total number.
 Tell = Callable[[int, int], None]
 
 
 def warm(tell: Tell | None = None) -> list[str]:
-    """Compile, or load what was compiled before, everything of ``WARMED``; the names of those modules.
+    """Compile everything of ``WARMED``, or load it from the cache; returns the names of those modules.
 
-    tell: hears of progress while something is compiled.
+    tell: called with progress while something is compiled.
     """
     done: set[str] = set()
 
@@ -73,7 +73,7 @@ def warm_with_progress() -> None:
 
 
 def _compile_in_two(count: Callable[[str], None]) -> None:
-    """Run ``STAGES``. Whatever that leaves, for example because a process was killed, is compiled after."""
+    """Run ``STAGES``. Functions missing afterwards, for example after a killed process, are compiled last."""
     context = multiprocessing.get_context("spawn")
     names: SimpleQueue[str] = context.SimpleQueue()
     try:
@@ -90,7 +90,7 @@ def _compile_in_two(count: Callable[[str], None]) -> None:
         return
 
 
-#: In a process that shares the work: where it names what it compiled.
+#: In a process that shares the work: folder for the names of compiled functions.
 _NAMED: list[SimpleQueue[str]] = []
 
 
@@ -106,7 +106,7 @@ def _call(functions: tuple[Warm, ...]) -> None:
 
 
 class CompileProgress:
-    """How far compiling is, on stderr: one line that changes on a terminal, else a line now and then."""
+    """Progress of compiling on stderr: one line that changes on a terminal, else a line now and then."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -121,7 +121,7 @@ class CompileProgress:
             sys.stderr.flush()
 
     def end(self) -> None:
-        """Say how long it took."""
+        """Report the duration."""
         sys.stderr.write(
             f"setup: everything is compiled after {time.perf_counter() - self._started_at_s:.0f} s\n"
         )

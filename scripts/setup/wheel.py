@@ -1,7 +1,7 @@
 """Print the requirements that a wheel's METADATA names for this machine, one per line.
 
 ``python wheel.py WHEEL [SKIPPED_NAME ...]``: run inside the environment that will hold them, so
-environment markers are judged by its Python. pip's own copy of ``packaging`` reads them: nothing else is
+environment markers are evaluated by its Python. pip's own copy of ``packaging`` reads them: nothing else is
 sure to be installed yet.
 """
 

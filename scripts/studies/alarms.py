@@ -36,7 +36,7 @@ class ProbeFleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRun:
-    """What was seen of one run. by: the first clause in alarm, or "no answer" ("": nothing)."""
+    """Observations of one run. by: the first clause in alarm, or "no answer" ("": nothing)."""
 
     by: str
     after_s: float | None
@@ -63,8 +63,8 @@ def live_probe_fleet(slices: Sequence[str], probes_per_s: float) -> ProbeFleet:
 
 
 class AlarmWatch:
-    """Every probe clause as one stream over all slices that it applies to, its share of the budget halved for
-    that form, as a replica's streams are.
+    """Every probe clause as one stream over all its slices, with half of its share of the budget, as for a
+    replica's streams.
     """
 
     def __init__(self, fleet: ProbeFleet) -> None:
@@ -80,15 +80,15 @@ class AlarmWatch:
         self._detectors = {int(c): self._plan.detector(int(c)) for c in self._clauses if betting[c]}
         self._states: dict[int, StreamState] = {c: one.initial(1) for c, one in self._detectors.items()}
         self._silent = 0
-        #: Of the first alarm: what raised it, after how many seconds and tokens; None while there is none.
+        #: The first alarm: its source, its seconds and tokens; None while there is none.
         self.first: tuple[str, float, int] | None = None
-        #: The same of prefill probes alone.
+        #: The same for prefill probes alone.
         self.first_prefill: tuple[str, float, int] | None = None
-        #: Values by column, as they came.
+        #: Values by column, in order.
         self.values: dict[str, list[float]] = {}
 
     def take(self, probes: ProbeSamples, at_s: float, tokens: int) -> None:
-        """Judge what ended, ``at_s`` after the beginning, when so many tokens had been asked for."""
+        """Judge finished probes, ``at_s`` after the beginning, after this many requested tokens."""
         for place in range(probes.replica.shape[1]):
             if int(probes.outcome[0, place]) == int(ProbeOutcome.NONE):
                 continue

@@ -1,13 +1,13 @@
 """How often limits of harm miss the truth, and how often they pass a policy, where gains or harms are rare.
 
 Losses of twenty seeds (useful tokens per offered one below those of a fleet whose policy never moves traffic)
-are drawn from populations whose mean is known, and each method gives the limit that a certificate over
+are drawn from populations with a known mean, and each method gives the limit that a certificate over
 fourteen scenarios would hold. A limit below the mean misses; one within the threshold of M-harm passes.
 
 ``python -m scripts.studies.harm_limits docs`` writes the table of docs/meta-contract.md, in a minute.
 
-No method without an assumption can serve here, betting (Waudby-Smith and Ramdas, J. R. Statist. Soc. B 86,
-2024) and empirical Bernstein (Maurer and Pontil 2009) included: where nothing is lost in n seeds, a loss of 1
+No assumption-free method can serve here, betting (Waudby-Smith and Ramdas, J. R. Statist. Soc. B 86,
+2024) and empirical Bernstein (Maurer and Pontil 2009) included: if nothing is lost in n seeds, a loss of 1
 that strikes with probability p is unseen with (1 - p)^n, so no such limit is below 1 - tail^(1/n)
 (``assumption_free_least``).
 """
@@ -30,7 +30,7 @@ from scripts.output import fill, table
 from scripts.train.certificates import PAGE
 
 MARK, LEAST_MARK = "harm-limits", "harm-limits-without-assumption"
-#: Of M-harm as it ships, and as many as a certificate has.
+#: Of the shipped M-harm, and the scenarios of a certificate.
 THRESHOLD, SEEDS, SCENARIOS = 0.005, 20, 14
 #: Certificates drawn of each population, each with a limit per scenario.
 CERTIFICATES = 1500
@@ -58,7 +58,7 @@ class LossPopulation:
 
     @property
     def mean(self) -> float:
-        """The truth that a limit must not be below."""
+        """The truth: no limit may be below it."""
         return self.harmed * self.harm - self.gained * self.gain
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -99,7 +99,7 @@ class LimitFigures:
 
 
 def tried(population: LossPopulation, method: str, certificates: int = CERTIFICATES) -> LimitFigures:
-    """What ``method`` says of ``certificates`` draws; every method sees the same ones."""
+    """Figures of ``method`` on ``certificates`` draws; every method gets the same ones."""
     rng = stream(6, "harm-limits")
     found = [bound.limit for _ in range(certificates) for bound in METHODS[method](population.draw(rng))]
     missed = sum(limit < population.mean - 1e-12 for limit in found)
@@ -107,12 +107,12 @@ def tried(population: LossPopulation, method: str, certificates: int = CERTIFICA
 
 
 def nominal() -> float:
-    """Share of limits that may miss, so that all of a certificate hold at once."""
+    """Share of limits that may miss, so that all limits of a certificate hold at once."""
     return (1.0 - CONFIDENCE) / SCENARIOS
 
 
 def assumption_free_least(n: int) -> float:
-    """No limit that holds whatever losses up to 1 are is below this, after ``n`` seeds without any."""
+    """Least valid limit for arbitrary losses up to 1, after ``n`` seeds without any."""
     return 1.0 - float(nominal() ** (1.0 / n))
 
 
@@ -132,14 +132,14 @@ def lines(certificates: int = CERTIFICATES) -> list[str]:
 
 
 def _cell(found: LimitFigures) -> str:
-    """Two standard errors beside the share that misses."""
+    """The share that misses, with two standard errors."""
     missed = found.missed / found.n
     error = 200.0 * math.sqrt(missed * (1.0 - missed) / found.n)
     return f"{100.0 * missed:.2f} ± {error:.2f} ({100.0 * found.passed / found.n:.0f})".replace("-0.0", "0.0")
 
 
 def least_lines() -> list[str]:
-    """What a limit without an assumption would be, and what it would take."""
+    """Limits without an assumption, and the seeds that they would need."""
     least, seeds = assumption_free_least(SEEDS), seeds_without_assumption()
     return [
         f"For losses of up to everything it is at least {least:.2f} after {SEEDS} seeds in which nothing"

@@ -1,8 +1,8 @@
-"""False switches without a fault, at loads that are shares of what the fleet truly carries.
+"""False switches without a fault, at loads that are shares of the fleet's true capacity.
 
 The worlds are the controls ``load-60``, ``load-80``, ``load-95`` and ``load-110`` of E5's stress part, for
-two hours each; their rates stand there beside the capacities that ``selvage bench capacity`` measured.
-Nothing is wrong in them, so every switch that capacity does not ask for is false, and so is every
+two hours each; their rates are there beside the capacities that ``selvage bench capacity`` measured.
+They have no fault, so every switch not required by capacity is false, and so is every
 quarantine. Rates are per slice-month, with exact Poisson limits.
 """
 
@@ -36,9 +36,9 @@ DAYS = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadControls:
-    """What was counted of one policy at one load."""
+    """Counts of one policy at one load."""
 
-    false_switches: int  # false quarantines among them
+    false_switches: int  # including false quarantines
     capacity_moves: int
     slice_months: float
 
@@ -80,7 +80,7 @@ def _world(entries: dict[str, SuiteEntry], load: str) -> CompiledScenario:
 
 
 def _count(world: CompiledScenario, policy: str, days: float) -> LoadControls:
-    """One policy in as many fleets as the days take."""
+    """One policy in as many fleets as the days require."""
     each_s = world.horizon_s * len(world.layout.slices)
     seeds = range(SEED, SEED + ceil(days * SECONDS_PER_DAY / each_s - 1e-9))
     driver = ControllerDriver(make_configuration(policy, world.setup))

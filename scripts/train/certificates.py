@@ -1,6 +1,6 @@
-"""What certificates record: drawn from their suites again, and told on the pages that speak of them.
+"""Records of certificates: drawn from their suites again, and shown on the pages about them.
 
-``python -m scripts.train.certificates docs`` writes what the shipped ones say anew after a certification.
+``python -m scripts.train.certificates docs`` writes the shipped ones' tables anew after a certification.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scripts.output import fill, table
 from scripts.train.certify import CertificationRequest, covers, inputs_sha256, plan_certification
 
 PAGE, MARK = "meta-contract.md", "certificates"
-#: Those of the fleet of live drills.
+#: Certificates of the fleet of live drills.
 LIVE_PAGE, LIVE_MARK = "training.md", "live-certificates"
 _BASELINE = "hysteresis-certificate.json"
 
@@ -57,15 +57,15 @@ if __name__ == "__main__":
     fill(folder / LIVE_PAGE, {LIVE_MARK: certificate_table(LIVE_ARTEFACT)})
 
 
-#: Measured facts are fitted: another machine's last digits are not another fleet.
+#: Measured facts are fitted: last digits differ between machines, not between fleets.
 _RELATIVE = 1e-9
 
 
 def refuse_other_worlds(found: Certificate, meta_file: Path, file: Path) -> None:
-    """DocumentError unless the suites of ``meta_file`` lead to the inputs, and span the ranges that ``found``
-    records. What it does not record is not asked.
+    """DocumentError unless the suites of ``meta_file`` lead to the inputs, and span the ranges, in ``found``.
+    Facts that it does not record are not compared.
 
-    file: where ``found`` was read.
+    file: path of ``found``.
     """
     asked = CertificationRequest(
         spec="fixed-bare", subject="", subject_sha256="0" * 64, command="", meta_uri=str(meta_file), seeds=1

@@ -1,8 +1,8 @@
 """Run the certification suites of a meta-contract on one policy and make its certificate.
 
 The policy drives by itself, behind the shield, while the supervisor only counts (``watch_only``): a
-certificate must not speak of the baseline that would have taken over. Same policy, suites and seeds give
-the same certificate but for the latency of decisions, which is measured.
+certificate must not cover the baseline that would have taken over. Same policy, suites and seeds give
+the same certificate except for the latency of decisions, which is measured.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationRequest:
-    """What is certified, and on how much. seeds, quiet_days: None for what the meta-contract asks."""
+    """The policy, and the amount of evidence. seeds, quiet_days: None for the meta-contract's numbers."""
 
     spec: str
     subject: str
@@ -65,7 +65,7 @@ class CertificationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """One suite as it is run: its document, its scenarios, and its seeds."""
+    """One suite to run: its document, its scenarios, and its seeds."""
 
     document: Suite
     entries: tuple[SuiteEntry, ...]
@@ -74,7 +74,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificationPlan:
-    """A checked certification. ``request`` asks for it, ``meta`` judges it."""
+    """A checked certification of ``request``, judged by ``meta``."""
 
     request: CertificationRequest
     document: MetaContract
@@ -141,10 +141,10 @@ def run_suites(
     kept: KeptResults | None = None,
     expect: Callable[[float], None] | None = None,
 ) -> CertificationEvidence:
-    """What a certificate stands on: every episode of both suites; ``progress`` is called with the share done.
+    """The evidence of a certificate: all episodes of both suites; ``progress`` is called with the share done.
 
-    kept: where finished parts are kept for a run that goes on; the latency of decisions is measured anew.
-    expect: called with the seconds that it will take, 0: too few to be worth a trial.
+    kept: folder of finished parts for a run that resumes; the latency of decisions is measured anew.
+    expect: called with the expected seconds, 0: too few to be worth a trial.
     """
     warm()
     kept = kept or KeptResults(None)
@@ -166,7 +166,7 @@ def run_suites(
 
 
 def _timed(plan: CertificationPlan) -> CertificationPart:
-    """What decisions are timed on, as a part of single fleets that are run one after the other."""
+    """The decisions to time, as a part of single fleets that are run one after the other."""
     entry, seeds = plan.incidents.entries[0], plan.incidents.seeds
     return CertificationPart(
         suite="incidents", entry=entry, seeds=seeds, spec=plan.request.spec, meta=plan.meta
@@ -174,7 +174,7 @@ def _timed(plan: CertificationPlan) -> CertificationPart:
 
 
 def _decisions_ms(plan: CertificationPlan) -> NDArray[np.float64]:
-    """MeasurementError for an incident suite without a scenario."""
+    """Durations of decisions; MeasurementError for an incident suite without a scenario."""
     order = product(plan.incidents.seeds, plan.incidents.entries)
     episodes = ((compiled(entry), seed) for seed, entry in order)
     return decisions_ms(plan.request.spec, plan.meta, episodes)
@@ -197,14 +197,14 @@ def _batches(seeds: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _place(plan: CertificationPlan) -> Callable[[EpisodeEvidence], tuple[int, int]]:
-    """Order of the suites, in whatever order parts finished."""
+    """Position in the order of the suites, whatever order parts finish in."""
     entries = [*plan.incidents.entries, *plan.quiet.entries]
     order = {entry.name: place for place, entry in enumerate(entries)}
     return lambda episode: (order[episode.scenario], episode.seed)
 
 
 def certificate_of(plan: CertificationPlan, evidence: CertificationEvidence) -> Certificate:
-    """The certificate that ``evidence`` of the suites of ``plan`` gives."""
+    """The certificate from ``evidence`` of the suites of ``plan``."""
     request = plan.request
     clauses = judge_clauses(plan.document, evidence)
     return Certificate(
@@ -234,23 +234,23 @@ def _worlds(plan: CertificationPlan) -> list[CompiledScenario]:
 
 
 def worlds_sha256(plan: CertificationPlan) -> str:
-    """Hash over every scenario, contract and profile that the suites lead to; pools and traces are not in it,
-    and ``inputs_sha256`` has them.
+    """Hash over every scenario, contract and profile of the suites; pools and traces are in ``inputs_sha256``
+    instead.
     """
     rows = [[w.name, w.sha256, w.contract.sha256, *w.profile_sha256] for w in _worlds(plan)]
     return canonical_sha256(rows)
 
 
 def inputs_sha256(plan: CertificationPlan) -> str:
-    """Hash over everything that the suites lead to, pools, traces and the code of plug-ins among it; a
-    plug-in that is the policy stands in the subject instead.
+    """Hash over all inputs of the suites, including pools, traces and the code of plug-ins; a plug-in that is
+    the policy is in the subject instead.
     """
     rows = [world_facts(world) for world in _worlds(plan)]
     return canonical_sha256([rows, loaded_sha256("selvage_fleet.metrics", "selvage_fleet.faults")])
 
 
 def covers(plan: CertificationPlan) -> tuple[CertifiedRange, ...]:
-    """What the fleets of both suites span."""
+    """Ranges of the facts of both suites' fleets."""
     return ranges([fleet_facts(world.setup, declared_load_ratio(world)) for world in _worlds(plan)])
 
 

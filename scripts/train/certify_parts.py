@@ -1,7 +1,7 @@
 """The work of a certification in parts that may run in several processes and change no result.
 
 A part is one scenario with some seeds: the policy drives while the supervisor only counts (``watch_only``),
-or a policy that never moves traffic drives, against which harm is measured.
+or a policy that never moves traffic drives, as the reference for harm.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CertificationPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
-    """What a part leaves: evidence of the policy, or what the fleet without moves served."""
+    """Result of a part: evidence of the policy, or the service of the fleet without moves."""
 
     part: CertificationPart
     episodes: tuple[EpisodeEvidence, ...]
@@ -93,7 +93,7 @@ def _still(world: CompiledScenario) -> ControllerSetup:
 def finished_parts(
     parts: Sequence[CertificationPart], kept: KeptResults
 ) -> tuple[list[PartResult], list[CertificationPart]]:
-    """``(results, parts)``: what ``kept`` has of ``parts``, and those that are still to be run."""
+    """``(results, parts)``: results of ``parts`` in ``kept``, and the remaining parts."""
     found = [(part, _read(kept.load(_key(part, kept)), part)) for part in parts]
     done = [result for _, result in found if result is not None]
     return done, [part for part, result in found if result is None]
@@ -102,7 +102,7 @@ def finished_parts(
 def run_parts(
     parts: Sequence[CertificationPart], workers: Workers, kept: KeptResults
 ) -> Iterator[PartResult]:
-    """Results as they finish, which ``kept`` keeps; with one job everything runs in this process."""
+    """Results as they finish, stored in ``kept``; with one job everything runs in this process."""
     with open_workers(workers) as run:
         for place, result in run(run_part, parts):
             kept.save(_key(parts[place], kept), _plain(result))
@@ -127,7 +127,7 @@ def _plain(result: PartResult) -> dict[str, Any]:
 
 
 def _read(plain: Any, part: CertificationPart) -> PartResult | None:
-    """What was kept of ``part``; None where it must be run."""
+    """The stored result of ``part``; None if it must be run."""
     with suppress(*MALFORMED):
         if plain is not None:
             rows = [(str(name), int(seed), SHARES.validate_python(one)) for name, seed, one in plain["still"]]
@@ -140,7 +140,7 @@ def _read(plain: Any, part: CertificationPart) -> PartResult | None:
 
 
 def _evidence(record: EpisodeRecord, memory: dict[str, NDArray[np.generic]], fleet: int) -> EpisodeEvidence:
-    """What the truth of the record and the supervisor's counters say of one episode."""
+    """Evidence of one episode, from the record's truth and the supervisor's counters."""
 
     def total(name: str) -> float:
         return float(np.asarray(memory[name][fleet], dtype=np.float64).sum())

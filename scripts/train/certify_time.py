@@ -1,6 +1,6 @@
-"""How long a certification takes on this machine: by the first seconds of its own episodes.
+"""Expected duration of a certification on this machine, from the first seconds of its own episodes.
 
-A simulated second of a quiet fleet, of one with users and of one whose policy never moves cost differently,
+A simulated second of a quiet fleet, of one with users and of one whose policy never moves differ in cost,
 and more fleets in lock-step cost less each. So every kind of part is tried once, for ``TRIAL_S`` simulated
 seconds with its own policy and number of fleets; so are the single fleets on which decisions are timed.
 """
@@ -41,10 +41,10 @@ class CertificationTime:
         episodes: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> CertificationTime:
-        """Of ``parts`` on ``jobs`` processes, and then of timing decisions on single fleets of ``timed``,
-        of which there are ``episodes``.
+        """Measured costs of ``parts`` on ``jobs`` processes, and of timing decisions on single fleets of
+        ``timed``, of which there are ``episodes``.
 
-        Nothing is tried where that would take a good part of the whole.
+        Nothing is tried if that would take a large part of the whole.
         """
         kinds = {_kind(part): part for part in parts}
         fleet_s = {kind: sum(one.fleet_s for one in parts if _kind(one) == kind) for kind in kinds}
@@ -62,7 +62,7 @@ class CertificationTime:
 
     @property
     def expected_s(self) -> float:
-        """Seconds that everything takes; 0 where nothing was tried."""
+        """Expected total seconds; 0 if nothing was tried."""
         return self._whole if self.tried else 0.0
 
     @property
@@ -73,7 +73,7 @@ class CertificationTime:
     def followed(
         self, results: Iterable[PartResult], progress: Callable[[float], None] | None
     ) -> Iterator[PartResult]:
-        """``results``, while ``progress`` is called with the share of the whole time that each ends at."""
+        """``results``; ``progress`` is called after each with its share of the whole time."""
         done_s = 0.0
         for result in results:
             yield result
@@ -83,7 +83,7 @@ class CertificationTime:
 
 
 def _kind(part: CertificationPart) -> tuple[str, str, int]:
-    """Parts of one kind cost alike: suite, policy and number of fleets."""
+    """Key of parts with equal cost: suite, policy and number of fleets."""
     return part.suite, part.spec, len(part.seeds)
 
 

@@ -1,4 +1,4 @@
-"""Processor time of a policy's decisions, as its certificate states it."""
+"""Processor time of a policy's decisions, for its certificate."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: So many decisions of single fleets are timed at least, as far as there are episodes.
+#: Least number of timed decisions of single fleets, if there are enough episodes.
 TIMED = 1000
-#: So often each is timed.
+#: Number of times that each is timed.
 PASSES = 3
 
 
 class _TimedDriver(ControllerDriver):
     """Measures the processor time of each decision of the thread that takes it.
 
-    Not wall time: the machine that certifies is shared, and not the one that will drive. The supervisor
+    Not wall time: the certifying machine is shared, and is not the one that will drive. The supervisor
     judges wall time where it drives.
     """
 
@@ -50,7 +50,7 @@ def decisions_ms(
     """Milliseconds of every decision of the policy ``spec``, episode (world, seed) by episode, until enough
     are known.
 
-    Raises MeasurementError where there is no episode.
+    Raises MeasurementError if there is no episode.
     """
     spent: list[NDArray[np.float64]] = []
     for world, seed in episodes:
@@ -68,8 +68,8 @@ def timed_s(world: CompiledScenario, episodes: int) -> float:
 
 
 def episode_ms(spec: str, meta: CompiledMeta, world: CompiledScenario, seed: int) -> NDArray[np.float64]:
-    """Each decision's least milliseconds over passes of one episode, which decide the same: what else the
-    machine did just then is none of the policy's.
+    """Each decision's least milliseconds over passes of one episode with equal decisions: other work of the
+    machine does not count for the policy.
     """
     passes = []
     for _ in range(PASSES):

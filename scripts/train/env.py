@@ -1,8 +1,8 @@
-"""The lock-step fleets as training sees them: choices in, inputs with memory out, rewards from the truth.
+"""The lock-step fleets for training: choices in, inputs with memory out, rewards from the truth.
 
 Beside the environment's reward count the time on kernels that break the contract and false switches, as E5
-defines them (``policies.train.recipe.RewardRecipe``). A composition root: ``policies`` learns, ``simulator``
-lives, neither knows the other.
+defines them (``policies.train.recipe.RewardRecipe``). A composition root: ``policies`` and ``simulator`` do
+not know each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_INFO: dict[str, Any] = {}
 def make_core(
     recipe: RecipeSpec, file: str, *, horizon_s: float | None = None, fleets: int | None = None
 ) -> EnvCore:
-    """The recipe's environment; ``file`` is what its URIs are relative to."""
+    """The recipe's environment; ``file`` is the base of its URIs."""
     episodes, reward = recipe.episodes, recipe.reward
     config = EnvConfig(
         scenarios=tuple(resolve_uri(uri, file) for uri in episodes.scenarios),
@@ -50,7 +50,7 @@ def make_core(
 
 
 def detector_of(configuration: str) -> Any:
-    """What ``EnvConfig.detector`` wants: a fleet's detector as ``configuration`` has it."""
+    """The factory for ``EnvConfig.detector``: a fleet's detector as ``configuration`` has it."""
 
     def make(fleet: FleetSetup) -> Detector:
         return make_configuration(configuration, fleet).detector
@@ -59,13 +59,13 @@ def detector_of(configuration: str) -> Any:
 
 
 def chooser_of(core: EnvCore) -> Chooser:
-    """The chooser of the pool that the running episode has."""
+    """The chooser for the running episode's pool."""
     fleet = core.setup.fleet
     return Chooser.of(core.encoder, len(fleet.layout.kernels), fleet.home, fleet.contract)
 
 
 class FalseSwitches:
-    """Which changes of choice leave a kernel that keeps the contract, by the truth of the last minute."""
+    """Changes of choice that leave a kernel which keeps the contract, by the truth of the last minute."""
 
     def __init__(self, core: EnvCore) -> None:
         layout = core.setup.layout
@@ -75,7 +75,7 @@ class FalseSwitches:
         self._share = np.zeros((core.batch, kernels, slices))
 
     def watch(self, core: EnvCore, in_rotation: NDArray[np.bool_]) -> None:
-        """Take note of the truth of the tick that passed; ``in_rotation`` bool [B, R]."""
+        """Record the truth of the past tick; ``in_rotation`` bool [B, R]."""
         breaking, now_s = core.fleets.breaking, core.perception.observation.now_s
         kernels = self._share.shape[1]
         self._share = breaking_ratio(breaking, in_rotation, self._owner, kernels)
@@ -89,10 +89,10 @@ class FalseSwitches:
         return np.asarray((weight * self._share).sum(axis=1).mean(axis=1))
 
     def better(self, choice: NDArray[np.int64], observation: Observation) -> NDArray[np.int64]:
-        """``choice`` [B, S], moved to the best failover target where the chosen kernel breaks the contract
+        """``choice`` [B, S], moved to the best failover target if the chosen kernel breaks the contract
         now.
 
-        The failover target complies by observation and by truth; where there is none the choice stays.
+        The failover target complies by observation and by truth; if there is none the choice stays.
         """
         kernels = self._share.shape[1]
         share = self._share.transpose(0, 2, 1)
@@ -103,7 +103,7 @@ class FalseSwitches:
         return np.where(found & broken & (choice < kernels), best, choice)
 
     def false(self, before: NDArray[np.int64], after: NDArray[np.int64], now_s: float) -> NDArray[np.bool_]:
-        """Bool [B, S]: the choice changed and what it left was healthy."""
+        """Bool [B, S]: the choice changed, and the kernel left was healthy."""
         kernels = self._bad_s.shape[1]
         left = np.minimum(before, kernels - 1)
         recent = np.take_along_axis(self._bad_s, left[:, None], axis=1)[:, 0] > now_s - SETTLE_S
@@ -125,7 +125,7 @@ class TrainingWorld:
 
     @property
     def seen(self) -> Observation:
-        """What the controller knows now."""
+        """The controller's present observation."""
         return self.core.perception.observation
 
     @property
@@ -135,12 +135,12 @@ class TrainingWorld:
 
     @property
     def choice(self) -> NDArray[np.int64]:
-        """Int64 [B, S]: what is chosen."""
+        """Int64 [B, S]: the present choices."""
         return np.asarray(self.memory["choice"])
 
     @property
     def over(self) -> bool:
-        """The horizon is reached."""
+        """Whether the horizon is reached."""
         return self.core.fleets.over
 
     def reset(self) -> NDArray[np.float32]:
@@ -152,7 +152,7 @@ class TrainingWorld:
         return self._look()
 
     def begin_at(self, seed: int, episode: int) -> NDArray[np.float32]:
-        """Begin the episodes number ``episode`` of ``seed``, as if those before had run."""
+        """Begin the episodes number ``episode`` of ``seed``, as if the earlier ones had run."""
         self.begin_before(seed, episode)
         return self.reset()
 
@@ -161,7 +161,7 @@ class TrainingWorld:
         self.core.next_episode(seed, episode)
 
     def step(self, choice: NDArray[np.integer]) -> NDArray[np.float32]:
-        """One tick under ``choice``; what ``reset`` gives, after the horizon still of the old episodes."""
+        """One tick under ``choice``; returns inputs as ``reset``, after the horizon of the old episodes."""
         before = self.choice.copy()
         proposal, self.memory = self.chooser.propose(choice, self.seen, self.memory)
         return self._advance(proposal, before)
@@ -178,7 +178,7 @@ class TrainingWorld:
         return self._truth.better(self.choice, self.seen)
 
     def worth(self) -> dict[str, NDArray[np.float64]]:
-        """What the last tick was worth, each float64 [B]; names of ``policies.train.world.DriverScore``."""
+        """Reward and parts of the last tick, float64 [B]; names of ``policies.train.world.DriverScore``."""
         terms, month_ticks = self.terms, SECONDS_PER_MONTH / self.core.setup.fleet.tick_s
         failed = (terms.failed + terms.shed) / np.maximum(terms.offered, 1.0)
         return {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def write_run(run: Path, out: Path, name: str, seed: int | None, recipe: str) -> Path:
     """Write NAME.onnx and NAME.yaml of the finished training folder ``run``; the manifest's path.
 
-    seed: the one to ship, None for the best on validation. Raises DocumentError where ``run`` is none of
+    seed: the one to ship, None for the best on validation. Raises DocumentError if ``run`` is not one of
     ``recipe`` or not finished.
     """
     training = read_training(run)
@@ -183,10 +183,10 @@ def _data(recipe: RecipeSpec, file: Path) -> tuple[FileRef, ...]:
 
 
 def _beside(uri: str, inner: str) -> str:
-    """``inner``, found in the document ``uri``, as a URI of its own."""
+    """``inner``, found in the document ``uri``, as an absolute URI."""
     if "://" in inner or inner.startswith("package:"):
         return inner
-    return posixpath.normpath(f"{uri.rpartition('/')[0]}/{inner}")  # no URI of ours may go up by ".."
+    return posixpath.normpath(f"{uri.rpartition('/')[0]}/{inner}")  # no URI of ours may contain ".."
 
 
 def _refusal(place: Path, expected: str, actual: str) -> DocumentError:

@@ -1,4 +1,4 @@
-"""Which bytes a training run or a search rests on: the hashes that its result prints."""
+"""Inputs of a training run or a search: the hashes that its result prints."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from simulator.env.base import load_base
 
 
 def training_inputs(recipe: TrainingRecipe, file: Path | str) -> dict[str, Any]:
-    """sha256 of everything that ``recipe``, read from ``file``, leads to.
+    """sha256 of every input of ``recipe``, read from ``file``.
 
     Scenarios by URI, each with its pool, trace, contract and profiles, which pin their samples; of policies
     the detector, the teacher and the baselines, settings and files. Null: no plug-in was used.
-    Raises DocumentError for what cannot be read, and for a policy that is none.
+    Raises DocumentError for unreadable files and for unknown policies.
     """
     spec = recipe.spec
     uses = {spec.episodes.detector, spec.behaviour_cloning.teacher, *spec.baselines}
@@ -35,7 +35,7 @@ def training_inputs(recipe: TrainingRecipe, file: Path | str) -> dict[str, Any]:
 
 
 def scenarios_sha256(uris: tuple[str | Path, ...], file: Path | str) -> dict[str, str]:
-    """By URI, found from ``file``: sha256 over the scenario and everything that it leads to."""
+    """By URI, found from ``file``: sha256 over the scenario and all its inputs."""
     worlds = {str(uri): load_base(resolve_uri(str(uri), file)).compiled for uri in uris}
     return {uri: canonical_sha256(world_facts(world)) for uri, world in worlds.items()}
 

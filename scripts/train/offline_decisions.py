@@ -1,7 +1,7 @@
 """Decision logs of live servers and of clusters as transitions: the recorded telemetry, decided once more.
 
-A log holds what was seen and what was decided, not what a learned policy would have been shown; so each start
-of its controller is replayed under the documents that it names, and listened to as a simulated episode is.
+A log holds observations and decisions, not the inputs of a learned policy; so each start of its controller
+is replayed under the documents that it names, and recorded as a simulated episode is.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LEAST_TICKS = 2
 def decided(place: Path) -> list[Transitions]:
     """An episode for each start of the controller in the log ``place`` that lived for two ticks or more.
 
-    Raises DocumentError where the log is altered, was written under documents that are gone, or is decided
-    otherwise by this version: what was then not seen is not learned from.
+    Raises DocumentError if the log is altered, was written under documents that are gone, or is decided
+    differently by this version: nothing is learned from inputs that were not seen then.
     """
     starts = list(_starts(read_log(place)))
     found = [_episode(place, number, rows) for number, rows in enumerate(starts, 1)]
@@ -51,7 +51,7 @@ def _starts(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _episode(place: Path, number: int, rows: list[Row]) -> Transitions | None:
-    """The episode of one start; None where nothing came of it."""
+    """The episode of one start; None if it has no outcome."""
     if sum(row.get("kind") == "tick" for row in rows) < _LEAST_TICKS:
         return None
     return episode_of(place, number, rows, setup_again(rows[0]["documents"]).setup)

@@ -1,4 +1,4 @@
-"""Train a policy from logs, judge it from logs, and write it as an artefact without a certificate."""
+"""Train a policy from logs, evaluate it from logs, and write it as an artefact without a certificate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from policies.offline.train import ConservativeTrainer, stack
 from policies.offline.transitions import Transitions
 from policies.train.policy import ChoicePolicy, one_thread, scorer_state
 
-#: Scores are asked for in pieces of so many rows.
+#: Rows per call when computing scores.
 _ROWS = 4096
 
 
@@ -43,7 +43,7 @@ def fit(
     recipe: ConservativeRecipe,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[bytes, list[dict[str, float]]]:
-    """ONNX file of the policy learned from ``logs``, and the losses on the way."""
+    """ONNX file of the policy learned from ``logs``, and the losses during training."""
     one_thread()
     policy = untrained(layout, recipe.seed, recipe.learning_rate)
     data = stack(logs, recipe.cost_weight)
@@ -53,7 +53,7 @@ def fit(
 
 
 def judge(content: bytes, logs: Sequence[Transitions], recipe: FittedRecipe) -> dict[str, Any]:
-    """What the logs say the network would have earned, with how far they can say it."""
+    """Estimated rewards of the network from the logs, with their reliability."""
     one_thread()
     runner = ScoreRunner(content)
 
@@ -81,7 +81,7 @@ def judge(content: bytes, logs: Sequence[Transitions], recipe: FittedRecipe) -> 
 
 
 def log_softmax(scores: NDArray[np.float32], choice: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Log probability float64 [N] of ``choice`` [N, S] where each slice draws by softmax of its scores."""
+    """Log probability float64 [N] of ``choice`` [N, S] if each slice draws by softmax of its scores."""
     shifted = scores.astype(np.float64) - scores.max(axis=2, keepdims=True)
     total = np.log(np.exp(shifted).sum(axis=2))
     picked = np.take_along_axis(shifted, choice[:, :, None], axis=2)[:, :, 0]

@@ -46,9 +46,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True, kw_only=True)
 class TransitionRecorder:
-    """Listens to the ticks of one batch of fleets; ``logs`` hands the episodes over.
+    """Records the ticks of one batch of fleets; ``logs`` returns the episodes.
 
-    chooser: shows the memory of what was chosen, as a learned policy would see it. world: as in the header.
+    chooser: gives the memory of past choices, as a learned policy would see it. world: as in the header.
     """
 
     setup: ControllerSetup
@@ -63,7 +63,7 @@ class TransitionRecorder:
     _costs: list[Floats] = field(default_factory=list)  # each [B]
 
     def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:  # noqa: ARG002 - the driver's protocol
-        """One tick: what the last choice was worth, and what is chosen now."""
+        """One tick: the result of the last choice, and the present choice."""
         seen = decision.observation
         inputs, memory = self.chooser.look(seen, self._memory or self.chooser.initial(len(seen.now_s)))
         self._observations.append(inputs)
@@ -77,9 +77,9 @@ class TransitionRecorder:
         self._last = decision
 
     def _chosen(self, after: ControllerState, decision: Decision) -> tuple[NDArray[np.int64], Floats]:
-        """Choices as a learned policy numbers them, shedding behind all padding; their log probability.
+        """Choices in a learned policy's numbering, shed after all padding; their log probability.
 
-        Where the policy is demoted they are the baseline's, which draws nothing.
+        While the policy is demoted they are the baseline's, which draws nothing.
         """
         known, by_baseline = CHOICE in after.policy, decision.demoted
         choice = after.policy[CHOICE].astype(np.int64) if known else choice_of(decision.proposed)
@@ -147,7 +147,7 @@ def chooser_for(fleet: FleetSetup) -> Chooser:
 
 
 def layout_of(logs: Sequence[Transitions]) -> InputLayout:
-    """What the observations of ``logs`` are made of."""
+    """The layout of the observations in ``logs``."""
     return InputLayout(encoder=Encoder(kernels_max=KERNELS_MAX, slices=logs[0].choice.shape[1]))
 
 

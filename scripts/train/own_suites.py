@@ -1,10 +1,10 @@
-"""Certification suites for a fleet of one's own: incidents, quiet months, and the meta-contract over both.
+"""Certification suites for the user's own fleet: incidents, quiet months, and the meta-contract over both.
 
-Everything comes from one scenario: its pool, contract and traffic. Incidents are made of what was measured
-on the home kernels: of the conditions that break the contract the mildest, the one in the middle and the
-gravest, in different shapes, on the whole build and on one replica; beside them a crash, a hang and failing
-requests of one replica, and a busy day without a fault. A fault that leaves a slice nowhere to go is left
-out, because no policy could mitigate it; what was left out is said.
+Everything comes from one scenario: its pool, contract and traffic. Incidents use the conditions measured on
+the home kernels: of those that break the contract the mildest, the middle and the most severe, in different
+shapes, on the whole build and on one replica; beside them a crash, a hang and failing
+requests of one replica, and a busy day without a fault. A fault that leaves a slice without a target is left
+out, because no policy could mitigate it; omissions are reported.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from simulator.world.scenario import compile_scenario
 #: Seeds that nothing else here uses: of incidents, and of quiet fleets.
 INCIDENT_SEED, QUIET_SEED = 900_001, 950_001
 INCIDENT_S, QUIET_S = 600.0, 7200.0
-#: Of the scenario's rate, on quiet fleets: probes decide there, and months must be affordable.
+#: Factor on the scenario's rate on quiet fleets: probes decide there, and months must be affordable.
 QUIET_RATE = 0.1
-#: Of a name in a document.
+#: Longest name in a document.
 _LONGEST_NAME = 63
-#: Where nothing else is given, the incidents begin about here, each at a second of its own.
+#: Default begin of the incidents, each at its own second.
 _ONSET_S = 94.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteRequest:
-    """What is asked for. rate_rps: None for the scenario's own."""
+    """The request. rate_rps: None for the scenario's own."""
 
     scenario: str
     out: Path
@@ -61,7 +61,7 @@ class SuiteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSuites:
-    """meta: the document to certify by. incidents: names. left_out: what no policy could mitigate."""
+    """meta: the document to certify by. incidents: names. left_out: faults that no policy could mitigate."""
 
     meta: Path
     incidents: tuple[str, ...]
@@ -70,7 +70,7 @@ class WrittenSuites:
 
 @dataclass(slots=True, kw_only=True)
 class _Fleet:
-    """The scenario without its faults, ready to be asked what breaks what."""
+    """The scenario without its faults, with queries for broken slices."""
 
     scenario: Scenario
     pool: MeasuredPool
@@ -79,7 +79,7 @@ class _Fleet:
 
     @property
     def homes(self) -> list[int]:
-        """Kernels that serve some slice when all is well, in pool order."""
+        """Kernels that serve some slice without faults, in pool order."""
         return sorted(set(self.world.home.tolist()))
 
     def broken(self, kernel: int, condition: int) -> np.ndarray[Any, Any]:
@@ -97,7 +97,7 @@ class _Fleet:
 def write_suites(asked: SuiteRequest) -> WrittenSuites:
     """Write both suites, their base scenarios and the meta-contract into ``asked.out``.
 
-    Raises DocumentError for a scenario that does not compile, and where no incident can be made of it.
+    Raises DocumentError for a scenario that does not compile, and if it gives no incident.
     """
     fleet, base = _fleet_of(asked)
     incidents = tuple(_incidents(fleet))
@@ -118,7 +118,7 @@ def write_suites(asked: SuiteRequest) -> WrittenSuites:
 
 
 def _fleet_of(asked: SuiteRequest) -> tuple[_Fleet, Scenario]:
-    """The fleet, and the calm scenario with URIs that hold from ``asked.out``."""
+    """The fleet, and the calm scenario with URIs that are valid from ``asked.out``."""
     file = resolve_uri(asked.scenario, "selvage policy suite")
     given = load_as(Scenario, file)
     workload = given.spec.workload
@@ -131,7 +131,7 @@ def _fleet_of(asked: SuiteRequest) -> tuple[_Fleet, Scenario]:
 
 
 def _seen_from(out: Path, scenario: Scenario, file: Path) -> Scenario:
-    """``scenario`` of ``file`` with the paths that hold in ``out``, relative, so that both can be moved."""
+    """``scenario`` of ``file`` with paths valid in ``out``, relative, so that both can be moved."""
 
     def held(uri: str | None) -> str | None:
         if uri is None or uri.startswith(PACKAGE_PREFIX):
@@ -152,7 +152,7 @@ def _seen_from(out: Path, scenario: Scenario, file: Path) -> Scenario:
 
 
 def _calm(base: Scenario, name: str, horizon_s: float, rate: float) -> Scenario:
-    """``base`` for so long, at a multiple of its rate."""
+    """``base`` for this duration, at a multiple of its rate."""
     workload = base.spec.workload.model_copy(update={"rate_rps": rate * base.spec.workload.rate_rps})
     described = f"The fleet of {base.metadata.name}, without a fault."
     spec = base.spec.model_copy(
@@ -168,7 +168,7 @@ def _incidents(fleet: _Fleet) -> Iterator[SuiteScenario]:
             onset_s = _ONSET_S + (3 * number) % 19
             number += 1
             placed = fault.model_copy(update={"onset_s": onset_s})
-            # Cut names may be equal where whole ones are not.
+            # Cut names may be equal although whole ones are not.
             cut = f"{name[: _LONGEST_NAME - 3].rstrip('-._')}-{number}"
             yield SuiteScenario(name=name if len(name) <= _LONGEST_NAME else cut, faults=(placed,))
     busiest = fleet.world.layout.kernels[fleet.homes[0]]
@@ -178,7 +178,7 @@ def _incidents(fleet: _Fleet) -> Iterator[SuiteScenario]:
 
 
 def _numeric(fleet: _Fleet, kernel: int) -> Iterator[tuple[str, ScheduledFault]]:
-    """Mildest, middle and gravest of the measured conditions that break a home slice of ``kernel``."""
+    """Mildest, middle and most severe of the measured conditions that break a home slice of ``kernel``."""
     measured, table = fleet.pool.kernels[kernel], fleet.world.tables[kernel]
     breaking = [q for q in range(1, len(table.conditions)) if fleet.broken(kernel, q).size]
     curable = [q for q in breaking if all(fleet.has_target(kernel, s) for s in fleet.broken(kernel, q))]
@@ -197,7 +197,7 @@ def _numeric(fleet: _Fleet, kernel: int) -> Iterator[tuple[str, ScheduledFault]]
             yield f"{measured.entry.name}-{name}-one-replica", plain.model_copy(update={"target": one})
 
 
-#: How an incident grows: at once, within a minute, on and off, slowly.
+#: Shapes of an incident: at once, within a minute, intermittent, slow.
 _SHAPES: tuple[dict[str, Any], ...] = (
     {"shape": "slow_onset", "slow_onset": SlowOnsetShape(rise_s=60.0)},
     {"shape": "ramp", "ramp": RampShape(rise_s=30.0)},
@@ -216,12 +216,12 @@ def _measured_fault(kernel: MeasuredKernel, condition: str) -> ScheduledFault:
 
 
 def _fault(**fields: Any) -> ScheduledFault:
-    """A fault of a kind that is known by its name; when it begins is said later."""
+    """A fault of a kind known by its name; its begin is set later."""
     return ScheduledFault(onset_s=_ONSET_S, **fields)
 
 
 def _visible(fleet: _Fleet, kernel: int) -> Iterator[tuple[str, ScheduledFault]]:
-    """What befalls one replica of several."""
+    """Visible faults of one replica of several."""
     entry = fleet.pool.kernels[kernel].entry
     if entry.replicas < 2:
         fleet.left_out.append(f"a lost replica of {entry.name}: it has no other")
@@ -238,7 +238,7 @@ def _visible(fleet: _Fleet, kernel: int) -> Iterator[tuple[str, ScheduledFault]]
 
 
 def _quiet(fleet: _Fleet) -> Iterator[SuiteScenario]:
-    """Two hours of nothing, and two hours of what befalls every fleet."""
+    """Two hours without events, and two hours of the ordinary events of any fleet."""
     yield SuiteScenario(name="still", control=True)
     first = fleet.world.layout.kernels[fleet.homes[0]]
     changes = (
@@ -262,12 +262,12 @@ def _suite(name: str, seed: int, scenarios: tuple[SuiteScenario, ...]) -> Suite:
 
 
 def _named(text: str) -> str:
-    """``text`` as a document may be called: a folder may have blanks, underscores and any script."""
+    """``text`` as a valid document name: a folder may have blanks, underscores and any script."""
     return re.sub("[^a-z0-9.-]+", "-", text.lower())[:253].strip(".-")
 
 
 def _write_meta(path: Path, asked: SuiteRequest) -> None:
-    """The shipped clauses over these suites, with the worlds pinned that they lead to now."""
+    """The shipped clauses over these suites, with their present worlds pinned."""
     shipped = load_as(MetaContract, resolve_uri(SHIPPED_META, "selvage policy suite"))
     asks = Certification(incidents="incidents.yaml", quiet="quiet.yaml", quiet_slice_days=asked.quiet_days)
     update = {"certification": asks, "suite_seeds": asked.seeds, "baseline": asked.baseline}

@@ -1,4 +1,4 @@
-"""Episodes of a search in pieces that run beside each other; the score is that of one process, bit by bit."""
+"""Episodes of a search in parallel pieces; the score is that of one process, bit by bit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _SCORE = TypeAdapter(ValidationScore)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Fleets ``first`` to ``last``, the last left out, of draw ``number`` under ``configuration``, which the
-    meta-contract ``meta`` keeps ("": none).
+    """Fleets ``first`` to ``last``, the last left out, of draw ``number`` under ``configuration`` and the
+    meta-contract ``meta`` ("": none).
     """
 
     configuration: str
@@ -49,7 +49,7 @@ def _drawn(episodes: EpisodeSet) -> tuple[Drawn, ...]:
 
 
 def run_piece(piece: Piece) -> list[Row]:
-    """What each of its episodes adds to the score, in their order."""
+    """The row of each of its episodes, in order."""
     whole = _drawn(piece.episodes)[piece.number]
     mine = slice(piece.first, piece.last)
     part = replace(whole, episodes=whole.episodes[mine], seeds=whole.seeds[mine])
@@ -58,8 +58,8 @@ def run_piece(piece: Piece) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiecewiseSearch:
-    """What every score of a search shares. pieces: into how many each draw is cut; changes no result.
-    meta: URI of the meta-contract that keeps every configuration; "" for none.
+    """Common facts of every score of a search. pieces: into how many each draw is cut; changes no result.
+    meta: URI of the meta-contract of every configuration; "" for none.
     """
 
     episodes: EpisodeSet
@@ -76,7 +76,7 @@ class PiecewiseSearch:
         return self.scores([configuration])[configuration]
 
     def scores(self, configurations: Sequence[str]) -> dict[str, ValidationScore]:
-        """ValidationScores of ``configurations``, all their pieces beside each other."""
+        """ValidationScores of ``configurations``, with all their pieces in parallel."""
         found = {one: self._load(one) for one in configurations}
         todo = [piece for one, score in found.items() if score is None for piece in self._cut(one)]
         rows: dict[int, list[Row]] = {}
@@ -118,7 +118,7 @@ class PiecewiseSearch:
 
 
 def read_score(plain: Any) -> ValidationScore | None:
-    """The score that was kept as ``plain``; None where it must be measured."""
+    """The score stored as ``plain``; None if it must be measured."""
     with suppress(*MALFORMED):
         return None if plain is None else _SCORE.validate_python(plain)
     return None

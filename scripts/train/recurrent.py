@@ -2,7 +2,7 @@
 
 It is a plain LSTM over the inputs: not shared between kernels, without warm start or checkpoint; its last
 weights are kept for export. The memory in the policy's state makes recurrence unnecessary (docs/training.md);
-this says what it would bring.
+this measures its benefit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from policies.train.recipe import RecipeSpec
 from policies.train.world import DriverScore, Inputs, score_acts
 from scripts.train.env import ChoiceVecEnv, TrainingWorld
 
-#: The actor's weights in a seed's folder, and the beginnings of their names.
+#: File of the actor's weights in a seed's folder, and prefixes of their names.
 WEIGHTS = "actor.npz"
 ACTOR = ("lstm_actor.", "mlp_extractor.policy_net.", "action_net.")
 

@@ -1,7 +1,7 @@
 """One seed of a training run: warm start, PPO episode by episode, validation, checkpoints and curves.
 
-What comes out depends on recipe and seed alone: not on how often the run was stopped, nor on what runs
-beside it.
+The result depends on recipe and seed alone: not on how often the run was stopped, nor on parallel
+work.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from scripts.train.env import ChoiceVecEnv, TrainingWorld
 from scripts.train.inputs import training_inputs
 
 Weights = dict[str, NDArray[np.float32]]
-#: Added to the run's seed for the episodes of behaviour cloning and of the privileged teacher, so that no
-#: part sees another's.
+#: Added to the run's seed for the episodes of behaviour cloning and of the privileged teacher, so that parts
+#: use different ones.
 BEHAVIOUR_CLONING_SEED = 1_000_000
 TEACHER_SEED = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedResult:
-    """What one seed came to. score, rewards: of the kept candidate on the validation episodes."""
+    """Result of one seed. score, rewards: of the kept candidate on the validation episodes."""
 
     seed: int
     folder: str
@@ -52,7 +52,7 @@ class SeedResult:
 
 
 def train_in_worker(task: tuple[str, int, str, int | None]) -> SeedResult:
-    """``train_seed`` with its arguments as one, as a worker is given them."""
+    """``train_seed`` with its arguments as one tuple, for workers."""
     return train_seed(*task)
 
 
@@ -63,7 +63,7 @@ def train_seed(
     updates: int | None = None,
     report: Callable[[int, int], None] = lambda *_: None,
 ) -> SeedResult:
-    """Train ``seed`` of the recipe in ``folder``, or go on where its checkpoint stands.
+    """Train ``seed`` of the recipe in ``folder``, or resume from its checkpoint.
 
     updates: PPO episodes, the recipe's for None. ``report`` is called with finished and wanted ones.
     """
@@ -160,7 +160,7 @@ class SeedRun:
         self._progress = replace(self._progress, env_steps=steps)
 
     def _imitate_truth(self) -> None:
-        """The privileged teacher, left with the caution that scores best on validation."""
+        """The network fitted to the privileged teacher, with the caution that scores best on validation."""
         privileged_teacher, scorer = self.spec.privileged_teacher, self.model.policy.scorer
         if privileged_teacher is None:
             return
@@ -205,7 +205,7 @@ class SeedRun:
         )
 
     def _examine(self) -> float:
-        """Reward of the greedy policy on the validation episodes; kept where it is the best so far."""
+        """Reward of the greedy policy on the validation episodes; kept if it is the best so far."""
         check, scorer = self.spec.validation, self.model.policy.scorer
         score = score_choices(self._exam, scores_of(scorer), check.seed, 1)
         row = {"update": float(self._progress.updates), "env_steps": float(self._progress.env_steps)}
@@ -244,7 +244,7 @@ class SeedRun:
 
 
 def _logger(folder: Path) -> Logger:
-    """TensorBoard where it is installed; the validation curve is a CSV of its own."""
+    """TensorBoard if it is installed; the validation curve is a separate CSV."""
     try:
         return configure(str(folder / "tensorboard"), ["tensorboard"])
     except (ImportError, AssertionError):
@@ -260,7 +260,7 @@ def write_curve(path: Path, rows: tuple[dict[str, float], ...]) -> None:
 
 
 def baseline_scores(recipe_file: str, configurations: tuple[str, ...]) -> dict[str, DriverScore]:
-    """What policies without learning come to on the validation episodes, each with its own detector."""
+    """Scores of policies without learning on the validation episodes, each with its own detector."""
     spec = load_recipe(recipe_file).spec
     check = spec.validation
     found = {}

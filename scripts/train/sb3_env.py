@@ -1,6 +1,6 @@
-"""The lock-step fleets as vector environments of Stable-Baselines3: one world inside, no fleet of its own.
+"""The lock-step fleets as vector environments of Stable-Baselines3: one world inside, no separate fleets.
 
-A composition root hands it to a trainer; neither the simulator nor the trainer knows the other. Where a
+A composition root hands it to a trainer; neither the simulator nor the trainer knows the other. When a
 fleet's horizon ends, its info carries ``terminal_observation`` and ``TimeLimit.truncated``, so that the value
 of the last state is bootstrapped.
 """
@@ -25,14 +25,14 @@ class LockStepVecEnv(VecEnv):
         super().__init__(count, observation_space, action_space)
 
     def step_async(self, actions: Any) -> None:
-        """Keep ``actions`` for ``step_wait``; nothing runs beside this process."""
+        """Keep ``actions`` for ``step_wait``; nothing runs in parallel."""
         self._actions = actions
 
     def close(self) -> None:
         """Nothing to close."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute of what the fleets share, once per fleet asked for."""
+        """The common attribute of the fleets, once per requested fleet."""
         return [getattr(self._shared, attr_name, None) for _ in self._places(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -72,8 +72,8 @@ SHOWN = (
 class FleetVecEnv(LockStepVecEnv):
     """``env`` for Stable-Baselines3. One seed serves all fleets, which differ by their number.
 
-    shown: which terms each fleet's info carries; building infos is what this adapter costs, and a trainer
-    that reads none asks for ``()``. ``costs`` float64 [B]: the last step's cost per offered request.
+    shown: which terms each fleet's info carries; building infos is the cost of this adapter, and a trainer
+    that reads none passes ``()``. ``costs`` float64 [B]: the last step's cost per offered request.
     """
 
     def __init__(self, env: FleetRoutingVectorEnv, shown: Sequence[str] = SHOWN) -> None:

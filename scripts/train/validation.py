@@ -1,8 +1,8 @@
-"""How good a policy is on drawn episodes, in E5's own measures: to tune and to choose, never as a result.
+"""Quality of a policy on drawn episodes, in E5's own measures: for tuning and choosing, never as a result.
 
 ``measured_rows`` runs a configuration with its own detector and levers, as E5 does, on episodes of the
-training split. ``RewardRecipe.objective`` makes one number of it, the same for tuned baselines and learned
-policies:
+training split. ``RewardRecipe.objective`` combines it into one number, the same for tuned baselines and
+learned policies:
 
     objective = 1 - mean reward + violating * v + false_switch * f            (lower is better)
 
@@ -47,7 +47,7 @@ _HOURS_PER_MONTH = SECONDS_PER_MONTH / 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSet:
-    """Which episodes: ``fleets`` of each of ``rounds`` draws; the base scenarios take turns, draw by draw.
+    """The episodes: ``fleets`` of each of ``rounds`` draws; the base scenarios take turns, draw by draw.
 
     seed: of the draws; episode number e of fleet f is the environment's of that seed, fleet and number.
     """
@@ -114,7 +114,7 @@ def draw(episodes: EpisodeSet) -> tuple[Drawn, ...]:
 
 
 def measured_rows(configuration: Configuration | str, part: Drawn, weights: RewardRecipe) -> list[Row]:
-    """What every episode of ``part`` adds to the score of ``configuration``."""
+    """The row of every episode of ``part`` under ``configuration``."""
     chosen = parse_configuration(configuration) if isinstance(configuration, str) else configuration
     work = part.base.compiled.capacity_rps.min() / part.base.compiled.capacity_rps
     return [_measured(record, work, weights) for record in records(chosen, part)]
@@ -123,7 +123,7 @@ def measured_rows(configuration: Configuration | str, part: Drawn, weights: Rewa
 def records(configuration: Configuration, drawn: Drawn) -> list[EpisodeRecord]:
     """One record per episode of ``drawn`` under ``configuration``."""
     if configuration.policy == INFORMED:
-        # What it is told belongs to one episode, so each runs alone.
+        # Notices belong to one episode, so each runs alone.
         return [
             _run(configuration, drawn.base, (episode,), (seed,))[0]
             for episode, seed in zip(drawn.episodes, drawn.seeds, strict=True)
@@ -204,7 +204,7 @@ def violating(record: EpisodeRecord) -> Floats:
 
 
 def score_of(rows: list[Row], weights: RewardRecipe) -> ValidationScore:
-    """ValidationScore of the episodes behind ``rows``, in whatever pieces they were run."""
+    """ValidationScore of the episodes behind ``rows``, however they were divided."""
 
     def mean(name: str) -> float:
         values = np.array([getattr(row, name) for row in rows], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Laws of the fault catalogue, of effects and of schedules."""
+"""The fault catalogue, effects and schedules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_documents_and_catalogue_name_the_same_kinds() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_entry_says_how_to_inject_prove_and_undo(kind: str) -> None:
-    """No form of a fault is left empty, and its default dose is a dose in range that does something."""
+    """No form of a fault is empty, and its default dose is within its range and not neutral."""
     entry = CATALOGUE[kind]
     texts = (entry.live_injection, entry.kubernetes_form, entry.verification, entry.undo)
     assert all(texts)
@@ -104,7 +104,7 @@ def test_measured_doses_climb_with_intensity(rungs: list[int], first: float, sec
 
 
 def test_neutral_plans_make_no_change() -> None:
-    """A schedule of neutral doses is empty, so it cannot disturb anything."""
+    """A schedule of neutral doses is empty."""
     plans = [plan(kind, dose=CATALOGUE[kind].dose.neutral) for kind in KINDS]
     assert expand(plans, 1000.0) == ()
 

@@ -1,4 +1,4 @@
-"""A share of a target: no more than was said, at least one, spread evenly, the same everywhere."""
+"""A share of a target: rounded down, at least one, spread evenly, the same everywhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_share_is_kept_and_ordered(selected: list[int], percent: int) -> None:
 
 @given(st.integers(1, 12), st.integers(2, 6), st.integers(1, 100))
 def test_kernels_are_struck_alike(replicas: int, kernels: int, percent: int) -> None:
-    """Kernels of as many replicas each lose as many, give or take one."""
+    """Kernels with equally many replicas lose equally many, give or take one."""
     listed = [(kernel, replica) for kernel in range(kernels) for replica in range(replicas)]
     struck = struck_share(listed, percent / 100)
     counts = [sum(one == kernel for one, _ in struck) for kernel in range(kernels)]
@@ -31,7 +31,7 @@ def test_kernels_are_struck_alike(replicas: int, kernels: int, percent: int) -> 
 
 
 def test_without_a_share_all_are_struck_and_nothing_stays_nothing() -> None:
-    """No ratio means the whole selection; an empty one is not made up."""
+    """No ratio means the whole selection; an empty selection stays empty."""
     assert struck_share([3, 1], None) == (3, 1)
     assert struck_share([], 0.5) == ()
     assert struck_share([3, 1], 1.0) == (3, 1)

@@ -1,4 +1,4 @@
-"""Readers of what somebody else's process says: answers of servers and gateways, bodies of requests, logs."""
+"""Readers of other processes' output: answers of servers and gateways, bodies of requests, logs."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def gateway_logs(path: Path) -> None:
 
 
 def told(kinds: tuple[type[Exception], ...], read: Callable[[Path], object]) -> Callable[[Path], object]:
-    """``read`` of a file, whose own errors are told as ours: it stands inside of a server."""
+    """``read`` of a file, with its own errors converted to ours: it runs inside a server."""
 
     def of_file(path: Path) -> object:
         try:

@@ -1,10 +1,10 @@
 """One reader against many mutated files, in workers that may raise, hang, swell or die.
 
-A mutation is known by reader and number. What a worker does is seen from outside of it: who takes longer
-than ``Limits.seconds``, its waiting for a core left out, is killed, whatever it is doing and whatever it
-catches, and tried once more; then it is a finding. So is who holds more than ``Limits.bytes`` beyond what it
-held once the good files were read. No limit of the kernel stands in the way of an allocation: a reader that
-swallows a MemoryError would hide behind it.
+A mutation is identified by reader and number. A worker is observed from outside: one that takes longer than
+``Limits.seconds``, without its waiting for a core, is killed, whatever it is doing and whatever it
+catches, and its mutation is tried once more; then it is a finding. So is a worker that holds more than
+``Limits.bytes`` beyond its memory after the good files were read. No kernel limit prevents an allocation: a
+reader that swallows a MemoryError would hide behind it.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class _Lane:
     def _late(self) -> str:
         began_at_s = self.mark.began_at_s
         late = began_at_s > 0.0 and clock_s(self._process.pid) - began_at_s > self._task.limits.seconds
-        if not late or not self._process.is_alive():  # of who has just ended nobody knows what it waited
+        if not late or not self._process.is_alive():  # the waiting time of a finished worker is unknown
             return ""
         return f"late: more than {self._task.limits.seconds:g} s"
 

@@ -90,7 +90,7 @@ def undo_records(folder: Path) -> list[Path]:
 
 
 def lease(folder: Path) -> None:
-    """A lease; one that cannot be read has ended."""
+    """A lease; an unreadable one has ended."""
     refused_if(read_lease(folder) == Lease())
 
 
@@ -113,7 +113,7 @@ def states(folder: Path) -> list[Path]:
 
 
 def operator_config(path: Path) -> None:
-    """The ConfigMap of a policy as the API server returns it, an object whose values are texts."""
+    """The ConfigMap of a policy as the API server returns it, an object with text values."""
     try:
         config: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError):

@@ -253,10 +253,10 @@ GRAPH: tuple[Mutation, ...] = (*BYTES, graph, graph, graph)
 
 
 def mutated(content: bytes, kinds: tuple[Mutation, ...], rng: Generator) -> bytes:
-    """``content`` after one to three mutations of ``kinds``; one that no longer applies changes nothing."""
+    """``content`` after one to three mutations of ``kinds``; an inapplicable mutation changes nothing."""
     for _ in range(int(rng.integers(1, 4))):
         try:
             content = pick(rng, kinds)(content, rng)
-        except Exception:  # of a mutation whose own parser met what an earlier one left
+        except Exception:  # a mutation's own parser can fail on an earlier one's output
             continue
     return content

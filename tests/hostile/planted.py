@@ -17,7 +17,7 @@ _SWOLLEN_BYTES = 300_000_000
 
 
 def raising() -> None:
-    """An error of somebody else."""
+    """An error of a foreign type."""
     raise KeyError("absent")
 
 

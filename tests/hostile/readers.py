@@ -1,4 +1,4 @@
-"""What is mutated and who reads it."""
+"""The mutated files and their readers."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def certified_part(plain: Any) -> object:
 
 
 def certified(folder: Path) -> list[Path]:
-    """Two episodes, and one of a fleet that nobody moved."""
+    """Two episodes, and one of a fleet without moves."""
     few = next(iter(sound_evidence().still.items()))
     still = [[*few[0], asdict(few[1])]]
     episodes = [asdict(one) for one in sound_evidence().incidents[:2]]
@@ -198,14 +198,14 @@ def numbers(transport: httpx.MockTransport) -> None:
 
 
 def drill_note(path: Path) -> None:
-    """The note in a ConfigMap, an object whose values are texts."""
+    """The note in a ConfigMap, an object with text values."""
     text = path.read_bytes().decode(errors="replace")
     cluster: Any = SimpleNamespace(read_config=lambda _: {"data": {"drill.json": text}})
     ledger.read_note(cluster, "a")
 
 
 def cluster_object(path: Path) -> None:
-    """An object whose own frame the API server has checked; its contents it has not."""
+    """An object whose frame the API server has checked, but not its contents."""
     frame = json.loads((path.parent / "policy.json").read_text())
     try:
         spec = json.loads(path.read_bytes())

@@ -136,7 +136,7 @@ def _found(what: Callable[[Path], object], folder: Path) -> object:
 
 
 def test_a_drill_prints_them(tmp_path: Path) -> None:
-    """``drill run --json`` has every hash, and of the code that ran; without ``--meta`` nobody watches."""
+    """``drill run --json`` has every hash, and that of the code; no supervisor without ``--meta``."""
     done = selvage("drill", "run", "crash", "--json", "--out", tmp_path / "out")
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "out" / "drill.json").read_text())

@@ -16,7 +16,7 @@ SUITES = [
     for path in sorted((LIBRARY / "suites").glob("*.yaml"))
     if yaml.safe_load(path.read_text())["kind"] == "Suite"
 ]
-#: Keys whose texts name files, in documents of any kind.
+#: Keys with file names as values, in documents of any kind.
 NAMING = {"uri", "pool_uri", "trace_uri", "contract", "profile", "base", "training_base"}
 
 

@@ -78,7 +78,7 @@ def test_a_bad_reader_is_found(name: str) -> None:
 
 
 def test_a_sound_reader_is_not(tmp_path: Path) -> None:
-    """Nothing is found where nothing is wrong, and every mutation counts once, whoever read it."""
+    """No fault gives no finding, and every mutation counts once, whichever worker read it."""
     several = [
         fuzz(Task(catalogue=planted.__name__, name="sound", count=50, workers=workers)) for workers in (1, 3)
     ]
@@ -87,5 +87,5 @@ def test_a_sound_reader_is_not(tmp_path: Path) -> None:
 
 
 def test_every_planted_fault_is_expected() -> None:
-    """No fault is planted that nobody looks for."""
+    """Every planted fault has a test that looks for it."""
     assert set(SAID) | {"sound"} == set(planted.READERS)

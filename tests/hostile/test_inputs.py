@@ -29,7 +29,7 @@ TRACE = ROOT / "tests" / "data" / "azure_trace_synthetic.csv"
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
-    """A world whose pool, contract, profiles, samples, prompts and trace are files of their own."""
+    """A world with pool, contract, profiles, samples, prompts and trace in separate files."""
     document: Any = scenario_document()
     del document["spec"]["pool"]
     document["spec"]["pool_uri"] = "pool.yaml"

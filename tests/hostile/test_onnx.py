@@ -84,7 +84,7 @@ def huge(model: ModelProto) -> None:
 
 
 def foreign(model: ModelProto) -> None:
-    """An operator that is read from somebody's library."""
+    """An operator from a foreign library."""
     model.graph.node[0].domain = "com.microsoft"
 
 

@@ -120,7 +120,7 @@ def work(
     mark: Mark,
     tell: Connection,
 ) -> None:
-    """Read the mutations ``numbers``; ends early after one that held too much. limits: seconds, bytes."""
+    """Read the mutations ``numbers``; stops after a mutation that held too much. limits: seconds, bytes."""
     _quiet()
     try:
         reader: Reader = import_module(catalogue).READERS[name]
@@ -134,7 +134,7 @@ def work(
     server = os.getppid()
     for number in numbers:
         if os.getppid() != server:
-            return  # nobody asks any more
+            return  # the parent is gone
         rng = stream(number, "mutations", name)
         place.write_bytes(mutations.mutated(mutations.pick(rng, originals), reader.kinds, rng))
         refused, wrong, seconds = _timed(reader, place, number, mark)
@@ -162,7 +162,7 @@ def _timed(reader: Reader, place: Path, number: int, mark: Mark) -> tuple[bool, 
 
 
 def _originals(reader: Reader, folder: Path) -> list[bytes]:
-    """The good files; each is read once, so that what is compiled or loaded at first is nobody's fault."""
+    """The good files; each is read once, so that first-time compiling and loading is no finding."""
     paths = reader.originals(folder)
     for path in paths:
         reader.read(path)

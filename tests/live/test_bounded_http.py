@@ -1,4 +1,4 @@
-"""Answers within limits: dripped status lines, headers, bodies and streams end in time, large ones too."""
+"""Answers within limits: slow status lines, headers, bodies and streams end in time, large ones too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from live.run.urls import Address, UrlDiscovery
 from tests.support.servers.listening import Answering, Listening, listening
 
 SOON_S = 0.2
-#: What is sent at once, and what then drips.
+#: The part sent at once, and the part that then drips.
 DRIPS = {
     "status": (b"", b"H"),
     "header": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
@@ -67,7 +67,7 @@ def dripping(how: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("how", DRIPS)
 def test_a_dripped_answer_ends_in_time(how: str) -> None:
-    """Whatever part of an answer drips, time for the whole is up, also on a connection that was kept."""
+    """Whatever part of an answer drips, the total time is limited, also on a kept connection."""
     with dripping(how) as url, httpx.Client() as client:
         assert whole_answer(client, "GET", f"{url}/small", 5.0).text == "small"
         for _ in range(2):
@@ -84,7 +84,7 @@ def test_a_large_answer_is_not_read_to_its_end() -> None:
 
 @pytest.mark.parametrize("how", ["status", "header", "stream"])
 def test_a_stream_without_an_event_ends_in_time(how: str) -> None:
-    """A probe whose stream drips bytes that make no event has timed out."""
+    """A probe with a stream that drips bytes without an event has timed out."""
     question = Question(token_ids=(1, 2), max_tokens=4)
     with dripping(how) as url, httpx.Client() as client:
         line = Line(client, url, "m")
@@ -116,14 +116,14 @@ def _discover(url: str) -> object:
 )
 @pytest.mark.parametrize("how", ["status", "body"])
 def test_readers_of_servers_go_on(how: str, read: Callable[[str], object], found: object) -> None:
-    """A server that drips is unknown to a scrape and to discovery, and holds neither up."""
+    """A server that drips is unknown to a scrape and to discovery, and delays neither."""
     with dripping(how) as url:
         assert read(url) == found
 
 
 @pytest.mark.parametrize("how", ["status", "body"])
 def test_admin_and_reference_end_in_time(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Envoy's admin interface that drips does not answer, nor does a reference server."""
+    """Envoy's admin interface that drips counts as silent, and so does a reference server."""
     monkeypatch.setattr("live.gateway.admin._TIMEOUT_S", SOON_S)
     with dripping(how) as url:
         with pytest.raises(LiveError, match="does not answer"):
@@ -142,7 +142,7 @@ def test_a_block_ends_with_the_earlier_deadline() -> None:
 
 
 def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IPv4 comes first, and an address where nobody listens is no reason to give up."""
+    """IPv4 comes first, and after a closed port the next address is tried."""
 
     def known(host: str, port: int, *more: int, **named: int) -> list[tuple[object, ...]]:
         six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0))
@@ -159,7 +159,7 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
         assert whole_answer(client, "GET", f"{named}/small", 5.0).text == "small"
 
 
-def test_a_resolver_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_does_not_answer_delays_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """The look-up of a name ends with the time of the answer, and is not begun a second time meanwhile."""
     end, begun, asked = threading.Event(), list[str](), socket.getaddrinfo
 

@@ -1,4 +1,4 @@
-"""Servers that answer 200 with what is no answer: each is told apart, and the sound ones are read as ever."""
+"""Servers that answer 200 with garbage: each is reported, and healthy ones are read as before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.servers.listening import Answering, Listening, listening
 
 LIMIT_S = 10.0
 SOUND = b"\r\nvllm:num_requests_running 3\n"
-#: A page, what nests without end, texts that decode to none, what is not packed, a megabyte of headers.
+#: A page, endless nesting, undecodable texts, unpackable content, a megabyte of headers.
 GARBAGE = {
     "page": b"Content-Type: text/html\r\n\r\n<html>busy {</html>",
     "nested": b"\r\n" + b"[" * 100_000,
@@ -39,7 +39,7 @@ REFERENCE = TopScores(
 
 @dataclass
 class Told:
-    """What is sent after the status line."""
+    """The response after the status line."""
 
     rest: bytes
     url: str = ""
@@ -50,7 +50,7 @@ class _Handler(Answering):
     server: Listening[Told]
 
     def do_GET(self) -> None:
-        """200, and whatever is to be told."""
+        """200, and the response."""
         self.close_connection = True
         self.rfile.read(int(self.headers.get("content-length") or 0))
         self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + self.server.known.rest)
@@ -71,8 +71,8 @@ def test_more_values_than_any_answer_has_are_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("how", GARBAGE)
-def test_garbage_of_one_server_blinds_nobody(how: str) -> None:
-    """Its scrape is unknown while the other's is read; discovery, probes and the reference say what it is."""
+def test_garbage_of_one_server_hides_no_other(how: str) -> None:
+    """Its scrape is unknown while the other's is read; discovery, probes and the reference report it."""
     with (
         listening(Told(GARBAGE[how]), _Handler) as bad,
         listening(Told(SOUND), _Handler) as good,

@@ -1,4 +1,4 @@
-"""Servers of this machine are asked directly, whatever proxy the environment names."""
+"""Servers of this machine are contacted directly, whatever proxy the environment names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ready(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server on loopback, in an environment whose proxy nobody reaches."""
+    """A server on loopback, in an environment with an unreachable proxy."""
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         for spelled in (name, name.upper()):
             monkeypatch.setenv(spelled, "http://127.0.0.1:9")
@@ -47,7 +47,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_envoy_is_asked_without_a_proxy(url: str) -> None:
-    """Else a fleet would not come up, and no table would be acknowledged."""
+    """Otherwise a fleet would not start, and no table would be acknowledged."""
     admin = EnvoyAdmin(url)
     assert admin.is_live()
     admin.close()
@@ -55,7 +55,7 @@ def test_envoy_is_asked_without_a_proxy(url: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_server_here_is_probed_without_a_proxy_and_one_elsewhere_by_it(url: str, host: str) -> None:
-    """Scrapes and probes go the endpoint's way; who is not of this machine is left to the environment."""
+    """Scrapes and probes use the endpoint's own route; hosts beyond this machine follow the environment."""
     here = url.replace("127.0.0.1", host)
     with Endpoint(url=here, model="").client() as client:
         assert whole_answer(client, "GET", "/health", 5.0).text == "LIVE"

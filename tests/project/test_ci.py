@@ -60,5 +60,5 @@ def test_named_assets_and_kubectl_are_required(checkout: Path) -> None:
 
 
 def test_what_is_asked_for_is_required_alone(checkout: Path) -> None:
-    """Who names the required parts gets these and no others."""
+    """A list of required parts installs these and no others."""
     assert required(checkout, SELVAGE_REQUIRE="torch", KUBEBUILDER_ASSETS=os.sep) == {"torch"}

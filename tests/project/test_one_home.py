@@ -1,4 +1,4 @@
-"""One home each: a constant that means one thing is defined once, and imported by everybody else."""
+"""One home each: a constant with one meaning is defined once, and imported everywhere else."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def shapeless(text: str, aliases: set[str]) -> Iterator[str]:
 
 
 def test_array_fields_have_their_shapes_beside_them() -> None:
-    """Who reads a field need not look for its axes in a paragraph, nor guess them."""
+    """A field's axes are stated at the field, not in a distant paragraph."""
     texts = {path: path.read_text() for path in SHIPPED_SOURCES}
     classes = {name for text in texts.values() for name in CLASS.findall(text)}
     aliases = {name for text in texts.values() for name in ALIAS.findall(text)} - classes

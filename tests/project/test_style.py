@@ -32,7 +32,7 @@ SHORT_MODULES = {
     "live/exposition.py": "reads Prometheus's text for rooms that stand above each other; needs its parser",
     "live/origins.py": "whom we may call: artefacts, webhooks and Prometheus ask the same question",
     "scripts/bisection.py": "one search of the highest rate for neighbours that may not import each other",
-    # Edges: who imports them is spared a library.
+    # Edges: their importers do not need a library.
     "policies/artefacts.py": "joins registry and certificates for whoever loads artefacts, with onnxruntime",
     "policies/offline/recipes.py": "settings that the command shows without torch",
     "scripts/drill/sim.py": "a drill where the extra of live servers is not installed",

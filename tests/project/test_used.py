@@ -14,7 +14,7 @@ from tests.support.paths import FOLDERS, ROOT, SHIPPED_SOURCES
 CALLED = re.compile(r"command|callback|register|kopf|\bon\.|overload|extending|validator|serializer")
 #: A string that may name something, and not a sentence.
 SHORT = 100
-#: What stands for tests or for nobody all the same, and why. Only fewer.
+#: Names used by tests or not at all that stay all the same, and why. Only fewer.
 ALLOWED = {
     "live.observe.past.MOST_OUTSIDE": "the bound that the module promises for its default threshold",
 }
@@ -92,7 +92,7 @@ def test_what_is_defined_is_used_outside_of_tests() -> None:
 
 
 def test_a_function_that_calls_itself_alone_is_found() -> None:
-    """A name that only its own definition reads is as unused as one that nobody reads (negative control)."""
+    """A name that only its own definition reads is as unused as an unread one (negative control)."""
     text = (
         "def _spare(n):\n    return _spare(n - 1)\n\n_KEPT_SPARE = 3\n\ndef _busy_one(): ...\n\n_busy_one()\n"
     )

@@ -104,7 +104,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of somebody else's packages with our layers' names, whose import ends the program."""
+    """Folder of foreign packages with our layers' names; importing one ends the program."""
     folder = tmp_path_factory.mktemp("strangers")
     for name in LAYERS:
         (folder / name).mkdir()

@@ -38,7 +38,7 @@ class Gateway(Steps):
         ]
 
     def pick_kernel(self, x: ReferenceRequest) -> int:
-        """By the row's weights; K means shed, -1 nobody left."""
+        """By the row's weights; K means shed, -1 no kernel left."""
         row = self.table[x.slice]
         u = (x.uniforms[0] + len(x.tried) * TURN) % 1.0
         if not x.tried:
@@ -56,7 +56,7 @@ class Gateway(Steps):
         return next((k for k, upper in zip(able, total, strict=True) if u * total[-1] < upper), able[-1])
 
     def candidate(self, x: ReferenceRequest, u: float, kernel: int) -> int:
-        """Untried member at or after the one that ``u`` points to, in the ring of all members."""
+        """Untried member at or after the member that ``u`` points to, in the ring of all members."""
         ring = [a for a, r in enumerate(self.replicas) if r.kernel == kernel and r.in_rotation]
         at = int((u % 1.0) * len(ring))
         while ring[at % len(ring)] in x.tried:

@@ -1,4 +1,4 @@
-"""Silence of engines, and who hangs by it, as the definitions read: see ``plain_perceive``."""
+"""Silence of engines, and the hung replicas it implies, by the definitions: see ``plain_perceive``."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def plain_release(
     seen: FleetTelemetry,
     setup: ControllerSetup,
 ) -> tuple[Flags, Floats]:
-    """(quarantined, readmitted_at_s) after those came back who may; ``state``: after the wanted went."""
+    """(quarantined, readmitted_at_s) after the allowed returns; ``state``: after the new quarantines."""
     options, now_s = setup.options, state.now_s[:, None]
     condemned = (state.replica_condemned & moves_traffic(setup.contract)).any(axis=(2, 3))
     served = now_s - state.quarantined_at_s >= options.readmit_after_s * np.minimum(state.quarantines, 10)

@@ -247,7 +247,7 @@ def _stands(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarr
 
 
 def _peers_received(state: State, seen: EvidenceBatch, plan: SequentialPlan) -> np.ndarray[Any, Any]:
-    """Index of the thresholds [B, R] of replicas beside as many peers as served anybody lately."""
+    """Index of the thresholds [B, R] of replicas by the number of peers that served recently."""
     served = (state["latest"][..., COUNT] > LEAST_RECEIVED) | (seen.sums[..., COUNT] > 0.0)
     told = (served & from_traffic(plan.contract)).any(axis=(2, 3))
     same = (plan.owner[:, None] == plan.owner) & ~np.eye(plan.owner.size, dtype=np.bool_)

@@ -18,8 +18,8 @@ GUARDED = "import sys\nfrom scripts.guard import run_guarded\n"
 
 
 def heed_hangup() -> None:
-    """Tests that were started by ``nohup``, or beside a shell, hand on that HUP or Ctrl-C is ignored, and who
-    ignores it is not asked.
+    """``nohup`` or a parent shell may have HUP or Ctrl-C ignored, which child processes inherit; such signals
+    would not be handled.
     """
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -87,7 +87,7 @@ def test_a_bug_leaves_a_report(tmp_path: Path) -> None:
 
 
 def test_a_full_device_is_no_failed_judgement(tmp_path: Path) -> None:
-    """Output that cannot be written is bad input, whoever notices it first."""
+    """Output that cannot be written is bad input, wherever it is noticed first."""
     with Path("/dev/full").open("w") as full:
         assert program("print('x')", tmp_path, stdout=full).returncode == 2
         assert program("print('x', flush=True)", tmp_path, stdout=full).returncode == 2
@@ -95,7 +95,7 @@ def test_a_full_device_is_no_failed_judgement(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_a_closed_stream_is_the_null_device(closed: int, tmp_path: Path) -> None:
-    """Whoever closes a standard stream gets the work done, no traceback, and no file of the same number."""
+    """With a closed standard stream the work is done, without a traceback, and no file gets its number."""
     body = (
         f"print('x'); sys.stderr.write('y'); f = open({str(tmp_path / 'kept')!r}, 'w'); print(f.fileno() > 2)"
     )
@@ -106,7 +106,7 @@ def test_a_closed_stream_is_the_null_device(closed: int, tmp_path: Path) -> None
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """Whoever cleans up for too long is ended by the next Ctrl-C, with the same code."""
+    """A long clean-up is ended by the next Ctrl-C, with the same code."""
     stop = "os.kill(os.getpid(), signal.SIGINT); [0 for _ in iter(int, 1)]"
     body = f"import os, signal\n    try:\n        {stop}\n    finally:\n        {stop}"
     assert program(body, tmp_path, preexec_fn=heed_hangup).returncode == 130
@@ -153,7 +153,7 @@ def _ignore_hup() -> None:
 
 
 def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
-    """A process that waits for ever ends when whoever started it is killed."""
+    """A process that waits forever ends when its parent is killed."""
     worker = "import os; from scripts.guard import die_with; die_with(int(os.sys.argv[1])); input()"
     code = (
         "import os, subprocess, sys\n"

@@ -116,7 +116,7 @@ def test_only_what_stands_between_the_marks_changes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["no marks", "<!-- begin a -->", "<!-- begin a --><!-- end a -->" * 2])
 def test_page_without_one_pair_of_marks_is_refused(text: str) -> None:
-    """A page whose marks are missing or doubled is not touched."""
+    """A page with missing or doubled marks is not touched."""
     with pytest.raises(DocumentError, match="put them back"):
         filled(text, "a", "body", "page.md")
 

@@ -68,7 +68,7 @@ class Harm:
 
 @pytest.mark.timeout(180)
 def test_no_code_of_a_zip_is_run(tmp_path: Path) -> None:
-    """A zip whose weights or data hold code to unpickle is refused, or read without it; nothing is run."""
+    """A zip with code to unpickle in its weights or data is refused, or read without it; no code is run."""
     harm = pickle.dumps(Harm(str(tmp_path / "harmed")))
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
         archive.writestr("data", json.dumps({"policy_kwargs": {":serialized:": harm.hex()}}))

@@ -37,7 +37,7 @@ def refuse(number: int) -> int:
 
 
 def die_once(folder: Path, number: int) -> int:
-    """A job whose worker is killed the first time that it runs."""
+    """A job with a worker that is killed at its first run."""
     mark = folder / f"{number}"
     if number % 3 == 0 and not mark.exists():
         mark.touch()
@@ -46,7 +46,7 @@ def die_once(folder: Path, number: int) -> int:
 
 
 def die(number: int) -> int:
-    """A job that nobody survives."""
+    """A job that kills its worker every time."""
     os.kill(os.getpid(), signal.SIGKILL)
     return number
 

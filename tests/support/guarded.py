@@ -21,7 +21,7 @@ class Guard:
     """Kills the groups that it watches when this process is gone; use as a context."""
 
     def __enter__(self) -> Guard:
-        """Begin; nobody is watched yet."""
+        """Start the guard process; no group is watched yet."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(_GUARD)],
             stdin=subprocess.PIPE,
@@ -31,7 +31,7 @@ class Guard:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill whoever is still watched, and end."""
+        """Kill the groups that are still watched, and end."""
         _close(self._process)
         self._process.wait(timeout=30)
 

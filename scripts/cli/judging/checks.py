@@ -1,4 +1,4 @@
-"""What ``selvage contract validate`` finds out about one file; it says nothing and writes nothing."""
+"""Checks of ``selvage contract validate`` on one file; prints nothing and writes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contracts.rules import Breach
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What came of one file; ``document`` is None where it was refused."""
+    """Result of checking one file; ``document`` is None if it was refused."""
 
     file: str
     document: Document | None
@@ -28,7 +28,7 @@ class Checked:
 
 
 def check(file: str, *, references: bool = True) -> Checked:
-    """Load ``file`` (a path or a ``package:`` name) and keep what there is to say about it."""
+    """Load ``file`` (a path or a ``package:`` name) and collect the findings about it."""
     try:
         text = read_text(resolve_uri(file, "selvage"))
         document = load_text(text, file, every_kind(), partial(_more, file=file, references=references))
@@ -45,7 +45,7 @@ def check(file: str, *, references: bool = True) -> Checked:
 
 
 def _broken_at_rest(document: Document, file: str) -> list[str]:
-    """What home kernels of a scenario, or of a suite's scenarios, break with nothing injected."""
+    """Clauses that home kernels of a scenario, or of a suite's scenarios, break without a fault."""
     place = resolve_uri(file, "selvage")
     if isinstance(document, Scenario):
         return _broken_at_rest_lines(document, str(place))
@@ -59,7 +59,7 @@ def _broken_at_rest(document: Document, file: str) -> list[str]:
 
 
 def _broken_at_rest_lines(scenario: Scenario, file: str) -> list[str]:
-    """One line for each clause; nothing of a fleet that cannot be put together, which running it tells."""
+    """One line for each clause; none for a fleet that cannot be built, which running it reports."""
     from simulator.world.at_rest import CONSEQUENCE, broken_at_rest
 
     try:
@@ -76,7 +76,7 @@ def every_kind() -> tuple[type[Document], ...]:
 
 
 def _more(document: Document, file: str, *, references: bool) -> Iterator[Breach]:
-    """Unknown names of policies and, with ``references``, what is wrong with what is referred to."""
+    """Unknown names of policies and, with ``references``, problems in referenced documents."""
     yield from _unknown_policies(document)
     if references:
         yield from reference_breaches(document, file)
@@ -96,7 +96,7 @@ def _unread(document: Document, file: str) -> Iterator[Breach]:
 
 
 def _unknown_policies(document: Document) -> Iterator[Breach]:
-    """Policies, by their text form, that no registry has or that do not take these settings."""
+    """Policies, by their text form, that no registry has or that do not accept these settings."""
     named = list(_policies_of(document))
     if not named:
         return

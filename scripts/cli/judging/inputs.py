@@ -1,4 +1,4 @@
-"""What ``selvage contract evaluate|propose|bounds`` read: contracts, profiles with samples, logs."""
+"""Inputs of ``selvage contract evaluate|propose|bounds``: contracts, profiles with samples, logs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from contracts.loading.uris import resolve_uri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractInputs:
-    """The observations to be judged and the profile they belong to, where one was given."""
+    """The observations to be judged and the profile they belong to, if one was given."""
 
     observations: Observations
     samples: KernelSamples | None
     profile: KernelProfile | None
-    profile_sha256: tuple[str, ...] = ()  # of every profile that was given, in their order
+    profile_sha256: tuple[str, ...] = ()  # of every given profile, in order
 
 
 def load_contract(name: str) -> KernelContract:
@@ -43,7 +43,7 @@ def load_judged(name: str, condition: str, split: str) -> ContractInputs:
         return ContractInputs(observations=observations, samples=samples, profile=profile)
     if path.suffix == ".npz":
         sha256 = _hash_of(path)
-        samples = load_samples(path, sha256)  # what is judged is what the hash speaks of
+        samples = load_samples(path, sha256)  # the hash belongs to the content that is judged
         observations = _observations(path, samples, sha256, condition, split)
         return ContractInputs(observations=observations, samples=samples, profile=None)
     if path.suffix == ".jsonl":
@@ -64,7 +64,7 @@ def _hash_of(path: Path) -> str:
 def load_all(names: Sequence[str], condition: str, split: str) -> ContractInputs:
     """Observations of several inputs together: the files of one kernel, and logs.
 
-    Raises DocumentError where profiles are of different builds, or ``join_observations`` refuses.
+    Raises DocumentError if profiles are of different builds, or ``join_observations`` refuses.
     """
     parts = [load_judged(name, condition, split) for name in names]
     _refuse_other_builds(names, parts)
@@ -108,14 +108,14 @@ def known_sources(profile: KernelProfile) -> tuple[SourceBound, ...]:
 
 
 def certified_observations(judged: ContractInputs) -> Observations | None:
-    """Healthy certify prompts of the judged kernel; None where only a log was given."""
+    """Healthy certify prompts of the judged kernel; None if only a log was given."""
     if judged.samples is None or HEALTHY not in judged.samples.condition_names:
         return None
     return from_samples(judged.samples, judged.observations.sha256, HEALTHY, "certify")
 
 
 def _with_scheme(spec: ProfileSpec) -> Fingerprint:
-    """The fingerprint; where it names only a container of weights, the scheme is in the kernel's name."""
+    """The fingerprint; if it names only a container of weights, the kernel's name gives the scheme."""
     told, named = quantisation_bits(spec.fingerprint.quantization), quantisation_bits(spec.kernel)
     if told is not None or named is None or spec.fingerprint.quantization == "none":
         return spec.fingerprint
@@ -125,7 +125,7 @@ def _with_scheme(spec: ProfileSpec) -> Fingerprint:
 def input_refusal(
     file: str, expected: str, actual: str, next_step: str = "check the command line"
 ) -> DocumentError:
-    """Bad input on the command line as the one error that exits 2."""
+    """Bad input on the command line as the one error with exit code 2."""
     return refusal(file, expected, actual, next_step)
 
 

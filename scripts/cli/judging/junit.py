@@ -1,7 +1,7 @@
 """An evaluation as JUnit XML: one test case for each clause on each slice, as CI systems show them.
 
-A broken clause is a *failure*, one that keeps the evaluation inconclusive an *error*, and what may stay open
-(waived, or soft and not measured) is *skipped*. A slice without a sample is an error of its own.
+A broken clause is a *failure*, a clause that keeps the evaluation inconclusive an *error*, and one that may
+stay open (waived, or soft and not measured) is *skipped*. A slice without a sample is a separate error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def junit_xml(evaluation: Evaluation) -> str:
 
 
 def junit_error(contract: str, error: DocumentError) -> str:
-    """What stands in the file where nothing could be judged."""
+    """The file's content if nothing could be judged."""
     suite = Xml.Element("testsuite", name=contract)
     case = _case(suite, contract, "inputs")
     Xml.SubElement(case, "error", type=GateOutcome.ERROR, message=_printable(str(error)))
@@ -53,7 +53,7 @@ def _fill(case: Xml.Element, clause: ClauseVerdict, is_open: bool) -> None:
 
 
 def _numbers(clause: ClauseVerdict) -> str:
-    """The reason with the judged number, its limits and what they are held against."""
+    """The reason with the judged number, its limits and their threshold."""
     if clause.judged is None:
         return clause.reason
     found = clause.judged
@@ -62,7 +62,7 @@ def _numbers(clause: ClauseVerdict) -> str:
 
 
 def _printable(text: str) -> str:
-    """``text`` without what XML cannot hold: bad input may be quoted in it."""
+    """``text`` without characters that XML forbids: bad input may be quoted in it."""
     return "".join(each if each.isprintable() else " " for each in text)
 
 

@@ -1,4 +1,4 @@
-"""Tables and JSON of ``selvage contract evaluate|bounds``; they show, they decide nothing."""
+"""Tables and JSON of ``selvage contract evaluate|bounds``; display only."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def evaluation_json(
     assumptions: Sequence[Assumption],
     profile_sha256: Sequence[str] = (),
 ) -> str:
-    """Everything, sorted keys; limits that do not exist (one observation) and missing bounds are null.
+    """Everything, with sorted keys; limits that do not exist (one observation) and missing bounds are null.
 
-    profile_sha256: of the profiles that were given, which attributions rest on.
+    profile_sha256: of the given profiles, the basis of attributions.
     """
     outcome = evaluation.outcome
     record = asdict(evaluation) | {
@@ -59,7 +59,7 @@ def bounds_json(rows: Sequence[BoundRow], assumptions: Sequence[Assumption]) -> 
 
 
 def wide_console() -> Console:
-    """A console for tables: as wide as the terminal, ``TABLE_WIDTH`` where the output is no terminal."""
+    """A console for tables: as wide as the terminal, ``TABLE_WIDTH`` if the output is not a terminal."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
@@ -67,7 +67,7 @@ def wide_console() -> Console:
 
 
 def show_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """One row per judged clause and slice, why the others were not decided, then the verdict."""
+    """One row per judged clause and slice, reasons for undecided ones, then the verdict."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -97,7 +97,7 @@ def show_evaluation(console: Console, evaluation: Evaluation) -> None:
 
 
 def _undecided(evaluation: Evaluation, verdict: ContractVerdict) -> list[str]:
-    """One line for each clause and reason; what keeps the evaluation open says so."""
+    """One line for each clause and reason; those that keep the evaluation open are marked."""
     places: dict[tuple[str, str, str], list[str]] = {}
     still_open = {(each.clause_id, each.slice) for each in open_promises(evaluation.clauses)}
     for clause in evaluation.clauses:
@@ -136,7 +136,7 @@ def _counts(evaluation: Evaluation) -> list[tuple[str, int]]:
 
 
 def show_attributions(console: Console, attributions: Sequence[Attribution]) -> None:
-    """What could explain each failed clause."""
+    """Possible explanations of each failed clause."""
     for each in attributions:
         console.print(f"{each.clause_id} on {each.slice} ({each.observed:.3g}): {each.reason}")
 
@@ -148,7 +148,7 @@ def show_assumptions(console: Console, assumptions: Sequence[Assumption]) -> Non
 
 
 def show_bounds(console: Console, rows: Sequence[BoundRow]) -> None:
-    """Bounds beside measurements; an empty measured cell is a quantity these samples do not hold."""
+    """Bounds beside measurements; an empty measured cell means that the samples lack the quantity."""
     from rich.table import Table
 
     table = Table(title="Bounds (what could be) beside measurements (what was)")

@@ -1,4 +1,4 @@
-"""``selvage profile agree``: whether several profiles of one server say the same of it."""
+"""``selvage profile agree``: whether several profiles of one server agree."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def agree(asked: AgreeOptions) -> None:
 
 
 def _refuse_incomparable(profiles: _Profiles) -> None:
-    """DocumentError for what cannot speak of one server: no step times, another build, a copy of one file."""
+    """DocumentError for profiles of no common server: no step times, another build, a copy of one file."""
     (first, head), *_ = profiles.items()
     seen: dict[str, Path] = {}
     for path, one in profiles.items():
@@ -106,7 +106,7 @@ def _agreement_json(found: StepAgreement, shares: Mapping[str, float]) -> str:
 
 
 def _agreement_text(found: StepAgreement, shares: Mapping[str, float]) -> str:
-    """Markdown: a row per coefficient, per predicted step time and for capacity, then what is not sure."""
+    """Markdown: a row per coefficient, per predicted step time and for capacity, then the uncertain facts."""
     heads = [*shares, "apart", "agree"]
     lines = ["| of the steps, ms | " + " | ".join(heads) + " |", "|" + " --- |" * (len(heads) + 1)]
     lines += [_row(one) for one in (*found.coefficients, *found.predictions)]

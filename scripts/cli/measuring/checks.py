@@ -1,6 +1,6 @@
-"""What ``selvage profile`` refuses before it measures anything: places, doses, unusable servers.
+"""Checks of ``selvage profile`` before it measures anything: places, doses, unusable servers.
 
-Measuring takes minutes to hours; what would end it half-way is found first.
+Measuring takes minutes to hours; anything that would end it half-way is detected first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unheard(request: ProfileRequest) -> None:
-    """DocumentError for an option that this run would not look at: hours pass before it is missed."""
+    """DocumentError for an option that this run would ignore, instead of ignoring it for hours."""
     server, reference = request.server, request.reference
     alone = [] if server.url else [word for word in server.words() if word.startswith("--")]
     unheard = [(word, "--endpoint") for word in alone if word != "--ca-file" or not reference.url]
@@ -42,7 +42,7 @@ def refuse_unheard(request: ProfileRequest) -> None:
 
 
 def refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: list[Prompt]) -> None:
-    """DocumentError where a profile, or other prompts that profiles refer to, stand in the folder already."""
+    """DocumentError if a profile, or other prompts that profiles refer to, exist in the folder already."""
     from live.measure.prompts import dump_prompts
 
     there = [f"{kernel.name}.yaml" for kernel in kernels if (request.out / f"{kernel.name}.yaml").exists()]
@@ -53,7 +53,7 @@ def refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: l
 
 
 def refuse_other(request: ProfileRequest, path: Path, content: bytes) -> None:
-    """DocumentError where ``path`` holds anything but ``content``, unless ``--force`` was given."""
+    """DocumentError if ``path`` has any other content than ``content``, unless ``--force`` was given."""
     if not request.force and path.exists() and path.read_bytes() != content:
         step = "name another --out, or add --force and measure every kernel in it again"
         raise DocumentError([problem(str(path), "what this run writes, or nothing", "another file", step)])
@@ -72,7 +72,7 @@ def refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> N
 def refuse_unusable_servers(
     request: ProfileRequest, backend: ServingBackend, plans: list[MeasurePlan], golden: list[Prompt]
 ) -> None:
-    """DocumentError or MeasurementError where a condition stands twice, or a running server, the measured one
+    """DocumentError or MeasurementError if a condition is given twice, or a running server, the measured one
     or a condition's, cannot be reached, refuses the key, or does not score the longest prompt.
     """
     from live.measure.backends.openai_backend import OpenaiBackend

@@ -1,4 +1,4 @@
-"""How ``selvage kld`` shows what it found: the table, and one JSON object."""
+"""Output of ``selvage kld``: the table, and one JSON object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scripts.provenance import machine_facts
 if TYPE_CHECKING:
     from live.kld.table import Figure, SliceTable
 
-#: Figure -> (heading, factor, whether a lower bound where the vocabulary is not whole).
+#: Figure -> (heading, factor, whether it is a lower bound if the vocabulary is incomplete).
 ROWS: dict[str, tuple[str, float, bool]] = {
     "ppl": ("PPL(server)", 1.0, False),
     "ppl_base": ("PPL(reference)", 1.0, False),
@@ -40,7 +40,7 @@ ROWS: dict[str, tuple[str, float, bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KldResult:
-    """Everything that one comparison found."""
+    """The results of one comparison."""
 
     endpoint: str
     route: str
@@ -76,7 +76,7 @@ def as_json(result: KldResult) -> str:
 
 
 def show(console: Console, result: KldResult) -> None:
-    """The table, and how it came about."""
+    """The table, and how it was obtained."""
     table = Table(box=SIMPLE_HEAD, title=f"{result.endpoint} against {result.reference}")
     table.add_column("", no_wrap=True)
     for each in result.tables:
@@ -113,7 +113,7 @@ def _cell(figure: Figure, factor: float) -> str:
 
 
 def _number(value: float, digits: int, places: int = 2) -> str:
-    """``digits`` in all, or with an exponent and ``places`` where it is small."""
+    """``digits`` in all, or with an exponent and ``places`` if it is small."""
     return f"{value:.{places}e}" if 0.0 < abs(value) < 1e-2 else f"{value:.{digits}g}"
 
 

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from live.measure.prompts import Prompt
     from live.measure.reference import AnyReference
 
-#: Notes that say what a profile lacks.
+#: Notes about missing parts of a profile.
 _SAID = re.compile("^(Step times|Predicted|The serving)|left out")
-#: Rounds in which a server is timed, at least and at most, and the share of the longest time that the
-#: least is spread over.
+#: Least and largest number of rounds in which a server is timed, and the share of the longest time over
+#: which the least number is spread.
 _LEAST_ROUNDS, _MOST_ROUNDS, _SPREAD = 8, 64, 0.4
 
 
 def run_profile(request: ProfileRequest) -> list[Path]:
-    """Measure every asked kernel and write its profile; returns the documents' paths.
+    """Measure every requested kernel and write its profile; returns the documents' paths.
 
     Everything that can be refused is refused first: prompts, names, places and servers.
     """
@@ -103,7 +103,7 @@ def _measure(
 
 
 def _kept(request: ProfileRequest) -> str:
-    """What an interrupted run leaves: kernels are written one by one, each whole or not at all."""
+    """Result of an interrupted run: kernels are written one by one, each completely or not at all."""
     there = sum(1 for path in request.out.glob("*.yaml"))
     again = "" if request.reference.store else "; --reference-store DIR keeps the reference between runs"
     if not there:
@@ -112,13 +112,13 @@ def _kept(request: ProfileRequest) -> str:
 
 
 def _say(lines: list[str]) -> None:
-    """What is to be known beside the result, on stderr."""
+    """Print notes that accompany the result, on stderr."""
     for line in lines:
         print(line, file=sys.stderr, flush=True)
 
 
 def _cannot(request: ProfileRequest) -> list[str]:
-    """What a profile of a running server will not have."""
+    """Parts that a profile of a running server will lack."""
     from live.measure.profile_writer import not_by_top_k
 
     if request.backend is not BackendName.OPENAI and not request.reference.url:
@@ -135,7 +135,7 @@ def _cannot(request: ProfileRequest) -> list[str]:
 
 
 def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
-    """The most that timing the steps of a running server sends to it."""
+    """The largest load that timing the steps sends to a running server."""
     from live.measure.steps.serving import stream_load
     from live.measure.steps.timed_requests import load_of
 
@@ -153,7 +153,7 @@ def _load(chosen: list[tuple[Kernel, MeasurePlan]]) -> list[str]:
 def _reference(
     request: ProfileRequest, folder: Path, golden: list[Prompt], scratch: Path, progress: ProgressLine
 ) -> AnyReference:
-    """The reference's log-probabilities: from a server or the weights, and from the store where they are."""
+    """The reference's log-probabilities: from a server or the weights, or from the store if present."""
     from live.measure.backends.openai_backend import OpenaiBackend
     from live.measure.reference_store import stored_reference, stored_top_reference
 
@@ -171,7 +171,7 @@ def _reference(
 def _context(
     request: ProfileRequest, folder: Path, golden: list[Prompt], reference: AnyReference
 ) -> ProfileContext:
-    """What every profile of this run says of model, reference and prompts; writes both files."""
+    """Model, reference and prompts, common to every profile of this run; writes both files."""
     from contracts.documents.envelope import FileRef
     from live.measure.checkpoint import checkpoint_sha256
     from live.measure.profile_writer import ProfileContext
@@ -257,7 +257,7 @@ def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:
 
 
 def _steps(request: ProfileRequest) -> StepPlan:
-    """What is timed: of a running server no more sequences at a time than allowed."""
+    """The batches to time: on a running server no more concurrent sequences than allowed."""
     from live.measure.backend import StepPlan
 
     if request.backend is not BackendName.OPENAI:

@@ -1,4 +1,4 @@
-"""What ``selvage profile`` was asked: records, the servers in it, and the command that asks it again."""
+"""Options of ``selvage profile``: records, the servers in it, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
-#: Longest time that timing steps may take, s, half-width as a share that it tries to reach, and the most
-#: sequences at a time that it sends.
+#: Longest time for timing steps, s, its target for the relative half-width, and the most concurrent
+#: sequences that it sends.
 STEP_SECONDS, STEP_TARGET, STEP_SEQUENCES = 300.0, 0.15, 16
 
 
 class BackendName(StrEnum):
-    """What runs the kernels."""
+    """The engine that runs the kernels."""
 
     VLLM = "vllm"
     TORCH = "torch"
@@ -36,7 +36,7 @@ class BackendName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRequest:
-    """The running server that is measured, and those that are its conditions; the key is theirs alike."""
+    """The measured running server, and the servers of its conditions; they share the key."""
 
     url: str = ""
     model: str = ""
@@ -51,11 +51,11 @@ class ServerRequest:
     """``NAME=URL`` each."""
     step_sequences: int = STEP_SEQUENCES
     step_seconds: float = STEP_SECONDS
-    """No request that times steps begins later."""
+    """No request that times steps begins after this time."""
     step_target: float = STEP_TARGET
     """Timing ends once every prediction is known to this share."""
     step_process: int = 0
-    """Process on this machine whose CPU time is the clock of steps; 0: the wall."""
+    """Process on this machine whose CPU time is the clock of steps; 0: wall time."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -64,7 +64,7 @@ class ServerRequest:
 
     @property
     def declared(self) -> Declared:
-        """What its operator says of it; DocumentError for a name that no document may have."""
+        """The operator's declarations about it; DocumentError for a name that no document may have."""
         from live.measure.endpoint import Declared
 
         if self.name:
@@ -100,7 +100,7 @@ class ServerRequest:
         return Endpoint(url=url, model=self.model, api_key=key, ca_file=self.ca_file)
 
     def words(self) -> list[str]:
-        """The options that ask for it again; never the key."""
+        """The options that repeat it; never the key."""
         given = {
             "--endpoint": self.url,
             "--endpoint-model": self.model,
@@ -123,7 +123,7 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceRequest:
-    """Where the reference's log-probabilities come from: a server, or the checkpoint on this machine."""
+    """Source of the reference's log-probabilities: a server, or the checkpoint on this machine."""
 
     url: str = ""
     model: str = ""
@@ -135,7 +135,7 @@ class ReferenceRequest:
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """The server, where one was named."""
+        """The server, if one was named."""
         from live.measure.endpoint import Endpoint
 
         if not self.url:
@@ -144,7 +144,7 @@ class ReferenceRequest:
         return Endpoint(url=self.url, model=self.model, api_key=key, ca_file=self.ca_file)
 
     def words(self) -> list[str]:
-        """The options that ask for it again; never the key."""
+        """The options that repeat it; never the key."""
         return _given(
             {
                 "--reference-endpoint": self.url,
@@ -194,7 +194,7 @@ _KEY_BYTES = 2**16
 
 
 def read_key(option: str, variable: str, file: Path | None) -> str:
-    """The API key in an environment variable or a file; empty where neither is named."""
+    """The API key in an environment variable or a file; empty if neither is named."""
     if variable and file is not None:
         told = f"{variable} and {file}"
         raise DocumentError(
@@ -211,7 +211,7 @@ def read_key(option: str, variable: str, file: Path | None) -> str:
 
 
 def _one_key(place: str, key: str) -> str:
-    """``key`` where a header can carry it; an error never shows it."""
+    """``key`` if a header can carry it; an error never shows it."""
     if not key or not all("!" <= sign <= "~" for sign in key):
         message = "nothing" if not key else "blanks, line ends, or letters that are not ASCII"
         raise DocumentError([problem(place, "one line with the key, of ASCII", message, "correct it")])
@@ -224,7 +224,7 @@ def problem(file: str, expected: str, actual: str, next_step: str) -> Problem:
 
 
 def _named(option: str, name: str) -> None:
-    """DocumentError where ``name`` cannot be that of a document."""
+    """DocumentError if ``name`` cannot be a document's name."""
     if not _NAME.fullmatch(name):
         expected = "small letters, digits, '.' and '-', at most 63, a letter or digit at both ends"
         raise DocumentError([problem(option, expected, repr(name), "choose such a name")])

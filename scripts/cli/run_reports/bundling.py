@@ -1,6 +1,6 @@
 """An incident of a live log as a folder that can be attached to a report: ``selvage explain --bundle``.
 
-What is in it stands in the decision log and in the evidence that the controller kept; no text of users.
+Its content comes from the decision log and the evidence that the controller kept; no text of users.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scripts.cli.run_reports.decision_log import Tick
 from scripts.cli.run_reports.explaining import Explained, log_files
 from scripts.output import ready_folder, write_json, write_whole
 
-#: How much of the decision log goes with an incident, s before its first and after its last move.
+#: Part of the decision log that belongs to an incident, s before its first and after its last move.
 BEFORE_S, AFTER_S = 120.0, 60.0
 
 
@@ -33,7 +33,7 @@ class _Probe(BaseModel):
 
 
 class _Seen(BaseModel):
-    """What a file of evidence must hold for its page; the replica names a file of the bundle."""
+    """Required content of a file of evidence; the replica names a file of the bundle."""
 
     replica: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
     at_s: Annotated[float, Field(allow_inf_nan=False)]
@@ -54,9 +54,9 @@ class _Seen(BaseModel):
 def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) -> list[str]:
     """Write the bundle of what ``found`` explains of the log at ``source``; a line per file.
 
-    ``incident.md`` says all in words, ``timeline.json`` tick by tick, ``decisions.jsonl`` has the lines
+    ``incident.md`` is the summary as text, ``timeline.json`` tick by tick, ``decisions.jsonl`` has the lines
     of the log as they are chained, ``evidence-REPLICA.json`` the failing probe with both traces and the
-    engine. DocumentError where nothing moved and no alarm was raised, or where ``out`` is in use.
+    engine. DocumentError if nothing moved and no alarm was raised, or if ``out`` is in use.
     """
     instants = _instants(found)
     if not instants:
@@ -77,14 +77,14 @@ def write_bundle(source: Path, out: Path, found: Explained, lines: list[str]) ->
 
 
 def _instants(found: Explained) -> list[float]:
-    """When something moved; where nothing did, when alarms began and ended, s."""
+    """Times of moves; if nothing moved, times at which alarms began and ended, s."""
     moved = [float(tick["now_s"]) for tick in found.ticks]
     alarmed = [float(one["now_s"]) for one in found.passive]
     return moved or [*alarmed, *(instant for one in found.quiet for instant in (one.from_s, one.to_s))]
 
 
 def _evidence(folder: Path, span: tuple[float, float]) -> list[dict[str, Any]]:
-    """What was kept within ``span``, by time; of a replica when it was condemned, else when it was left."""
+    """Evidence kept within ``span``, by time; of a replica when it was condemned, else when it was left."""
     found: dict[str, dict[str, Any]] = {}
     every = [_read(file) for file in sorted(folder.glob("*.json"))]
     for content in sorted(every, key=lambda one: (str(one["reason"]).startswith(LEFT), float(one["at_s"]))):
@@ -107,7 +107,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
-    """Lines of the log within ``span``, as they stand, and every line of another kind."""
+    """Lines of the log within ``span``, unchanged, and every line of another kind."""
     found = []
     for file in files:
         for number, line in enumerate(lines_of(read_regular_text(file, TEXT_BYTES)), 1):
@@ -123,7 +123,7 @@ def _within(files: list[Path], span: tuple[float, float]) -> list[str]:
 
 
 def _page(lines: list[str], kept: list[dict[str, Any]]) -> str:
-    """The incident in words."""
+    """The incident as text."""
     told = ["# Incident", "", "```text", *lines, "```", ""]
     for one in kept:
         told += [f"## {one['replica']}", "", f"At {one['at_s']:.0f} s: {one['reason']}.", ""]
@@ -138,7 +138,7 @@ def _page(lines: list[str], kept: list[dict[str, Any]]) -> str:
 
 
 def _failing(one: dict[str, Any]) -> list[str]:
-    """The failing probe, and how far its traces are apart."""
+    """The failing probe, and the difference of its traces."""
     probe = one.get("failing")
     lines = [""]
     if probe:

@@ -1,4 +1,4 @@
-"""Decision logs, read back: every line is checked for what an explanation reads of it."""
+"""Reading decision logs: every line is checked for the fields that an explanation needs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from contracts.regular_files import TEXT_BYTES, lines_of, open_regular, read_reg
 from controller.shield.records import STAGES
 from live.control.chain import PASSIVE, SCRAPES, MissingRecords, missing_records, read_chain
 
-#: A decision record as it stands in a log.
+#: A decision record in a log.
 Tick = dict[str, Any]
 
 
 class _Read(BaseModel):
-    """What is read of a record; whatever else stands there is kept."""
+    """Required fields of a record; other fields are kept."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -110,17 +110,17 @@ class _Line(_Read):
 
 
 def read_decisions(file: Path) -> list[Tick]:
-    """The records of the log ``file``; DocumentError with the line of the first that is none.
+    """The records of the log ``file``; DocumentError with the line of the first invalid one.
 
-    Of a live controller's log the chain is checked; its lines of other kinds are left out.
+    A live controller's log is checked for its chain; its lines of other kinds are left out.
     """
     return list(read_log_contents([file]).ticks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContents:
-    """A log as it is read: its records, alarms of passive signals, what was odd about scrapes, and what is
-    missing; a live log alone has more than records.
+    """Content of a log: its records, alarms of passive signals, anomalies of scrapes, and what is missing;
+    only a live log has more than records.
     """
 
     ticks: tuple[Tick, ...]
@@ -158,8 +158,8 @@ def read_log_contents(files: Sequence[Path]) -> LogContents:
 
 
 def _forgotten(told: Sequence[Tick], name: str, now_s: float) -> list[Tick]:
-    """Ends of what stood of ``told``, by replica and ``name``, when a controller began, which learns every
-    past anew; the last tick before it was at ``now_s``.
+    """End events for the open events of ``told``, by replica and ``name``, when a controller started without
+    memory; the last tick before that was at ``now_s``.
     """
     newest = {(one["replica"], one[name]): one for one in told}
     why = "known no more: the controller began anew"
@@ -178,7 +178,7 @@ def _beside(model: type[_Read], row: Tick, file: Path, number: int) -> Tick:
 
 
 def _is_chained(file: Path) -> bool:
-    """Whether ``file`` is of a live controller: its lines end in their hash."""
+    """Whether ``file`` is of a live controller: its lines end with their hash."""
     with open_regular(file) as stream:
         return b'"sha256"' in stream.readline(TEXT_BYTES)[-100:]
 

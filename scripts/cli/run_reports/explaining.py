@@ -1,6 +1,6 @@
-"""What ``selvage explain`` shows: decision records of one run, what a baseline would do, attributions.
+"""Content of ``selvage explain``: decision records of one run, the baseline's alternative, attributions.
 
-A run is made again from scenario, policy and seed, which is exact, or read from a decision log.
+A run is repeated from scenario, policy and seed, which is exact, or read from a decision log.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: What stands for the mode in which decisions are taken and not carried out.
+#: Name of the mode in which decisions are taken and not carried out.
 OBSERVED = "observe (nothing below was executed)"
 METHODS = {"occlusion": occlusion, "gradients": integrated_gradients}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What to explain. at_s: the tick in force then (None: the whole incident). baseline: the policy asked
-    what-if. reference_s: the tick that a learned policy's features are compared with; features: how many
-    are shown, by ``method``.
+    """What to explain. at_s: the tick in force then (None: the whole incident). baseline: the policy for
+    the alternative. reference_s: the tick that a learned policy's features are compared with; features:
+    number shown, by ``method``.
     """
 
     at_s: float | None = None
@@ -52,7 +52,7 @@ class Wanted:
 
 @dataclass(slots=True, kw_only=True)
 class Watcher:
-    """Sees every tick of one fleet and keeps the records that were asked for."""
+    """Observes every tick of one fleet and keeps the requested records."""
 
     setup: ControllerSetup
     wanted: Wanted
@@ -64,7 +64,7 @@ class Watcher:
     ticks: list[Tick] = field(default_factory=list)
 
     def take(self, before: ControllerState, after: ControllerState, decision: Decision) -> None:
-        """One tick: ask the baseline, keep the record where it is wanted."""
+        """Process one tick: run the baseline, keep the record if it is requested."""
         asked = self._ask(decision)
         now_s = float(after.now_s[0])
         inputs = self._inputs(before, decision)
@@ -86,7 +86,7 @@ class Watcher:
         return proposal.table
 
     def _keeps(self, before: ControllerState, after: ControllerState, decision: Decision) -> bool:
-        """The tick asked for, or one that moved weight, quarantined, released, demoted or promoted."""
+        """Whether it is the requested tick, or moved weight, quarantined, released, demoted or promoted."""
         if self.wanted.at_s is not None:
             behind_s = self.wanted.at_s - float(after.now_s[0])
             return -SLACK_S <= behind_s < self.setup.fleet.tick_s - SLACK_S
@@ -103,7 +103,7 @@ class Watcher:
     def _attribution(
         self, before: ControllerState, after: ControllerState, inputs: NDArray[np.float64] | None
     ) -> list[dict[str, Any]]:
-        """For each slice whose choice changed (all of them at one tick): what moved its margin."""
+        """For each slice whose choice changed (all of them at one tick): features that moved its margin."""
         policy = self.setup.policy
         if inputs is None or self.reference is None or not isinstance(policy, LearnedPolicy):
             return []
@@ -111,7 +111,7 @@ class Watcher:
         shown = range(len(new)) if self.wanted.at_s is not None else np.flatnonzero(old != new)
 
         def scores(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-            """Of inputs [N, size], with what a recurrent network remembered before this tick."""
+            """Scores of inputs [N, size], with a recurrent network's memory before this tick."""
             known = {name: np.repeat(before.policy[name], len(rows), axis=0) for name in policy.runner.memory}
             return policy.runner(rows.astype(np.float32), known).astype(np.float64)
 
@@ -176,22 +176,22 @@ def named(names: Iterable[str], setup: ControllerSetup) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """header: where it comes from. incident: its measures, None without one. ticks: decision records."""
+    """header: origin. incident: its measures, None without one. ticks: decision records."""
 
     header: dict[str, Any]
     incident: dict[str, Any] | None
     ticks: list[Tick]
     passive: list[Tick] = field(default_factory=list)
-    """Alarms that no probe raised, of a live log, as they began and ended."""
+    """Alarms of a live log that no probe raised, with their beginning and end."""
     scrapes: list[Tick] = field(default_factory=list)
-    """What was odd about scrapes, of a live log, as it began and ended."""
+    """Anomalies of scrapes in a live log, with their beginning and end."""
     quiet: tuple[QuietAlarm, ...] = ()
-    """Alarms of clauses, of a log, that nothing was moved for."""
+    """Alarms of clauses in a log for which nothing was moved."""
     missing: tuple[MissingRecords, ...] = ()
-    """What a live log does not hold of what was asked for."""
+    """Requested facts that a live log does not hold."""
 
     def plain(self) -> dict[str, Any]:
-        """As it is written in JSON."""
+        """Its JSON form."""
         told: dict[str, Any] = {"passive": self.passive} if self.passive else {}
         told |= {"scrapes": self.scrapes} if self.scrapes else {}
         told |= {"alarms": [asdict(one) for one in self.quiet]} if self.quiet else {}
@@ -208,10 +208,10 @@ def from_scenario(
     *,
     observes: bool = False,
 ) -> Explained:
-    """Run the episode again and explain it; ``baseline`` is asked at every tick.
+    """Run the episode again and explain it; ``baseline`` is evaluated at every tick.
 
-    observes: nothing is executed; the incident then says beside what happened when the decisions acted
-    (``decided``) and what the same episode came to under them (``enforced``).
+    observes: nothing is executed; the incident then also holds its measures at the times of the decisions
+    (``decided``) and those of the same episode with the decisions executed (``enforced``).
     """
     watcher = Watcher(setup=setup, wanted=wanted, baseline=baseline, executed=not observes)
     kind = ObservingDriver if observes else ControllerDriver
@@ -253,7 +253,7 @@ def log_files(place: Path) -> list[Path]:
 
 
 def from_log(file: Path, seed: int, at_s: float | None) -> Explained:
-    """What a decision log says: the tick at ``at_s``, or every tick that moved something."""
+    """The explanation of a decision log: the tick at ``at_s``, or every tick with a move."""
     told = read_log_contents(log_files(file))
     lines, missing = told.ticks, told.missing
     own = [line for line in lines if line.get("seed", seed) == seed]

@@ -1,7 +1,7 @@
 """Alarms in a decision log that moved nothing: of clauses, and of passive signals.
 
-Ticks that moved something show the alarms behind the move; these alarms would otherwise show only to a reader
-who asks for their very second.
+Ticks with a move show the alarms behind it; these alarms would otherwise show only if their exact second is
+requested.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLACK_S = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietAlarm:
-    """A clause that was in alarm on a kernel and slice while nothing moved for it.
+    """A clause that was in alarm on a kernel and slice without any move for it.
 
     times: how often it began; from_s, to_s: first and last tick of all of them, s of the log's clock.
     estimate, limit (None: not known), observations: at its last tick. open: whether the log ends with it.
@@ -38,7 +38,7 @@ class QuietAlarm:
     open: bool
 
     def line(self, instant: Callable[[float], str]) -> str:
-        """For people; ``instant`` says a second of the log."""
+        """Text for people; ``instant`` formats a second of the log."""
         often = "" if self.times == 1 else f", {self.times} times,"
         until = "on" if self.open else f"until {instant(self.to_s)}"
         when = f"from {instant(self.from_s)} {until}"
@@ -51,7 +51,7 @@ class QuietAlarm:
 
 @dataclass(slots=True)
 class _Spell:
-    """An alarm from when it began until it ended. shown: a tick that moved something shows it."""
+    """An alarm from beginning to end. shown: a tick with a move shows it."""
 
     from_s: float
     to_s: float = 0.0
@@ -60,20 +60,20 @@ class _Spell:
     open: bool = True
 
     def take(self, tick: Tick, name: str, evidence: Mapping[str, Any]) -> None:
-        """It goes on in ``tick`` on the slice ``name``."""
+        """It continues in ``tick`` on the slice ``name``."""
         self.to_s, self.evidence = tick["now_s"], evidence
         moved = {move["slice"] for move in tick["moves"]}
         self.shown |= moves_something(tick) and (not moved or name in moved)
 
 
 def moves_something(tick: Tick) -> bool:
-    """Whether it moved weight or took a replica out: such ticks are shown one by one."""
+    """Whether the tick moved weight or removed a replica: such ticks are shown one by one."""
     return bool(tick["moves"]) or any(one["new"] for one in tick["quarantined"])
 
 
 def quiet_alarms(ticks: Iterable[Tick]) -> tuple[QuietAlarm, ...]:
-    """Alarms of clauses in ``ticks``, in their order, that no tick which moved something shows; one for each
-    kernel, slice and clause, by the instant of the first.
+    """Alarms of clauses in ``ticks``, in their order, that no tick with a move shows; one for each kernel,
+    slice and clause, by the time of the first.
     """
     spells: dict[Place, list[_Spell]] = {}
     for tick in ticks:
@@ -86,7 +86,7 @@ def quiet_alarms(ticks: Iterable[Tick]) -> tuple[QuietAlarm, ...]:
 
 
 def _spell_of(spells: list[_Spell], now_s: float) -> _Spell:
-    """The one that goes on, else a new one."""
+    """The continuing one, else a new one."""
     if not spells or not spells[-1].open:
         spells.append(_Spell(now_s))
     return spells[-1]
@@ -112,11 +112,11 @@ def _quiet(spells: Mapping[Place, list[_Spell]]) -> Iterator[QuietAlarm]:
 
 
 def known(value: float | None) -> str:
-    """A number of a log, which has none where it is not known."""
+    """A number of a log; None if it is unknown."""
     return "what is not known" if value is None else f"{value:.4g}"
 
 
 def in_force(told: Iterable[Tick], name: str, at_s: float) -> list[Tick]:
-    """Of what is ``told`` by replica and ``name``, all that had begun and not ended at ``at_s``."""
+    """All events in ``told``, by replica and ``name``, that had begun and not ended at ``at_s``."""
     newest = {(one["replica"], one[name]): one for one in told if one["now_s"] <= at_s + SLACK_S}
     return [one for one in newest.values() if one["began"]]

@@ -1,6 +1,6 @@
-"""What ``selvage simulate`` says of its episodes: totals and measures per seed, means with limits, a table.
+"""Summary of ``selvage simulate``: totals and measures per seed, means with limits, a table.
 
-With one seed there are no limits: what another seed would change is not known.
+With one seed there are no limits, because the variation between seeds is unknown.
 """
 
 from __future__ import annotations

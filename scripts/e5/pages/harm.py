@@ -21,14 +21,14 @@ from scripts.output import fill, table
 PAGE = "harm.md"
 #: The suites that the page shows.
 STRESS, SHARED = "e5-stress", "e5-common"
-#: Measures of single scenarios that stand on the page in their own right: factor, digits.
+#: Measures of single scenarios that the page shows as well: factor, digits.
 SHOWN = {"goodput_ratio": (100.0, 1), "mttr_s": (1.0, 0), "false_switches_per_slice_month": (1.0, 0)}
-#: What of it is shown of faults that many replicas share.
+#: Measures shown for faults that many replicas share.
 COMMON = ("useful-ratio", "failed-or-exposed-ratio", "mttr-s")
 
 
 def tables(content: dict[str, Any]) -> dict[str, list[str]]:
-    """Lines by mark: both measures of harm, the worst scenarios first, and what stands beside them."""
+    """Lines by mark: both measures of harm, the worst scenarios first, and the accompanying figures."""
     harm = content["harm"]
     if not harm["policies"]:
         raise refusal("e5.json", f"a run with {HARM_TO}", harm["note"], "run it too", path="harm.policies")

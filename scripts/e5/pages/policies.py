@@ -1,4 +1,4 @@
-"""Fill the tables of ``docs/policies-results.md``: what came of runs of E5, and of the search for settings.
+"""Fill the tables of ``docs/policies-results.md``: results of runs of E5, and of the search for settings.
 
     python -m scripts.e5.pages.policies docs
     python -m scripts.e5.pages.policies docs --run out/policies --suite SUITE --mark e5
@@ -25,11 +25,11 @@ from scripts.e5.suite import load_suite
 from scripts.output import fill, table
 
 PAGE = "policies-results.md"
-#: Policies whose differences to the candidate stand on the page, beside all tuned ones.
+#: Policies, beside all tuned ones, whose differences to the candidate are on the page.
 AGAINST = ("burn-rate", "hysteresis", "linear-program", "sequential")
 #: Policies whose settings were searched, in the order of the page.
 SEARCHED = ("burn-rate", "threshold", "hysteresis", "sequential", "linear-program")
-#: Measures of the table of differences, in its order: factor, digits behind the point.
+#: Measures of the table of differences, in its order: factor, digits after the point.
 DIFFERENCES = {
     "mttr_s": (1.0, 1),
     "quality_preservation": (100.0, 3),
@@ -79,7 +79,7 @@ def difference_table(candidate: str, differences: dict[str, dict[str, Leaf]]) ->
 
 
 def label(name: str) -> str:
-    """A configuration as the page calls it: ``burn-rate tuned`` for what the search chose."""
+    """A configuration as the page calls it: ``burn-rate tuned`` for the settings of the search."""
     if name in tuned():
         return f"{parse_configuration(name).policy} tuned"
     return f"`{name}`" if ":" in name else name
@@ -106,7 +106,7 @@ def _difference(leaf: Leaf, factor: float, digits: int) -> str:
 
 
 def tuning_table() -> list[str]:
-    """What the search chose, beside the defaults, on the validation episodes: from the files that ship."""
+    """The result of the search, beside the defaults, on the validation episodes: from the shipped files."""
     head = (
         "policy, on the validation episodes",
         "objective",

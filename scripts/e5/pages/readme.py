@@ -20,7 +20,7 @@ from scripts.output import filled, write_whole
 
 PAGE, MARK = "README.md", "e5"
 PLOT = Path("docs") / "e5-front.svg"
-#: The page shows the faults that nothing else shows; the report has all groups.
+#: The page shows the faults that no other page shows; the report has all groups.
 GROUP = "silent_numeric"
 COLUMNS = (
     "quality_preservation",
@@ -29,9 +29,9 @@ COLUMNS = (
     "detection_lag_s",
     "false_switches_per_slice_month",
 )
-#: The policy that the page promises to show: a run without it is refused.
+#: The policy that the page must show: a run without it is refused.
 SHOWN = "learned"
-#: An image on a page cannot take its ink from the page: a grey that reads on white and on black.
+#: An image cannot take its colour from the page: a grey that is legible on white and on black.
 INK = "#7d8590"
 
 

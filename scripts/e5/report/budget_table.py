@@ -20,7 +20,7 @@ HEADS = (
 
 
 def budget_text(split: dict[str, Any]) -> str:
-    """One split in a line: the budget, what alarms take of it, flags of a change, and what alarms at once."""
+    """One split in a line: the budget, its parts for alarms and for flags of a change, immediate alarms."""
     flags = split["flags"]
     changed = (
         f" {flags['per_slice_month']:.2g} for {flags['streams']} flags of a changed replica "
@@ -37,7 +37,7 @@ def budget_text(split: dict[str, Any]) -> str:
 
 
 def budget_table(split: dict[str, Any]) -> Table:
-    """One row per clause and kind of unit; slices whose lines are alike share it."""
+    """One row per clause and kind of stream; slices with equal lines share it."""
     rows: dict[tuple[object, ...], list[str]] = {}
     for line in split["lines"]:
         shown = tuple(line[name] for name in _SHOWN)

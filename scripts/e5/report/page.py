@@ -1,6 +1,6 @@
 """The E5 report: one self-contained HTML page from the tables of ``e5.json`` and an example's timelines.
 
-Nothing is computed here that does not stand in ``e5.json``; the page only chooses and formats.
+Nothing is computed here that is not in ``e5.json``; the page only chooses and formats.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from scripts.e5.suite import GROUP_LABELS
 
 #: Configurations named in the first sentence.
 HEADLINE = ("fixed", "breaker", "hysteresis", "sequential")
-#: What ran, by the header's target.
+#: Name of the world, by the header's target.
 _WORLDS = {
     "sim": "Simulated fleet; kernels and numeric faults as measured in the profiles named below.",
     "local": "Real vLLM servers behind Envoy on one machine; every episode is a drill, measured to its undo.",
@@ -58,7 +58,7 @@ _WORLDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInput:
-    """What a report is made of; ``content`` is the object of ``e5.json``.
+    """Input of a report; ``content`` is the object of ``e5.json``.
 
     policies: the main configurations in report order. timelines: the same incident under several policies.
     """

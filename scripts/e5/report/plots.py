@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#010203"
-#: Okabe and Ito, told apart with any colour vision; brown in place of their yellow, which pales on white.
+#: Okabe and Ito, distinguishable with any colour vision; brown instead of their yellow, which is too pale.
 PALETTE = ("#999999", "#56b4e9", "#cc79a7", "#e69f00", "#0072b2", "#009e73", "#d55e00", "#8c510a")
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -101,7 +101,7 @@ def timeline_svg(line: Timeline, title: str) -> str:
 
 
 def front_svg(points: Sequence[FrontPoint], policies: Sequence[str]) -> str:
-    """MTTR against false switches with 95 % limits; settings of a policy are joined, the front is ringed."""
+    """MTTR against false switches with 95 % limits; settings of a policy are joined, the front is circled."""
     with _figure("front", 4.6) as figure:
         axis = figure.subplots()
         for policy in dict.fromkeys(point.policy for point in points):
@@ -146,7 +146,7 @@ def _draw_policy(axis: Any, points: list[FrontPoint], colour: str) -> None:
 
 
 def _reach(limits: tuple[float, float, float], side: int) -> float:
-    """Length of one configuration of an error bar; 0 where the limit is not known."""
+    """Length of an error bar of one configuration; 0 if the limit is unknown."""
     reach = abs(limits[side] - limits[1])
     return reach if np.isfinite(reach) else 0.0
 
@@ -173,7 +173,7 @@ def slices_svg(
 
 
 def _svg(figure: Figure) -> str:
-    """The figure as an ``<svg>`` element that scales with the page and takes its ink from it."""
+    """The figure as an ``<svg>`` element that scales with the page and inherits its text colour."""
     text = io.StringIO()
     figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = text.getvalue()

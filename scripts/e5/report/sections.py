@@ -1,5 +1,5 @@
-"""Sections of the E5 report's page: their words, how each measure is defined, and headings with what stands
-below.
+"""Sections of the E5 report's page: their texts, the definition of each measure, and headings with their
+content.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from scripts.e5.report.tables import Table, TableCell
 from simulator.world.at_rest import CONSEQUENCE
 
-#: Name and meaning of what stands in the tables.
+#: Name and meaning of the tables' measures.
 DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "incident",
@@ -162,7 +162,7 @@ class Section:
 
 
 def at_rest_section(broken: list[dict[str, Any]]) -> Section:
-    """What home kernels break with nothing injected: before every number that it makes meaningless."""
+    """Clauses that home kernels break without a fault: before every number that they make meaningless."""
     heads = ("home kernel", "slice", "clause", "measured", "limit", "unit", "scenarios")
     rows = tuple(
         (

@@ -57,7 +57,7 @@ COST_COLUMNS = ("accelerator_s", "probe_tokens", "known_good_ratio", "weight_mov
 HARM_TOLD = 0.2
 
 _UNITS = {measure.name: measure.unit for measure in MEASURES}
-#: How a unit stands in a header, where it is not its own name.
+#: Text of a unit in a header, if it is not its own name.
 _SHOWN_UNITS = {"ratio": ", %", "1/slice-month": " per slice-month"}
 _BETTER = {measure.name: measure.better for measure in MEASURES}
 
@@ -131,7 +131,7 @@ def harm_table(harm: dict[str, Any], measure: str, worse: float) -> Table:
     """Paired differences of one measure of harm, in points: a row per scenario, the worst first, a column per
     policy.
 
-    worse: 1 where more is worse, -1 where less is. A tone where the difference is worse than ``HARM_TOLD``.
+    worse: 1 if more is worse, -1 if less is. A tone if the difference is worse than ``HARM_TOLD``.
     """
     policies = harm["policies"]
     names = list(next(iter(policies.values()))["scenarios"]) if policies else []
@@ -189,7 +189,7 @@ def _difference_cell(leaf: dict[str, Any], name: str) -> TableCell:
 
 
 def number(value: float | None, unit: str) -> str:
-    """``value`` for people: shares in percent, large numbers grouped."""
+    """``value`` formatted: shares in percent, large numbers grouped."""
     if value is None:
         return "–"
     if unit == "ratio":
@@ -201,7 +201,7 @@ def number(value: float | None, unit: str) -> str:
 
 
 def limits(leaf: dict[str, Any]) -> tuple[float, float, float]:
-    """(low, mean, high) of a leaf; the mean stands in for a missing limit, NaN for a missing mean."""
+    """(low, mean, high) of a leaf; the mean replaces a missing limit, NaN a missing mean."""
     values = (leaf["ci_low"], leaf["mean"], leaf["ci_high"])
     mean = float("nan") if leaf["mean"] is None else leaf["mean"]
     low, _, high = (mean if value is None else value for value in values)

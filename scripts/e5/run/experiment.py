@@ -1,4 +1,4 @@
-"""Experiment E5: run a suite under several configurations, score it, and put the results into one object.
+"""Experiment E5: run a suite under several configurations, score it, and collect the results in one object.
 
 The composition root that joins worlds and policies. It decides nothing: configurations come from
 ``policies.registry``, the world from ``simulator``, the measures from ``contracts``.
@@ -51,15 +51,15 @@ FORMAT = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line asks for; None means what the suite says."""
+    """Options of the command line; None means the suite's value."""
 
     out: Path
     suite: Path | None = None
     policies: tuple[str, ...] | None = None
     route_policy: str = ""
-    """A RoutePolicy document that is one more configuration; "" for none."""
+    """A RoutePolicy document that is an additional configuration; "" for none."""
     meta: str = ""
-    """The MetaContract that keeps every configuration but the baseline's and a document's; "" for none."""
+    """The MetaContract of every configuration except the baseline's and a document's; "" for none."""
     seeds: int | None = None
     jobs: int = 1
     backend: str = "loky"
@@ -134,14 +134,14 @@ def _jobs(plan: RunPlan, batch: int) -> tuple[Job, ...]:
 
 
 def _route_of(suite: Suite, file: Path, options: Options) -> str:
-    """The RoutePolicy that runs: the one asked for, else the suite's where its own configurations run."""
+    """The RoutePolicy that runs: the requested one, else the suite's if its own configurations run."""
     if options.route_policy or options.policies or suite.spec.route_policy is None:
         return options.route_policy
     return str(resolve_uri(suite.spec.route_policy, file))
 
 
 def _fewer_seeds(suite: Suite, options: Options, seeds: tuple[int, ...]) -> dict[str, int]:
-    """Seeds of the configurations that run on fewer than all; none where configurations were asked for."""
+    """Seeds of the configurations that run on fewer than all; none if configurations were requested."""
     told = suite.spec.fewer_seeds
     if told is None or options.policies or told.seeds >= len(seeds):
         return {}
@@ -149,7 +149,7 @@ def _fewer_seeds(suite: Suite, options: Options, seeds: tuple[int, ...]) -> dict
 
 
 def _swept(suite: Suite, meta: str, policies: set[str]) -> tuple[Configuration, ...]:
-    """Settings of the suite's sweep, of those ``policies`` that run."""
+    """Settings of the suite's sweep, for those ``policies`` that run."""
     if not suite.spec.sweep:
         return ()
     return tuple(one for one in parse_configurations(suite.spec.sweep, meta)[1:] if one.policy in policies)
@@ -169,8 +169,8 @@ def run(plan: RunPlan, options: Options, on_done: Callable[[JobResult], None]) -
     """Run ``plan``; the content of ``e5.json`` and the report page.
 
     ``on_done`` is called after each job. Each job's measures are kept in ``out/parts`` at once, so
-    that an interrupted run leaves what it has finished; finished jobs are kept in ``out/jobs``, and the same
-    run goes on from them. Parts of another run are removed first.
+    that an interrupted run keeps its finished jobs; these are in ``out/jobs``, and the same run resumes from
+    them. Parts of another run are removed first.
     """
     results: list[JobResult] = []
     kept = KeptJobs(options.out)
@@ -223,7 +223,7 @@ def _timelines(plan: RunPlan, results: list[JobResult]) -> tuple[Timeline, ...]:
 
 
 def header(plan: RunPlan, options: Options) -> dict[str, Any]:
-    """Everything that is needed to tell runs apart and to run this one again."""
+    """Facts that distinguish runs and allow this one to be repeated."""
     scenarios = {entry.name: compiled(entry) for entry in plan.entries}
     first = scenarios[plan.entries[0].name]
     return {

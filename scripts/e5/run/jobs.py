@@ -45,9 +45,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What a job leaves: measures by seed, the healthy baseline it used, and the example if kept.
+    """Result of a job: measures by seed, the healthy baseline it used, and the example if kept.
 
-    until_fault_end: the measures up to the fault's end where that is before the horizon, because the
+    until_fault_end: the measures up to the fault's end if that is before the horizon, because the
     end of a fault heals every policy; else empty.
     """
 
@@ -95,7 +95,7 @@ def run_job(job: Job) -> JobResult:
 def _watch_first(
     beliefs: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]],
 ) -> Callable[[Decision], None]:
-    """Keep the health that the controller of the first fleet believes, tick by tick."""
+    """Keep the health that the controller of the first fleet estimates, tick by tick."""
     return lambda decision: beliefs.append(decision.observation.health[0].copy())
 
 
@@ -112,10 +112,10 @@ def _health(
 
 
 class JobStore(Protocol):
-    """Where finished jobs are kept, for a run that goes on later."""
+    """Store of finished jobs, for a run that resumes later."""
 
     def load(self, job: Job) -> JobResult | None:
-        """What ``job`` left; None where it must be run."""
+        """The stored result of ``job``; None if it must be run."""
 
     def save(self, job: Job, result: JobResult) -> None:
         """Keep ``result`` of ``job``."""
@@ -124,8 +124,8 @@ class JobStore(Protocol):
 def run_jobs(jobs: list[Job], workers: Workers, kept: JobStore | None = None) -> Iterator[JobResult]:
     """Results in the order in which they finish: baseline jobs first, then the rest with their baseline.
 
-    With one worker everything runs in this process. On interruption pending jobs are dropped. What ``kept``
-    has is not run again.
+    With one worker everything runs in this process. On interruption pending jobs are dropped. Jobs in
+    ``kept`` are not run again.
     """
     first = [job for job in jobs if job.configuration.name == BASELINE_CONFIGURATION]
     rest = [job for job in jobs if job.configuration.name != BASELINE_CONFIGURATION]

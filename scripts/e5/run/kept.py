@@ -1,4 +1,4 @@
-"""Finished jobs of E5, kept in the run's folder, and read again by the run that goes on from them."""
+"""Finished jobs of E5, kept in the run's folder for a run that resumes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _EPISODES = TypeAdapter(tuple[EpisodeMeasures, ...])
 
 
 class KeptJobs:
-    """The folder of kept jobs of one run; what no job of this run asks for is dropped by ``tidy``."""
+    """The folder of kept jobs of one run; ``tidy`` deletes files that no job of this run uses."""
 
     def __init__(self, out: Path) -> None:
         self._kept = KeptResults(out / "jobs")
 
     def load(self, job: Job) -> JobResult | None:
-        """What ``job`` left; None where it must be run."""
+        """The stored result of ``job``; None if it must be run."""
         return read_result(self._kept.load(self._key(job)), job)
 
     def save(self, job: Job, result: JobResult) -> None:
@@ -35,11 +35,11 @@ class KeptJobs:
         self._kept.save(self._key(job), plain_result(result))
 
     def tidy(self) -> None:
-        """Drop what other runs left in this folder."""
+        """Delete files of other runs in this folder."""
         self._kept.tidy()
 
     def _key(self, job: Job) -> str:
-        """Empty for a job that is always run: the example's, those of a document, all beside plug-ins."""
+        """Empty for a job that is always run: the example's, a document's, and all jobs with plug-ins."""
         if job.keep_example or job.configuration.route:
             return ""
         return self._kept.key(
@@ -56,7 +56,7 @@ def _sums(quality: SliceQuality) -> dict[str, list[float]]:
 
 
 def plain_result(result: JobResult) -> dict[str, Any]:
-    """``result`` as it is kept."""
+    """``result`` in its stored form."""
     return {
         "episodes": [asdict(one) for one in result.episodes],
         "until_fault_end": [asdict(one) for one in result.until_fault_end],
@@ -65,7 +65,7 @@ def plain_result(result: JobResult) -> dict[str, Any]:
 
 
 def read_result(plain: Any, job: Job) -> JobResult | None:
-    """The result of ``job`` that was kept as ``plain``; None where it must be run."""
+    """The result of ``job`` stored as ``plain``; None if it must be run."""
     with suppress(*MALFORMED):
         return None if plain is None else _result(plain, job)
     return None

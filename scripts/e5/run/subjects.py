@@ -1,4 +1,4 @@
-"""What ran in an experiment: hashes, pools, and what must be said of them before any result."""
+"""Subjects of an experiment: hashes, pools, and warnings that precede any result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Configurations = tuple[Configuration, ...]
 
 
 def broken_at_rest(scenarios: dict[str, CompiledScenario]) -> list[dict[str, Any]]:
-    """What home kernels break with nothing injected, and in which scenarios."""
+    """Clauses that home kernels break without a fault, and in which scenarios."""
     found: dict[BrokenAtRest, list[str]] = {}
     for name, scenario in scenarios.items():
         for broken in scenario.at_rest:
@@ -32,13 +32,13 @@ def broken_at_rest(scenarios: dict[str, CompiledScenario]) -> list[dict[str, Any
 def observed_without_certificate(
     configurations: Configurations, entries: tuple[SuiteEntry, ...]
 ) -> tuple[str, ...]:
-    """Why the RoutePolicy among the configurations may only observe; nothing where there is none."""
+    """Why the RoutePolicy among the configurations may only observe; empty if there is none."""
     routes = [one.route for one in configurations if one.route]
     return tuple(r for uri in routes for r in read_route(uri, compiled(entries[0])).uncertified)
 
 
 def pool_name(entry: SuiteEntry) -> str:
-    """Name of the scenario's pool; of one that stands in the scenario the scenario's own."""
+    """Name of the scenario's pool; the scenario's own if the pool is defined in it."""
     document = entry.scenario()
     if document.spec.pool_uri is None:
         return f"in {document.metadata.name}"
@@ -51,7 +51,7 @@ def policy_hashes(every: Configurations) -> dict[str, str]:
 
 
 def uncovered(configurations: Configurations, entries: tuple[SuiteEntry, ...]) -> list[str]:
-    """Why a fallback drove instead of the document's policy, on any scenario, and what was not asked."""
+    """Why a fallback drove instead of the document's policy, on any scenario, and facts not compared."""
     routes = {one.route for one in configurations if one.route}
     worlds = [compiled(entry) for entry in entries] if routes else []
     found = [read_route(uri, world) for uri in routes for world in worlds]
@@ -59,19 +59,19 @@ def uncovered(configurations: Configurations, entries: tuple[SuiteEntry, ...]) -
 
 
 def route_sha256(configurations: Configurations) -> str | None:
-    """Of the RoutePolicy among the configurations; None where there is none."""
+    """Hash of the RoutePolicy among the configurations; None if there is none."""
     routes = [one.route for one in configurations if one.route]
     return sha256_of(resolve_uri(routes[0], "selvage e5")) if routes else None
 
 
 def route_bound(configurations: Configurations, entries: tuple[SuiteEntry, ...]) -> dict[str, str | None]:
-    """What the RoutePolicy among the configurations leads to without pinning it; see ``Route.bound``."""
+    """Documents that the RoutePolicy among the configurations uses but does not pin; see ``Route.bound``."""
     routes = [one.route for one in configurations if one.route]
     return read_route(routes[0], compiled(entries[0])).bound if routes else {}
 
 
 def scenario_facts(entry: SuiteEntry, scenario: CompiledScenario) -> dict[str, Any]:
-    """What tells a scenario apart from every other."""
+    """Facts that identify a scenario."""
     return {
         "name": entry.name,
         "group": entry.group,

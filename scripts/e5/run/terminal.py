@@ -1,4 +1,4 @@
-"""Experiment E5 on a terminal: run it with a progress bar, write what came out, print its tables."""
+"""Experiment E5 on a terminal: run it with a progress bar, write the results, print its tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def run_and_show(options: Options, *, as_json: bool = False, quiet: bool = False) -> None:
-    """Run E5 as ``options`` say, write ``e5.json`` and the report, print the tables, the JSON or nothing."""
+    """Run E5 under ``options``, write ``e5.json`` and the report, print the tables, the JSON or nothing."""
     plan = plan_run(options)
     ready_folder(options.out)
     _say_broken(plan)
@@ -55,7 +55,7 @@ def run_and_show(options: Options, *, as_json: bool = False, quiet: bool = False
 
 
 def _say_broken(plan: RunPlan) -> None:
-    """What home kernels break without a fault, and which policies only observe, before hours are spent."""
+    """Print clauses broken by home kernels without a fault, and policies that only observe, before a run."""
     told = dict.fromkeys(str(broken) for entry in plan.entries for broken in compiled(entry).at_rest)
     for text in told:
         typer.echo(f"broken at rest: {text}; {CONSEQUENCE}", err=True)
@@ -74,7 +74,7 @@ def _run_with_progress(plan: RunPlan, options: Options) -> tuple[dict[str, Any],
 
 
 def _say_size(plan: RunPlan, options: Options) -> None:
-    """How much there is to do, before anything is compiled."""
+    """Print the amount of work, before anything is compiled."""
     here = "1 process" if options.jobs == 1 else f"{options.jobs} processes"
     seeds = "1 seed" if len(plan.seeds) == 1 else f"{len(plan.seeds)} seeds"
     where = here if options.backend == "loky" else options.backend
@@ -82,7 +82,7 @@ def _say_size(plan: RunPlan, options: Options) -> None:
 
 
 def _say_duration(plan: RunPlan, options: Options) -> None:
-    """How long it will take on this machine, before it begins, where that is worth a trial."""
+    """Print the expected duration on this machine before the run, if it is long enough for a trial."""
     expected_s = estimated_s(plan.jobs, options.jobs)
     if expected_s > 0.0:
         told = f"this will take about {rough_time(expected_s)}, by a trial of every policy on this machine"
@@ -116,7 +116,7 @@ def _print_harm(console: Console, harm: dict[str, Any]) -> None:
     for measure, limit in (("useful tokens", "at least"), ("failed or exposed", "at most")):
         table.add_column(f"{measure}, worst in", overflow="fold")
         for head in ("points", limit):
-            table.add_column(head, no_wrap=True)  # a name may be folded, a number never cut
+            table.add_column(head, no_wrap=True)  # a name may be wrapped, a number never
     for policy, found in harm["policies"].items():
         cells = [
             cell
@@ -150,7 +150,7 @@ def command_of(
 
 
 def command_from(options: Mapping[str, object]) -> str:
-    """``selvage e5`` with those ``options`` that are given."""
+    """``selvage e5`` with the given ``options``."""
     words = ["selvage", "e5"]
     for name, value in options.items():
         if value:

@@ -1,4 +1,4 @@
-"""How long a run of E5 will take, said before it begins: a trial of every policy on a short calm episode."""
+"""Expected duration of a run of E5: a trial of every policy on a short calm episode."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from simulator.world.scenario import compile_scenario
 
 #: Simulated seconds of a trial.
 TRIAL_S = 30.0
-#: A run that is not so many times as long as its trials is not worth them.
+#: A run that is less than this many times as long as its trials is not estimated.
 WORTH = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one policy has to do: fleet-seconds of simulated time, and a job to try it with."""
+    """The work of one policy: fleet-seconds of simulated time, and a job to try it with."""
 
     fleet_s: float
     job: Job
 
 
 def estimated_s(jobs: Iterable[Job], workers: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds that ``jobs`` will take on ``workers`` processes, roughly; 0 where that is not worth a trial.
+    """Rough seconds that ``jobs`` will take on ``workers`` processes; 0 if a trial is not worthwhile.
 
     Everything must be compiled before, or the trials measure the compiler.
     """
@@ -41,7 +41,7 @@ def estimated_s(jobs: Iterable[Job], workers: int, clock: Callable[[], float] = 
 
 
 def _shares(jobs: Iterable[Job]) -> list[Share]:
-    """Work by policy; settings of one policy cost alike."""
+    """Work by policy; settings of one policy cost the same."""
     by_policy: dict[str, list[Job]] = {}
     for job in jobs:
         by_policy.setdefault(job.configuration.policy, []).append(job)
@@ -76,7 +76,7 @@ def fleet_second_s(
 
 
 def _calm(entry: SuiteEntry) -> CompiledScenario:
-    """The first seconds of the scenario without what happens in it."""
+    """The first seconds of the scenario without its events."""
     given = entry.scenario()
     calm = {"faults": (), "changes": (), "horizon_s": min(TRIAL_S, given.spec.horizon_s)}
     spec = given.spec.model_copy(update=calm)

@@ -1,7 +1,7 @@
-"""How a contract's budget of false switches is split over the streams of each configuration that has one.
+"""The split of a contract's budget of false switches over the streams of each configuration that has one.
 
-What stands here is what the configuration's detector runs with: thresholds are read from its plan, not
-computed anew.
+The thresholds are those that the configuration's detector uses: they are read from its plan, not computed
+anew.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _split(plan: SequentialPlan) -> dict[str, Any]:
 
 
 def _flags(plan: SequentialPlan) -> dict[str, Any] | None:
-    """How rare false flags of a change are, where probes are compared with certified values.
+    """Rate of false flags of a change, if probes are compared with certified values.
 
     switch: they lead to alarms, so routing alarms leave them a part of the budget.
     """
@@ -84,6 +84,6 @@ def _line(plan: SequentialPlan, line: BudgetLine) -> dict[str, Any]:
 
 
 def _largest(levels: NDArray[np.float64]) -> float | None:
-    """Threshold of the stream that needs most; None where no stream is watched."""
+    """Largest threshold of any stream; None if no stream is watched."""
     finite = levels[np.isfinite(levels)]
     return float(finite.max()) if finite.size else None

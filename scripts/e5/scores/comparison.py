@@ -50,7 +50,7 @@ MEASURES = (
 )
 
 
-#: Shown beside them, without a say in verdicts: kernels judged by the replicas that serve.
+#: Shown beside them, without effect on verdicts: kernels judged by the replicas that serve.
 SHOWN = (
     *MEASURES,
     ComparedMeasure(
@@ -84,7 +84,7 @@ class Run:
 
 
 def load_run(out: Path, suite: Path | None) -> Run:
-    """The run whose parts lie in ``out``; DocumentError where there are none, or damaged ones."""
+    """The run whose parts are in ``out``; DocumentError for missing or damaged parts."""
     document, file = load_suite(suite)
     entries = expand_suite(document, file)
     names = {entry.name for entry in entries}
@@ -113,7 +113,7 @@ def whole_configurations(run: Run) -> list[str]:
 
 
 def compare(run: Run, candidate: str) -> dict[str, Any]:
-    """The whole comparison, JSON-ready but for NaN."""
+    """The whole comparison, JSON-ready except for NaN."""
     configurations = whole_configurations(run)
     _refuse_absent(candidate, configurations)
     names = [entry.name for entry in run.entries]
@@ -192,12 +192,12 @@ def _alone(run: Run, configuration: str, measure: ComparedMeasure, names: list[s
 
 
 def is_reference(configuration: str) -> bool:
-    """A configuration that is told of the faults: it is not meant to be beaten."""
+    """Whether the configuration is given the faults: it is not meant to be beaten."""
     return configuration.partition(":")[0] == INFORMED
 
 
 def verdict(differences: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Per measure: better, worse, or not told apart, by the limits of the paired difference."""
+    """Per measure: better, worse, or undecided, by the limits of the paired difference."""
     words = {}
     for measure in MEASURES:
         low, high = (differences[measure.name][side] for side in ("ci_low", "ci_high"))
@@ -238,8 +238,8 @@ def _loss_ratio(run: Run, candidate: str, reference: str, names: list[str]) -> I
 
 
 def _probe_ratio(run: Run, configuration: str) -> float:
-    """Probe tokens of ``configuration`` over those of the bare configuration, where every replica lives
-    throughout.
+    """Probe tokens of ``configuration`` over those of the bare configuration, in scenarios in which no
+    replica dies.
     """
     steady = [
         entry.name

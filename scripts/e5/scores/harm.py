@@ -1,8 +1,8 @@
-"""Harm: what a configuration takes away from traffic that would have been served without any move.
+"""Harm: what a configuration takes from traffic that would have been served without any move.
 
 Per scenario and configuration the paired difference to ``fixed-bare`` (same scenario, same seed), in
 percentage points, of useful tokens per offered token and of failed or exposed requests per offered one, each
-with the one-sided 95 % limit that tells of harm. The limits of a configuration hold together over all
+with its one-sided 95 % limit. The limits of a configuration hold together over all
 scenarios of the run.
 """
 
@@ -28,7 +28,7 @@ _MEASURES = {measure.name: measure for measure in MEASURES}
 def harm(episodes: Episodes) -> dict[str, Any]:
     """The section ``harm`` of ``e5.json``: every configuration of the run but ``HARM_TO`` itself.
 
-    ``policies`` is empty and ``note`` says why where there is nothing to compare with.
+    If there is nothing to compare with, ``policies`` is empty and ``note`` says why.
     """
     header = {"to": HARM_TO, "unit": "percentage points", "confidence": CONFIDENCE}
     if HARM_TO not in episodes.policies:

@@ -1,4 +1,4 @@
-"""Reading the episodes that a run of E5 keeps in ``OUT/parts``; damaged ones are refused by name."""
+"""Reading the episodes that a run of E5 keeps in ``OUT/parts``; damaged files are refused by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Share = Annotated[Number, Field(ge=0.0)]
 
 
 class _Read(BaseModel):
-    """What is read of a part; a run keeps more."""
+    """Required fields of a part; a run stores more."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -56,7 +56,7 @@ _EPISODES = TypeAdapter(list[_Episode])
 
 
 def read_episodes(file: Path) -> list[dict[str, Any]]:
-    """Measures of the episodes in one part, as they stand; DocumentError where they are none."""
+    """Measures of the episodes in one part, unchanged; DocumentError if there are none."""
     text = read_regular_text(file, TEXT_BYTES)
     try:
         rows: list[dict[str, Any]] = json_of(text)

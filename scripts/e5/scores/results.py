@@ -1,7 +1,7 @@
 """From the measures of all episodes to the tables of ``e5.json``.
 
-Axes of every matrix: seeds (the clusters of the bootstrap) by scenarios. Nothing here depends on the
-order in which episodes finished.
+Axes of every matrix: seeds (the clusters of the bootstrap) by scenarios. Independent of the order in which
+episodes finished.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Episodes:
 
 
 def interval_json(interval: Interval) -> dict[str, float | int | None]:
-    """``{mean, ci_low, ci_high, n}`` with null for what is not known."""
+    """``{mean, ci_low, ci_high, n}`` with null for unknown values."""
     found: dict[str, float | int | None] = plain(asdict(interval))
     return found
 
@@ -178,7 +178,7 @@ def tables(episodes: Episodes, early: dict[tuple[str, str, int], EpisodeMeasures
 
 
 def front(points: dict[str, tuple[float, float]]) -> tuple[str, ...]:
-    """Names of the points that no other beats on both coordinates (less is better), by the first one."""
+    """Names of the points that no other dominates on both coordinates (less is better), by the first one."""
     known = {name: xy for name, xy in points.items() if all(math.isfinite(v) for v in xy)}
     best = [
         name

@@ -3,9 +3,9 @@
 Observations come from ``recorded_fleets``. The null is their law at its mean: the least favourable one
 that is still healthy. A threshold is the lowest whose mean run length, by the lower 95 % limit over
 fleets, is ``BLOCK_MARGIN`` times its ARL0; alarms are counted on as many other fleets: of scrapes alone, as
-if independent and with the stated factor, and calibrated.
+as if independent, with the stated factor, and calibrated.
 
-Nothing healthy ever fails, so clauses on failures, fingerprints and trace fields have no law to record.
+Healthy requests never fail, so clauses on failures, fingerprints and trace fields have no law to record.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from scripts.output import write_whole
 from scripts.studies.detection.recorded_fleets import BATCH, LOAD_RPS, record, series_of
 from scripts.studies.detection.telemetry import BLOCK, HORIZON_S, alarms_of, fleet_limits, run_length
 
-#: First seeds of the fleets to learn from and of those to check on; how many of either, by replicas.
+#: First seeds of the fleets for learning and for checking; how many of each, by replicas.
 SEED, CHECK_SEED = 11, 10_011
 FLEETS = {1: 960, 2: 1200, 3: 480, 4: 600, 8: 192, 16: 72}
-#: Of the latencies of kernels alone. A kernel of one replica is as it was when it was told by that replica.
+#: For latencies of kernels alone. A kernel of one replica has the thresholds of that replica.
 KERNEL_FLEETS = {2: 160, 4: 160}
 #: Declared ARL0 of the calibrated points, in observations, and those that are checked.
 POINTS = np.array([100.0, 300.0, 1000.0, 3000.0, 20_000.0, 100_000.0])
 CHECKED = np.array([500.0, 2000.0, 20_000.0, 100_000.0])
 #: Fleets on which the line beyond the points is checked, by replicas, and at which declared ARL0.
 FAR_SEED, FAR_FLEETS, FAR = 100_011, {2: 4800, 4: 2400}, 1e6
-#: Thresholds that are tried, in nats.
+#: Candidate thresholds, in nats.
 LEVELS = np.geomspace(1.0, 500.0, 110)
 COMMAND = "python -m scripts.studies.detection.calibrate"
-#: What thresholds were raised by before there was a table.
+#: Factor on thresholds before there was a table.
 OLD_FACTOR = 14.0
 
 
@@ -131,9 +131,9 @@ def table(fleets: Mapping[int, int] = FLEETS, units: Sequence[str] = UNITS) -> d
 
 
 def with_kernels(known: dict[str, Any], fleets: Mapping[int, int] = KERNEL_FLEETS) -> dict[str, Any]:
-    """``known`` with latencies of kernels anew, as the gateway counts them; what it cannot tell goes.
+    """``known`` with new latencies of kernels, as the gateway counts them; others of kernels are removed.
 
-    All else is as it was: replicas, KV use, and kernels of one replica.
+    Everything else is unchanged: replicas, KV use, and kernels of one replica.
     """
     found = table(fleets, ("kernel",))
     fresh = [row for row in found["streams"] if row["kind"] in LATENCY_FAMILIES]
@@ -152,7 +152,7 @@ def with_kernels(known: dict[str, Any], fleets: Mapping[int, int] = KERNEL_FLEET
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """The table as a page shows it: thresholds, and ARL0 on fleets that were not calibrated on."""
+    """The table as Markdown: thresholds, and ARL0 on fleets that were not used for calibration."""
     lines = [
         "| stream, replicas | correlation | threshold at ARL0 20,000 | at 10⁹, by the line "
         "| of 2,000 alone, as if independent | alone, times 14 "
@@ -178,7 +178,7 @@ def _ratio(check: dict[str, Any], name: str) -> str:
 
 
 def far(known: TrafficCalibration, replicas: int, fleets: int) -> str:
-    """Rows of a table: alarms and ARL0 of replicas' thresholds of ``FAR`` scrapes, which the line gives."""
+    """Rows of a table: alarms and ARL0 at replicas' thresholds for ``FAR`` scrapes, from the line."""
     mine = [one for one in known.streams if one.replicas == replicas and one.unit != "kernel"]
     counted: list[list[NDArray[np.int64]]] = [[] for _ in mine]
     for first in range(0, fleets, 20 * BATCH):
@@ -196,9 +196,9 @@ def far(known: TrafficCalibration, replicas: int, fleets: int) -> str:
 
 
 def main(out: Path) -> None:
-    """Write the table to ``out``; to ``far``: print how the one that ships fares beyond its points.
+    """Write the table to ``out``; ``far``: print how the shipped one performs beyond its points.
 
-    To ``kernels``: write the one that ships with streams of kernels anew.
+    ``kernels``: write the shipped one with new streams of kernels.
     """
     file = resolve_uri(SHIPPED, "selvage")
     if out == Path("far"):

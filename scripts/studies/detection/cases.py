@@ -1,6 +1,6 @@
-"""Operating characteristics of our detectors: which streams, which detectors, how they are measured.
+"""Operating characteristics of our detectors: the streams, the detectors, and the measurements.
 
-Every detector is measured alike: its threshold (calibrated to ARL0 of 10,000 or guaranteed for it), its
+All detectors are measured in the same way: threshold (calibrated to ARL0 of 10,000 or guaranteed for it),
 measured mean run length, and its mean delay for a change after 1,000 healthy observations and at the worst
 of several places. The yardstick of a stream is CUSUM with both laws known, at the same ARL0.
 """
@@ -48,9 +48,9 @@ class ChangeCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was measured of one detector on one stream; delays in observations, ratio to the yardstick.
+    """Measurements of one detector on one stream; delays in observations, ratio to the yardstick.
 
-    missed_rate: share of runs that did not find the change within what was watched.
+    missed_rate: share of runs that did not find the change within the observed part.
     """
 
     detector: str
@@ -67,7 +67,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialDetector:
-    """A detector with its threshold; ``begin``: the state that runs start from, where it is no blank."""
+    """A detector with its threshold; ``begin``: the initial state of runs, if it is not empty."""
 
     name: str
     detector: StreamDetector

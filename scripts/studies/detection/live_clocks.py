@@ -58,7 +58,7 @@ def ratios(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> Floats:
 
 
 def first_out(setup: ControllerSetup, seen: Sequence[FleetTelemetry]) -> str:
-    """Which replica goes first, for which reason and when, in seconds of the log."""
+    """Which replica goes out first, for which reason and when, in seconds of the log."""
     for telemetry, _, state in _decided(setup, seen):
         gone = np.flatnonzero(state.quarantined[0])
         if gone.size:

@@ -1,4 +1,4 @@
-"""Detection on values measured of real kernels: which dose is found, in how many seconds, at which budget.
+"""Detection on values measured on real kernels: found doses, seconds until detection, and budgets.
 
 One faulty replica of a fleet of twelve is probed round robin over the slices; its probes replay the measured
 values of the probe prompts, healthy for 200 probes and then under the fault. All probe clauses of the shipped
@@ -49,7 +49,7 @@ MOST_PROBES = 3000
 PROBE_TOKENS = 64
 #: A replica of the shipped E5 fleet serves 40 requests/s of 768 tokens on twelve replicas.
 TOKENS_PER_S = 2560.0
-#: Shares of a replica's tokens that are spent on probes.
+#: Shares of a replica's tokens spent on probes.
 SHARES = (0.01, 0.03, 0.1)
 DRIFT = "kl_mean@full_vocab"
 
@@ -79,7 +79,7 @@ class MeasuredDose:
 
 
 def shipped(kernel: str) -> KernelSamples | None:
-    """Samples of a shipped profile, None where it is not there."""
+    """Samples of a shipped profile; None if it is missing."""
     path = LIBRARY_FOLDER / "profiles" / f"{kernel}.npz"
     return load_samples(path) if path.is_file() else None
 
@@ -107,7 +107,7 @@ def plan_for(samples: KernelSamples, rate: float) -> StreamPlan:
 
 
 def betting_plan(samples: KernelSamples, rate: float) -> StreamPlan:
-    """``plan_for`` one subject that bets on how its certified observations spread, too."""
+    """``plan_for`` one subject that also bets on the spread of its certified observations."""
     plan = plan_for(samples, rate)
     rows = [samples.rows("probe", name) for name in samples.slices]
     certified = np.full((1, len(rows), max(one.size for one in rows), len(samples.metric_names)), np.nan)
@@ -142,7 +142,7 @@ def dose(kernel: str, samples: KernelSamples, condition: str) -> MeasuredDose:
 
 
 def _quantile(probes: NDArray[np.float64], share: float) -> float:
-    """Smallest number of probes within which ``share`` of the runs alarmed; inf where fewer did."""
+    """Smallest number of probes within which ``share`` of the runs alarmed; inf if fewer did."""
     return float(np.sort(probes)[math.ceil(share * probes.size) - 1])
 
 
@@ -223,8 +223,8 @@ def _probe(place: int, values: NDArray[np.float64]) -> ProbeSamples:
 
 
 def _drift(samples: KernelSamples, condition: str, noise: float) -> float:
-    """Median probes until drift from the certified baseline alarms (ARL0 of 1e8, guaranteed); inf beyond
-    the most.
+    """Median probes until drift from the certified baseline alarms (ARL0 of 1e8, guaranteed); inf above the
+    maximum.
     """
     rng = stream(SEED, "paired", condition)
     column = samples.metric_names.index(DRIFT)
@@ -258,7 +258,7 @@ class Poisoned:
 
 
 def poisoned_slice(samples: KernelSamples, condition: str, place: str) -> Poisoned:
-    """One slice of one replica of twelve goes wrong: time to the alarm, and what the mean shows."""
+    """One slice of one replica of twelve has a fault: time to the alarm, and the change of the mean."""
     rate = probes_per_s(SHARES[-1])
     probes = probes_to_alarm(samples, condition, betting_plan(samples, rate), poisoned=place)
     rows = samples.rows("traffic", place)

@@ -1,4 +1,4 @@
-"""The plots of docs/detection-results.md, as SVG that does not change unless its numbers do."""
+"""The plots of docs/detection-results.md, as SVG that changes only with its numbers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _delay(detector: StreamDetector, threshold: float) -> float:
 
 
 def save_operating(curves: list[Curve], path: Path) -> None:
-    """Delay (samples) over ARL0 (samples), both as they are, ARL0 on a log scale."""
+    """Delay (samples) over ARL0 (samples), ARL0 on a log scale."""
     figure, axes = figure_of()
     for curve, colour in zip(curves, COLOURS, strict=False):
         style = "--" if "guaranteed" in curve.name else "-"

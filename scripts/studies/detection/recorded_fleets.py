@@ -1,7 +1,7 @@
 """Healthy telemetry of simulated fleets, and the observations that traffic thresholds are calibrated on.
 
-Fault-free fleets of one to sixteen measured replicas run at a load where queues form, with sessions that
-stick and three slices. An observation is a share of requests over the histogram edge that comes nearest to a
+Fault-free fleets of one to sixteen measured replicas run at a load where queues form, with sticky sessions
+and three slices. An observation is a share of requests over the histogram edge that comes nearest to a
 clause's 5 %, or KV use over its own 95 % point. Of replicas: of all requests that its server answered
 between two scrapes, weighed by its peers' last scrapes as the sequential detector does. Of kernels: of what
 the gateway saw of the busiest slice between two flushes; of KV use, of all replicas scraped in a tick.
@@ -42,13 +42,13 @@ MEMORY_S = 30.0
 
 @dataclass(slots=True)
 class _Watcher(ScrapeWatcher):
-    """Writes down (requests, over the edge), float32: of scrapes [B, R, kinds, 2], of ticks [B, kinds, 2]."""
+    """Records (requests, over the edge), float32: of scrapes [B, R, kinds, 2], of ticks [B, kinds, 2]."""
 
     scraped: list[NDArray[np.float32]] = field(default_factory=list)  # each [B, R, kinds, 2]
     passed: list[NDArray[np.float32]] = field(default_factory=list)  # each [B, kinds, 2]
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
-        """See ``ScrapeWatcher``. KV use stands where the count of those over will be."""
+        """See ``ScrapeWatcher``. KV use takes the place of the count over the edge."""
         scraped = _counted(telemetry.latency_le[:, : self.replicas])
         scraped[..., -1, 0] = 1.0
         scraped[..., -1, 1] = telemetry.kv_used_ratio[:, : self.replicas]
@@ -65,7 +65,7 @@ class RecordedFleets:
     scraped: NDArray[np.float32]
     #: [B, T, kinds, 2]: the same of the kernel in a tick.
     passed: NDArray[np.float32]
-    #: KV use that ``RATE`` of the scrapes are over, if this is what is learned from.
+    #: KV use that ``RATE`` of the scrapes exceed, if these fleets are for learning.
     kv_edge: float
     scenario_sha256: str
     profile_sha256: tuple[str, ...]
@@ -143,7 +143,7 @@ def _shares(cells: NDArray[np.float32]) -> Floats:
 
 
 def _worth(cells: NDArray[np.float32], means: Floats) -> Floats:
-    """What each scrape counts beside its peers' last ones, [B, T, R, kinds]."""
+    """Weight of each scrape relative to its peers' last ones, [B, T, R, kinds]."""
     sums = np.zeros((*cells.shape[:3], 1, len(KINDS), 4))
     sums[..., 0, :, 0], sums[..., 0, :, 3] = cells[..., 0], cells[..., 1]
     worth = np.ones((*cells.shape[:3], len(KINDS)))
@@ -152,7 +152,7 @@ def _worth(cells: NDArray[np.float32], means: Floats) -> Floats:
 
 
 def _limits(means: Floats) -> EvidencePlan:
-    """What ``weigh_by_peers`` reads of a plan, for the kinds of ``KINDS`` at their own ``means``."""
+    """Fields of a plan that ``weigh_by_peers`` reads, for the kinds of ``KINDS`` at their own ``means``."""
     clauses = np.zeros(len(KINDS), dtype=CLAUSE)
     clauses["source"], clauses["kind"] = int(Source.LATENCY), int(Kind.BETTING)
     clauses["is_rate"], clauses["upper"], clauses["clip"] = True, 1.0, np.inf

@@ -30,7 +30,7 @@ from scripts.studies.detection.cases import (
 from scripts.studies.detection.measured import measured_changes
 from scripts.studies.detection.river import river_figures, river_missing
 
-#: Kernel, slice, and faults near its healthy drift: laws that hardly overlap are found in one or two.
+#: Kernel, slice, and faults near its healthy drift: laws that hardly overlap are found in one or two probes.
 REPLAYED = (
     ("bf16", "numbers", ("bit-flips-1000-mantissa-seed0", "requantise-w8", "noise-0.1-one-layer")),
     ("w8a8", "numbers", ("isa-no-vnni",)),

@@ -81,7 +81,7 @@ def _telemetry(_: Path) -> dict[str, list[str]]:
 
 
 def _traffic(_: Path) -> dict[str, list[str]]:
-    """From the calibration that ships, which ``scripts.studies.detection.calibrate`` wrote."""
+    """From the shipped calibration, which ``scripts.studies.detection.calibrate`` wrote."""
     shipped_table = resolve_uri(SHIPPED, PAGE).read_text(encoding="utf-8")
     return {"traffic": markdown(json.loads(shipped_table)).splitlines()}
 
@@ -158,7 +158,7 @@ def far_table() -> list[str]:
 
 
 def measured_doses() -> list[MeasuredDose]:
-    """Every condition of the kernels at hand that moves numerics, by dose."""
+    """Every condition of the available kernels that changes numerics, by dose."""
     found: list[MeasuredDose] = []
     for kernel in KERNELS:
         samples = shipped(kernel)
@@ -197,7 +197,7 @@ def _count(value: float) -> str:
 
 
 def poisoned_table() -> list[str]:
-    """One slice of one replica goes wrong: when it is found, and what means show."""
+    """One slice of one replica has a fault: when it is found, and what means show."""
     samples = shipped("bf16")
     found = [poisoned_slice(samples, name, "numbers") for name in POISONS] if samples else []
     head = [

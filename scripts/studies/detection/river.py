@@ -1,9 +1,9 @@
 """river's ADWIN, Page-Hinkley and KSWIN on the streams our detectors are measured on, at equal measured ARL0.
 
-Page-Hinkley is computed by ours, which alarms where river's does (tested). ADWIN and KSWIN are river's own
+Page-Hinkley is computed by our code, which alarms where river's does (tested). ADWIN and KSWIN are river's
 code: ADWIN's ``delta`` is bisected on counted alarms; KSWIN's p-values are recorded once and its ``alpha``
 read off them, mixing the two levels next to the wanted ARL0, because a Kolmogorov-Smirnov p-value of 30
-observations takes few values. Both are two-sided and estimate the baseline; that is what they are sold as.
+observations takes few values. Both are two-sided and estimate the baseline, which is their purpose.
 
 ``synthetic_figures`` has every detector, those of river where it is installed.
 """
@@ -43,7 +43,7 @@ _REFRACTORY = 70  # observations until KSWIN's window is full again after an ala
 
 
 def river_missing() -> str:
-    """Why there is no comparison, empty when there is one."""
+    """Why there is no comparison; empty if there is one."""
     return "" if find_spec("river") else "river is not installed: pip install river"
 
 
@@ -111,7 +111,7 @@ def _delays(make: Callable[[], Any], change: ChangeCase, place: int, runs: int) 
 
 
 class _Point(NamedTuple):
-    """Where a detector of river was run: its threshold, and the ARL0 that was measured there."""
+    """Operating point of a detector of river: its threshold, and the measured ARL0."""
 
     arl: float
     threshold: float

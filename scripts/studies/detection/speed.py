@@ -1,4 +1,4 @@
-"""CPU time of an update: of many streams, and of a fleet's probes. Compiled before; that is not counted."""
+"""CPU time of an update: of many streams, and of a fleet's probes. Compiling is not counted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _update_ms(detector: StreamDetector, rng: np.random.Generator) -> float:
 
 
 def accumulate_ms() -> float:
-    """CPU milliseconds per fleet of folding 12 probes into the shipped contract's streams, for 64 fleets."""
+    """CPU milliseconds per fleet to accumulate 12 probes into the shipped contract's streams, 64 fleets."""
     samples, fleets = shipped("bf16"), 64
     if samples is None:
         return float("nan")
@@ -78,7 +78,7 @@ def accumulate_ms() -> float:
 
 
 def warm() -> None:
-    """Run every compiled loop on next to nothing."""
+    """Run every compiled loop on minimal input."""
     ranks = rank_detector(np.linspace(-1.0, 1.0, 40))
     detectors: tuple[StreamDetector, ...] = (
         Betting(null_mean=1.0),
@@ -96,7 +96,7 @@ def warm() -> None:
 
 
 def _warm_evidence() -> None:
-    """No probe, into the evidence of one stream."""
+    """Accumulate no probe into the evidence of one stream."""
     plan = EvidencePlan(
         clauses=np.zeros(1, dtype=CLAUSE),
         applies=np.ones((1, 1), dtype=np.bool_),

@@ -1,11 +1,11 @@
-"""Evidence of all streams of a fleet, for benchmarks and studies: what the controller accumulates, without
-it.
+"""Evidence of all streams of a fleet, for benchmarks and studies: the controller's accumulation without the
+controller.
 
 A stream is one (fleet, subject, slice, clause); a subject is a replica, or a kernel that pools its replicas.
 ``controller.detect.sequential.accumulate`` does the work, here and in the controller's sequential detector.
 
-Once per tick ``accumulate_probes`` takes the probes in their order in the list. ``alarms`` says where the
-clause is broken as far as the evidence goes, ``inside`` where evidence since a ``reset`` shows that it is
+Once per tick ``accumulate_probes`` takes the probes in order. ``alarms`` says where the clause is broken by
+the evidence, ``inside`` where evidence since a ``reset`` shows that it is kept.
 kept.
 
 Axes: B fleets, U subjects, S slices, C clauses.
@@ -46,7 +46,7 @@ CERTAIN = math.log(CEILING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:
-    """What streams of a contract are judged by."""
+    """Detectors and thresholds for the streams of a contract."""
 
     contract: CompiledContract
     clauses: ClausePlan
@@ -55,7 +55,7 @@ class StreamPlan:
     replica_threshold: Floats
     #: float64 [K, S, C], the same of kernels.
     kernel_threshold: Floats
-    #: Of recovery.
+    #: Thresholds of recovery.
     confidence: float
 
     @property
@@ -152,7 +152,7 @@ def accumulate_into(
     subject_of: NDArray[np.int64],
     plan: EvidencePlan,
 ) -> None:
-    """``accumulate_probes_into`` for what compiled passes read of a plan."""
+    """``accumulate_probes_into`` for the fields of a plan that compiled passes read."""
     plain = np.ascontiguousarray
     arrived = ProbeBatch(
         received=received & probes.valid,
@@ -165,7 +165,7 @@ def accumulate_into(
 
 
 def _cells(state: StreamEvidence) -> Cells:
-    """Evidence of health is wanted everywhere, and no streams run over all slices."""
+    """Evidence of health everywhere, and no streams over all slices."""
     batch, subjects, _, *rest = state.cells.shape
     return Cells(
         by_slice=state.cells,
@@ -193,12 +193,12 @@ def _probes_of_fleets(cells, probes, plan):
 
 
 def alarms(state: StreamEvidence, threshold: Floats) -> Flags:
-    """bool [B, U, S, C]: the clause is broken, as far as the evidence goes; ``threshold`` [U, S, C]."""
+    """bool [B, U, S, C]: the clause is broken by the evidence; ``threshold`` [U, S, C]."""
     return np.asarray(state.statistic >= threshold)
 
 
 def reset(state: StreamEvidence, mask: Flags) -> StreamEvidence:
-    """Evidence that starts anew where ``mask`` bool [B, U, S, C]."""
+    """Evidence reset to zero where ``mask`` bool [B, U, S, C]."""
     blank = blank_cells(1)[0]
     return StreamEvidence(
         cells=np.where(mask[..., None], blank, state.cells),

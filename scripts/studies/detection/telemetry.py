@@ -1,4 +1,4 @@
-"""Detectors on telemetry of the simulated fleet: observations that follow each other's queues.
+"""Detectors on telemetry of the simulated fleet: observations correlated through queues.
 
 A fault-free fleet of four measured replicas runs at a load where queues form. Two streams per replica: the
 share of a scrape's requests over the histogram edge that about one in ten passes, and KV use at each
@@ -40,7 +40,7 @@ FLEETS, HORIZON_S, RATE_RPS = 32, 6000.0, 42.0
 _RESAMPLES = 1000
 REPLICAS = 4
 WARM_S = 300.0
-#: Place of the family that ``dependence`` is measured on.
+#: Index of the family on which ``dependence`` is measured.
 TTFT = LATENCY_FAMILIES.index("ttft_ms")
 #: Of a fleet with one slice, and with three of which one has few requests.
 ALONE = "[{slice: code, share: 1.0}]"
@@ -91,7 +91,7 @@ class Dependence:
 
 @dataclass(slots=True)
 class ScrapeWatcher:
-    """A driver that leaves every slice at home and writes down what scrapes bring.
+    """A driver that leaves every slice at home and records scrapes.
 
     replicas: of the first kernel. Tick by tick, NaN where no scrape came: counts: float32 [B, R, E + 1], of
     the time to the first token; used: float64 [B, R], KV use.
@@ -120,7 +120,7 @@ class ScrapeWatcher:
         return self._plan()
 
     def step(self, telemetry: FleetTelemetry) -> RoutingPlan:
-        """Write down what new scrapes brought; nothing moves."""
+        """Record new scrapes; nothing moves."""
         scraped = telemetry.scraped_at_ms[:, : self.replicas]
         before = self.last_ms if self.last_ms.size else np.full(scraped.shape, np.nan)
         fresh = np.isfinite(scraped) & ~(scraped <= before)
@@ -131,7 +131,7 @@ class ScrapeWatcher:
         return self._plan()
 
     def note(self, telemetry: FleetTelemetry, fresh: NDArray[np.bool_]) -> None:
-        """Write down one tick; ``fresh`` bool [B, R]: whose scrape is new."""
+        """Record one tick; ``fresh`` bool [B, R]: replicas with a new scrape."""
         counts = telemetry.latency_le[:, : self.replicas, TTFT].astype(np.float32)
         counts[~fresh] = np.nan
         self.counts.append(counts)
@@ -149,7 +149,7 @@ class ScrapeWatcher:
 
 
 def dependence() -> list[Dependence]:
-    """Both kinds of stream; empty where the profiles are not shipped."""
+    """Both kinds of stream; empty if the profiles are not shipped."""
     if shipped("bf16") is None or shipped("w8a8") is None:
         return []
     watcher = ScrapeWatcher(queues()[0])
@@ -222,8 +222,8 @@ def _measured(name: str, series: list[Floats]) -> Dependence:
 def alarms_of(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> NDArray[np.int64]:
     """Alarms at each of ``levels`` [L], ascending, and observations watched for them: int64 [L, fleets, 2].
 
-    After an alarm a series goes unwatched for ``BLOCK`` scrapes and begins anew. Levels above the first one
-    without an alarm are not tried: what was watched for that one is repeated.
+    After an alarm a series is ignored for ``BLOCK`` scrapes and begins anew. Levels above the first one
+    without an alarm are not tried: the counts of that one are repeated.
     """
     series = [one for fleet in fleets for one in fleet]
     owner = np.repeat(np.arange(len(fleets)), [len(fleet) for fleet in fleets])
@@ -242,7 +242,7 @@ def alarms_of(detector: Betting, levels: Floats, fleets: list[list[Floats]]) -> 
 
 @compiled
 def _count_alarms(found, ratio, ends, owner, bets, weights, threshold):
-    """Into ``found`` [fleets, 2]: what ``streams.passes.bet`` says of series that begin anew."""
+    """Count into ``found`` [fleets, 2] the alarms of ``streams.passes.bet`` on series that begin anew."""
     begin = 0
     for one in range(ends.size):
         memory, rest = np.zeros(bets.size), 0
@@ -263,7 +263,7 @@ def _count_alarms(found, ratio, ends, owner, bets, weights, threshold):
 
 
 def run_length(runs: NDArray[np.int64]) -> Floats:
-    """Observations per alarm [...] of (alarms, observations) int64 [..., fleets, 2]; all where none was."""
+    """Observations per alarm [...] of (alarms, observations) int64 [..., fleets, 2]; all if no alarm."""
     sums = runs.sum(axis=-2)
     return np.asarray(sums[..., 1] / np.maximum(sums[..., 0], 1))
 

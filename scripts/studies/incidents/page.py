@@ -1,7 +1,7 @@
 """Write docs/incidents.md from parts: ``python -m scripts.studies.incidents.page [FOLDER ...]``.
 
 FOLDER is the ``--out`` of a `selvage bench incidents`. Its parts are added to docs/incidents.json, each in
-the place of the same part from before; without a folder the page is filled from that file as it is.
+place of the earlier version of the part; without a folder the page is filled from that file unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scripts.studies.incidents.results import RESULTS, IncidentResult, merged, m
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE, DATA = DOCS / "incidents.md", DOCS / "incidents.json"
-#: What is asked for: classes, and seeds of each.
+#: The full programme: classes, and seeds of each.
 ASKED_SEEDS = 10
 _HEADS = (
     "class", "seed", "verdict", "by", "after s", "probe tokens", "prefill alone", "health check",
@@ -40,7 +40,7 @@ def main(folders: Iterable[Path]) -> None:
 
 
 def published() -> tuple[IncidentResult, ...]:
-    """The parts that stand on the page."""
+    """The parts shown on the page."""
     return RESULTS.validate_python(json_of(read_regular(DATA, TEXT_BYTES))) if DATA.is_file() else ()
 
 
@@ -60,7 +60,7 @@ def _classes() -> list[str]:
 
 
 def _run(results: tuple[IncidentResult, ...]) -> list[str]:
-    """How much of what is asked for was run, what a part takes, and what the rest would."""
+    """The share of the programme that was run, the time of a part, and the remaining time."""
     latest = _latest(results)
     done = {(one.name, one.seed) for one in latest if one.name != CONTROL and not one.void}
     asked, classes = len(INCIDENTS) * ASKED_SEEDS, {name for name, _ in done}
@@ -81,7 +81,7 @@ def _run(results: tuple[IncidentResult, ...]) -> list[str]:
 
 
 def _latest(results: tuple[IncidentResult, ...]) -> list[IncidentResult]:
-    """Those of the newest way to draw: the last that was added."""
+    """Parts of the newest method of drawing: that of the last added part."""
     return [one for one in results if one.noise == results[-1].noise] if results else []
 
 
@@ -95,7 +95,7 @@ def _tables(results: tuple[IncidentResult, ...]) -> list[str]:
 
 
 def _limit(one: IncidentResult) -> float:
-    """That of the incidents: controls have their own, and stand beside them."""
+    """The limit of the incidents: controls have their own, shown beside."""
     return LIMIT_S if one.name == CONTROL else one.limit_s
 
 
@@ -112,7 +112,7 @@ def _row(one: IncidentResult) -> list[str]:
 
 
 def _missed(results: tuple[IncidentResult, ...]) -> list[str]:
-    """By seed, of the newest way to draw."""
+    """Misses by seed, for the newest method of drawing."""
     rows = []
     latest = _latest(results)
     for seed, names in sorted(misses(latest).items()):

@@ -1,4 +1,4 @@
-"""What a replay of incidents is made of: one part per class and seed, and a control beside each seed."""
+"""Parts of a replay of incidents: one per class and seed, and a control beside each seed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from faults.client.replica import wire_form
 from faults.drill.incidents import INCIDENTS, NOISE, FaultPlace, IncidentClass, drawn_fault
 
 COMMAND = "selvage bench incidents"
-#: The part of each seed in which nothing happens.
+#: The control part of each seed, without a fault.
 CONTROL = "control"
-#: A fault is looked for so long, and a control watched, s.
+#: Time limit for detecting a fault, and time for observing a control, s.
 LIMIT_S, CONTROL_S = 45.0, 60.0
-#: The prober runs so long before a fault, as it does where one comes; an alarm then is a false one.
+#: Time that the prober runs before a fault, and before the same time in a control; an earlier alarm is false.
 WARM_S = 10.0
-#: What a part takes beside what is watched: users and probes that end, an undo that is verified.
+#: Additional time of a part: users and probes that end, an undo that is verified.
 BESIDE_S = 8.0
 MOST_SEEDS = 1000
 
@@ -39,7 +39,7 @@ class IncidentPart:
 
     @property
     def place(self) -> str:
-        """Its name among all parts, and that of its file."""
+        """Its name among all parts, and its file's name."""
         return f"{self.name}.{self.seed}"
 
     @property
@@ -49,13 +49,13 @@ class IncidentPart:
 
     @property
     def expected_s(self) -> float:
-        """How long it takes at most, about."""
+        """Approximate longest duration."""
         return WARM_S + self.limit_s + BESIDE_S
 
 
 def planned(seeds: str, classes: str, limit_s: float, place: FaultPlace) -> tuple[IncidentPart, ...]:
     """The parts of ``seeds`` ("A..B" or one) and ``classes`` (comma-separated; "" for all), seed by seed, so
-    that a run that is stopped has whole seeds. DocumentError for what names none.
+    that a stopped run has complete seeds. DocumentError for invalid ones.
     """
     chosen = _chosen(classes)
     return tuple(
@@ -72,7 +72,7 @@ def planned(seeds: str, classes: str, limit_s: float, place: FaultPlace) -> tupl
 
 
 def noise_range_text() -> str:
-    """The range of the disturbance that classes of wrong weights draw from."""
+    """The range of noise from which classes of wrong weights draw."""
     return f"{NOISE[0]:g}..{NOISE[1]:g}"
 
 
@@ -96,7 +96,7 @@ def _chosen(text: str) -> tuple[IncidentClass, ...]:
 
 
 def limit_of(text: str) -> float:
-    """``text`` as seconds; DocumentError where it is none that can be watched."""
+    """``text`` as seconds; DocumentError if it is not a valid time."""
     if re.fullmatch(r"\d{1,5}(\.\d*)?", text) is None or not 5.0 <= float(text) <= 3600.0:
         raise option_refusal("--limit-s", "5 to 3600 seconds", text, "e.g. --limit-s 120")
     return float(text)

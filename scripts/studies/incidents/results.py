@@ -1,4 +1,4 @@
-"""What a part of a replay leaves: kept as a file when it is finished, and read by the run that goes on."""
+"""Result of a part of a replay: kept as a file when finished, and read by a run that resumes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class IncidentResult:
 
     @property
     def verdict(self) -> str:
-        """In a word; a fault that never struck proves nothing."""
+        """The verdict as a word; a fault that never struck proves nothing."""
         if self.void:
             return "void"
         if self.name == CONTROL:
@@ -60,13 +60,13 @@ _RESULT = TypeAdapter(IncidentResult)
 
 
 class KeptParts:
-    """Finished parts in ``out / "parts"``, each with the hash of what decided it; others are run again."""
+    """Finished parts in ``out / "parts"``, each with the hash of its inputs; others are run again."""
 
     def __init__(self, out: Path, *facts: object) -> None:
         self._folder, self._facts = out / "parts", facts
 
     def load(self, part: IncidentPart) -> IncidentResult | None:
-        """What ``part`` left under the same facts; None where it must be run."""
+        """The result of ``part`` under the same facts; None if it must be run."""
         with suppress(DocumentError, *MALFORMED):
             kept = json_of(read_regular(self._file(part), TEXT_BYTES))
             if kept["key"] == self._key(part):
@@ -88,20 +88,20 @@ class KeptParts:
 
 
 def read_results(folder: Path) -> tuple[IncidentResult, ...]:
-    """Every part that lies finished in ``folder``, whatever code it ran on; an error for another file."""
+    """Every finished part in ``folder``, whatever code it ran on; an error for another file."""
     files = sorted((folder / "parts").glob("*.json"))
     found = (json_of(read_regular(file, TEXT_BYTES)) for file in files)
     return tuple(_RESULT.validate_python(one["result"]) for one in found)
 
 
 def merged(old: Iterable[IncidentResult], new: Iterable[IncidentResult]) -> tuple[IncidentResult, ...]:
-    """Both, a part of ``new`` in the place of the same one of ``old``; in a fixed order."""
+    """Both, with parts of ``new`` in place of the same parts of ``old``; in a fixed order."""
     found = {(one.noise, one.limit_s, one.seed, one.name): one for one in (*old, *new)}
     return tuple(found.values())
 
 
 def misses(results: Iterable[IncidentResult]) -> dict[int, list[str]]:
-    """Classes that nothing saw, by seed; a seed without one has an empty list."""
+    """Undetected classes, by seed; a seed without one has an empty list."""
     found: dict[int, list[str]] = {}
     for one in results:
         if one.name != CONTROL:

@@ -1,4 +1,4 @@
-"""One part on a live server: users, probes, the fault, what sees it; and the server is clean afterwards."""
+"""One part on a live server: users, probes, the fault, its detection; and the server is clean afterwards."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from scripts.studies.incidents.results import IncidentResult
 
 #: Tokens per second: more than the shipped budget, so that a run is short; tokens are what counts.
 PREFILL_TOKENS_PER_S, GENERATION_TOKENS_PER_S = 128.0, 512.0
-#: Prefill probes alone are given so long after the first alarm, within the limit.
+#: Additional time for prefill probes alone after the first alarm, within the limit.
 MORE_S = 15.0
 _TICK_S, _TTL_S, _PATIENCE_S = 0.2, 300.0, 10.0
-#: What is asked of a server at rest: the same tokens must come as when it was new.
+#: Requests to a server at rest: the tokens must be the same as when it was new.
 _REST_PROMPT, _REST_TOKENS = tuple(range(50, 130)), 24
 
 Struck = Callable[[], bool]
@@ -40,17 +40,17 @@ Struck = Callable[[], bool]
 
 @dataclass(slots=True)
 class WatchedServer:
-    """A server that one part after the other strikes; a new one where it does not come to rest."""
+    """A server that one part after the other strikes; replaced if it does not come to rest."""
 
     folder: Path
     say: Callable[[str], None]
     on_ready: Callable[[], None] = lambda: None
-    """Called once the first server stands, from where time can be estimated."""
+    """Called when the first server runs, from where time can be estimated."""
     starts: int = 0
 
     @contextmanager
     def _server(self) -> Iterator[_Watching]:
-        """A new server with the probes that its own clean answers are right for."""
+        """A new server, with probes whose right answers are its own clean ones."""
         self.starts += 1
         place = self.folder / f"server-{self.starts}"
         place.mkdir(parents=True)
@@ -63,7 +63,7 @@ class WatchedServer:
     def run(
         self, parts: tuple[IncidentPart, ...], on_done: Callable[[IncidentPart, IncidentResult], None]
     ) -> None:
-        """Every one of ``parts``, in its order."""
+        """Run every part of ``parts``, in order."""
         left = list(parts)
         while left:
             with self._server() as watching:
@@ -78,14 +78,14 @@ class WatchedServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watching:
-    """A clean server, what is asked of it, and what it answers at rest."""
+    """A clean server, the requests to it, and its answers at rest."""
 
     server: DrillServer
     plan: ProbePlan
     rest: str
 
     def result(self, part: IncidentPart) -> IncidentResult:
-        """What is seen of ``part``."""
+        """The observations of ``part``."""
         began_at_s = time.monotonic()
         seen = self._watched(part)
         return IncidentResult(
@@ -105,7 +105,7 @@ class _Watching:
         )
 
     def unrest(self) -> str:
-        """Why the server is not as it was when it was new; "" where it is."""
+        """How the server differs from its new state; "" if it does not."""
         try:
             undone, status = self.server.faults.undo(), self.server.faults.status()
         except SelvageError as error:
@@ -121,7 +121,7 @@ class _Watching:
         return "it answers nothing"
 
     def _watched(self, part: IncidentPart) -> SeenRun:
-        """What is seen within the part's limit, under load."""
+        """Observations within the part's limit, under load."""
         asked = [
             one for one in load_prompts(SHIPPED_PROMPTS) if one.split == "traffic" and one.slice in SLICES
         ]
@@ -149,14 +149,14 @@ class _Watching:
     def _is_healthy(self) -> bool:
         try:
             return httpx.get(f"{self.server.url}/health", timeout=_PATIENCE_S).status_code == httpx.codes.OK
-        except httpx.TimeoutException:  # a busy machine is no answer either way
+        except httpx.TimeoutException:  # a busy machine's timeout proves nothing
             return True
         except httpx.HTTPError:
             return False
 
     @contextmanager
     def _injected(self, fault: ScheduledFault | None) -> Iterator[Struck]:
-        """With ``fault`` in force; what tells whether it struck."""
+        """With ``fault`` in force; yields the proof of whether it struck."""
         if fault is None:
             yield lambda: False
             return
@@ -168,7 +168,7 @@ class _Watching:
 
 
 def _lasts_s(watch: AlarmWatch, limit_s: float) -> float:
-    """How long to look: prefill probes alone get ``MORE_S`` after the first alarm of others."""
+    """Time to observe: prefill probes alone get ``MORE_S`` after the first alarm of others."""
     if watch.first_prefill is not None:
         return 0.0
     return limit_s if watch.first is None else min(watch.first[1] + MORE_S, limit_s)

@@ -16,20 +16,20 @@ EDGES_S = {
     "inter_token_ms": (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20,
                        40, 80),
 }  # fmt: skip
-#: Metrics of a server that are not read: with them an answer has about the 600 lines of vLLM 0.32.
+#: Metrics of a server that are not read: with them an answer has about 600 lines, as in vLLM 0.32.
 UNREAD_GAUGES, UNREAD_HISTOGRAMS = 25, 16
-#: Per second and server.
+#: Counts per second and server.
 _RATES = {
     "iterations": 30.0, "prompt_tokens": 600.0, "generation_tokens": 300.0, "inter_token_s": 12.0,
     "inter_tokens": 297.0, "queue_s": 0.1, "admitted": 3.0, "finished": 3.0, "preemptions": 0.0,
 }  # fmt: skip
 _GAUGES = {"running": 12.0, "waiting": 0.0, "kv_used_ratio": 0.4}
-#: Of each histogram: observations per second, and the bucket that they lie in.
+#: For each histogram: observations per second, and their bucket.
 _OBSERVED = {"latency_ms": (3.0, 5), "ttft_ms": (3.0, 8), "inter_token_ms": (297.0, 2)}
 
 
 def answer(second: float) -> str:
-    """The text after so many seconds of steady work."""
+    """The text after this many seconds of steady work."""
     return "\n".join(_lines(second)) + "\n"
 
 
@@ -52,7 +52,7 @@ def _lines(second: float) -> Iterator[str]:
 
 
 def _unread(second: float) -> Iterator[str]:
-    """What a server exports beside: its process, and histograms that are not read here."""
+    """Other exports of a server: its process, and histograms that are not read here."""
     for n in range(UNREAD_GAUGES):
         yield f"# HELP python_gc_objects_{n} Of the process."
         yield f"# TYPE python_gc_objects_{n} gauge"

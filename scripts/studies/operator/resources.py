@@ -26,7 +26,7 @@ class PoolSize:
 
 
 def resources_of(pools: int, shape: PoolSize) -> Resources:
-    """So many pools, each with its contract and its policy."""
+    """This many pools, each with its contract and its policy."""
     names = [f"pool-{n}" for n in range(pools)]
     return Resources(
         contracts={name: _contract(name, shape) for name in names},
@@ -36,7 +36,7 @@ def resources_of(pools: int, shape: PoolSize) -> Resources:
 
 
 def route_of(policy: str) -> Manifest:
-    """A route that is handed over to ``policy``."""
+    """A route handed over to ``policy``."""
     annotations = {"selvage.dev/route-policy": f"{NAMESPACE}/{policy}"}
     return {"metadata": {"name": policy, "annotations": annotations}, "spec": {"rules": []}}
 
@@ -53,7 +53,7 @@ def _object(kind: str, name: str, spec: Manifest) -> Manifest:
 
 
 def _contract(name: str, shape: PoolSize) -> Manifest:
-    """The shipped contract, its slices cut or repeated to the asked number."""
+    """The shipped contract, with its slices cut or repeated to the required number."""
     spec = object_of(load_as(KernelContract, resolve_uri(SERVING_POOL, "")))["spec"]
     given = sorted(spec["slices"], key=lambda one: not one.get("default"))
     slices = given[: shape.slices]

@@ -1,4 +1,4 @@
-"""A namespace held in memory, and an operator over it whose servers answer what was recorded."""
+"""A namespace held in memory, and an operator over it whose servers give recorded answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MemoryCluster:
         self._configs: dict[str, Manifest] = {}
         self.calls = 0
         self.places_version = 1
-        """As watched: no pod of this world comes or goes."""
+        """The watched state: no pod of this world starts or stops."""
 
     @property
     def routes(self) -> MemoryCluster:
@@ -67,7 +67,7 @@ class MemoryCluster:
         return self._resources
 
     def service(self, name: str) -> Manifest | None:
-        """One that selects by the label."""
+        """A Service that selects by the label."""
         self.calls += 1
         return {"spec": {"selector": {"selvage.dev/kernel": name, IN_ROTATION: "true"}}}
 
@@ -104,7 +104,7 @@ class MemoryCluster:
         self.calls += 1
 
     def read_config(self, name: str) -> Manifest | None:
-        """What was kept."""
+        """The stored state."""
         self.calls += 1
         return self._configs.get(name)
 
@@ -135,7 +135,7 @@ class RecordedWorld:
         return self.now_s * MS_PER_S
 
     def advance(self) -> None:
-        """One second on."""
+        """Advance one second."""
         self.now_s += 1.0
         self.turn += 1
         self._reading = parse_reading(self.texts[self.turn], self.now_s)
@@ -179,11 +179,11 @@ class RecordedSource:
 
     @property
     def sent_tokens(self) -> dict[str, int]:
-        """None."""
+        """No tokens."""
         return {}
 
     def read(self) -> FleetTelemetry:
-        """What every ready pod answers now."""
+        """The present answer of every ready pod."""
         replicas, now_s = self._discovery.replicas(), self._world.now_s
         urls = {one.name: one.url for one in replicas if one.state == ReplicaState.READY}
         readings = self._world.scrape(urls)
@@ -196,7 +196,7 @@ class RecordedSource:
 
 
 def recorded_world(pools: int, shape: PoolSize, turns: int) -> RecordedWorld:
-    """A world of ``pools`` pools of one ``shape`` that can turn so often."""
+    """A world of ``pools`` pools of one ``shape`` for this many turns."""
     return RecordedWorld(
         cluster=MemoryCluster(pools, shape), texts=[answer(float(n)) for n in range(turns + 1)]
     )

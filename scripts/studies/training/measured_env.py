@@ -1,4 +1,4 @@
-"""The environment that ``selvage bench env`` and the studies of training measure, and how their time is told.
+"""The environment of ``selvage bench env`` and of the studies of training, and the timing of its parts.
 
 The shipped E5 pool at a fixed load, every episode at the full rate, all else drawn.
 """
@@ -46,7 +46,7 @@ def write_scenario(folder: Path, pool_uri: str) -> Path:
 
 
 def make_config(scenario: Path) -> EnvConfig:
-    """Of the same; windows inside."""
+    """Configuration of the same; windows inside."""
     space = EpisodeSpace(rate_ratio=(1.0, 1.0), prompt_factor=(1.0, 1.0), answer_factor=(1.0, 1.0))
     return EnvConfig(scenarios=(scenario,), horizon_s=HORIZON_S, space=space, detector=windows)
 

@@ -1,8 +1,8 @@
 """Stable-Baselines3's own PPO on ``Selvage/FleetRouting-v0`` in lock-step, timed. EDGE: imports torch.
 
-What ``selvage bench train`` measures beside the shipped recipe: the library's own ``MlpPolicy`` (64 by 64) on
+Measured by ``selvage bench train`` beside the shipped recipe: the library's own ``MlpPolicy`` (64 by 64) on
 the native vector environment of ``selvage bench env``, with large batches, few epochs and one torch thread.
-``selvage bench samples`` asks what these settings cost.
+``selvage bench samples`` measures the cost of these settings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simulator.env.vector import FleetRoutingVectorEnv
 
 #: Fleets and ticks of a rollout.
 FLEETS, TICKS = 256, 64
-#: Of the timed training; a shove of the routing table shows within seconds, so the future is short.
+#: Of the timed training; a change of the routing table shows within seconds, so the horizon is short.
 LARGE = {"batch_size": 4096, "n_epochs": 2, "learning_rate": 1e-3}
 HORIZON = {"gamma": 0.9, "gae_lambda": 0.9}
 
@@ -89,7 +89,7 @@ class Timed:
 
 
 def speed(config: EnvConfig, seed: int, runs: int, rollouts: int) -> Figures:
-    """Steps per CPU second, where they go, and what the Lagrangian adds; plain and with it by turns."""
+    """Steps per CPU second, their breakdown, and the cost of the Lagrangian; plain and with it by turns."""
     plain, penalised = Timed(config, seed), Timed(config, seed, lagrangian=True)
     for warmed in (plain, penalised):
         warmed.run(1)

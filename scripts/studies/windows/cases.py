@@ -1,6 +1,6 @@
-"""The two policies that are compared, and the faults on which they are: shared by the benchmark and its page.
+"""The two compared policies, and the faults on which they are compared: shared by the benchmark and its page.
 
-Both policies are the same hysteresis; only what watches the clauses differs. A window is one setting of
+Both policies are the same hysteresis; only the detector of clauses differs. A window is one setting of
 length, least number of observations and confidence; the sequential detector has its budget.
 """
 
@@ -23,7 +23,7 @@ from simulator.probe_fleet import Fault, FleetRun, run_fleets
 from simulator.world.compiled_scenario import CompiledScenario
 
 SEED = 11
-#: Onsets lie this long after the start, so that every window has every phase to them.
+#: Onsets are this long after the start, so that every window has every phase relative to them.
 ONSET_FROM_S, ONSET_TO_S = 120, 420
 #: log10 of 1 - confidence, and of the budget per slice-month.
 WINDOW_SEARCH = BracketSearch(strict=-8.0, loose=math.log10(0.5), start=-2.0)
@@ -32,7 +32,7 @@ SEQUENTIAL_SEARCH = BracketSearch(strict=0.0, loose=9.0, start=5.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What watches the clauses: a spec of ``policies.registry`` without its looseness."""
+    """The detector of clauses: a spec of ``policies.registry`` without its looseness."""
 
     spec: str
 
@@ -43,7 +43,7 @@ class Watch:
 
     @property
     def search(self) -> BracketSearch:
-        """Where its looseness is looked for."""
+        """Where its looseness is searched."""
         return SEQUENTIAL_SEARCH if self.sequential else WINDOW_SEARCH
 
     def driver(self, scenario: CompiledScenario, looseness: float) -> ControllerDriver:
@@ -86,7 +86,7 @@ def cases(scenario: CompiledScenario) -> tuple[FaultCase, ...]:
 
 
 def fleets_of(scenario: CompiledScenario, case: FaultCase, seeds: Sequence[int]) -> list[FleetRun]:
-    """One fleet per seed; onset and, of single replicas, which one are the seed's."""
+    """One fleet per seed; the seed gives the onset and, for single replicas, which replica."""
     own = np.flatnonzero(scenario.layout.replica_kernel == case.kernel)
     runs = []
     for seed in seeds:
@@ -119,7 +119,7 @@ def measure_times(
     seeds: Sequence[int],
     most_s: float,
 ) -> Times:
-    """Detection lag and MTTR of every case and seed; whatever comes later than ``most_s`` counts as that."""
+    """Detection lag and MTTR of every case and seed, capped at ``most_s``."""
     fleets = [run for case in of for run in fleets_of(scenario, case, seeds)]
     records = run_fleets(scenario, watch.driver(scenario, looseness), fleets)
     found = [measure_incident(record) for record in records]

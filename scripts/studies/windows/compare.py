@@ -28,7 +28,7 @@ from simulator.probe_fleet import probe_world
 from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.limit import at_limit
 
-#: Forms of the sequential detector at the contract's own budget, and the repeat noise that each meets.
+#: Forms of the sequential detector at the contract's own budget, and the repeat noise of each.
 FORMS = (
     ("sequential:spread=0", 0.0),
     ("sequential", 0.0),
@@ -37,7 +37,7 @@ FORMS = (
     ("sequential:prior=1", 0.05),
 )
 #: Windows that are tuned: length in seconds and least observations of a judgement. A replica gives a slice
-#: one in five seconds, so short windows need few of them to speak at all; the contract's own number is 20.
+#: one in five seconds, so short windows need few of them to judge at all; the contract's own number is 20.
 WINDOWS = (
     (10, 5), (15, 5), (20, 5), (30, 5), (30, 20), (45, 5), (45, 20), (60, 5), (60, 20), (90, 20), (120, 20),
     (180, 20), (300, 20),
@@ -46,7 +46,7 @@ WINDOWS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is simulated. target: false switches that settings are matched at."""
+    """Amount of simulation. target: number of false switches at which settings are matched."""
 
     control_fleets: int = 36
     control_s: float = 1800.0
@@ -61,7 +61,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowConfiguration:
-    """One policy as it was matched; tuning: its lags on the seeds of tuning."""
+    """One policy after matching; tuning: its lags on the seeds of tuning."""
 
     watch: Watch
     found: Matched
@@ -80,7 +80,7 @@ class WindowConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowComparison:
-    """Everything that the figures, the table and the plot are made from.
+    """Data of the figures, the table and the plot.
 
     configurations: every window and, last, sequential. final: by name (``sequential``, ``least_worst``,
     ``least_mean``), its configuration, its times on fresh seeds and its false switches on a fresh control.
@@ -102,7 +102,7 @@ def windows(size: Size) -> tuple[Watch, ...]:
 
 
 def compare(size: Size) -> WindowComparison:
-    """Match, choose, and meet every fault on fresh seeds."""
+    """Match, choose, and measure every fault on fresh seeds."""
     control = at_limit(probe_world(size.control_s))
     world = probe_world(ONSET_TO_S + size.most_s)
     of, first = cases(world), range(1, 1 + size.control_fleets)
@@ -156,7 +156,7 @@ def _fresh(
     of: Sequence[FaultCase],
     size: Size,
 ) -> tuple[Times, HealthySwitches]:
-    """Times and false switches of ``configuration`` on seeds that nothing was chosen on."""
+    """Times and false switches of ``configuration`` on seeds not used for any choice."""
     seeds, others = range(5001, 5001 + size.seeds), range(3001, 3001 + size.control_fleets)
     times = measure_times(world, configuration.watch, configuration.found.setting, of, seeds, size.most_s)
     return times, count_false(control, configuration.watch, configuration.found.setting, others)
@@ -168,7 +168,7 @@ def ratio(mine: NDArray[np.float64], theirs: NDArray[np.float64], name: str) -> 
 
 
 def verdict(found: Interval) -> str:
-    """``faster`` or ``slower`` where the interval says so, else ``level``."""
+    """``faster`` or ``slower`` if the interval proves it, else ``level``."""
     if found.ci_high < 1.0:
         return "faster"
     return "slower" if found.ci_low > 1.0 else "level"

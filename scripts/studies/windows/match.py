@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """A setting and what it was found by.
+    """A setting and how it was found.
 
     setting: looseness, larger is more sensitive. count: false switches counted with it. reached: the target
     lies within what the settings can do; else ``setting`` is the end of the range that comes nearest.
@@ -23,9 +23,9 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BracketSearch:
-    """Where to look: between ``strict`` and ``loose``, from ``start`` in steps that double from ``step``.
+    """Search range: between ``strict`` and ``loose``, from ``start`` in steps that double from ``step``.
 
-    bisections: of the bracket found. slack: a count this near to the target, on the side asked for, will do.
+    bisections: of the bracket found. slack: a count this near to the target, on the wanted side, suffices.
     """
 
     strict: float

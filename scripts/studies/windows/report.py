@@ -43,7 +43,7 @@ def tables(result: WindowComparison) -> dict[str, list[str]]:
 
 
 def settings_table(result: WindowComparison) -> list[str]:
-    """What was matched, on which seeds it was chosen, and its false switches on fresh ones."""
+    """The matched settings, the seeds on which they were chosen, and their false switches on fresh ones."""
     finals = {
         configuration.watch.spec: (name, counted)
         for name, (configuration, _, counted) in result.final.items()
@@ -86,7 +86,7 @@ def settings_table(result: WindowComparison) -> list[str]:
 
 
 def _plain(spec: str) -> str:
-    """``hysteresis:window_s=60,min_samples=20`` as people say it."""
+    """``hysteresis:window_s=60,min_samples=20`` in readable form."""
     if not spec.startswith("hysteresis:"):
         return spec
     values = dict(part.split("=") for part in spec.partition(":")[2].split(","))
@@ -94,7 +94,7 @@ def _plain(spec: str) -> str:
 
 
 def faults_table(result: WindowComparison) -> list[str]:
-    """Per fault: lag and MTTR of both chosen windows and of sequential, ratios, and what they say."""
+    """Per fault: lag and MTTR of both chosen windows and of sequential, ratios, and verdicts."""
     mine = result.final["sequential"][1]
     rows = []
     for index, case in enumerate(result.cases):

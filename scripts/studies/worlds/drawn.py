@@ -1,7 +1,7 @@
-"""Random worlds: pool, workload, faults and ordinary change, each drawn from a stream of its own number.
+"""Random worlds: pool, workload, faults and ordinary change, each drawn from its own random stream.
 
-Nothing is left out because it is unkind: fleets of one kernel, homes on a kernel that carries little, loads
-beyond what the homes carry, faults of everything at once. Only the profiles are the shipped ones.
+Hard worlds are included: fleets of one kernel, homes on a kernel with little capacity, loads above the
+homes' capacity, faults of everything at once. Only the profiles are the shipped ones.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def slice_mix(rng: np.random.Generator, evenness: float) -> list[Spec]:
 
 
 def lengths(rng: np.random.Generator, mean: float, most: int) -> Spec:
-    """A log-normal law of so many tokens on average, with a shape that is drawn."""
+    """A log-normal law with this mean number of tokens, and a drawn shape."""
     sigma = float(rng.choice([0.3, 0.6, 0.9]))
     return {"distribution": "lognormal", "mean": mean, "sigma": sigma, "max_tokens": most}
 

@@ -1,11 +1,11 @@
-"""Random worlds on other engines and under other promises: ``python -m scripts.studies.worlds.foreign 0 60``.
+"""Random worlds with other engines and contracts: ``python -m scripts.studies.worlds.foreign 0 60``.
 
-The worlds of ``drawn`` with what these never change: engines whose steps take up to 25 times as long and
-whose prompts, sequences and contexts cost other shares of it; contracts of one to five slices with other
+The worlds of ``drawn`` with facts changed that these keep: engines whose steps take up to 25 times as long
+and whose prompts, sequences and contexts cost other shares of it; contracts of one to five slices with other
 objectives; gateways that wait for up to five minutes. ``--alone`` leaves one kernel of up to three replicas
-at 100 to 150 % of what it is thought to carry, and no fault: nothing is to be gained there but by shedding,
-which is harm where the kernel carries it after all. A line per world as in ``harm``; ``learned`` drives five
-slices alone, so it is not asked here.
+at 100 to 150 % of its estimated capacity, and no fault: only shedding could help there, which is harm if the
+kernel carries the load after all. A line per world as in ``harm``; ``learned`` drives five slices alone, so
+it is left out.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from scripts.studies.worlds.drawn import SEED, SLICES, Spec, draw_spec
 from scripts.studies.worlds.harm import at_load, print_worlds
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: Coefficients of the step time, and the range of what each is multiplied by.
+#: Coefficients of the step time, and the range of their factors.
 FACTORS: dict[str, tuple[float, float]] = {
     "base_ms": (1.0, 25.0),
     "per_prefill_token_ms": (0.1, 5.0),
     "per_decode_sequence_ms": (0.2, 5.0),
     "per_context_token_ms": (0.1, 3.0),
 }
-#: Objectives of every slice, and what each may be multiplied by.
+#: Objectives of every slice, and the range of their factors.
 OBJECTIVES: dict[str, tuple[float, tuple[float, ...]]] = {
     "latency_ms": (15000.0, (1.0, 2.0, 4.0, 8.0)),
     "ttft_ms": (2000.0, (0.5, 1.0, 3.0)),
     "inter_token_ms": (80.0, (1.0, 2.0, 4.0)),
 }
-#: Clauses that promise an objective, by the beginning of their names, and those of slow slices, left out.
+#: Clauses on an objective, by the beginning of their names, and those of slow slices, left out.
 PROMISED = {"R-ttft": "ttft_ms", "R-latency": "latency_ms", "R-inter-token": "inter_token_ms"}
 LONG = "-long"
 TIMEOUTS_S = (60.0, 120.0, 300.0)
@@ -69,7 +69,7 @@ def _between(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def _leave_one_kernel(spec: Spec) -> None:
-    """Everything at home on the first home's kernel, nothing wrong, and the mean request as declared."""
+    """Everything at home on the first home's kernel, no fault, and the mean request as declared."""
     home = spec["pool"]["home"][0]["kernel"]
     kernel = next(one for one in spec["pool"]["kernels"] if one["name"] == home)
     replicas = min(kernel["replicas"], MOST_ALONE)
@@ -107,7 +107,7 @@ def _written_profile(folder: Path, uri: str, factors: dict[str, float]) -> Path:
 
 
 def _slower(point: Spec, before: np.ndarray, after: np.ndarray) -> Spec:
-    """A measured step of ``point``'s batch on the other engine, as far from its model as it was."""
+    """A measured step of ``point``'s batch on the other engine, with its former relative error."""
     batch = [1.0, point["prefill_tokens"], point["decode_sequences"], point["context_tokens"]]
     return {
         **point,
@@ -116,7 +116,7 @@ def _slower(point: Spec, before: np.ndarray, after: np.ndarray) -> Spec:
 
 
 def _with_whole_uris(node: Any) -> Any:
-    """``node`` with files beside the shipped profiles named by their place in the library."""
+    """``node`` with files beside the shipped profiles named by their path in the library."""
     if isinstance(node, dict):
         return {
             key: f"{LIBRARY}profiles/{inner}" if key == "uri" and inner else _with_whole_uris(inner)
@@ -126,7 +126,7 @@ def _with_whole_uris(node: Any) -> Any:
 
 
 def _written_contract(folder: Path, rng: np.random.Generator, slices: list[str]) -> Path:
-    """The shipped contract of ``slices`` alone, with objectives that are drawn."""
+    """The shipped contract of ``slices`` alone, with drawn objectives."""
     document = _read(SERVING_POOL)
     spec = document["spec"]
     slo = {key: value * float(rng.choice(times)) for key, (value, times) in OBJECTIVES.items()}
@@ -144,7 +144,7 @@ def _written_contract(folder: Path, rng: np.random.Generator, slices: list[str])
 
 
 def _clause_of(clause: Spec, slices: list[str], slo: dict[str, float]) -> list[Spec]:
-    """``clause`` on those of ``slices`` that it names, with their objective; none where it names no other."""
+    """``clause`` on those of ``slices`` that it names, with their objective; none if it names no other."""
     if clause["id"].endswith(LONG):
         return []
     for begins, objective in PROMISED.items():

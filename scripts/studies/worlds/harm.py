@@ -43,7 +43,7 @@ def at_load(number: int, spec: Spec, load: float) -> tuple[CompiledScenario, Spe
 
 
 def _carried_rps(calm: CompiledScenario, spec: Spec) -> float:
-    """The rate at which the fullest home carries its slices, and no more."""
+    """Largest rate at which the fullest home carries its slices."""
     kernels = calm.layout.kernels
     replicas = np.bincount(calm.layout.replica_kernel, minlength=len(kernels))
     home = {one["slice"]: kernels.index(one["kernel"]) for one in spec["pool"]["home"]}
@@ -91,7 +91,7 @@ def summary(means: dict[str, list[float]]) -> Iterator[str]:
 def print_worlds(
     worlds: Iterable[tuple[int, CompiledScenario, Spec]], policies: tuple[str, ...], seeds: int
 ) -> None:
-    """Run each world as it comes (number, scenario, what was drawn) and print its line, then the summary."""
+    """Run each world in turn (number, scenario, drawn parameters) and print its line, then the summary."""
     means: dict[str, list[float]] = {}
     for number, scenario, spec in worlds:
         found = dict(differences(scenario, policies, tuple(range(1, seeds + 1))))

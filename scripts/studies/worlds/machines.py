@@ -1,10 +1,10 @@
 """Servers on other machines than those of their profiles: ``python -m scripts.studies.worlds.machines``.
 
-E5's faults that make servers slow, and three of its controls, begin ten minutes later, so that it is known
-what is usual of a replica. The controller believes in step times that are a quarter of the true ones, or four
-times as long, or half of what a step takes at least and twice what each token adds, or the reverse. A row per
-scenario and belief: MTTR and useful tokens of ``sequential`` by what own clocks are held against, beside a
-controller that believes what is true.
+E5's faults that make servers slow, and three of its controls, begin ten minutes later, so that the usual
+step time of a replica is known. The controller believes in step times that are a quarter of the true ones, or
+four times as long, or half of the least time of a step and twice the time per token, or the reverse. A row
+per scenario and belief: MTTR and useful tokens of ``sequential`` by the reference for own clocks, beside a
+controller with true step times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCENARIOS = (
     *("quiet", "rolling-restart", "surge"),
 )
 LATER_S = 600.0
-#: Certified over true step times: of a step at least, and of each token.
+#: Certified over true step times: of a step's least time, and per token.
 Belief = tuple[float, float]
 BELIEFS = "0.25,0.25 4,4 0.5,2 2,0.5"
 AS_TRUE: Belief = (1.0, 1.0)
@@ -65,7 +65,7 @@ def on_other_machines(
 
 
 def measured(world: CompiledScenario, setup: ControllerSetup, seeds: int) -> str:
-    """Mean MTTR (s; - where nothing happens) and useful tokens (percent) over seeds from 1 on."""
+    """Mean MTTR (s; - if nothing happens) and useful tokens (percent) over seeds from 1 on."""
     records = run_episodes(world, ControllerDriver(setup), list(range(1, seeds + 1)))
     found = [measure_incident(record) for record in records]
     mttr_s = [one.mttr_s for one in found if one is not None]

@@ -1,12 +1,12 @@
-"""How soon policies recover in random worlds: ``python -m scripts.studies.worlds.recovery 0 60``.
+"""Times to recovery in random worlds: ``python -m scripts.studies.worlds.recovery 0 60``.
 
 The worlds of ``drawn`` that have a choice of kernels, with one fault that stays and a load of a quarter to
-three quarters of what their homes carry. A line per world: MTTR in seconds by policy and seed, beside that of
-the informed reference, which is told of the fault, and in brackets how many useful tokens they fall short of
-it, in percentage points. Seeds in which nothing breaks the contract, or no policy could recover, are left
-out, and so are faults that break a clause of level L1 alone, which moves nothing. LEFT marks a world in which
-the reference recovers and a policy does not, SLOW one in which it takes 1.5 times as long and 15 s more; COST
-one in which it falls short by half a point.
+three quarters of the homes' capacity. A line per world: MTTR in seconds by policy and seed, beside that of
+the informed reference, which is given the fault, and in brackets the useful tokens lost relative to it, in
+percentage points. Seeds in which nothing breaks the contract, or no policy could recover, are left out, and
+so are faults that break a clause of level L1 alone, which moves nothing. LEFT marks a world in which the
+reference recovers and a policy does not, SLOW one in which it takes 1.5 times as long and 15 s more; COST
+one in which it loses half a point.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scripts.studies.worlds.harm import at_load
 from simulator.fleet import run_episodes
 from simulator.world.compiled_scenario import CompiledScenario
 
-#: Of a drawn load: what is left of 40 to 120 % is 24 to 72 %.
+#: Factor on a drawn load: 40 to 120 % becomes 24 to 72 %.
 LOAD_RATIO = 0.6
 MOST_TIMES, MOST_LATER_S, MOST_SHORT_POINTS = 1.5, 15.0, 0.5
 #: Faults that break clauses of level L1 alone.
@@ -43,7 +43,7 @@ class IncidentTimes(NamedTuple):
 
 
 def choose(number: int) -> tuple[CompiledScenario, Spec] | None:
-    """World ``number`` with one fault that stays; None where it has no fault, or a single kernel."""
+    """World ``number`` with one fault that stays; None if it has no fault, or a single kernel."""
     spec, load = draw_spec(number)
     if not spec["faults"] or len(spec["pool"]["kernels"]) == 1 or spec["faults"][0]["kind"] in WARNED_OF:
         return None
@@ -63,7 +63,7 @@ def recoveries(
 
 
 def _times(mine: EpisodeRecord, best: EpisodeRecord) -> Iterator[IncidentTimes]:
-    """That of one episode beside the reference's, if it has one to tell of."""
+    """The times of one episode beside the reference's, if both exist."""
     own, reference = measure_incident(mine), measure_incident(best)
     if own is not None and reference is not None and reference.recovered and not reference.infeasible:
         short = measure_service(best).useful_ratio - measure_service(mine).useful_ratio

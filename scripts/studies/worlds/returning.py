@@ -1,7 +1,7 @@
-"""How soon a healed build serves again, by what its probes are compared with:
+"""Time until a healed build serves again, by the values with which its probes are compared:
 ``python -m scripts.studies.worlds.returning``.
 
-A home kernel keeps three bits for two minutes. A row per way of comparing and rate of probes: seconds from
+A home kernel keeps three bits for two minutes. A row per kind of comparison and rate of probes: seconds from
 the end of the fault until the kernel is certified again on every slice, median and largest of the seeds.
 """
 
@@ -31,10 +31,10 @@ PROBES_PER_S = (1.0, 0.3)
 
 
 class Comparing(NamedTuple):
-    """What probes are compared with."""
+    """The values with which probes are compared."""
 
     name: str
-    certified: bool  # the controller knows what each prompt gave when its kernel was certified
+    certified: bool  # the controller knows each prompt's certified values
     repeat_noise: float  # relative, of a repeat
     policy: str = "sequential"
 

@@ -1,4 +1,4 @@
-"""Fleets short of kernels, one of which is wrong now and then: ``python -m scripts.studies.worlds.short``.
+"""Fleets with few kernels, one of which is wrong now and then: ``python -m scripts.studies.worlds.short``.
 
 All slices have the same home kernel, and the known-good kernel is one replica beside it. A row per world:
 useful tokens, and failed or exposed requests, against ``fixed-bare`` in percentage points, by seed.
@@ -25,12 +25,12 @@ ONSET_S, HORIZON_S = 60.0, 300.0
 #: Offered for each replica.
 REPLICA_RPS = 3.125
 REPLICAS, PROBES_PER_S = (8, 2), (1.0, 0.3)
-#: Wrong for so long of each period, s; the last is over once.
+#: Duration of the fault in each period, s; the last one ends early.
 PAUSES = ((6.0, 20.0), (18.0, 60.0), (60.0, 240.0))
 
 
 def even_workload(rate_rps: float) -> Spec:
-    """As much of every slice; prompts of 512 and answers of 256 tokens on average."""
+    """Equal load on every slice; prompts of 512 and answers of 256 tokens on average."""
     lengths = {"distribution": "lognormal", "sigma": 0.6}
     return {
         "rate_rps": rate_rps,

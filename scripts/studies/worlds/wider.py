@@ -1,7 +1,7 @@
-"""Random worlds of a wider kind: what ``drawn`` leaves as it is moves here as well.
+"""Random worlds of a wider kind: facts that ``drawn`` keeps fixed vary here as well.
 
-Loads that rise and fall or surge, lengths that drift, sessions that stick, gateways that try once or thrice
-and queues that overflow, late and rare scrapes, probes that wobble, engines with small limits, capacities
+Loads that rise and fall or surge, lengths that drift, sticky sessions, gateways with one or three attempts
+and queues that overflow, late and rare scrapes, noisy probes, engines with small limits, capacities
 declared far off, quantised kernels beside the others, canaries, faults that come slowly, end, or strike half
 of a build, surges and ordinary change.
 """
@@ -67,7 +67,7 @@ def draw_wider(number: int) -> tuple[Spec, float]:
 
 def _kernels(rng: np.random.Generator, zones: tuple[str, ...]) -> list[Spec]:
     found: list[Spec] = []
-    most = int(rng.choice([8, 32, 64, 64]))  # of all kernels: a simulated pool has one
+    most = int(rng.choice([8, 32, 64, 64]))  # of all kernels: a simulated pool has one value
     for number in range(int(rng.integers(1, 6))):
         replicas = int(rng.choice([1, 2, 3, 4, 6, 10]))
         profile = str(rng.choice(PROFILES, p=SHARES)) if number else str(rng.choice(HEALTHY))
@@ -179,7 +179,7 @@ def _of_kernel(rng: np.random.Generator, kernel: Spec) -> Spec:
 
 
 def _course(rng: np.random.Generator, fault: Spec) -> Spec:
-    """How it goes over time: for good, for a while, by turns, slowly."""
+    """Its course over time: permanent, temporary, intermittent, slow."""
     rise = {"rise_s": float(rng.choice([30.0, 120.0]))}
     turns = {
         "period_s": float(rng.choice([15.0, 45.0, 150.0])),

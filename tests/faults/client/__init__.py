@@ -1,1 +1,1 @@
-"""Laws of steering faults from outside."""
+"""Tests of the client that injects faults."""

@@ -20,7 +20,7 @@ def started_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 @pytest.fixture
 def server(started_server: Server) -> Iterator[Server]:
-    """The server without a fault; a test that fails leaves none to the next one."""
+    """The server without a fault; faults of a failed test are undone."""
     yield started_server
     with suppress(DrillError):
         started_server.faults.undo()

@@ -32,20 +32,20 @@ def test_a_dose_is_found_wherever_the_effect_grows(power: float, slope: float, w
 
 
 def test_a_dose_beyond_the_largest_is_refused() -> None:
-    """A fault that cannot be that strong says how strong it can be."""
+    """The error for a fault that cannot be strong enough names its largest effect."""
     with pytest.raises(DoseError, match="largest dose"):
         bisect_dose(lambda size: 0.01 * size, 1.0)
 
 
 def test_an_effect_that_jumps_over_the_wanted_is_refused() -> None:
-    """No dose is passed off as the wanted one."""
+    """A dose with another effect than the wanted one is refused."""
     with pytest.raises(DoseError, match="nearest"):
         bisect_dose(lambda size: 0.0 if size < 0.5 else 9.0, 1.0)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.floats(0.0, 5.0))
 def test_the_bound_of_the_likeliest_tokens_is_one(seed: int, top_k: int, spread: float) -> None:
-    """It is never above the full KL, and 0 between equal rows."""
+    """It never exceeds the full KL, and is 0 between equal rows."""
     rng = np.random.default_rng(seed)
     clean = rng.normal(0.0, 2.0, 40)
     seen = clean + rng.normal(0.0, spread, 40)
@@ -67,8 +67,8 @@ def _record(**changes: Any) -> UndoRecord:
     return UndoRecord(**(plain | changes))
 
 
-def test_open_records_are_those_that_nobody_closed(tmp_path: Path) -> None:
-    """A record that is closed needs no undo; one that cannot be read is an error that names it."""
+def test_open_records_excludes_closed_ones(tmp_path: Path) -> None:
+    """A closed record needs no undo; an unreadable record is an error that names it."""
     save(tmp_path / "a.undo.json", _record())
     save(tmp_path / "b.undo.json", _record().closed("undone"))
     assert [path.name for path, _ in open_records(tmp_path)] == ["a.undo.json"]
@@ -78,7 +78,7 @@ def test_open_records_are_those_that_nobody_closed(tmp_path: Path) -> None:
 
 
 def test_the_record_is_there_before_the_injection_and_another_process_closes_it(tmp_path: Path) -> None:
-    """Nobody listens at the replica, so nothing is injected: the record stays, and its undo finds it gone."""
+    """A replica with a closed port: nothing is injected, the record stays open, its undo finds it gone."""
     token = tmp_path / "token"
     token.write_text("t" * 20)
     replica = ReplicaFaults("http://127.0.0.1:9", token, tmp_path)
@@ -98,7 +98,7 @@ def test_a_missing_token_file_is_a_refusal(tmp_path: Path) -> None:
         replica.status()
 
 
-def test_nobody_listening_is_told_from_silence() -> None:
-    """A closed port is a replica that is gone."""
+def test_a_closed_port_differs_from_silence() -> None:
+    """A call to a closed port raises ReplicaGoneError."""
     with pytest.raises(ReplicaGoneError):
         call("http://127.0.0.1:9/health", within_s=1.0)

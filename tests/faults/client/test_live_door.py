@@ -1,4 +1,4 @@
-"""A real vLLM server with a port of its own for drills: steered there, and nowhere else."""
+"""A real vLLM server with a separate port for drills: faults are controlled there, and nowhere else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.needs("vllm"), pytest.mark.slow, pytest.mark.timeout(9
 
 
 def test_a_server_with_a_door_is_steered_there_alone(tmp_path: Path) -> None:
-    """Its own port refuses drills whatever the token; through the door a fault is proved and undone."""
+    """Its own port refuses drills whatever the token; through the drill port a fault is proved and undone."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         door = int(probe.getsockname()[1])

@@ -25,7 +25,7 @@ def _with(server: Server, kind: str, **more: Any) -> HttpAnswer:
 
 
 def test_http_faults_strike_and_go(server: Server) -> None:
-    """Errors, lost fields, another fingerprint, halves of JSON and delays; then the clean answer again."""
+    """Errors, lost fields, another fingerprint, cut JSON and delays; then the clean answer again."""
     clean = server.answer().content
     assert _with(server, "http_errors", dose=1.0, live={"status": 429}).status == 429
     lost = _with(
@@ -71,7 +71,7 @@ def test_a_cut_stream_has_no_end_and_metrics_can_be_lost(server: Server) -> None
 
 
 def test_answers_are_crossed_between_two_requests(server: Server) -> None:
-    """Each of two clients gets what the other asked for."""
+    """Each of two clients gets the other's answer."""
     other = tuple(range(200, 260))
     clean = server.text(), server.text(other)
     injected = server.faults.inject(scheduled("crossed_answers"), TTL_S)

@@ -1,4 +1,4 @@
-"""Faults of an engine whose two workers are processes of their own, each with half of every layer."""
+"""Faults of an engine with two worker processes, each with half of every layer."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def undo(server: Server) -> dict[str, Any]:
 
 
 def hits(server: Server) -> list[int]:
-    """How often the fault in force has struck, on each rank."""
+    """Number of strikes of the fault in force, on each rank."""
     return [rank["faults"][0]["hits"] for rank in server.faults.status()["engine"]["ranks"]]
 
 
 @contextmanager
 def stopped(process: int) -> Iterator[None]:
-    """The process gets no time of the processor meanwhile."""
+    """The process is stopped during the block."""
     os.kill(process, signal.SIGSTOP)
     try:
         yield
@@ -59,20 +59,20 @@ def stopped(process: int) -> Iterator[None]:
 
 
 def below(process: int) -> list[int]:
-    """Processes that ``process`` has started, and theirs."""
+    """Descendants of ``process``."""
     own = [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     return [found for child in own for found in (child, *below(child))]
 
 
 def worker(server: Server, rank: int) -> int:
-    """The process of one rank, by the title that vLLM gives it."""
+    """The process of one rank, by vLLM's process title."""
     titles = {each: Path(f"/proc/{each}/cmdline").read_bytes() for each in below(server.process)}
     return next(each for each, title in titles.items() if title.startswith(f"VLLM::Worker_TP{rank}".encode()))
 
 
 @pytest.mark.parametrize("kind", [measured("requantise", bits=3), measured("noise", relative=0.3)])
 def test_wrong_weights_are_on_every_rank_and_gone_from_every_rank(server: Server, kind: Any) -> None:
-    """Each rank's canary differs while it acts, and is the one of before, bit for bit, after the undo."""
+    """Each rank's canary differs under the fault, and equals the earlier one, bit for bit, after the undo."""
     clean = server.text(tokens=40)
     injected = server.faults.inject(kind, TTL_S)
     ranks = injected.evidence["ranks"]
@@ -149,8 +149,8 @@ def test_weights_are_wrong_in_the_same_steps_on_every_rank(server: Server) -> No
     assert server.text() == clean
 
 
-def test_each_worker_ends_a_fault_whose_lease_nobody_renews(server: Server) -> None:
-    """While the API process stands still, so that nobody calls, every rank ends it by its own watch."""
+def test_each_worker_ends_a_fault_when_its_lease_expires(server: Server) -> None:
+    """While the API process is stopped, every rank ends the fault by its own timer."""
     clean = server.text()
     server.faults.inject(measured("noise", relative=0.5), 2.0)
     server.faults.inject(scheduled("hang", name="hang"), 2.0)
@@ -164,7 +164,7 @@ def test_each_worker_ends_a_fault_whose_lease_nobody_renews(server: Server) -> N
 
 @pytest.mark.parametrize("rank", range(RANKS))
 def test_a_worker_that_answers_late_loses_no_later_call(server: Server, rank: int) -> None:
-    """Its late answer belongs to the call that it was given for: steps and calls after it get their own."""
+    """A late answer is matched to its own call: later steps and calls get their own answers."""
     clean = server.text()
     with stopped(worker(server, rank)):
         assert server.faults.status()["engine"] is None
@@ -175,7 +175,7 @@ def test_a_worker_that_answers_late_loses_no_later_call(server: Server, rank: in
 
 
 def test_a_hang_ends_on_every_rank(server: Server) -> None:
-    """Asked again and again while it lasts, the engine answers no call; called back, requests go on."""
+    """During a hang the engine answers no call; after the undo, requests continue."""
     clean = server.text()
     injected = server.faults.inject(scheduled("hang"), TTL_S)
     waiting = [server.pool.submit(server.text) for _ in range(3)]
@@ -187,7 +187,7 @@ def test_a_hang_ends_on_every_rank(server: Server) -> None:
 
 
 def test_what_no_worker_can_do_is_refused_and_leaves_nothing(server: Server) -> None:
-    """The scheduler's blocks lie in another process than the workers."""
+    """The scheduler's blocks are in another process than the workers."""
     with pytest.raises(DrillRefusedError, match="another process"):
         server.faults.inject(scheduled("kv_pressure", dose=0.5), TTL_S)
     assert server.faults.status()["injected"] == []

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.
 
 
 def test_a_dose_is_found_by_its_mean_kl(server: Server) -> None:
-    """Noise that gives 0.05 nats to the replica's own clean answers, within a fifth; then none."""
+    """Noise with 0.05 nats mean KL to the replica's own clean answers, within a fifth; then none."""
     prompts = [prompt.token_ids for prompt in load_prompts(SHIPPED_PROMPTS)[::200]][:3]
     meter = KlMeter(server.url, "shipped", prompts)
     assert meter() == 0.0
@@ -29,8 +29,8 @@ def test_a_dose_is_found_by_its_mean_kl(server: Server) -> None:
     assert meter() == 0.0
 
 
-def test_the_lease_undoes_what_nobody_renews(server: Server) -> None:
-    """A hang and wrong weights, renewed once and then forgotten, end by themselves."""
+def test_a_lease_that_is_not_renewed_undoes_the_fault(server: Server) -> None:
+    """A hang and wrong weights, renewed once and then not, end by themselves."""
     clean = server.text()
     server.faults.inject(measured("noise", relative=0.5), 2.0)
     server.faults.inject(scheduled("hang", name="hang"), 2.0)
@@ -56,7 +56,7 @@ def test_another_process_undoes_by_the_record(server: Server) -> None:
     assert server.faults.status()["injected"] == []
 
 
-def test_nobody_steers_without_the_token_or_through_a_proxy(server: Server) -> None:
+def test_drill_calls_without_the_token_or_through_a_proxy_are_refused(server: Server) -> None:
     """Refused calls change nothing; vLLM's own remote calls are shut."""
     from faults.inside.gate import TOKEN_HEADER
 

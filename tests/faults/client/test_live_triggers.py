@@ -1,4 +1,4 @@
-"""Faults under conditions on a real vLLM server: they strike what they name and nothing else."""
+"""Faults under conditions on a real vLLM server: they strike the named requests and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.
 
 @dataclass(frozen=True)
 class Case:
-    """A trigger, a request that it spares, and one that it strikes once ``prepare`` has run."""
+    """A trigger, a request that it spares, and a request that it strikes after ``prepare``."""
 
     trigger: dict[str, Any]
     struck: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ def _cancel(server: Server) -> None:
 
 def _grammar(server: Server) -> None:
     assert server.answer((5, 6, 7), structured_outputs={"choice": ["yes", "no"]}).status == 200
-    server.text((8, 9))  # the engine hears of the end with its next step
+    server.text((8, 9))  # the engine learns of the end with its next step
 
 
 def _others(server: Server) -> None:
@@ -62,7 +62,7 @@ TRIGGERS = {
 
 @pytest.mark.parametrize("name", TRIGGERS)
 def test_a_trigger_strikes_what_it_names_and_nothing_else(server: Server, name: str) -> None:
-    """Where the condition does not hold the answer is the clean one; where it holds it is not."""
+    """While the condition does not hold the answer is the clean one; while it holds it differs."""
     case = TRIGGERS[name]
     clean_spared, clean_struck = server.text(**case.spared), server.text(**case.struck)
     injected = server.faults.inject(token_fault(**case.trigger), TTL_S)
@@ -92,7 +92,7 @@ def test_a_prefix_hit_alone_is_struck(server: Server) -> None:
 
 
 def test_wrong_weights_in_struck_steps_alone(server: Server) -> None:
-    """Kernels are exchanged step by step: answers outside of the condition are clean, canary included."""
+    """Kernels are exchanged step by step: answers outside the condition are clean, canary included."""
     clean = server.text()
     fault = scheduled("requantise", condition="c", live={"bits": 2}, trigger={"slice": "code"})
     injected = server.faults.inject(fault, TTL_S)

@@ -1,4 +1,4 @@
-"""A fault that nothing but a new process undoes; last of the live tests, because it ends their server."""
+"""A fault that only a new process ends; last of the live tests, because it ends their server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.
 
 
 def test_an_engine_that_raises_is_gone(server: Server) -> None:
-    """Last, because it ends the server: requests fail, and an undo finds nobody to undo."""
+    """Last, because it ends the server: requests fail, and an undo finds the replica gone."""
     injected = server.faults.inject(scheduled("raise"), TTL_S)
     assert server.answer().status == 500
     assert server.faults.verify(injected).happened

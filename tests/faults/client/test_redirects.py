@@ -1,4 +1,4 @@
-"""What goes with a call of a drill goes to the server that is called, and to nobody that it names."""
+"""The token and body of a drill call go only to the called server, never to a redirect's target."""
 
 from __future__ import annotations
 

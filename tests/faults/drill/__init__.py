@@ -1,1 +1,1 @@
-"""Laws of drills."""
+"""Tests of drills."""

@@ -1,4 +1,4 @@
-"""What guards of drills watch."""
+"""Guards of drills."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from faults.drill.guards import METRICS
 
 
 def test_documents_allow_what_is_measured_and_nothing_else() -> None:
-    """A drill that is valid can be watched, and whatever can be watched may be asked for."""
+    """Every guard of a valid drill has a metric, and every metric is allowed in documents."""
     assert set(GUARD_METRICS) == set(METRICS)

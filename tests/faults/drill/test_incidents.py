@@ -1,4 +1,4 @@
-"""Incidents of the field: every draw is a fault that a live server takes, the same from the same seed."""
+"""Replayed incidents: every draw is a fault that a live server accepts, the same from the same seed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_draw_can_be_injected(incident: IncidentClass, place: FaultPlace, 
 
 
 def test_draws_differ_from_seed_to_seed() -> None:
-    """What has a parameter draws it: no fault is fitted once and for all."""
+    """Classes with parameters draw them: no fault is fixed."""
     place = FaultPlace(block_tokens=32, context_tokens=1024, slices=("code", "prose"))
     fixed = {"nan-sanitised", "crossed-answers", "cut-stream", "hang"}
     for incident in INCIDENTS:

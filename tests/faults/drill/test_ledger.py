@@ -1,4 +1,4 @@
-"""What a lost runner leaves behind is found and taken back, once, by one process."""
+"""Faults left by a dead runner are found and undone, once, by one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.fleets.drill_runs import drill_plan
 
 @contextmanager
 def steered(folder: Path, asked: list[dict[str, object]]) -> Iterator[records.UndoRecord]:
-    """An open record of a replica that has nothing in force, and answers every undo so."""
+    """An open record of a replica without a fault, which answers every undo so."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -48,7 +48,7 @@ def steered(folder: Path, asked: list[dict[str, object]]) -> Iterator[records.Un
 
 
 def gone_record(folder: Path) -> records.UndoRecord:
-    """An open undo record of a replica at whose address nobody listens."""
+    """An open undo record of a replica whose address has a closed port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -60,7 +60,7 @@ def gone_record(folder: Path) -> records.UndoRecord:
 
 
 def test_the_next_start_takes_back_what_a_lost_runner_left(tmp_path: Path) -> None:
-    """An open note and an open record are closed, also where the target is gone; again without effect."""
+    """An open note and an open record are closed, even if the target is gone; idempotent."""
     ledger = DrillLedger(folder=tmp_path, name="lost")
     ledger.open()
     record = gone_record(tmp_path)
@@ -75,7 +75,7 @@ def test_the_next_start_takes_back_what_a_lost_runner_left(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_runner_that_was_killed_before_its_injection_leaves_nothing(tmp_path: Path, recorded: bool) -> None:
-    """Between note and record, and between record and injection: nothing to undo, and all is closed."""
+    """Killed between note and record, or between record and injection: nothing to undo, and all is closed."""
     ledger, asked = DrillLedger(folder=tmp_path, name="lost"), list[dict[str, object]]()
     ledger.open()
     with steered(tmp_path, asked) as record:
@@ -89,7 +89,7 @@ def test_a_runner_that_was_killed_before_its_injection_leaves_nothing(tmp_path: 
 def test_a_full_disk_at_the_undo_record_injects_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No record, no fault, and the error says what to do; a record that cannot be closed stops no undo."""
+    """No record, no fault, and the error names the remedy; a record that cannot be closed stops no undo."""
     asked: list[dict[str, object]] = []
     fault = drill_plan().strikes[0].fault
     with steered(tmp_path, asked) as record:
@@ -119,7 +119,7 @@ def test_nothing_to_take_back_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_second_runner_is_refused(tmp_path: Path) -> None:
-    """Who holds the fleet is named; afterwards the next one may."""
+    """The error names the present holder of the fleet; after its end the next drill may run."""
     with only_drill(tmp_path):
         DrillLedger(folder=tmp_path, name="first").open()
         with pytest.raises(DrillError, match=r"a drill runs there already .first"), only_drill(tmp_path):
@@ -129,7 +129,7 @@ def test_a_second_runner_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_broken_note_is_told(tmp_path: Path) -> None:
-    """Half a file is an error with the place and the next step, no surprise."""
+    """Half a file is an error with the path and the next step."""
     (tmp_path / "drill.json").write_text('{"state": ')
     with pytest.raises(DrillError, match=r"drill\.json: expected the note of a drill"):
         pending(tmp_path)

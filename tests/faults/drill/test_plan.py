@@ -1,4 +1,4 @@
-"""A document and a pool become strikes and times; what would strike too much is refused."""
+"""A document and a pool become strikes and times; too large a blast radius is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_fault_without_an_end_lasts_as_long_as_it_may() -> None:
 
 
 def test_slices_share_the_load_alike_unless_said() -> None:
-    """Without a mix every slice of the pool gets the same."""
+    """Without a mix every slice of the pool gets the same load."""
     assert [part.share for part in drill_plan().slices] == [0.5, 0.5]
 
 
@@ -49,18 +49,18 @@ def test_slices_share_the_load_alike_unless_said() -> None:
     ],
 )
 def test_what_cannot_be_or_strikes_too_much_is_refused(changes: dict[str, Any], said: str) -> None:
-    """The error says where, what was expected and what was found."""
+    """The error names the place, the expectation and the found value."""
     with pytest.raises(DocumentError, match=said):
         drill_plan(**changes)
 
 
 def test_a_wider_radius_is_the_documents_to_allow() -> None:
-    """Both replicas of a kernel may be struck where the drill says so."""
+    """Both replicas of a kernel may be struck if the drill allows it."""
     plan = drill_plan(faults=[fault()], blast_radius={"replica_ratio_at_most": 0.7})
     assert plan.strikes[0].replicas == ("fast-0", "fast-1")
 
 
 def test_a_share_of_the_replicas_is_struck() -> None:
-    """Half of a kernel of two is one; without a share all that the target selects."""
+    """Half of a kernel of two is one; without a share all selected replicas are struck."""
     plan = drill_plan(faults=[fault(target={"kernel": "fast", "replica_ratio": 0.5})])
     assert plan.strikes[0].replicas == ("fast-0",)

@@ -1,4 +1,4 @@
-"""A drill goes through its phases, and whatever happens it is taken back."""
+"""A drill goes through its phases, and its faults are undone whatever happens."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_what_may_be_in_force_is_written_down_before_it_is() -> None:
 
 
 def test_a_missed_expectation_fails() -> None:
-    """Traffic left after ten seconds; nine were allowed."""
+    """Traffic moved after ten seconds; nine were allowed."""
     outcome = judged(ScriptedTarget(), expect={"moved_within_s": 9.0})
     assert outcome.verdict is DrillVerdict.FAILED
     assert "moved" in outcome.reason
 
 
 def test_a_fault_that_is_not_shown_makes_the_drill_invalid() -> None:
-    """Without a proof nothing was learned, however well everything went."""
+    """Without a proof the drill is invalid, whatever else happened."""
     outcome = judged(ScriptedTarget(shows_after=False))
     assert outcome.verdict is DrillVerdict.INVALID
     assert "not shown" in outcome.reason
@@ -63,7 +63,7 @@ def test_a_proof_that_says_yes_beforehand_injects_nothing() -> None:
 
 
 def test_a_fleet_that_is_not_steady_is_left_alone() -> None:
-    """Where the hypothesis does not hold beforehand the drill is invalid, and nothing is injected."""
+    """If the hypothesis does not hold beforehand the drill is invalid, and nothing is injected."""
     record = healed_record()
     record.failed[5:15] += 10
     target = ScriptedTarget(episode=record)
@@ -91,14 +91,14 @@ def test_a_signal_undoes_before_it_goes_on() -> None:
 
 
 def test_a_fleet_that_goes_away_leaves_the_question_open() -> None:
-    """The target gone is no verdict on anybody; the undo is tried all the same."""
+    """A lost target gives no verdict; the undo is tried all the same."""
     target = ScriptedTarget(gone_at_s=30.0)
     assert judged(target).verdict is DrillVerdict.INCONCLUSIVE
     assert target.told == IN_ORDER
 
 
 def test_a_refused_injection_is_taken_back() -> None:
-    """A call that failed may have arrived: undo it, and the drill was none."""
+    """A failed call may have arrived: it is undone, and the drill is invalid."""
     target = ScriptedTarget(refuses=True)
     assert judged(target).verdict is DrillVerdict.INVALID
     assert target.told == IN_ORDER
@@ -112,7 +112,7 @@ def test_an_undo_that_is_not_clean_fails_and_stays_noted() -> None:
 
 
 def test_an_undo_that_a_busy_server_refused_is_tried_again() -> None:
-    """It is confirmed later, which is said; then replicas are verified, and the note is closed."""
+    """It is confirmed later, and this is reported; then replicas are verified, and the note is closed."""
     target, said = ScriptedTarget(busy_until_s=UNDO_S + 12.0), list[str]()
     plan = drill_plan()
     outcome = judge(plan, run_drill(plan, target, NotedLedger(target.told), said.append))
@@ -125,7 +125,7 @@ def test_an_undo_that_a_busy_server_refused_is_tried_again() -> None:
 
 
 def test_a_late_undo_lengthens_no_drill_beyond_its_load() -> None:
-    """Where nobody is verified either, the end is the latest that the plan states."""
+    """If no replica is verified either, the drill ends at the plan's latest time."""
     target = ScriptedTarget(busy_until_s=UNDO_S + 12.0, heals_at_s=float("inf"))
     assert judged(target).verdict is DrillVerdict.INCONCLUSIVE
     assert target.now_s == drill_plan().latest_at_s
@@ -133,7 +133,7 @@ def test_a_late_undo_lengthens_no_drill_beyond_its_load() -> None:
 
 @pytest.mark.parametrize("how", ["refuses", "gone"])
 def test_an_undo_is_tried_for_a_while_and_not_for_ever(how: str) -> None:
-    """A refused injection is taken back as patiently; a fleet that is gone is asked once."""
+    """A refused injection is undone with the same patience; a fleet that is gone is tried once."""
     late = {"refuses": True} if how == "refuses" else {"gone_at_s": 30.0}
     target = ScriptedTarget(busy_until_s=1e9, **late)
     outcome = judged(target)
@@ -160,7 +160,7 @@ def test_nothing_more_is_injected_into_what_is_to_be_ended() -> None:
 
 
 def test_a_fault_that_ends_before_its_time_makes_no_experiment() -> None:
-    """It is undone at once, and the reason is not that it could not be injected."""
+    """It is undone at once, and the reason is not a failed injection."""
     target = ScriptedTarget(ends_at_s=40.0)
     outcome = judged(target)
     assert (outcome.verdict, outcome.reason) == (DrillVerdict.INVALID, "cut short: bad ended by itself")
@@ -168,7 +168,7 @@ def test_a_fault_that_ends_before_its_time_makes_no_experiment() -> None:
 
 
 def test_a_note_that_cannot_be_closed_takes_no_verdict_away() -> None:
-    """A disk that is full at the end is said; the next start takes back once more."""
+    """A full disk at the end is reported; the next start undoes again."""
     target, plan = ScriptedTarget(), drill_plan()
     run = run_drill(plan, target, NotedLedger(target.told, full_at_the_end=True), lambda _: None)
     outcome = judge(plan, run)
@@ -193,20 +193,20 @@ def test_too_few_requests_say_nothing() -> None:
 
 
 def test_a_fault_that_breaks_nothing_gives_no_time_to_move() -> None:
-    """Where the truth never breaks the contract, a time to move cannot be judged."""
+    """If the truth never breaks the contract, a time to move cannot be judged."""
     target = ScriptedTarget(episode=quiet_record(80))
     assert judged(target, expect={"moved_within_s": 9.0}).verdict is DrillVerdict.INCONCLUSIVE
 
 
 def test_the_end_of_the_drill_follows_its_undo() -> None:
-    """After is as long as the document says, also after an early end."""
+    """The phase after lasts as long as the document says, also after an early end."""
     target = ScriptedTarget()
     judged(target)
     assert target.now_s == UNDO_S + 20
 
 
 def test_healed_means_verified() -> None:
-    """A drill whose replica was not verified has failed; where nobody knows, it stays open and says so."""
+    """A drill with an unverified replica has failed; if that is unknown, it is inconclusive and says so."""
     failed = judged(ScriptedTarget(heals=False))
     assert failed.verdict is DrillVerdict.FAILED
     assert "healed fast-0" in failed.reason
@@ -218,7 +218,7 @@ def test_healed_means_verified() -> None:
 
 
 def test_a_drill_waits_for_its_replicas_and_no_longer() -> None:
-    """Verified after the usual end, the drill ends there, and every line is said once."""
+    """Verified after the usual end, the drill ends there, and every line is printed once."""
     target, said = ScriptedTarget(heals_at_s=TOTAL_S + 10.0), list[str]()
     run = run_drill(drill_plan(), target, NotedLedger(target.told), said.append)
     assert target.now_s == TOTAL_S + 10.0

@@ -1,1 +1,1 @@
-"""Laws of what runs inside a server that was started for drills."""
+"""Tests of the code inside a server that was started for drills."""

@@ -1,4 +1,4 @@
-"""Which requests a trigger strikes."""
+"""The requests that a trigger strikes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FakeParams:
 def test_a_trigger_without_conditions_strikes_everything(
     step: StepFacts, known: RequestFacts, name: str, generated: int
 ) -> None:
-    """No condition is a condition that always holds."""
+    """Without a condition every request is struck."""
     assert step_holds(TriggerSpec(), step)
     assert request_holds(TriggerSpec(), name, known, generated)
 
@@ -93,7 +93,7 @@ def test_residues_are_those_of_the_prompt_length(tokens: int, block: int, data: 
 
 
 def test_a_request_of_unknown_length_is_struck_by_no_residue() -> None:
-    """What nobody saw arrive cannot be known to match."""
+    """A request whose arrival was not seen never counts as a match."""
     assert not request_holds(TriggerSpec(residue_block=2, residue_highest=1), "r", RequestFacts(), 0)
 
 

@@ -15,7 +15,7 @@ from tests.faults.inside.test_middleware import START
 @pytest.mark.parametrize("kind", ["cut_json", "cut_stream"])
 @pytest.mark.parametrize("start", ["whole", "streamed"])
 def test_what_was_not_cut_does_not_count(kind: str, start: str) -> None:
-    """A stream has no whole answer to be cut, and a whole answer is no stream: neither proves the fault."""
+    """A stream is not cut as a whole answer, nor a whole answer as a stream: neither proves the fault."""
     fault = HttpFault(fault_of({"name": "f", "kind": kind, "dose": 1.0}))
     begins: Message = START if start == "streamed" else {**START, "headers": [(b"content-type", b"a/json")]}
 

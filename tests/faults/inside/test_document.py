@@ -1,4 +1,4 @@
-"""The wire form of a fault and who may send one."""
+"""The wire form of a fault, and the checks on its sender."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ CONDITIONS: dict[str, object] = {
 
 
 def scheduled(kind: str, **more: object) -> ScheduledFault:
-    """A fault as a scenario or a drill has it."""
+    """A fault in the form of a scenario or a drill."""
     plain = {"name": "f", "kind": kind, "onset_s": 0.0, **more}
     return ScheduledFault.model_validate_json(json.dumps(plain))
 
 
 def test_the_conditions_of_documents_are_those_that_are_tested_here() -> None:
-    """No condition of the document goes untested."""
+    """Every condition of the document is tested here."""
     assert set(CONDITIONS) == set(Trigger.model_fields)
 
 
@@ -55,7 +55,7 @@ def test_the_conditions_of_documents_are_those_that_are_tested_here() -> None:
     st.sets(st.sampled_from(sorted(CONDITIONS))), st.sampled_from(["noise", "slow", "hang", "logit_noise"])
 )
 def test_a_trigger_means_the_same_on_both_sides(chosen: set[str], kind: str) -> None:
-    """Conditions that are set in the document, and no others, are set where the fault is injected."""
+    """Exactly the conditions set in the document are set where the fault is injected."""
     fault = scheduled(kind, trigger={name: CONDITIONS[name] for name in chosen})
     assert set(fault_of(wire_form(fault)).trigger.conditions) == chosen
     assert fault.trigger is not None
@@ -65,7 +65,7 @@ def test_a_trigger_means_the_same_on_both_sides(chosen: set[str], kind: str) -> 
 @pytest.mark.parametrize("kind", HTTP_KINDS)
 @pytest.mark.parametrize("condition", sorted(CONDITIONS))
 def test_http_faults_refuse_what_http_cannot_see(kind: str, condition: str) -> None:
-    """A condition that only the engine knows is refused by name, the others are taken."""
+    """A condition that only the engine knows is refused by name, the others are accepted."""
     plain = wire_form(scheduled(kind, trigger={condition: CONDITIONS[condition]}))
     if condition in HTTP_CONDITIONS:
         assert fault_of(plain).trigger.conditions == (condition,)
@@ -78,20 +78,20 @@ def test_http_faults_refuse_what_http_cannot_see(kind: str, condition: str) -> N
     st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
 )
 def test_whatever_is_sent_is_a_fault_or_refused(plain: object) -> None:
-    """Input that is no fault raises the refusal and nothing else."""
+    """Any other input raises the refusal and nothing else."""
     with pytest.raises(CallRefusedError):
         fault_of(plain)
 
 
 def test_a_kind_that_strikes_once_takes_no_trigger() -> None:
-    """Holding KV blocks is no matter of single requests."""
+    """Holding KV blocks does not concern single requests."""
     with pytest.raises(CallRefusedError, match="strikes once"):
         fault_of(wire_form(scheduled("kv_pressure", dose=0.5, trigger={"prefix_hit": True})))
 
 
 @pytest.mark.parametrize("missing", [FLAG, TOKEN_FILE, FOLDER])
 def test_the_gate_is_shut_unless_all_of_it_is_there(tmp_path: Path, missing: str) -> None:
-    """Without flag, token or folder nobody may steer anything, whatever else is right."""
+    """Without flag, token or folder every call is refused, whatever else is right."""
     started = drill_arguments(tmp_path / "replica")
     environment = dict(started.environment)
     assert gate(environment).enabled
@@ -110,7 +110,7 @@ def test_the_gate_is_shut_unless_all_of_it_is_there(tmp_path: Path, missing: str
 def test_only_the_loopback_with_the_token_and_no_proxy_is_let_in(
     host: str | None, proxied: bool, right: bool
 ) -> None:
-    """One of the three missing is enough to refuse."""
+    """Any one of the three missing is refused."""
     headers = [(TOKEN_HEADER.encode(), b"t" * 20 if right else b"wrong")]
     headers += [(b"x-forwarded-for", b"10.0.0.7")] if proxied else []
     allowed = not refusal(DrillGate(enabled=True, token="t" * 20), host, headers)
@@ -118,7 +118,7 @@ def test_only_the_loopback_with_the_token_and_no_proxy_is_let_in(
 
 
 def test_the_token_is_private_and_new_for_every_start(tmp_path: Path) -> None:
-    """Only its owner reads it, and an old client cannot steer a new server."""
+    """Only its owner can read it, and an old client cannot control a new server."""
     first = drill_arguments(tmp_path / "replica")
     token = first.token_file.read_text()
     assert first.token_file.stat().st_mode & 0o077 == 0
@@ -128,7 +128,7 @@ def test_the_token_is_private_and_new_for_every_start(tmp_path: Path) -> None:
 
 
 def test_a_lease_ends_by_itself_and_at_once_for_what_is_called_back(tmp_path: Path) -> None:
-    """No file, a broken file and a past instant are ended leases; a name that is called back may not act."""
+    """No file, a broken file and a past time are ended leases; a name that was undone may not act."""
     assert not read_lease(tmp_path).allows("f")
     write_lease(tmp_path, lease_for(60.0, ("g",)))
     assert read_lease(tmp_path).allows("f")
@@ -140,7 +140,7 @@ def test_a_lease_ends_by_itself_and_at_once_for_what_is_called_back(tmp_path: Pa
 
 
 def test_what_is_staged_imports_only_what_a_server_of_vllm_has(tmp_path: Path) -> None:
-    """A server's image holds nothing of ours; uvicorn is what vLLM itself serves with."""
+    """A server's image holds none of our packages; uvicorn is part of vLLM."""
     import sys
 
     started = drill_arguments(tmp_path / "replica")

@@ -1,4 +1,4 @@
-"""Who may steer drills: from loopback on the server's own port, or through the port of drills alone."""
+"""Access to drills: from loopback on the server's own port, or through the separate drill port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIVEN = ((TOKEN_HEADER.encode(), TOKEN.encode()),)
 
 
 def environment(folder: Path, port: str) -> dict[str, str]:
-    """Of a server that was started for drills."""
+    """Environment of a server that was started for drills."""
     token = folder / "token"
     token.write_text(TOKEN)
     return {gate.FLAG: "1", gate.TOKEN_FILE: str(token), gate.FOLDER: str(folder), gate.PORT: port}
@@ -34,7 +34,7 @@ def environment(folder: Path, port: str) -> dict[str, str]:
 def test_a_port_of_drills_takes_the_place_of_loopback(
     tmp_path: Path, port: str, host: str, at_door: bool, headers: tuple[tuple[bytes, bytes], ...], said: str
 ) -> None:
-    """With a port of drills calls come there alone, from anywhere, and always with the token and no proxy."""
+    """With a drill port calls are accepted there alone, from anywhere, always with the token and no proxy."""
     found = refusal(gate.gate(environment(tmp_path, port)), host, headers, at_door=at_door)
     assert said in found
     assert bool(found) == bool(said)
@@ -42,5 +42,5 @@ def test_a_port_of_drills_takes_the_place_of_loopback(
 
 @pytest.mark.parametrize("port", ["-1", "drills", "65536"])
 def test_a_port_that_is_none_shuts_the_gate(tmp_path: Path, port: str) -> None:
-    """A port that cannot be listened on opens nothing."""
+    """An invalid port opens nothing."""
     assert not gate.gate(environment(tmp_path, port)).enabled

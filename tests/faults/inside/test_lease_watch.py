@@ -1,4 +1,4 @@
-"""The thread that watches a lease inside the engine: no fault is ever in force without it."""
+"""The thread that checks a lease inside the engine: no fault is ever in force without it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.
 
 
 class _Worker:
-    """As much of a worker as is wrapped."""
+    """The wrapped part of a worker."""
 
     def execute_model(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class _Emptied(dict[str, Any]):
-    """What is in force; when it is found empty something comes in before whoever looked can go on."""
+    """The active faults; after the first check finds them empty, another fault is injected at once."""
 
     def __init__(self, then: Any) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Emptied(dict[str, Any]):
 def test_a_fault_that_comes_in_while_the_watch_ends_is_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is ended when its lease is, though no step of the engine follows."""
+    """It ends with its lease, though no further engine step runs."""
     from faults.inside import engine
     from faults.inside.engine_faults import EngineFault
 

@@ -30,7 +30,7 @@ START: Message = {
 
 
 class Engine:
-    """Stands for vLLM's engine client: remembers what it was asked, answers as the worker does."""
+    """Replaces vLLM's engine client: records its calls, answers as the worker does."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -51,7 +51,7 @@ class Engine:
 
 
 class World:
-    """A server around ``app``; ``ask`` sends one request and returns what the client got."""
+    """A server around ``app``; ``ask`` sends one request and returns the client's answer."""
 
     def __init__(self, app: App, started: DrillArguments) -> None:
         self.engine = Engine()
@@ -114,7 +114,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrillArguments:
 
 
 def run(started: DrillArguments, story: Callable[[World], Awaitable[None]], app: App = echo) -> None:
-    """Play ``story`` in a world of its own."""
+    """Run ``story`` in its own world."""
     asyncio.run(asyncio.wait_for(_play(story, app, started), 30.0))
 
 
@@ -145,7 +145,7 @@ def test_without_the_flag_everything_refuses(
 
 
 def test_undo_can_be_repeated_and_always_flushes(started: DrillArguments) -> None:
-    """With or without a fault in force, undo ends what there is and flushes the cache."""
+    """With or without a fault in force, undo ends all faults and flushes the cache."""
 
     async def story(world: World) -> None:
         await world.inject("http_errors")
@@ -160,7 +160,7 @@ def test_undo_can_be_repeated_and_always_flushes(started: DrillArguments) -> Non
     run(started, story)
 
 
-def test_a_lease_that_nobody_renews_ends_the_fault(started: DrillArguments) -> None:
+def test_a_lease_that_is_not_renewed_ends_the_fault(started: DrillArguments) -> None:
     """After its time the fault acts no more, is reported as ended, and cannot be renewed."""
 
     async def story(world: World) -> None:
@@ -180,7 +180,7 @@ def test_a_lease_that_nobody_renews_ends_the_fault(started: DrillArguments) -> N
     "body", [{}, {"ttl_s": 5.0}, {"fault": {"name": "f", "kind": "slow"}, "ttl_s": 1e9}, []]
 )
 def test_bad_calls_are_refused_and_change_nothing(started: DrillArguments, body: Any) -> None:
-    """An injection without fault or with an endless lease is refused before anybody hears of it."""
+    """An injection without fault or with an endless lease is refused before any worker is called."""
 
     async def story(world: World) -> None:
         status, answer = await world.steer("inject", body)
@@ -273,7 +273,7 @@ def test_a_cut_stream_ends_once(events: int, kept: int) -> None:
 
 @given(st.binary(max_size=64))
 def test_a_stream_that_is_no_json_passes_unchanged(text: bytes) -> None:
-    """Editing never breaks what it does not understand."""
+    """Editing never breaks unknown formats."""
     message = {"type": "http.response.body", "body": text}
     out = asyncio.run(_sent(lambda send: EditedAnswer(send, lambda answer: {}), [START, message]))
     try:

@@ -41,7 +41,7 @@ def _bytes(model: Any) -> bytes:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn"])
 @pytest.mark.parametrize("trigger", [{}, {"min_batch_size": 4}])
 def test_weights_in_place_come_back_bit_for_bit(kind: str, dtype: str, trigger: dict[str, int]) -> None:
-    """Put in and taken out again and again, the faulty weights differ and the clean ones are the first."""
+    """Injected and undone repeatedly, the faulty weights differ and the clean ones equal the first."""
     import torch
 
     from faults.inside.weights import Shard, WeightSwaps
@@ -65,7 +65,7 @@ def test_weights_in_place_come_back_bit_for_bit(kind: str, dtype: str, trigger: 
 
 
 def test_a_name_that_no_layer_has_is_refused() -> None:
-    """A fault that would change nothing is no fault."""
+    """A fault that would change nothing is refused."""
     import torch
 
     from faults.inside.gate import CallRefusedError
@@ -80,7 +80,7 @@ def test_a_name_that_no_layer_has_is_refused() -> None:
 
 
 def _faulty(shard: tuple[int, int], kind: str, copies: int | None = None, **live: object) -> list[Any]:
-    """The layers of a model as one shard's fault has them; copies: what vLLM says of a layer's ranks."""
+    """The layers of a model as one shard's fault sees them; copies: vLLM's ranks of a layer."""
     import torch
 
     from faults.inside.weights import Shard, WeightSwaps
@@ -94,7 +94,7 @@ def _faulty(shard: tuple[int, int], kind: str, copies: int | None = None, **live
 
 
 def test_noise_is_drawn_apart_for_shards_and_alike_for_copies() -> None:
-    """Two ranks that hold different halves get different noise, and the same where both hold the whole."""
+    """Two ranks with different halves get different noise, and equal noise if both hold the whole."""
     first, second = (_faulty((rank, 2), "noise", relative=0.5) for rank in (0, 1))
     assert not first[0].equal(second[0])
     copied, again = (_faulty((rank, 2), "noise", copies=1, relative=0.5) for rank in (0, 1))
@@ -109,7 +109,7 @@ def _same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_so_many_bits_flip_in_all_ranks_together(ranks: int) -> None:
-    """The dose does not grow with the number of workers, and each of them gets some of it."""
+    """The dose does not grow with the number of workers, and each of them gets a part."""
     import torch
 
     clean = _model(torch.float32)

@@ -1,4 +1,4 @@
-"""Artefacts from a registry on loopback: whole, as their digests say, with secrets told to nobody else."""
+"""Artefacts from a registry on loopback: complete, checked by digest, secrets sent to that registry only."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry() -> Iterator[OciRegistry]:
-    """One that answers as it should."""
+    """A registry that answers correctly."""
     with oci_registry() as found:
         yield found
 
 
 @pytest.fixture
 def other() -> Iterator[OciRegistry]:
-    """Somebody else."""
+    """A second server."""
     with oci_registry() as found:
         yield found
 
@@ -47,7 +47,7 @@ def other() -> Iterator[OciRegistry]:
 def access(
     registry: OciRegistry, *beside: OciRegistry, auth: Path | None = None, within_s: float = 20.0
 ) -> RegistryAccess:
-    """To ``registry`` and those beside it."""
+    """Access to ``registry`` and additional ones."""
     allowed = RegistryOrigins(origin=registry.url, beside=frozenset(one.url for one in beside))
     return RegistryAccess(registries=(allowed,), auth_file=auth, within_s=within_s)
 
@@ -65,7 +65,7 @@ def basic() -> str:
 
 
 def refused(uri: str, by: RegistryAccess) -> str:
-    """Why ``uri`` cannot be had; nothing of it is kept."""
+    """The reason why ``uri`` is refused; nothing of it is kept."""
     with pytest.raises(DocumentError) as error:
         fetch(parse_oci(uri, "test"), by)
     assert not store_folder().exists() or not list(store_folder().iterdir())
@@ -75,7 +75,7 @@ def refused(uri: str, by: RegistryAccess) -> str:
 
 
 def test_an_artefact_is_fetched_once_and_its_files_lie_beside_each_other(registry: OciRegistry) -> None:
-    """The URI means the first file, #FILE another; a second fetch, and resolving, ask nobody."""
+    """The URI means the first file, #FILE another; a second fetch, and resolving, send no request."""
     uri = registry.push(FILES)
     with pytest.raises(MissingArtefactError, match=f"selvage oci pull {uri}"):
         resolve_uri(uri, "pool.yaml")
@@ -90,7 +90,7 @@ def test_an_artefact_is_fetched_once_and_its_files_lie_beside_each_other(registr
 
 
 def test_what_was_changed_in_the_store_is_refused(registry: OciRegistry) -> None:
-    """A file beside the one that is meant is compared too, and a manifest that was changed."""
+    """The other files of the artefact are compared too, and so is a changed manifest."""
     uri = registry.push(FILES)
     folder = fetch(parse_oci(uri, "test"), access(registry))
     assert resolve_uri(uri, "pool.yaml")
@@ -116,13 +116,13 @@ def test_what_was_changed_in_the_store_is_refused(registry: OciRegistry) -> None
     ],
 )
 def test_a_uri_without_a_digest_is_refused_with_the_next_step(text: str) -> None:
-    """Tags, other digests, users and names that lead out of the artefact are no URIs of artefacts."""
+    """Tags, other digests, users and names that lead out of the artefact are not allowed in URIs."""
     with pytest.raises(DocumentError, match="oras resolve"):
         resolve_uri(text, "pool.yaml")
 
 
-def test_nobody_is_asked_who_was_not_named(registry: OciRegistry) -> None:
-    """A registry that no option names is not asked, and the message says the option."""
+def test_no_other_registry_is_asked(registry: OciRegistry) -> None:
+    """A registry that no option names is not contacted, and the message names the option."""
     uri = registry.push(FILES)
     assert f"--registry https://{registry.host}" in refused(uri, RegistryAccess())
     assert registry.came == []
@@ -131,7 +131,7 @@ def test_nobody_is_asked_who_was_not_named(registry: OciRegistry) -> None:
 def test_a_token_is_fetched_from_the_realm_for_this_repository_alone(
     registry: OciRegistry, tmp_path: Path
 ) -> None:
-    """The user is told to the token service, the token to the registry, and the scope is ours to say."""
+    """The user goes to the token service, the token to the registry, and the scope is chosen by us."""
     uri = registry.push(FILES)
     registry.challenge = f'Bearer realm="{registry.url}/token",service="it, self",scope="repository:all:*"'
     auth = config(tmp_path, registry.host, auth=basic().removeprefix("Basic "))
@@ -145,7 +145,7 @@ def test_a_token_is_fetched_from_the_realm_for_this_repository_alone(
 
 
 def test_identity_and_registry_tokens_count(registry: OciRegistry, tmp_path: Path) -> None:
-    """A refresh token is exchanged by POST; a registry's own token is sent as it is, once it is asked for."""
+    """A refresh token is exchanged by POST; a registry's own token is sent unchanged, on request."""
     uri = registry.push(FILES)
     registry.challenge = f'Bearer realm="{registry.url}/token",service="r"'
     auth = config(tmp_path, registry.host, identitytoken=IDENTITY)
@@ -172,7 +172,7 @@ def test_user_and_password_count_where_they_are_asked_for(registry: OciRegistry,
 
 
 def test_no_other_host_learns_a_secret(registry: OciRegistry, other: OciRegistry, tmp_path: Path) -> None:
-    """A realm or redirect elsewhere is not followed; where it was named, it takes no secret along."""
+    """A realm or redirect elsewhere is not followed; if it was named, it gets no secret."""
     uri = registry.push(FILES)
     auth = config(tmp_path, registry.host, username=USER, password=PASSWORD)
     registry.challenge = f'Bearer realm="{other.url}/token",service="r"'
@@ -212,7 +212,7 @@ def _manifest(registry: OciRegistry) -> None:
 
 
 def _says(**answers: object) -> Change:
-    """A registry whose fields are ``answers``; URL in a text stands for its own."""
+    """A registry with the fields ``answers``; URL in a text stands for its own."""
 
     def change(registry: OciRegistry) -> None:
         for key, value in answers.items():
@@ -249,7 +249,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 def test_a_hostile_registry_leaves_nothing_behind(registry: OciRegistry, name: str) -> None:
-    """Whatever a registry answers, what is not whole and right is refused by name, and nothing is kept."""
+    """Any answer that is incomplete or wrong is refused by name, and nothing is kept."""
     change, said = HOSTILE[name]
     uri = registry.push(FILES)
     change(registry)
@@ -257,7 +257,7 @@ def test_a_hostile_registry_leaves_nothing_behind(registry: OciRegistry, name: s
 
 
 def test_a_registry_that_never_ends_costs_a_whole_time(registry: OciRegistry) -> None:
-    """A fetch has one time as a whole, however slowly its pieces come."""
+    """A fetch has one time limit as a whole, however slowly its pieces come."""
     uri = registry.push(FILES)
     registry.stall = True
     assert "within 0.5 s" in refused(uri, access(registry, within_s=0.5))
@@ -269,7 +269,7 @@ def test_a_registry_that_never_ends_costs_a_whole_time(registry: OciRegistry) ->
 def test_a_config_without_credentials_is_refused_without_its_content(
     registry: OciRegistry, tmp_path: Path, content: str
 ) -> None:
-    """A file of helpers, or of something else, is refused and nothing of it is shown."""
+    """A file of helpers, or with other content, is refused and its content is not shown."""
     path = tmp_path / "config.json"
     path.write_text(content, encoding="utf-8")
     told = refused(registry.push(FILES), access(registry, auth=path))
@@ -278,7 +278,7 @@ def test_a_config_without_credentials_is_refused_without_its_content(
 
 
 def test_certificates_of_a_private_authority_come_by_file(tmp_path: Path) -> None:
-    """Over TLS nothing is read from a server whose authority nobody named, and all of it with --ca-file."""
+    """Over TLS nothing is read from a server with an untrusted authority, and everything with --ca-file."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     with oci_registry(authority.issue_cert("127.0.0.1")) as registry:

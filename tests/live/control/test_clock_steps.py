@@ -1,4 +1,4 @@
-"""Steps of the system clock between an answer and its reading: nothing grows old, young, or of the future."""
+"""Steps of the system clock between an answer and its reading leave all ages and times correct."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = "vllm:num_requests_running 2\nvllm:generation_tokens_total {}\nprocess_st
 
 
 class SystemClock:
-    """The system clock, which somebody steps."""
+    """A system clock that is set forward and back."""
 
     def __init__(self) -> None:
         self.step_s, self._now = 0.0, time.time
@@ -63,7 +63,7 @@ class Exporting:
         self._clock, self._step_s, self._tokens = clock, step_s, 0
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        """Its answer; the step lies between that and its reading."""
+        """Its answer; the clock steps before it is read."""
         if request.url.path != "/metrics":
             return httpx.Response(200, json={})
         self._tokens += 7
@@ -75,7 +75,7 @@ class Exporting:
 def test_a_step_between_an_answer_and_its_reading_moves_no_instant(
     step_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scrapes and probes lie between the ticks before and after them, and counters tell their rise."""
+    """Times of scrapes and probes are between the ticks around them, and counters give their rise."""
     clock = SystemClock()
     monkeypatch.setattr(time, "time", clock)
     client = httpx.Client(transport=httpx.MockTransport(Exporting(clock, step_s)))
@@ -109,7 +109,7 @@ def test_a_step_between_an_answer_and_its_reading_moves_no_instant(
 
 
 def test_dates_of_other_machines_follow_the_system_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another machine dated is translated by how far the system clock has stepped since the start."""
+    """Dates from another machine are corrected by the steps of the system clock since the start."""
     before_s = system_clock_ahead_s()
     clock = SystemClock()
     monkeypatch.setattr(time, "time", clock)

@@ -1,4 +1,4 @@
-"""A policy that raises: it may be anybody's, and whoever ends for it moves nobody any more."""
+"""A policy that raises: it may be a plug-in's; a controller that ended because of it would stop all moves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Fragile:
 
 
 def test_a_policy_that_raises_ends_nothing(tmp_path: Path) -> None:
-    """The last table stands and the log says why; when it decides again, what was decided is replayed."""
+    """The last table stands and the log says why; later decisions can be replayed."""
     actuator, watch = RecordingActuator(), Watch()
     setup = replace(SETUP, policy=Fragile(SETUP.policy, fails=range(20, 30)))
     clock = ManualClock()

@@ -1,4 +1,4 @@
-"""The decision log: whole after a crash at any byte, refused where altered, decided again byte by byte."""
+"""The decision log: complete after a crash at any byte, refused if altered, replayed byte by byte."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def record(
     segment_bytes: int = 10**9,
     refuses: range = range(0),
 ) -> LiveController:
-    """A run with a fault in it, and its log in ``folder``."""
+    """A run with a fault, and its log in ``folder``."""
     log = DecisionLog(
         folder, Beginning(setup=setup, state=None, documents={"pool": "p"}, code_version="1"), segment_bytes
     )
@@ -83,7 +83,7 @@ def test_what_is_no_telemetry_is_refused() -> None:
 
 
 def test_a_crash_at_any_byte_leaves_every_whole_line_and_the_chain_goes_on(tmp_path: Path) -> None:
-    """Cut anywhere, the file is read up to the last whole line; the next writer cuts the rest and goes on."""
+    """Cut anywhere, the file is read up to the last whole line; the next writer removes the rest."""
     place = tmp_path / "whole"
     writer = ChainWriter(place)
     for number in range(3):
@@ -104,7 +104,7 @@ def test_a_crash_at_any_byte_leaves_every_whole_line_and_the_chain_goes_on(tmp_p
 
 
 def test_an_altered_missing_or_moved_line_is_refused_with_its_number(tmp_path: Path) -> None:
-    """Any other byte in a line, a line left out and two exchanged break the chain where they stand."""
+    """Any other byte in a line, a missing line and two exchanged ones break the chain at their place."""
     place = tmp_path / "log"
     writer = ChainWriter(place)
     for number in range(4):
@@ -126,7 +126,7 @@ def test_an_altered_missing_or_moved_line_is_refused_with_its_number(tmp_path: P
 
 
 def test_a_log_decides_again_byte_by_byte(tmp_path: Path) -> None:
-    """Through refused plans and several files every record comes out as it was."""
+    """Through refused plans and several files every record is reproduced."""
     record(tmp_path, 40, segment_bytes=60_000, refuses=range(2, 20))
     assert len(segments(tmp_path)) > 1
     found = replay(read_log(tmp_path), SETUP)
@@ -147,7 +147,7 @@ def test_one_altered_observation_is_decided_otherwise(tmp_path: Path) -> None:
 
 
 def test_another_policy_over_the_same_telemetry_says_where_it_differs(tmp_path: Path) -> None:
-    """Who never moves differs in the ticks that moved, and in those alone."""
+    """A policy that never moves differs in the ticks with moves, and in no others."""
     record(tmp_path, 40)
     rows = read_log(tmp_path)
     found = what_if(rows, make_configuration("fixed-bare", FLEET))
@@ -158,7 +158,7 @@ def test_another_policy_over_the_same_telemetry_says_where_it_differs(tmp_path: 
 
 
 def test_a_restart_goes_on_in_the_same_chain_and_an_explanation_reads_it(tmp_path: Path) -> None:
-    """A second start is a line of its own, a torn line before it is cut, and ticks alone are explained."""
+    """A second start is a separate line, a torn line before it is cut, and only ticks are explained."""
     record(tmp_path, 5)
     file = segments(tmp_path)[0]
     with file.open("ab") as stream:
@@ -171,7 +171,7 @@ def test_a_restart_goes_on_in_the_same_chain_and_an_explanation_reads_it(tmp_pat
 
 
 def test_a_failing_source_is_noted_once(tmp_path: Path) -> None:
-    """While nothing can be decided the log says why, not every second."""
+    """While nothing can be decided the log says why once, not every second."""
     log = DecisionLog(tmp_path, Beginning(setup=SETUP, state=None, documents={}, code_version="1"))
     ports = ControlPorts(source=ScriptedTelemetry([]), clock=ManualClock(), watchers=(log,))
     one = LiveController(SETUP, ports)
@@ -183,7 +183,7 @@ def test_a_failing_source_is_noted_once(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a line that could be written is taken back, and the next line fits."""
+    """Half a written line is removed, and the next line fits."""
     writer = ChainWriter(tmp_path / "log")
     writer.append({"n": 1})
     real = __import__("os").write

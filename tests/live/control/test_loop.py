@@ -34,14 +34,14 @@ HOME = [0, 1]
 
 
 class Resetter:
-    """``StreamReset`` that fails as often as it is told."""
+    """``StreamReset`` with a given number of failures."""
 
     def __init__(self, failures: int = 0) -> None:
         self.done: list[str] = []
         self._failures = failures
 
     def reset(self, replica: str) -> None:
-        """Cut one replica loose."""
+        """Reset one replica."""
         if self._failures:
             self._failures -= 1
             raise LiveError("Envoy does not answer")
@@ -49,7 +49,7 @@ class Resetter:
 
 
 class Broken:
-    """A port whose every call raises."""
+    """A port with every method raising."""
 
     def read(self) -> FleetTelemetry:
         """Raise."""
@@ -76,14 +76,14 @@ class Watch:
 
 
 def controller(script_: Iterator[FleetTelemetry], **ports: Any) -> tuple[LiveController, ManualClock]:
-    """One over a script, and its clock."""
+    """A controller over a script, and its clock."""
     clock = ManualClock()
     parts: dict[str, Any] = {"source": ScriptedTelemetry(script_), "clock": clock, **ports}
     return LiveController(SETUP, ControlPorts(**parts)), clock
 
 
 def test_a_healthy_fleet_is_routed_once_and_then_left_alone() -> None:
-    """The home table is put in force at the start; without news nobody asks the gateway again, but once in
+    """The home table is put in force at the start; without news the gateway is updated only once in
     a while.
     """
     actuator = RecordingActuator()
@@ -97,7 +97,7 @@ def test_a_healthy_fleet_is_routed_once_and_then_left_alone() -> None:
 
 
 def test_a_broken_hard_clause_moves_traffic_and_what_is_remembered_is_in_force() -> None:
-    """Both replicas of the home kernel drift: the table that the gateway has is the one of the state."""
+    """Both replicas of the home kernel drift: the gateway's table is that of the state."""
     actuator = RecordingActuator()
     one, clock = controller(script(LAYOUT, 60, drift(LAYOUT, HOME, 5.0)), actuator=actuator)
     for _ in range(60):
@@ -110,7 +110,7 @@ def test_a_broken_hard_clause_moves_traffic_and_what_is_remembered_is_in_force()
 
 
 def test_a_refused_plan_leaves_the_last_table_and_is_tried_again() -> None:
-    """While the gateway refuses, the state keeps the table in force; when it takes plans, traffic moves."""
+    """While the gateway refuses, the state keeps the table in force; when it accepts plans, traffic moves."""
     refused = range(2, 40)
     actuator = RecordingActuator(refuses=refused)
     one, clock = controller(script(LAYOUT, 120, drift(LAYOUT, HOME, 5.0)), actuator=actuator)
@@ -126,7 +126,7 @@ def test_a_refused_plan_leaves_the_last_table_and_is_tried_again() -> None:
 
 @pytest.mark.parametrize("port", ["source", "actuator", "watchers"])
 def test_a_port_that_raises_changes_nothing(port: str) -> None:
-    """Source, gateway or log raise: every turn ends, says what was wrong, and the table is the home table."""
+    """Source, gateway or log raise: every turn ends, reports the error, and the table is the home table."""
     broken = (Broken(),) if port == "watchers" else Broken()
     one, clock = controller(script(LAYOUT, 30, drift(LAYOUT, HOME, 5.0)), **{port: broken})
     before = one.state.table.copy()
@@ -140,7 +140,7 @@ def test_a_port_that_raises_changes_nothing(port: str) -> None:
 
 
 def test_servers_as_last_seen_are_judged_and_that_is_said() -> None:
-    """Discovery that fails stops no turn; each says that it goes by what was seen before."""
+    """Failing discovery stops no turn; each reports that it uses the last known servers."""
     source = ScriptedTelemetry(script(LAYOUT, 3))
     source.__dict__["outdated"] = "fleet.json: the file is gone"
     one = LiveController(
@@ -155,7 +155,7 @@ def test_servers_as_last_seen_are_judged_and_that_is_said() -> None:
 
 
 def test_silent_telemetry_holds_the_last_table() -> None:
-    """After the evidence ends nothing moves, although the last that was seen was bad."""
+    """After the evidence ends nothing moves, although the last telemetry was bad."""
     actuator = RecordingActuator()
     edits = drift(LAYOUT, HOME, 10.0), silence(10.0)
     one, clock = controller(script(LAYOUT, 100, *edits), actuator=actuator)
@@ -184,7 +184,7 @@ def test_an_observer_says_what_it_would_do_and_does_nothing() -> None:
 
 
 def hung(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """The first replica runs requests, makes no step and answers none."""
+    """The first replica has running requests, makes no step and answers none."""
     del now_s
     answered = seen.answered.copy()
     answered[0, 0] = 0
@@ -192,7 +192,7 @@ def hung(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
 
 
 def test_a_hung_replica_is_cut_loose_once_it_is_out_of_rotation() -> None:
-    """The reset comes after the plan that takes it out; one that fails is tried again, and done once."""
+    """The reset comes after the plan that takes it out; a failed reset is repeated, and done once."""
     resetter, watch = Resetter(failures=2), Watch()
     one, clock = controller(
         script(LAYOUT, 50, hung), actuator=RecordingActuator(), resetter=resetter, watchers=(watch,)
@@ -208,7 +208,7 @@ def test_a_hung_replica_is_cut_loose_once_it_is_out_of_rotation() -> None:
 
 
 def test_a_second_controller_is_refused_and_the_next_one_may(tmp_path: Path) -> None:
-    """One at a time has the place; who ends gives it back."""
+    """One controller at a time holds the lock, and releases it at its end."""
     with (
         controlling(tmp_path),
         pytest.raises(LiveError, match=f"process {os.getpid()}"),
@@ -220,7 +220,7 @@ def test_a_second_controller_is_refused_and_the_next_one_may(tmp_path: Path) -> 
 
 
 def test_a_restarted_controller_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
-    """The state that was kept decides as the one that was not interrupted."""
+    """A controller with the kept state decides as an uninterrupted one."""
     seen = list(script(LAYOUT, 60, drift(LAYOUT, HOME, 5.0)))
     whole, clock = controller(iter(seen), actuator=RecordingActuator())
     for _ in range(60):
@@ -244,7 +244,7 @@ def test_a_restarted_controller_goes_on_where_the_last_one_was(tmp_path: Path) -
 
 
 def test_a_state_of_another_fleet_is_told_and_not_taken(tmp_path: Path) -> None:
-    """Nothing, rubbish and the state of another layout give no state, and say why."""
+    """No state, rubbish and the state of another layout give no state, and the reason."""
     assert kept_state(tmp_path, SETUP) == (None, "no state was kept")
     (tmp_path / "controller-state.json").write_text("{")
     assert "expected JSON" in kept_state(tmp_path, SETUP)[1]
@@ -256,7 +256,7 @@ def test_a_state_of_another_fleet_is_told_and_not_taken(tmp_path: Path) -> None:
 
 
 def test_no_step_of_the_system_clock_moves_the_controllers_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour back and forth changes nothing; the distance is told."""
+    """An hour back and forth changes nothing; the offset is reported."""
     clock = SteadyClock()
     before = clock.now_ms()
     real = __import__("time").time
@@ -283,7 +283,7 @@ class TestCpuClock(ClockSuite):
 
 
 def test_the_beat_ends_with_its_time_or_by_a_signal() -> None:
-    """A given time ends the loop, and so does SIGTERM, after which the old handler is back."""
+    """A given time ends the loop, and so does SIGTERM, after which the old handler is restored."""
     assert run_on_the_beat(lambda: None, 0.01, threading.Event(), seconds=0.05) >= 2
     before = signal.getsignal(signal.SIGTERM)
     with stopped_by_signals() as stop:

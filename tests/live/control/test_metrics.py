@@ -1,4 +1,4 @@
-"""Metrics of the controller: bounded labels, unknown as NaN, and alert rules that name what there is."""
+"""Metrics of the controller: bounded labels, unknown as NaN, and alert rules that name existing metrics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_before_anything_is_known_nothing_is_said_to_be_good() -> None:
 
 
 def test_what_is_usual_of_a_clock_is_unknown_until_it_has_told() -> None:
-    """A replica's usual step time, in times of the certified one; NaN before."""
+    """A replica's usual step time, relative to the certified one; NaN before it is known."""
     setup = replace(make_configuration("fixed", clocked_fleet(LAYOUT)), own_clocks="usual")
     metrics = ControllerMetrics(setup, observes=True, sent_tokens=dict)
     source = ScriptedTelemetry(script(LAYOUT, 90, clocks([3.0] * 5 + [np.nan])))
@@ -83,7 +83,7 @@ def test_what_is_usual_of_a_clock_is_unknown_until_it_has_told() -> None:
 
 
 def test_what_would_have_moved_is_counted_with_its_cause_and_its_cost() -> None:
-    """An observer counts moves that nobody made, the level of the kernel, probe tokens and failed turns."""
+    """An observer counts moves that were not executed, the kernel's level, probe tokens and failed turns."""
     read = watched(40).registry.get_sample_value
     assert (read("selvage_moves_total", {"slice": "s0", "executed": "false"}) or 0.0) >= 1.0
     assert read("selvage_moves_total", {"slice": "s0", "executed": "true"}) is None
@@ -95,7 +95,7 @@ def test_what_would_have_moved_is_counted_with_its_cause_and_its_cost() -> None:
 
 
 def test_what_is_odd_about_scrapes_is_shown_until_it_is_over() -> None:
-    """1 while it stands, 0 afterwards, nothing where it never was."""
+    """1 while an anomaly lasts, 0 afterwards, no sample if there never was one."""
     for ticks, expected in ((10, 1.0), (40, 0.0)):
         read = watched(ticks).registry.get_sample_value
         assert read("selvage_scrape_note_bool", {"replica": "a-0", "what": "mixed"}) == expected
@@ -103,7 +103,7 @@ def test_what_is_odd_about_scrapes_is_shown_until_it_is_over() -> None:
 
 
 def test_alert_rules_name_metrics_and_labels_that_there_are() -> None:
-    """Every metric of the shipped rules is exported; every rule says what to read in its summary."""
+    """Every metric of the shipped rules is exported; every rule's summary names a page."""
     shown = generate_latest(watched(40).registry).decode()
     rules = yaml.safe_load((ROOT / "docs" / "selvage-alerts.yaml").read_text())["groups"][0]["rules"]
     assert len(rules) >= 5

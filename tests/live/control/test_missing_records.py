@@ -1,4 +1,4 @@
-"""Records that a decision log does not hold: said by whoever reads it, and never a wrong result."""
+"""Records missing from a decision log: every reader reports them, and none gives a wrong result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TICKS = 60
 
 
 class Disk:
-    """A disk that is full in some ticks, and takes half a line then."""
+    """A disk that is full in some ticks, and then writes half a line."""
 
     def __init__(self, full: range, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self._full, self._write = 0, full, os.write
@@ -41,7 +41,7 @@ class Disk:
 
 
 def record(folder: Path, disk: Disk | None = None, segment_bytes: int = 10**9) -> LiveController:
-    """A run with a fault in it, whose log lies on ``disk``."""
+    """A run with a fault, with its log on ``disk``."""
     log = DecisionLog(
         folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"), segment_bytes
     )
@@ -63,7 +63,7 @@ def record(folder: Path, disk: Disk | None = None, segment_bytes: int = 10**9) -
 
 
 def explained(folder: Path, *words: str) -> str:
-    """What the command says."""
+    """Output of the command."""
     said = CliRunner().invoke(app, ["explain", str(folder), *words])
     assert said.exit_code == 0, said.output
     return said.output
@@ -73,7 +73,7 @@ def explained(folder: Path, *words: str) -> str:
 def test_a_log_on_a_disk_that_was_full_says_so_and_decides_again_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
-    """No half line stays; what follows begins with the state it goes on from, and says what is missing."""
+    """No half line stays; later records begin with the state they continue from, and name what is missing."""
     controller = record(tmp_path, Disk(range(10, 40), monkeypatch), segment_bytes)
     assert controller.errors == 30
     rows = read_log(tmp_path)
@@ -84,12 +84,12 @@ def test_a_log_on_a_disk_that_was_full_says_so_and_decides_again_as_before(
     told = "30 records from 10 to 39 s could not be written"
     assert told in explained(tmp_path)
     assert told in explained(tmp_path, "--at", "20")
-    assert "plan" not in explained(tmp_path, "--at", "20")  # the tick before is not what was in force then
+    assert "plan" not in explained(tmp_path, "--at", "20")  # the tick before was not in force then
     assert told not in explained(tmp_path, "--at", "50")
 
 
 def test_a_log_whose_oldest_files_were_removed_says_from_when_it_knows(tmp_path: Path) -> None:
-    """Before its first record nothing is explained; what is left is decided again, byte by byte."""
+    """Before its first record nothing is explained; the rest is replayed, byte by byte."""
     record(tmp_path, segment_bytes=1)
     for old in segments(tmp_path)[:20]:
         old.unlink()

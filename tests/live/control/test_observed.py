@@ -1,4 +1,4 @@
-"""Servers of others: found by address, judged by what they tell, unknown where they tell nothing."""
+"""Servers started by others: found by address, judged by their telemetry, unknown without it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAYOUT = replace(make_layout(kernels=2, slices=1, per_kernel=1), replicas=("k0-0
 
 
 class Servers:
-    """Two servers behind one transport; ``down`` do not answer, ``metrics`` is what they export."""
+    """Two servers behind one transport; those in ``down`` do not answer, ``metrics`` is their export."""
 
     def __init__(self, metrics: str = "") -> None:
         self.down: set[str] = set()
@@ -32,7 +32,7 @@ class Servers:
         self.keys: set[str] = set()
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        """What a vLLM server answers."""
+        """A vLLM server's answer."""
         if request.url.host in self.down:
             raise httpx.ConnectError("refused")
         self.keys.add(request.headers.get("authorization", ""))
@@ -41,13 +41,13 @@ class Servers:
         return httpx.Response(200, json={"system_fingerprint": f"build-{request.url.host}"})
 
     def client(self) -> httpx.Client:
-        """Somebody who talks to them with a key."""
+        """A client with a key."""
         headers = {"Authorization": "Bearer secret"}
         return httpx.Client(transport=httpx.MockTransport(self.answer), headers=headers)
 
 
 def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
-    """One that refuses is dead, and ready with a fresh fingerprint when it is back."""
+    """A replica that refuses is dead, and ready with a fresh fingerprint when it answers again."""
     servers = Servers()
     found = UrlDiscovery(replica_addresses({"k0": ["http://a"], "k1": ["http://b"]}), servers.client(), "m")
     try:
@@ -65,7 +65,7 @@ def test_servers_are_ready_while_they_answer_and_state_their_build() -> None:
 
 
 def test_a_server_that_does_not_serve_is_named_with_the_reason() -> None:
-    """A status, a certificate that has expired and what nobody foresaw are told, and how often in a row."""
+    """A status, an expired certificate and an unforeseen error are reported, with the count in a row."""
     why: list[Exception | int] = [
         301,
         httpx.ConnectError("certificate verify failed: certificate has expired"),
@@ -122,7 +122,7 @@ def telemetry_of(metrics: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def next_scrape(source: FleetSource) -> tuple[np.ndarray, np.ndarray]:
-    """What the first tick tells whose scrape began after this call."""
+    """(answered, running) of the first tick with a scrape that began after this call."""
     seen: list[tuple[np.ndarray, np.ndarray]] = []
     last = source.read().scraped_at_ms[0, 0]
     while len(seen) < 2:
@@ -134,7 +134,7 @@ def next_scrape(source: FleetSource) -> tuple[np.ndarray, np.ndarray]:
 
 
 def exported(finished: int | None) -> str:
-    """What a server exports that runs two requests and finished so many."""
+    """The export of a server with two running requests and this many finished ones."""
     text = "process_start_time_seconds 1\nvllm:num_requests_running 2\n"
     if finished is None:
         return text
@@ -143,7 +143,7 @@ def exported(finished: int | None) -> str:
 
 
 def test_finished_requests_are_answers_where_no_gateway_counts() -> None:
-    """Else every busy server of others would look hung."""
+    """Otherwise every busy server without a gateway would look hung."""
     first, second = telemetry_of([exported(5), exported(12)])
     assert first[0].tolist() == [0, 0]
     assert second[0].tolist() == [7, 7]
@@ -151,14 +151,14 @@ def test_finished_requests_are_answers_where_no_gateway_counts() -> None:
 
 
 def test_a_server_that_does_not_count_is_neither_busy_nor_hung() -> None:
-    """Without the counter of finished requests nothing is known of what it runs."""
+    """Without the counter of finished requests its running requests are unknown."""
     for answered, running in telemetry_of([exported(None), exported(None)]):
         assert answered.tolist() == [0, 0]
         assert np.isnan(running).all()
 
 
 def test_a_server_that_writes_a_long_answer_is_not_hung() -> None:
-    """Tokens that came are progress although no request ended, and of nothing else is it known."""
+    """New tokens are progress although no request ended, and nothing else is known of it."""
     names = ("generation_tokens", "request_success")
 
     def counters(*values: int) -> str:

@@ -1,4 +1,4 @@
-"""Alarms of passive signals in the decision log and in explanations of it."""
+"""Alarms of passive signals in the decision log and in its explanations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALARM = PassiveAlarm(
 
 
 def logged(folder: Path) -> float:
-    """A log of five quiet ticks, whose second saw an alarm that could first be written in the third; when."""
+    """A log of five quiet ticks, with an alarm in the second that could first be written in the third."""
     log = DecisionLog(folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"))
     watch, clock = PassiveWatch(), ManualClock(1.7e12)
     ports = ControlPorts(
@@ -59,7 +59,7 @@ def _full(*_: object) -> None:
 
 
 def test_an_alarm_is_logged_once_and_explained_with_its_numbers(tmp_path: Path) -> None:
-    """Replica, signal, unit, numbers and evidence; what could not be written is written at the next turn."""
+    """Replica, signal, unit, numbers and evidence; unwritten alarms are written at the next turn."""
     at_s = logged(tmp_path)
     rows = read_log(tmp_path)
     assert [(row["now_s"], row["replica"]) for row in rows if row["kind"] == "passive"] == [(at_s, "a-0")]
@@ -74,7 +74,7 @@ def test_an_alarm_is_logged_once_and_explained_with_its_numbers(tmp_path: Path) 
 def test_a_tick_is_explained_with_the_alarms_in_force_then(
     tmp_path: Path, after_s: float, shown: bool
 ) -> None:
-    """Those that had begun, and no later ones."""
+    """Only alarms that had begun by then."""
     at_s = logged(tmp_path)
     said = CliRunner().invoke(app, ["explain", str(tmp_path), "--at", str(at_s + after_s)])
     assert ("passive alarm long_answers of a-0" in said.output) == shown

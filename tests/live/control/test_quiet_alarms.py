@@ -1,4 +1,4 @@
-"""Alarms that move nothing reach log, explanation, metrics and terminal all the same."""
+"""Alarms without moves appear in log, explanation, metrics and terminal all the same."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ WHERE = {"kernel": "half", "slice": "code", "clause": CLAUSE, "moves_traffic": "
 
 @pytest.fixture(scope="module")
 def setup() -> ControllerSetup:
-    """Two replicas under a contract whose clause on users' answers is of level L1."""
+    """Two replicas under a contract with a clause of level L1 on users' answers."""
     fleet = passive_fleet()
     return make_configuration("sequential", make_fleet(LAYOUT, contract=fleet.contract, rates=fleet.rates))
 
 
 @dataclass
 class Told:
-    """``TurnWatcher`` that keeps what a terminal would say, and whether anything moved."""
+    """``TurnWatcher`` that keeps the terminal's lines, and whether anything moved."""
 
     teller: AlarmTeller
     lines: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ def run(
     watch: PassiveWatch | None = None,
     scrapes: ScrapeWatch | None = None,
 ) -> Any:
-    """A controller for ``ticks`` seconds of answers half of which lie outside; metrics, and what was told."""
+    """A controller for ``ticks`` seconds with half of the answers out of limits; its metrics and lines."""
     watch = watch or PassiveWatch()
     log = DecisionLog(folder, Beginning(setup=setup, state=None, documents={"pool": "p"}, code_version="1"))
     metrics, told = (
@@ -85,13 +85,13 @@ def run(
 
 
 def answered(ticks: int) -> Iterator[Any]:
-    """Every second answer lies outside the limits of its past."""
+    """Every second answer is outside its past limits."""
     for at in range(ticks):
         yield answers_seen(1.7e9 + at, outside=at % 2)
 
 
 def test_an_alarm_of_a_clause_that_informs_is_said_everywhere(setup: ControllerSetup, tmp_path: Path) -> None:
-    """Nothing moves: explanation, JSON, metric and terminal say clause, kernel, slice and numbers."""
+    """Nothing moves: explanation, JSON, metric and terminal name clause, kernel, slice and numbers."""
     read, told = run(setup, tmp_path, TICKS)
     assert told.moved == 0
     assert read("selvage_clause_alarm_bool", WHERE) == 1.0
@@ -122,7 +122,7 @@ def test_an_incident_that_moved_nothing_can_be_bundled(setup: ControllerSetup, t
 def test_a_controller_that_begins_anew_knows_no_alarm_of_before(
     setup: ControllerSetup, tmp_path: Path
 ) -> None:
-    """A passive alarm that stood when a controller was killed is not said to stand for ever."""
+    """A passive alarm that was active when a controller was killed is not reported as lasting."""
     watch = PassiveWatch()
     watch._changes.append(ALARM)
     watch._alarmed["a-0", "long_answers"] = ALARM
@@ -139,7 +139,7 @@ def test_a_controller_that_begins_anew_knows_no_alarm_of_before(
 
 
 def test_odd_scrapes_reach_log_terminal_and_explanation(setup: ControllerSetup, tmp_path: Path) -> None:
-    """Which server, what and why, that it is no fault; and when it is over, or known no more."""
+    """Server, anomaly and reason, that it is no fault; and when it is over, or no longer known."""
     failed = {"half-0": Unanswered(why="HTTP 503", times=UNREAD)}
     scrapes = ScrapeWatch(lambda: failed)
     scrapes.receive({})
@@ -167,7 +167,7 @@ def tick(now_s: float, alarms: str = "", moved: str = "", fresh: bool = False) -
 
 
 def test_what_a_shown_tick_says_is_not_said_twice() -> None:
-    """A move of the slice, or a replica that was taken out, shows the alarms; on other slices it does not."""
+    """A move of the slice, or a quarantined replica, shows the alarms; other slices' moves do not."""
     course = [tick(1, "ab"), tick(2, "ab", moved="a"), tick(3, "b"), tick(4), tick(5, "b"), tick(6)]
     (one,) = quiet_alarms(course)
     assert (one.slice, one.times, one.from_s, one.to_s, one.estimate, one.open) == ("b", 2, 1, 5, 5, False)

@@ -1,4 +1,4 @@
-"""Who is cut loose and who is held back, by the live loop over fakes."""
+"""Resets and partial shares of returning replicas, by the live loop over fakes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.support.fleets.fakes import ManualClock, RecordingActuator, ScriptedT
 from tests.support.fleets.worlds import script
 
 
-def test_whom_a_plan_resets_is_whom_the_loop_cuts_loose() -> None:
-    """Every replica that a plan names is cut loose once its plan is in force, and nobody else ever."""
+def test_the_loop_resets_the_replicas_of_the_plan() -> None:
+    """Every replica that a plan names is reset once its plan is in force, and no other replica ever."""
     resetter, named = Resetter(), set[str]()
     clock = ManualClock()
     setup = replace(SETUP, hang_timeouts=3)
@@ -36,14 +36,14 @@ def test_whom_a_plan_resets_is_whom_the_loop_cuts_loose() -> None:
 
 
 class Returns:
-    """``ReturnWatch`` that gives everybody who comes back a fixed share."""
+    """``ReturnWatch`` that gives every returning replica a fixed share."""
 
     def __init__(self) -> None:
         self.shares: dict[str, float] = {}
         self.admitted: list[dict[str, float]] = []
 
     def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
-        """Note who comes back."""
+        """Record the returning replicas."""
         del now_s
         for name in away:
             self.shares.pop(name, None)
@@ -55,8 +55,8 @@ class Returns:
         self.admitted.append(dict(shares))
 
 
-def test_who_comes_back_is_held_back_by_the_very_plan_that_lets_it_in() -> None:
-    """Its share is told before the plan with it in rotation is put in force, and the turn says so."""
+def test_a_returning_replica_has_its_partial_share_from_the_first_plan() -> None:
+    """Its share is passed on before the plan with it in rotation is put in force, and the turn reports it."""
     returns, clock, actuator = Returns(), ManualClock(), RecordingActuator()
     quick = replace(SETUP, options=replace(SETUP.options, readmit_after_s=5.0, readmit_every_s=1.0))
     ports = ControlPorts(
@@ -88,7 +88,7 @@ class Broken(Returns):
     """Its file cannot be written."""
 
     def turn(self, now_s: float, ended: Iterable[str], away: Iterable[str]) -> tuple[str, ...]:
-        """Fail, whoever comes back."""
+        """Raise OSError."""
         raise OSError("no space left on device")
 
 
@@ -108,7 +108,7 @@ def test_a_verifier_that_fails_ends_no_turn() -> None:
 
 
 def test_a_share_that_is_known_holds_though_the_verifier_failed() -> None:
-    """Nobody comes back whole because something else went wrong."""
+    """No replica returns with its full share because of another error."""
     returns = Broken()
     returns.shares = {LAYOUT.replicas[0]: 0.25}
     ports = ControlPorts(

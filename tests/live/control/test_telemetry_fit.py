@@ -1,4 +1,4 @@
-"""Telemetry that was stored is decided on only where every array is as the layout has it."""
+"""Stored telemetry is used only if every array fits the layout."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def seen() -> FleetTelemetry:
 
 
 def test_what_a_log_holds_of_this_layout_fits() -> None:
-    """Every tick of a log of the layout is let through."""
+    """Every tick of a log of the layout is accepted."""
     for one in script(LAYOUT, 20):
         TelemetryShapes(LAYOUT).refuse_others(one)
 
 
 def test_other_types_shapes_and_places_are_refused() -> None:
-    """An array of other numbers, of other axes or of another pool, and a probe of a replica that is none."""
+    """An array of another type, shape or pool, and a probe of an unknown replica."""
     good = seen()
     probes = good.probes
     for bad in (

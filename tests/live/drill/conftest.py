@@ -1,4 +1,4 @@
-"""One fleet of real servers for all tests of drills on it: each leaves it as it was."""
+"""One fleet of real servers for all tests of drills on it: each test restores it."""
 
 from __future__ import annotations
 

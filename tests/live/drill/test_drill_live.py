@@ -25,7 +25,7 @@ ONSET_S, HELD_S = 4.0, 5.0
 
 
 def drill_file(fleet: FleetFolder, held_s: float = HELD_S, **fault: Any) -> Path:
-    """A drill of one fault on the first replica; its guards hold whatever a slow machine does."""
+    """A drill of one fault on the first replica; its guards hold even on a slow machine."""
     spec = {
         "description": "one fault on one replica",
         "pool": "test-pool",
@@ -54,7 +54,7 @@ def command(fleet: FleetFolder, *words: str) -> list[str]:
 
 
 def drilled(fleet: FleetFolder, drill: Path) -> dict[str, Any]:
-    """The result of a run in which nobody heals."""
+    """The result of a run without a healing controller."""
     words = ("run", str(drill), "--target", "local", "--policy", "none", "--json")
     done = subprocess.run(
         command(fleet, *words), capture_output=True, text=True, check=False, cwd=ROOT, timeout=400
@@ -66,7 +66,7 @@ def drilled(fleet: FleetFolder, drill: Path) -> dict[str, Any]:
 
 
 def proved(found: dict[str, Any]) -> None:
-    """The fault did not show before, did after, and was taken back."""
+    """The fault did not show before, did after, and was undone."""
     shown = [(one["before"], one["happened"]) for one in found["faults"]]
     assert shown == [(False, True)], found
     assert found["verdict"] == "passed", found["reason"]
@@ -83,7 +83,7 @@ def proved(found: dict[str, Any]) -> None:
     ids=["numeric", "hang", "crash"],
 )
 def test_a_live_drill_is_proved_and_undone(fleet: FleetFolder, fault: dict[str, Any], evidence: str) -> None:
-    """A numeric fault, a hang and a crash happen, show, and leave the replica as it was or anew."""
+    """A numeric fault, a hang and a crash are injected, show, and the replica is restored or restarted."""
     found = drilled(fleet, drill_file(fleet, **fault))
     proved(found)
     assert evidence in found["faults"][0]["evidence"]

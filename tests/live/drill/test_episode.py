@@ -1,4 +1,4 @@
-"""A live drill as the record that E5 scores: requests where they ended, weights as the gateway said."""
+"""A live drill as the record that E5 scores: requests by their end, weights by the gateway."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def request(slice_name: str, replica: str, at_s: float, ms: float = 100.0, statu
 
 
 def test_weights_of_endpoints_become_shares_and_rotation() -> None:
-    """What is not listed beside a listed peer is out; a gateway that is silent says what it said last."""
+    """A replica missing beside a listed peer is out; a silent gateway keeps its last weights."""
     hosts = (host("code", "fast-1", 3), host("code", "good-0", 1), host("numbers", "good-0"))
     seen = second_of(frame(), hosts, replicas(), None)
     assert seen.table.tolist() == [[0.75, 0.25, 0.0], [0.0, 1.0, 0.0]]
@@ -95,7 +95,7 @@ def test_weights_of_endpoints_become_shares_and_rotation() -> None:
 
 
 def test_requests_count_where_they_came_and_where_they_ended() -> None:
-    """Offered, answered, failed and shed fall into their seconds; a bad replica's answers are exposed."""
+    """Offered, answered, failed and shed count in their seconds; a bad replica's answers are exposed."""
     hosts = (host("code", "fast-0"), host("numbers", "good-0"))
     here = frame()
     here.damages.append(
@@ -126,7 +126,7 @@ def test_requests_count_where_they_came_and_where_they_ended() -> None:
 
 
 def test_a_move_for_capacity_alone_is_no_false_switch() -> None:
-    """The same move from a kernel that keeps its contract, told as one for capacity and told by nobody."""
+    """The same move from a kernel that keeps its contract, as a move for capacity and without a reason."""
     here, home = frame(), (host("code", "fast-0"), host("numbers", "good-0"))
     moved = (host("code", "fast-0", 3), host("code", "good-0", 1), host("numbers", "good-0"))
     still = second_of(here, home, replicas(), None)
@@ -145,7 +145,7 @@ def test_the_contract_says_what_kl_is_too_much() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_arrivals_follow_the_seed_and_a_surge_adds_to_them(seed: int) -> None:
-    """Equal seeds give equal instants, in order and within the drill; a surge leaves the usual ones alone."""
+    """Equal seeds give equal arrival times, in order and within the drill; a surge only adds requests."""
     plain, none = arrivals(drill_plan(), seed)
     assert none.size == 0
     assert np.array_equal(plain, arrivals(drill_plan(), seed)[0])

@@ -1,4 +1,4 @@
-"""Why slices moved, of a log that grows: capacity alone or more, and what cannot be read says nothing."""
+"""Causes of moves, from a growing log: capacity alone or more; unreadable lines are ignored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def moved(slice_name: str, *because: str) -> dict[str, object]:
 
 
 def test_the_newest_move_of_a_slice_counts(tmp_path: Path) -> None:
-    """For capacity alone, until the slice moves for another reason too; over files that follow each other."""
+    """For capacity alone, until the slice moves for another reason too; over consecutive files."""
     reasons = MoveReasons(tmp_path, SLICES)
     assert reasons.for_capacity().tolist() == [False, False]
     first = ChainWriter(tmp_path / "decisions-000001.jsonl")
@@ -35,7 +35,7 @@ def test_the_newest_move_of_a_slice_counts(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
-    """Torn lines, other JSON, slices of somebody else: no error, and nothing is believed."""
+    """Torn lines, other JSON, slices of another fleet: no error, and no move counts as one for capacity."""
     log = tmp_path / "decisions-000001.jsonl"
     log.write_bytes(b'{"moves": [{"slice": "code"\n[]\n{"moves": 3}\n{"moves": [{"slice": "code"}]}\n\xff\n')
     with log.open("ab") as stream:

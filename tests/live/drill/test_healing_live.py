@@ -1,4 +1,4 @@
-"""A live fleet is healed, and every part may be killed meanwhile; nothing is judged by its speed."""
+"""A live fleet heals although any part may be killed meanwhile; speed is not judged."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ pytestmark = [
 ]
 BAD, SLICE = "fp16-0", "prose"
 LATE = int(QuarantineReason.LATE)
-#: A dose that nobody overlooks: 0.1 nats mean KL where the contract allows 0.002.
+#: A dose that every probe shows: 0.1 nats mean KL where the contract allows 0.002.
 THREE_BITS = {"name": "bad", "kind": "requantise", "condition": "requantise-w3", "live": {"bits": 3}}
 
 
 class Still:
-    """A clock of CPU time that stands: a busy machine makes no decision late."""
+    """A constant clock of CPU time: a busy machine makes no decision late."""
 
     def now_ms(self) -> float:
         """Always the same."""
@@ -68,7 +68,7 @@ def until(holds: Callable[[], bool], meanwhile: Callable[[], object] = lambda: N
 
 
 def contract_of(place: Path, source: Source) -> Path:
-    """The shipped contract with its clauses on ``source`` alone; a busy machine breaks those about time."""
+    """The shipped contract with its clauses on ``source`` alone; a busy machine breaks clauses on time."""
     shipped = load_as(KernelContract, resolve_uri("package:contracts/library/serving-pool.yaml", "test"))
     kept = tuple(one for one in shipped.spec.clauses if metric(one.metric).source == source)
     spec = shipped.spec.model_copy(update={"clauses": kept})
@@ -78,7 +78,7 @@ def contract_of(place: Path, source: Source) -> Path:
 
 
 def serving(fleet: FleetFolder) -> set[str]:
-    """Replicas to which the gateway sends requests of the slice; empty where it does not say."""
+    """Replicas to which the gateway sends requests of the slice; empty if unknown."""
     state = state_of(fleet)
     try:
         with closing(EnvoyAdmin(state.gateway.admin_url)) as admin:
@@ -102,7 +102,7 @@ def light(fleet: FleetFolder, seconds: float) -> LoadPlan:
 
 @contextmanager
 def loaded(fleet: FleetFolder) -> Iterator[None]:
-    """Light load for as long as the block."""
+    """Light load during the block."""
     tap = LoadTap()
     given = (light(fleet, 900.0),)
     thread = threading.Thread(target=run_load, args=given, kwargs={"tap": tap}, daemon=True)
@@ -115,18 +115,18 @@ def loaded(fleet: FleetFolder) -> Iterator[None]:
 
 
 def unhurried(controller: LiveController) -> LiveController:
-    """``controller``, to which the time that its decisions take is nothing."""
+    """``controller`` with decisions that seem to take no time."""
     controller.ports = replace(controller.ports, cpu=Still())
     return controller
 
 
 def faults(fleet: FleetFolder) -> ReplicaFaults:
-    """What steers the faults of the bad replica."""
+    """Control of the bad replica's faults."""
     return faults_of(fleet, BAD, fleet.drills / "records")
 
 
 def answered_by(fleet: FleetFolder, requests: int) -> set[str]:
-    """Who answers requests of the slice."""
+    """The replicas that answer requests of the slice."""
     url, found = f"{state_of(fleet).gateway.url}/v1/completions", set()
     for _ in range(requests):
         body = {"model": "selvage", "prompt": [1, 2, 3], "max_tokens": 1}
@@ -157,8 +157,8 @@ def test_a_silent_fault_is_left_and_taken_back_bit_for_bit(fleet: FleetFolder) -
 
 
 def test_a_replica_that_is_late_on_the_way_is_left_and_its_kernel_is_not(fleet: FleetFolder) -> None:
-    """Twelve seconds before a request gets to the engine, in none of its metrics: the gateway has it under
-    way, and the peer on the same kernel goes on.
+    """Twelve seconds before a request gets to the engine, in none of its metrics: the gateway counts it as
+    open, and the peer on the same kernel continues.
     """
     contract = contract_of(fleet.path.parent, Source.LATENCY)
     options = RunOptions(contract=str(contract), probes=ProbeOptions(limit_s=60.0))
@@ -179,7 +179,7 @@ def test_a_replica_that_is_late_on_the_way_is_left_and_its_kernel_is_not(fleet: 
 
 
 def drill_of(fleet: FleetFolder) -> Path:
-    """A drill that lasts longer than the test, and that nothing ends."""
+    """A drill that lasts longer than the test, without guards."""
     fault = THREE_BITS | {"target": {"kernel": "fp16", "replica": 0}, "onset_s": 2.0}
     spec = {
         "description": "a fault that outlives its runner",
@@ -201,7 +201,7 @@ def command(fleet: FleetFolder, *words: str) -> list[str]:
 
 @contextmanager
 def running_drill(fleet: FleetFolder) -> Iterator[subprocess.Popen[bytes]]:
-    """The drill in a process of its own, once its fault is proved; killed at the end."""
+    """The drill in a separate process, once its fault is proved; killed at the end."""
     said = fleet.path.parent / "said.txt"
     words = ("drill", "run", str(drill_of(fleet)), "--target", "local", "--policy", "sequential")
     with said.open("wb") as stream:
@@ -220,7 +220,7 @@ def running_drill(fleet: FleetFolder) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill_controller(fleet: FleetFolder) -> None:
-    """SIGKILL of whoever holds the controller's place; its prober goes with it."""
+    """SIGKILL the holder of the controller's lock; its prober ends with it."""
     pid = int((fleet.path / CONTROL / "controller.lock").read_text())
     os.kill(pid, signal.SIGKILL)
 
@@ -252,8 +252,8 @@ def decided(fleet: FleetFolder) -> list[dict[str, object]]:
 
 
 def test_whatever_is_killed_during_a_drill_traffic_goes_on_and_the_fault_ends(fleet: FleetFolder) -> None:
-    """Controller with prober, gateway and runner get SIGKILL in turn: nobody loses a request, the lease ends
-    the fault, an undo closes what is open, and the next controller goes on in the same unbroken log.
+    """Controller with prober, gateway and runner get SIGKILL in turn: no request is lost, the lease ends
+    the fault, an undo closes open records, and the next controller continues the same unbroken log.
     """
     with running_drill(fleet):
         until(lambda: len(decided(fleet)) > 3)

@@ -1,4 +1,4 @@
-"""The truth of a slowed replica: what the contract limits, and what clients of its requests saw."""
+"""The truth of a slowed replica: the contract's limits, and the service of its clients."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.live.drill.test_episode import LAYOUT, frame, host, replicas, request
 from tests.live.drill.test_target import Fleet, second
 from tests.support.fleets.drill_runs import drill_plan
 
-#: Beyond the 15 s that the shipped contract promises on both slices.
+#: Beyond the shipped contract's limit of 15 s on both slices.
 LATE_MS = 16_000.0
 
 
 def slowed(kind: str, dose: float, **more: Any) -> Frame:
-    """The frame of a drill whose one fault slows the replica fast-0."""
+    """The frame of a drill with one fault that slows the replica fast-0."""
     fault = {"name": "bad", "kind": kind, "dose": dose, "onset_s": 20.0}
     plan = drill_plan(faults=[{**fault, "target": {"kernel": "fast", "replica": 0}, **more}])
     return replace(frame(), plan=plan)
 
 
 def struck(here: Frame) -> Damage:
-    """What the drill notes of the fault, in force from its third second on."""
+    """The drill's record of the fault, in force from its third second on."""
     fleet: Any = Fleet()
     target = LiveTarget(fleet, here, NoHealer())
     second(target)
@@ -58,14 +58,14 @@ def false_quarantines(here: Frame, told: list[LoadRecord]) -> int:
 def test_a_quarantine_is_false_where_clients_of_the_replica_were_served_in_time(
     late: int, false: int
 ) -> None:
-    """One late answer of twenty is inside the SLO, as E5 counts it; two are not."""
+    """One late answer of twenty is within the SLO, as E5 counts it; two are not."""
     here = slowed("latency", 200.0)
     assert not struck(here).slices.any()
     assert false_quarantines(here, answers(late)) == false
 
 
 def test_answers_of_others_and_of_other_times_say_nothing_of_the_replica() -> None:
-    """Late answers of a peer, and of the replica before its fault and after it, are not the fault's."""
+    """Late answers of a peer, and of the replica before and after its fault, do not count for the fault."""
     here = slowed("latency", 200.0)
     struck(here)
     here.damages[0] = replace(here.damages[0], to_at_s=20.0)
@@ -78,7 +78,7 @@ def test_answers_of_others_and_of_other_times_say_nothing_of_the_replica() -> No
 
 
 def test_a_slice_is_held_to_its_own_promise_and_a_slice_fault_to_its_slice() -> None:
-    """What is late by one SLO is in time by another; who was not struck keeps what was promised."""
+    """A request may be late by one SLO and in time by another; replicas that were not struck keep theirs."""
     contract = frame().contract
     told = [request("code", "fast-0", 3.0, ms=LATE_MS)]
     assert broken_to_clients(contract, ("code", "long_context"), told).tolist() == [True, False]
@@ -105,7 +105,7 @@ def test_a_slice_is_held_to_its_own_promise_and_a_slice_fault_to_its_slice() -> 
 def test_what_a_clause_limits_is_broken_by_the_dose_as_in_the_simulator(
     kind: str, dose: float, broken: bool
 ) -> None:
-    """Steps that take longer than the contract allows break it, though every client was served in time."""
+    """Steps longer than the contract allows break it, even if every client was served in time."""
     here = slowed(kind, dose)
     found = broken_by_dose(here.contract, LAYOUT.slices, here.plan.strikes[0].fault)
     assert found.tolist() == [broken, broken]
@@ -116,7 +116,7 @@ def test_what_a_clause_limits_is_broken_by_the_dose_as_in_the_simulator(
 
 
 def test_steps_that_are_slow_at_times_alone_are_judged_by_clients() -> None:
-    """A trigger makes the dose the state of some steps: no clause says how many may be slow."""
+    """With a trigger only some steps have the dose: no clause limits how many may be slow."""
     here = slowed("slow", 8.0, trigger={"min_batch_size": 4})
     assert not struck(here).slices.any()
     assert false_quarantines(here, answers(20)) == 0

@@ -1,4 +1,4 @@
-"""The truth of a live drill: a fault ends when its undo is confirmed, or with the process that had it."""
+"""The truth of a live drill: a fault ends when its undo is confirmed, or with its process."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Faults:
     refuses: bool = False
 
     def inject(self, fault: Any, ttl_s: float) -> Injected:
-        """Put in force."""
+        """Put the fault in force."""
         return Injected(fault={"name": fault.name, "kind": fault.kind}, evidence={}, record=Path("r"))
 
     def renew(self, ttl_s: float) -> float:
-        """As long as asked; a process that never had the fault, or whose lease ended, refuses."""
+        """Renew for the requested time; refuse without the fault or after the lease's end."""
         if self.refuses:
             raise DrillRefusedError("refuses to renew (409): no fault is in force")
         return ttl_s
 
     def undo(self, name: str = "") -> Undone:
-        """Take back, unless busy."""
+        """Undo, unless busy."""
         self.busy -= 1
         if self.busy >= 0:
             raise DrillError("the server did not answer within 60 s")
@@ -60,7 +60,7 @@ class Fleet:
         return tuple(replace(one, pid=self.pids[one.name]) for one in replicas())
 
     def faults(self, name: str) -> Faults:
-        """Of every replica the same."""
+        """The same faults for every replica."""
         return self.steered
 
 
@@ -83,19 +83,19 @@ def second(target: LiveTarget) -> None:
 
 
 def ends_at_s(target: LiveTarget) -> float:
-    """Until when the fault was in force, as the record has it."""
+    """Time until which the fault was in force, by the record."""
     (damage,) = target._frame.damages
     return damage.to_at_s
 
 
 def test_a_fault_ends_with_the_process_that_had_it() -> None:
-    """A replica that is started anew mid-way is sound from then on, and the undo says so."""
+    """A replica that is restarted midway is healthy from then on, and the undo reports it."""
     fleet = Fleet()
     target, strike = injected(fleet)
     second(target)
     assert math.isinf(ends_at_s(target))
     fleet.pids["fast-0"], fleet.steered.refuses = None, True
-    target.keep()  # it is on its way
+    target.keep()  # the restart is in progress
     fleet.pids["fast-0"] = 99
     for _ in range(2):
         second(target)
@@ -108,7 +108,7 @@ def test_a_fault_ends_with_the_process_that_had_it() -> None:
 
 @pytest.mark.parametrize("pids", [{"fast-0": None}, {"fast-1": 98}])
 def test_another_restart_and_an_unknown_process_end_nothing(pids: dict[str, int | None]) -> None:
-    """A process that is not known is no other one, and a peer's restart is the peer's."""
+    """An unknown process does not count as another one, and a peer's restart affects only the peer."""
     fleet = Fleet()
     target, strike = injected(fleet)
     fleet.pids |= pids
@@ -117,7 +117,7 @@ def test_another_restart_and_an_unknown_process_end_nothing(pids: dict[str, int 
     assert target.undo((strike,)) == (True, "fast-0 is as it was")
 
 
-def test_a_fault_that_ends_by_itself_is_not_taken_for_one_that_goes_on() -> None:
+def test_a_fault_that_ended_by_itself_is_not_reported_as_active() -> None:
     """A lease that ran out in the same process ends the drill, and the reason says so."""
     fleet = Fleet()
     target, _ = injected(fleet)
@@ -128,7 +128,7 @@ def test_a_fault_that_ends_by_itself_is_not_taken_for_one_that_goes_on() -> None
 
 
 def test_a_fault_is_in_force_until_its_undo_is_confirmed() -> None:
-    """What a busy server did not take back is broken on, in the record as in truth."""
+    """A fault that a busy server did not undo remains true in the record."""
     fleet = Fleet(steered=Faults(busy=1))
     target, strike = injected(fleet)
     second(target)

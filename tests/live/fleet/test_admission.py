@@ -1,4 +1,4 @@
-"""Only the server that was started may serve: strangers, mutes and half servers are refused."""
+"""Only the server that was started may serve: foreign, silent and incomplete servers are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELS = [{"id": "selvage", "max_model_len": 2048}, {"id": "selvage-1"}]
 
 
 def server(**changes: Any) -> httpx.MockTransport:
-    """A vLLM server as far as admission looks."""
+    """A vLLM server as far as admission needs it."""
     answers: dict[str, Any] = {
         "/health": {},
         "/v1/models": {"data": MODELS},
@@ -33,7 +33,7 @@ def server(**changes: Any) -> httpx.MockTransport:
 
 
 def test_the_server_that_was_started_is_admitted() -> None:
-    """What it says of itself is kept."""
+    """Its own statements are kept."""
     found = admit(KNOWN, threading.Event(), server())
     assert (found.fingerprint, found.version, found.context_tokens) == ("vllm-1", "0.32.0", 2048)
 
@@ -51,15 +51,15 @@ def test_the_server_that_was_started_is_admitted() -> None:
         ({"/health": httpx.Response(503)}, "no answer within 0.3 s"),
     ],
 )
-def test_whoever_else_answers_is_refused(changes: dict[str, Any], said: str) -> None:
-    """A stale server, another program, or a server that cannot generate: each is told apart."""
+def test_any_other_server_at_the_address_is_refused(changes: dict[str, Any], said: str) -> None:
+    """A stale server, another program, or a server that cannot generate: each has its own message."""
     with pytest.raises(LiveError, match=said):
         admit(KNOWN, threading.Event(), server(**changes))
 
 
 @pytest.mark.parametrize("told", [b"[" * 100_000, b'{"data": 5}', b"<html>no</html>"])
 def test_garbage_is_no_admission(told: bytes) -> None:
-    """Whatever a server answers, it is refused by a LiveError: the supervisor lives on."""
+    """Any answer is refused by a LiveError: the supervisor continues."""
     with pytest.raises(LiveError):
         admit(KNOWN, threading.Event(), server(**{"/v1/models": httpx.Response(200, content=told)}))
 

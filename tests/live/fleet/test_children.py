@@ -1,4 +1,4 @@
-"""Nobody outlives the supervisor: real processes, really killed."""
+"""No child outlives the supervisor: real processes, really killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def start(children: Children, tmp_path: Path, command: list[str]) -> int:
     return children.start(command, tmp_path / "logs" / "child.log", {"PATH": os.environ["PATH"]})
 
 
-def test_a_killed_parent_leaves_nobody(tmp_path: Path) -> None:
+def test_a_killed_parent_leaves_no_process(tmp_path: Path) -> None:
     """SIGKILL of the process that started a family ends the whole family."""
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path / "log")], stdout=subprocess.PIPE)
     assert parent.stdout is not None
@@ -70,8 +70,8 @@ def test_a_killed_parent_leaves_nobody(tmp_path: Path) -> None:
     assert await_group_end(group, 15.0)
 
 
-def test_a_killed_guard_is_replaced_and_knows_everybody(tmp_path: Path, children: Children) -> None:
-    """A guard that dies is started again with the groups that there are."""
+def test_a_killed_guard_is_replaced_and_knows_every_child(tmp_path: Path, children: Children) -> None:
+    """A guard that dies is started again with the present groups."""
     group = start(children, tmp_path, _SLEEPER)
     first = guard_of(children)
     os.kill(first, signal.SIGKILL)
@@ -104,7 +104,7 @@ def test_ends_are_told_once_with_their_code(tmp_path: Path, children: Children) 
 
 
 def test_a_group_is_killed_whole(tmp_path: Path, children: Children) -> None:
-    """Whoever a child started is in its group and ends with it; an empty group is nobody to kill."""
+    """Processes that a child started are in its group and end with it; an empty group needs no signal."""
     group = start(children, tmp_path, _FAMILY)
     until(lambda: len(group_members(group)) == 3)
     assert group_memory_bytes(group) > 0
@@ -115,7 +115,7 @@ def test_a_group_is_killed_whole(tmp_path: Path, children: Children) -> None:
 
 
 def test_the_guard_keeps_the_groups_that_were_not_forgotten() -> None:
-    """Lines name groups to watch and to forget; what is no line of ours is passed over."""
+    """Lines name groups to watch and to forget; other lines are ignored."""
     assert watch(["+12\n", "+13\n", "-12\n", "+x\n", "\n", "+1\n", "-99\n"]) == {13}
 
 

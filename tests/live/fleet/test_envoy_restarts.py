@@ -1,4 +1,4 @@
-"""Envoy's ends: those of a whole life end no fleet, those in a row do, with growing pauses between them."""
+"""Ends of Envoy: rare ones end no fleet, consecutive ones do, with growing pauses between restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULE = RestartRule(first_s=0.5, factor=2.0, longest_s=4.0, steady_s=60.0, most=3
 
 
 class Starts:
-    """``Children`` of which each start is noted. pid: what is said to be started; 0: nothing can be."""
+    """``Children`` that counts starts. pid: of the started process; 0: starting fails."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.count = pid, 0
@@ -33,12 +33,12 @@ class Starts:
         return self.pid
 
     def forget(self, pid: int) -> None:
-        """It ended."""
+        """The process ended."""
 
 
 @pytest.fixture
 def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Envoy:
-    """One that is live as soon as it is started; no process stands behind it."""
+    """An Envoy that is live as soon as it is started; without a process."""
     monkeypatch.setattr(envoy_module, "find_envoy", lambda: Path("/nowhere/envoy"))
     monkeypatch.setattr(envoy_module, "envoy_version", lambda _: "1")
     monkeypatch.setattr(envoy_module, "envoy_command", lambda *_: ["envoy"])
@@ -49,7 +49,7 @@ def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Envoy:
 
 
 def test_ends_of_a_whole_life_end_no_fleet(gateway: Envoy) -> None:
-    """However often it ended, after a steady run an end is the first one again."""
+    """After a steady run an end counts as the first one again, however many there were before."""
     starts = Starts(os.getpid())
     children, now_s = cast(Children, starts), 0.0
     for _ in range(20):
@@ -67,7 +67,7 @@ def test_ends_of_a_whole_life_end_no_fleet(gateway: Envoy) -> None:
 
 @pytest.mark.parametrize("started", [True, False])
 def test_ends_in_a_row_do(gateway: Envoy, started: bool) -> None:
-    """What ends at once, or cannot be started, is tried again after growing pauses, and then given up."""
+    """A process that ends at once, or cannot be started, is restarted after growing pauses, then given up."""
     starts = Starts(os.getpid() if started else 0)
     begun_at_s: list[float] = []
     with pytest.raises(LiveError, match="4 times in a row"):
@@ -78,7 +78,7 @@ def test_ends_in_a_row_do(gateway: Envoy, started: bool) -> None:
 
 
 def _run(gateway: Envoy, starts: Starts, begun_at_s: list[float]) -> None:
-    """Advance it, as the supervisor does, while each process of it ends at once."""
+    """Advance it, as the supervisor does, while each of its processes ends at once."""
     children = cast(Children, starts)
     for tick in range(1000):
         before = starts.count

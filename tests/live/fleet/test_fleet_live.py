@@ -1,4 +1,4 @@
-"""Real vLLM servers behind a real Envoy: they serve, survive what is killed, and leave nobody behind."""
+"""Real vLLM servers behind a real Envoy: they serve, survive kills, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_fleet_says_what_runs_and_refuses_a_second(fleet: FleetFolder) -> None
 
 
 def test_slices_are_served_by_their_homes_and_nothing_else_is_open(fleet: FleetFolder) -> None:
-    """Homes until a controller speaks; development routes and metrics of servers stay inside."""
+    """Slices are at home until a controller drives; development routes and servers' metrics stay internal."""
     url = state_of(fleet).gateway.url
     for name, kernel in (("prose", "fp16"), ("numbers", "fp32")):
         body = {"model": "selvage", "prompt": [1, 2, 3], "max_tokens": 2}
@@ -103,7 +103,7 @@ def test_tables_change_under_load_without_a_lost_request(fleet: FleetFolder) -> 
 
 
 def test_a_killed_server_costs_only_streams_that_had_begun(fleet: FleetFolder) -> None:
-    """SIGKILL of a whole replica under load: nothing fails that a healthy one could serve; it comes back."""
+    """SIGKILL of a whole replica under load: nothing fails that a healthy one could serve; it returns."""
     spread(fleet)
     was = pid_of(fleet, "fp16-1")
 
@@ -117,7 +117,7 @@ def test_a_killed_server_costs_only_streams_that_had_begun(fleet: FleetFolder) -
 
 
 def test_a_hung_engines_requests_are_answered_elsewhere_after_a_reset(fleet: FleetFolder) -> None:
-    """An engine stopped by SIGSTOP behind a healthy /health: quarantine and reset rescue what waits there."""
+    """An engine stopped by SIGSTOP behind a healthy /health: its waiting requests move after a reset."""
     acting(fleet, lambda actuator: applied(actuator, plan(40, [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])))
     engine = engine_of(pid_of(fleet, "fp16-0"))
 
@@ -143,7 +143,7 @@ def test_a_hung_engines_requests_are_answered_elsewhere_after_a_reset(fleet: Fle
 
 
 def test_a_killed_api_server_leaves_no_engine(fleet: FleetFolder) -> None:
-    """SIGKILL of the API server alone: its engine, which would live on and hold the port, ends as well."""
+    """SIGKILL of the API server alone: its engine, which would otherwise hold the port, ends as well."""
     was = pid_of(fleet, "fp32-0")
     engine = engine_of(was)
     os.kill(was, signal.SIGKILL)
@@ -160,7 +160,7 @@ def test_a_killed_engine_brings_its_server_back(fleet: FleetFolder) -> None:
 
 
 def test_a_killed_forker_takes_no_server_along(fleet: FleetFolder) -> None:
-    """SIGKILL of the process that forks servers: all serve on, and the next start has another one."""
+    """SIGKILL of the process that forks servers: all continue, and the next start has a new one."""
     before = {name: pid_of(fleet, name) for name in REPLICAS}
     forker = forker_of(state_of(fleet).supervisor.pid)
     os.kill(forker, signal.SIGKILL)
@@ -186,7 +186,7 @@ def test_a_killed_envoy_is_started_again(fleet: FleetFolder) -> None:
     assert lost(run_load(load(fleet, 1.0))) == []
 
 
-def test_a_killed_supervisor_leaves_nobody(fleet: FleetFolder) -> None:
+def test_a_killed_supervisor_leaves_no_process(fleet: FleetFolder) -> None:
     """SIGKILL of the supervisor ends servers, engines and Envoy; status and down say so. The last here."""
     last = state_of(fleet)
     groups = [one.process.pid for one in last.servers if one.process is not None]
@@ -201,7 +201,7 @@ def test_a_killed_supervisor_leaves_nobody(fleet: FleetFolder) -> None:
     assert {one.state for one in FleetDiscovery(fleet).replicas()} == {ReplicaState.ABSENT}
 
 
-def test_a_server_started_singly_leaves_nobody_either(tmp_path: Path) -> None:
+def test_a_single_server_leaves_no_process_either(tmp_path: Path) -> None:
     """Without forking: SIGKILL of the API server ends its engine, `down` ends everything, twice is once."""
     folder = bring_up(tmp_path, ONE, "--start", "spawn")
     try:

@@ -1,4 +1,4 @@
-"""A pool becomes servers: names, flags and homes; what cannot run on this processor is refused in words."""
+"""A pool becomes servers: names, flags and homes; unsupported kernels of this processor are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def planned(tmp_path: Path, text: str = POOL, options: ServerOptions | None = No
 
 
 def test_every_replica_has_a_name_and_its_kernels_flags(tmp_path: Path) -> None:
-    """Replicas are numbered per kernel; a limit is passed on only where the document states it."""
+    """Replicas are numbered per kernel; a limit is passed on only if the document states it."""
     found = planned(tmp_path)
     assert [one.name for one in found.replicas] == ["fp16-0", "fp16-1", "fp32-0"]
     half, exact = found.replicas[0].arguments, found.replicas[2].arguments
@@ -56,7 +56,7 @@ def test_every_replica_has_a_name_and_its_kernels_flags(tmp_path: Path) -> None:
 
 
 def test_options_reach_every_server(tmp_path: Path) -> None:
-    """What all servers share, and what is passed on untouched."""
+    """Options common to all servers, and options passed on unchanged."""
     options = ServerOptions(max_model_len=512, kv_cache_bytes=8 << 20, extra=("--seed", "7"))
     for one in planned(tmp_path, options=options).replicas:
         assert one.arguments[one.arguments.index("--max-model-len") + 1] == "512"
@@ -82,7 +82,7 @@ def test_homes_make_the_first_table(tmp_path: Path) -> None:
 
 
 def test_kernels_without_a_name_of_ours_are_what_their_fingerprint_says(tmp_path: Path) -> None:
-    """A kernel of anybody's is started with the flags that its document states."""
+    """A kernel defined by the user is started with the flags of its document."""
     stated = "fingerprint: {engine: vllm, engine_version: x, dtype: float16, kv_cache_dtype: fp8}"
     text = POOL.replace("name: fp16, profile: none.yaml,", f"name: mine, profile: none.yaml, {stated},")
     found = planned(tmp_path, text.replace("kernel: fp16", "kernel: mine"))
@@ -93,14 +93,14 @@ def test_kernels_without_a_name_of_ours_are_what_their_fingerprint_says(tmp_path
 
 @pytest.mark.parametrize("name", [fleet_plan.DEFAULT_POOL, fleet_plan.DEFAULT_POOL_AMX])
 def test_the_shipped_pools_are_pools(name: str) -> None:
-    """Both shipped pools load, and every kernel in them is one that can be started by name."""
+    """Both shipped pools load, and every kernel in them can be started by name."""
     found, _ = load_pool(name)
     known = {kernel.name for kernel in VLLM_KERNELS}
     assert {kernel.name for kernel in found.spec.kernels} <= known
 
 
 def test_bfloat16_is_refused_on_a_processor_with_amx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM 0.32.0 dies of it there, so the refusal names the kernels and what to use instead."""
+    """vLLM 0.32.0 crashes there, so the refusal names the kernels and an alternative."""
     monkeypatch.setattr(fleet_plan, "has_amx", lambda: True)
     monkeypatch.setattr(fleet_plan, "has_gpu", lambda: False)
     monkeypatch.delenv("SELVAGE_ALLOW_AMX", raising=False)

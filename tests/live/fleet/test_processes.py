@@ -10,7 +10,7 @@ import pytest
 from contracts.errors import MeasurementError
 from live.fleet.processes import process_clock
 
-#: Burns CPU for as long as it is told on a line, in a child of its own, and says how much that was.
+#: Burns CPU as long as a line says, in a child process, and reports how much.
 BURNER = """
 import subprocess, sys
 inner = '''
@@ -27,7 +27,7 @@ sys.exit(subprocess.run([sys.executable, "-c", inner]).returncode)
 
 
 def test_what_a_process_and_its_children_burn_is_counted_and_nothing_else() -> None:
-    """Between two looks lies what the child burnt, however long it waited for a processor."""
+    """Between two readings lies the CPU time of the child, however long it waited for a processor."""
     child = subprocess.Popen(
         [sys.executable, "-c", BURNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -48,6 +48,6 @@ def test_what_a_process_and_its_children_burn_is_counted_and_nothing_else() -> N
 
 
 def test_a_process_that_is_not_there_is_refused() -> None:
-    """No process has the number 0, and none can be timed by it."""
+    """There is no process 0, so it cannot be a clock."""
     with pytest.raises(MeasurementError, match="none of this machine"):
         process_clock(0)

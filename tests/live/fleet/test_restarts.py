@@ -12,7 +12,7 @@ RULE = RestartRule(first_s=0.5, factor=2.0, longest_s=4.0, steady_s=60.0, most=4
 
 @given(failures=st.integers(1, 40))
 def test_pauses_grow_to_a_longest_one_and_end(failures: int) -> None:
-    """A pause is never shorter than the one before it; after the most ends in a row there is none."""
+    """Pauses never shrink; after the largest number of consecutive ends there is none."""
     wait_s = RULE.wait_s(failures)
     if failures > RULE.most:
         assert wait_s is None
@@ -24,5 +24,5 @@ def test_pauses_grow_to_a_longest_one_and_end(failures: int) -> None:
 
 @given(before=st.integers(0, 40), ran_s=st.floats(0.0, 1e6))
 def test_a_steady_run_forgives_what_was_before(before: int, ran_s: float) -> None:
-    """Only ends in a row count: after a steady run an end is the first one again."""
+    """Only consecutive ends count: after a steady run an end is the first one again."""
     assert RULE.failures(before, ran_s) == (1 if ran_s >= RULE.steady_s else before + 1)

@@ -1,4 +1,4 @@
-"""A replica's life without vLLM: when it starts, waits, is given up, and what is told of it."""
+"""A replica's life without vLLM: start, wait, giving up, and its messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Scripted:
         outcome = self.starts.pop(0) if self.starts else None
         if outcome is not None:
             raise outcome
-        return os.getpid()  # a process that is there
+        return os.getpid()  # an existing process
 
     def submit(self, *_: Any) -> Future[Admitted]:
         self.admission = Future()
@@ -56,7 +56,7 @@ class Scripted:
         return None
 
     def means(self) -> ServerSettings:
-        """As a supervisor hands it to servers; at most two ends in a row."""
+        """As a supervisor passes it to servers; at most two consecutive ends."""
         return ServerSettings(
             launcher=self,
             children=cast(Children, self),
@@ -74,7 +74,7 @@ def server(tmp_path: Path) -> Server:
 
 
 def test_a_server_is_ready_once_it_is_admitted(server: Server) -> None:
-    """It is started with its own nonce, and ready with what it said of itself."""
+    """It is started with its own nonce, and ready with its own statements."""
     script = Scripted([])
     assert server.advance(1.0, script.means())
     assert (server.phase, server.state().process is not None) == (Phase.STARTING, True)
@@ -118,7 +118,7 @@ def test_a_steady_run_begins_anew(server: Server) -> None:
 
 
 def test_a_stranger_on_the_port_is_killed_with_the_reason_kept(server: Server) -> None:
-    """Admission that fails ends the process; what is told afterwards is why, not the signal."""
+    """Failed admission ends the process; the reported reason is the admission's, not the signal."""
     script = Scripted([])
     means = script.means()
     server.advance(0.0, means)
@@ -130,7 +130,7 @@ def test_a_stranger_on_the_port_is_killed_with_the_reason_kept(server: Server) -
 
 
 def test_waiting_for_the_forker_is_no_failure(server: Server) -> None:
-    """A launcher that is not ready is asked again soon, and nothing is counted."""
+    """A launcher that is not ready is tried again soon, and no failure is counted."""
     script = Scripted([NotYetError("still importing")])
     means = script.means()
     server.advance(0.0, means)
@@ -146,7 +146,7 @@ def test_waiting_for_the_forker_is_no_failure(server: Server) -> None:
 
 @pytest.mark.parametrize("make", [lambda: LiveError("it ended"), lambda: OSError(28, "No space left")])
 def test_a_start_that_fails_is_an_end(server: Server, make: Callable[[], Exception]) -> None:
-    """Whatever kept it from starting is told, and tried again by the rule."""
+    """The reason of a failed start is reported, and the start is repeated by the same rule."""
     script = Scripted([make()])
     server.advance(0.0, script.means())
     assert (server.phase, server.failures, server.start_at_s) == (Phase.WAITING, 1, 1.0)
@@ -154,7 +154,7 @@ def test_a_start_that_fails_is_an_end(server: Server, make: Callable[[], Excepti
 
 
 def test_a_taken_port_is_told_before_anything_starts(server: Server) -> None:
-    """Nothing is launched onto a port that somebody else holds."""
+    """No server is launched on a port that another process holds."""
     script = Scripted([])
     with socket.socket() as other:
         other.bind(("127.0.0.1", server.port))

@@ -1,4 +1,4 @@
-"""The state file: what is written is read, strangers' files are refused, dead fleets are known to be dead."""
+"""The state file: written states are read back, foreign files are refused, dead fleets are recognised."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from live.fleet.state import (
 )
 from live.gateway.settings import GatewaySettings
 
-NOBODY = ProcessId(pid=2**22 + 1, started_ticks=1)
+GONE = ProcessId(pid=2**22 + 1, started_ticks=1)
 
 
 def fleet(supervisor: ProcessId) -> FleetState:
     """A fleet of two servers, one ready."""
     servers = (
-        ServerState(name="a-0", kernel="a", url="http://127.0.0.1:1", phase=Phase.READY, process=NOBODY),
+        ServerState(name="a-0", kernel="a", url="http://127.0.0.1:1", phase=Phase.READY, process=GONE),
         ServerState(name="b-0", kernel="b", url="http://127.0.0.1:2", phase=Phase.WAITING, note="ended"),
     )
     return FleetState(
@@ -51,16 +51,16 @@ def fleet(supervisor: ProcessId) -> FleetState:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """A state comes back as it was; without a file there is none."""
+    """A state is read back unchanged; without a file there is none."""
     folder = FleetFolder(path=tmp_path)
     assert read_state(folder) is None
-    write_state(folder, fleet(NOBODY))
-    assert read_state(folder) == fleet(NOBODY)
+    write_state(folder, fleet(GONE))
+    assert read_state(folder) == fleet(GONE)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 0}'])
 def test_files_of_others_are_refused(tmp_path: Path, text: str) -> None:
-    """What is no state of this version says so instead of half a fleet."""
+    """A file of another version or kind is an error instead of half a fleet."""
     folder = FleetFolder(path=tmp_path)
     folder.state.write_text(text)
     with pytest.raises(LiveError, match=r"fleet\.json"):
@@ -84,17 +84,17 @@ def test_discovery_tells_the_phases_and_that_a_fleet_is_gone(tmp_path: Path) -> 
     write_state(folder, fleet(this))
     found = FleetDiscovery(folder).replicas()
     assert [(one.name, one.state, one.pid) for one in found] == [
-        ("a-0", ReplicaState.READY, NOBODY.pid),
+        ("a-0", ReplicaState.READY, GONE.pid),
         ("b-0", ReplicaState.DEAD, None),
     ]
-    write_state(folder, fleet(NOBODY))
+    write_state(folder, fleet(GONE))
     assert {one.state for one in FleetDiscovery(folder).replicas()} == {ReplicaState.ABSENT}
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 0}'])
 def test_servers_stand_as_last_seen_where_the_file_cannot_be_read(tmp_path: Path, text: str | None) -> None:
-    """Gone, torn or of others: what was known holds and why is said, until the file is whole again; who never
-    read one knows nothing. Without their supervisor they are absent, whatever the file says.
+    """Missing, torn or foreign file: the last state stays, with the reason, until the file is valid again; a
+    new reader raises. Without their supervisor servers are absent, whatever the file says.
     """
     folder, this = FleetFolder(path=tmp_path), process_id(os.getpid())
     assert this is not None
@@ -109,15 +109,15 @@ def test_servers_stand_as_last_seen_where_the_file_cannot_be_read(tmp_path: Path
     if text is not None:
         with pytest.raises(LiveError):
             FleetDiscovery(folder).replicas()
-    write_state(folder, fleet(NOBODY))
+    write_state(folder, fleet(GONE))
     assert {one.state for one in discovery.replicas()} == {ReplicaState.ABSENT}
     assert discovery.outdated == ""
     folder.state.unlink()
     assert {one.state for one in discovery.replicas()} == {ReplicaState.ABSENT}
 
 
-def test_a_fleet_that_came_up_since_is_not_the_one_that_was_seen(tmp_path: Path) -> None:
-    """Its gateway has other ports: who drove the one before touches nothing of it, and is told what to do."""
+def test_a_restarted_fleet_differs_from_the_one_seen_before(tmp_path: Path) -> None:
+    """Its gateway has other ports: a controller of the earlier fleet is refused, with advice."""
     folder, this = FleetFolder(path=tmp_path), process_id(os.getpid())
     other = process_id(os.getppid())
     assert this is not None
@@ -129,7 +129,7 @@ def test_a_fleet_that_came_up_since_is_not_the_one_that_was_seen(tmp_path: Path)
     for _ in range(2):
         with pytest.raises(LiveError, match="another fleet runs there since; end this controller"):
             discovery.replicas()
-    assert FleetDiscovery(folder).replicas() == known  # whoever begins now knows it
+    assert FleetDiscovery(folder).replicas() == known  # a new controller knows it
     write_state(folder, fleet(this))
     assert discovery.replicas() == known
 
@@ -137,5 +137,5 @@ def test_a_fleet_that_came_up_since_is_not_the_one_that_was_seen(tmp_path: Path)
 def test_the_state_file_is_plain_json(tmp_path: Path) -> None:
     """Other programs can read it: names of phases are words."""
     folder = FleetFolder(path=tmp_path)
-    write_state(folder, fleet(NOBODY))
+    write_state(folder, fleet(GONE))
     assert json.loads(folder.state.read_text())["servers"][0]["phase"] == "ready"

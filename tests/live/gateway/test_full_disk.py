@@ -1,4 +1,4 @@
-"""A disk that fills while a table is written: what can be put back is, and what is not is said."""
+"""A disk that fills while a table is written: files are restored if possible, and others are named."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from live.gateway.settings import GatewayFiles, GatewaySettings
 
 
 def table(folder: Path, number: int) -> list[WatchedFile]:
-    """Three files of the table of that number."""
+    """Three files of the table with this number."""
     return [versioned_resources(folder / f"{name}.json", name, [{"of": number}], number) for name in "abc"]
 
 
 def envoy(folder: Path) -> EnvoyAdmin:
-    """One that states what stands in the files."""
+    """A writer of the fixed content of the files."""
 
     def answer(_: httpx.Request) -> httpx.Response:
         rows = [
@@ -37,7 +37,7 @@ def envoy(folder: Path) -> EnvoyAdmin:
 
 
 def test_every_file_is_put_back_that_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third file does not fit any more, nor does the first when it is put back: the second is."""
+    """The third file does not fit, nor does the first when it is restored: the second does."""
     files = GatewayFiles(folder=tmp_path)
     write_files(table(tmp_path, 1))
     wrote: list[str] = []

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One gateway for most tests; replicas that it ejects come back soon."""
+    """One gateway for most tests; ejected replicas return soon."""
     with gateway(tmp_path_factory.mktemp("shared"), settings=GatewaySettings(eject_s=0.2)) as running:
         yield running
 
@@ -45,7 +45,7 @@ def bench(shared: Bench) -> Bench:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Bench]:
-    """A gateway that a test may ruin."""
+    """A gateway that a test may break."""
     with gateway(tmp_path) as running:
         yield running
 
@@ -61,7 +61,7 @@ def lost(records: list[LoadRecord]) -> list[LoadRecord]:
 
 
 def answers(bench: Bench, count: int, slice_name: str = "prose") -> Counter[str]:
-    """Who answered ``count`` requests."""
+    """Number of answers by replica, of ``count`` requests."""
     return Counter(bench.ask(slice_name).headers.get("x-selvage-replica", "nobody") for _ in range(count))
 
 
@@ -69,7 +69,7 @@ def test_requests_follow_the_weights_of_the_table(bench: Bench) -> None:
     """Round robin by weight: of ten requests at 7 to 3 exactly seven and three arrive."""
     took_s = bench.apply({"r0": 700_000, "r1": 300_000}, version=2)
     assert took_s > 0.0
-    # Envoy's main thread acknowledges; the one that serves follows in its own time
+    # the main thread acknowledges; worker threads follow later
     _until(lambda: answers(bench, 10) == {"r0": 7, "r1": 3})
     assert answers(bench, 40) == {"r0": 28, "r1": 12}
     assert bench.driver.apply(table_of(bench.upstreams, {"r0": 700_000, "r1": 300_000}, version=2)) == 0.0
@@ -104,7 +104,7 @@ def test_a_killed_server_costs_no_request_that_another_can_serve(own: Bench) -> 
 
 
 def test_errors_of_one_server_are_answered_by_another(bench: Bench) -> None:
-    """A status of a broken engine is tried elsewhere; every try has its row, the client sees one answer."""
+    """A broken engine's error status is retried elsewhere; every try has a row, clients get one answer."""
     logs = GatewayLogs(bench.files, bench.driver.admin, SLICES)
     time.sleep(0.6)
     logs.read()
@@ -122,7 +122,7 @@ def test_errors_of_one_server_are_answered_by_another(bench: Bench) -> None:
 
 
 def test_a_hung_servers_requests_live_on_when_its_endpoint_goes(bench: Bench) -> None:
-    """Taking the endpoint away ends no request: what is stuck there stays, new ones go elsewhere."""
+    """Removing the endpoint ends no request: stuck ones stay, new ones go elsewhere."""
     outcome = _stuck_request(bench)
     bench.apply({"r1": 1, "r2": 1}, version=3)
     assert set(answers(bench, 6)) == {"r1", "r2"}
@@ -144,7 +144,7 @@ def test_a_reset_sends_unanswered_requests_elsewhere(bench: Bench) -> None:
 
 
 def test_a_reset_leaves_other_replicas_alone(bench: Bench) -> None:
-    """Streams on other replicas go on through a reset, and the door stays open."""
+    """Streams on other replicas continue through a reset, and the gateway stays open."""
     for name in ("r1", "r2"):
         bench.set_mode(name, token_s=0.05)
     bench.apply({"r1": 1, "r2": 1}, version=3)
@@ -154,7 +154,7 @@ def test_a_reset_leaves_other_replicas_alone(bench: Bench) -> None:
 
 
 def test_shed_shares_get_429_at_once(bench: Bench) -> None:
-    """With everything shed every request is answered 429 with a time to come back, and no server sees it."""
+    """With everything shed every request is answered 429 with a Retry-After, and no server sees it."""
     before = sum(bench.count(name) for name in bench.servers)
     bench.apply({"r0": 1}, version=5, shed=PER_MILLION)
     answer = bench.ask()
@@ -168,7 +168,7 @@ def test_shed_shares_get_429_at_once(bench: Bench) -> None:
 
 
 def test_a_share_is_copied_to_the_shadow_kernel(bench: Bench) -> None:
-    """Of a slice shadowed whole every request is copied once; nobody waits for the copy."""
+    """Every request of a fully shadowed slice is copied once, without waiting for the copy."""
     bench.set_mode("r2", hang=True)
     before = bench.count("r2")
     shadow = (ShadowRoute(slice="code", kernel="k2", ratio=1.0),)
@@ -178,15 +178,15 @@ def test_a_share_is_copied_to_the_shadow_kernel(bench: Bench) -> None:
     _until(lambda: bench.count("r2") == before + 10)
 
 
-def test_whoever_has_no_known_header_belongs_to_the_default_slice(bench: Bench) -> None:
-    """An unknown slice is served as the default one; what is not below /v1/ is not served at all."""
+def test_requests_without_a_known_header_belong_to_the_default_slice(bench: Bench) -> None:
+    """An unknown slice is served as the default one; paths outside /v1/ are not served at all."""
     assert bench.ask("unheard-of").status_code == 200
     assert httpx.get(f"{bench.url}/count", timeout=5.0).status_code == 404
 
 
 @pytest.mark.parametrize("cluster", ["nowhere", ""])
 def test_a_refused_table_leaves_the_last_one_in_force(bench: Bench, cluster: str) -> None:
-    """What Envoy refuses is an error; files and traffic are as before, and the next table works."""
+    """A table that Envoy refuses is an error; files and traffic are unchanged, and the next table works."""
     bench.apply({"r0": 1}, version=2)
     routes = bench.files.routes
     before = routes.read_bytes()
@@ -214,14 +214,14 @@ def test_a_second_driver_is_refused(bench: Bench) -> None:
         GatewayDriver(bench.driver.settings, bench.files, bench.driver.admin)
 
 
-def test_a_reset_of_nobody_is_refused(bench: Bench) -> None:
-    """A reset names a replica, and needs the hops that make it possible."""
+def test_a_reset_without_replicas_is_refused(bench: Bench) -> None:
+    """A reset names a replica, and requires hops."""
     with pytest.raises(LiveError, match="no such replica"):
         bench.driver.reset("r9", bench.upstreams)
 
 
 def test_envoy_refuses_a_broken_bootstrap_before_it_serves(tmp_path: Path) -> None:
-    """The check says in Envoy's words what is wrong."""
+    """The check reports Envoy's own message."""
     files = GatewayFiles(folder=tmp_path)
     files.bootstrap.write_text('{"admin": {"address": 7}}')
     with pytest.raises(LiveError, match="Envoy refuses it"):
@@ -229,13 +229,13 @@ def test_envoy_refuses_a_broken_bootstrap_before_it_serves(tmp_path: Path) -> No
 
 
 def test_a_taken_port_is_named(bench: Bench) -> None:
-    """Whoever asks for a port that is taken is told which and for what."""
+    """The error for a taken port names the port and its purpose."""
     with pytest.raises(LiveError, match=f"port {bench.driver.settings.listen_port} for the gateway"):
         require_free("127.0.0.1", bench.driver.settings.listen_port, "the gateway")
 
 
 def test_without_hops_tables_work_and_resets_are_refused(tmp_path: Path) -> None:
-    """The hop is an option: without it everything but the reset is the same."""
+    """Hops are optional: without them everything but the reset is the same."""
     with gateway(tmp_path, settings=GatewaySettings(resettable=False)) as plain:
         plain.apply({"r0": 3, "r1": 1}, version=2)
         assert answers(plain, 8) == {"r0": 6, "r1": 2}
@@ -244,7 +244,7 @@ def test_without_hops_tables_work_and_resets_are_refused(tmp_path: Path) -> None
 
 
 def _hasty_driver(bench: Bench, timeout_s: float) -> GatewayDriver:
-    """The driver again, less patient."""
+    """The driver again, with a shorter time limit."""
     bench.driver.close()
     admin = EnvoyAdmin(bench.driver.admin.url)
     return GatewayDriver(bench.driver.settings, bench.files, admin, timeout_s)
@@ -278,7 +278,7 @@ def _stuck_request(bench: Bench) -> list[httpx.Response]:
 
     def ask() -> None:
         body, headers = {"max_tokens": 2}, {"x-selvage-slice": "prose"}
-        with suppress(httpx.HTTPError):  # the gateway may end before the answer comes
+        with suppress(httpx.HTTPError):  # the gateway may end first
             outcome.append(
                 httpx.post(f"{bench.url}/v1/completions", json=body, headers=headers, timeout=30.0)
             )

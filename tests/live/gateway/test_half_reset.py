@@ -1,4 +1,4 @@
-"""A reset that is cut short, at whichever step, leaves no replica without its hop for whoever drives next."""
+"""A reset that is cut short, at any step, leaves every replica a hop for the next controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UPSTREAMS = tuple(Upstream(replica=f"r{n}", kernel="k", address="127.0.0.1", por
 
 
 class WatchingEnvoy:
-    """An admin interface that states what stands in the listeners' file. answers: while it is more than 0."""
+    """An admin interface that reports the listeners' file. answers: as long as it is above 0."""
 
     def __init__(self, files: GatewayFiles) -> None:
         self.files, self.answers = files, 1000
@@ -39,25 +39,25 @@ class WatchingEnvoy:
 
 @pytest.fixture
 def files(tmp_path: Path) -> GatewayFiles:
-    """Files of a gateway that runs."""
+    """Files of a running gateway."""
     found = GatewayFiles(folder=tmp_path)
     write_files([listener_file(SETTINGS, found, UPSTREAMS)])
     return found
 
 
 def driver_of(files: GatewayFiles, envoy: WatchingEnvoy) -> GatewayDriver:
-    """One that changes them."""
+    """An actuator that changes them."""
     return GatewayDriver(
         SETTINGS, files, EnvoyAdmin("http://envoy", httpx.MockTransport(envoy)), timeout_s=0.1
     )
 
 
 def hops(files: GatewayFiles) -> bytes:
-    """The listeners as they stand."""
+    """The present listeners."""
     return files.listeners.read_bytes()
 
 
-def test_whoever_drives_next_undoes_what_a_killed_reset_left(
+def test_the_next_controller_undoes_a_killed_reset(
     files: GatewayFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process ends while the hop is closed: the next driver opens it, and a third has nothing to do."""
@@ -79,7 +79,7 @@ def test_whoever_drives_next_undoes_what_a_killed_reset_left(
 
 @pytest.mark.parametrize("answers", range(7))
 def test_an_envoy_that_goes_within_a_reset_leaves_every_hop_open(files: GatewayFiles, answers: int) -> None:
-    """Whenever Envoy stops to answer, the file has every hop again when the reset has failed or ended."""
+    """Whenever Envoy stops answering, the file has every hop again when the reset has failed or ended."""
     whole, envoy = hops(files), WatchingEnvoy(files)
     envoy.answers = answers
     driver = driver_of(files, envoy)
@@ -93,7 +93,7 @@ def test_an_envoy_that_goes_within_a_reset_leaves_every_hop_open(files: GatewayF
 def test_a_whole_reset_closes_one_hop_and_opens_it(
     files: GatewayFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Meanwhile the replica's hop is away, and the others' are not."""
+    """During the reset the replica's hop is missing, the others are not."""
     whole = hops(files)
     seen: list[bytes] = []
     driver = driver_of(files, WatchingEnvoy(files))

@@ -35,7 +35,7 @@ FP8 = "httproute/chat/chat/rule/1/backend/0"
 
 
 def text(cluster: str, began: int, classes: dict[str, int], times: dict[str, int] | None = None) -> str:
-    """What Envoy exports of one cluster; times: edge in ms -> answers up to it."""
+    """Envoy's export for one cluster; times: edge in ms -> answers up to it."""
     own = f'envoy_cluster_name="{cluster}"'
     lines = [
         "# TYPE envoy_cluster_upstream_rq counter",
@@ -55,12 +55,12 @@ def text(cluster: str, began: int, classes: dict[str, int], times: dict[str, int
 
 
 def between(before: str, now: str) -> list[ClusterCounts]:
-    """What a proxy counted between two texts."""
+    """A proxy's counts between two texts."""
     return cluster_deltas(read_clusters(before, NAMES), read_clusters(now, NAMES))
 
 
 def traffic(clusters: Sequence[ClusterCounts]) -> GatewayTraffic:
-    """As the record counts them."""
+    """The counts in the record's form."""
     sample = GatewaySample(
         read_at_s=0.0,
         requests=(),
@@ -74,7 +74,7 @@ def traffic(clusters: Sequence[ClusterCounts]) -> GatewayTraffic:
 
 
 def test_clusters_count_by_slice_and_kernel() -> None:
-    """Answers, failures and times of a rule's backend are those of its slice on its kernel."""
+    """Answers, failures and times of a rule's backend count for its slice on its kernel."""
     before = text(FP8, 10, {"2": 9, "5": 1}, {"250": 5, "500": 9, "+Inf": 10})
     now = text(FP8, 20, {"2": 17, "4": 1, "5": 2}, {"250": 5, "500": 16, "+Inf": 20})
     found = traffic(between(before, now))
@@ -93,7 +93,7 @@ def test_the_first_failure_counts() -> None:
 
 
 def test_what_is_shed_and_what_no_kernel_is_told_of_are_offered_alone() -> None:
-    """The cluster that refuses, and a cluster of a whole rule, say what came to a slice and no more."""
+    """The refusing cluster, and a cluster of a whole rule, give a slice's offered requests and no more."""
     for cluster in ("httproute/chat/chat/rule/1/backend/2", "httproute/chat/chat/rule/1"):
         found = traffic(between(text(cluster, 1, {"4": 1}), text(cluster, 8, {"2": 7, "4": 1})))
         assert found.offered.tolist() == [7, 0]
@@ -116,26 +116,26 @@ def test_what_is_shed_and_what_no_kernel_is_told_of_are_offered_alone() -> None:
     ids=["first reading", "restarted proxy", "cluster of others", "unknown backend", "gone"],
 )
 def test_what_is_not_known_counts_nothing(before: str, now: str) -> None:
-    """A first reading, a counter that fell, other clusters and absent ones are neither bad nor good."""
+    """A first reading, a fallen counter, foreign clusters and absent ones are neither bad nor good."""
     found = traffic(between(before, now))
     counts = (found.offered, found.answered, found.failed, found.latency_le)
     assert [int(one.sum()) for one in counts] == [0, 0, 0, 0]
 
 
 def test_edges_that_changed_tell_no_times() -> None:
-    """Counts stay; times of other edges than before are unknown."""
+    """Counts stay; times are unknown if the edges changed."""
     (found,) = between(text(FP8, 1, {"2": 1}, {"500": 1}), text(FP8, 3, {"2": 3}, {"400": 3}))
     assert (found.answered, found.edges_ms) == (2, ())
 
 
 def test_what_is_no_exposition_is_refused() -> None:
-    """A page that is no Prometheus text is an error, not a count."""
+    """A page that is not Prometheus text is an error, not a count."""
     with pytest.raises(LiveError, match="no Prometheus text"):
         read_clusters("<html>{", NAMES)
 
 
 def test_a_proxy_that_fails_is_said_and_the_others_count() -> None:
-    """Proxies are added up; of one that fails nothing is known, and why is said until it answers."""
+    """Proxies are added up; a failing one makes the sum unknown, with the reason, until it answers."""
     served = {"a": text(FP8, 1, {"2": 1}), "b": text(FP8, 5, {"2": 5}), "c": "other 1\n"}
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -160,7 +160,7 @@ def test_a_proxy_that_fails_is_said_and_the_others_count() -> None:
 
 @pytest.mark.parametrize("told", ["NaN", "+Inf"])
 def test_a_proxy_that_counted_to_no_number_is_asked_again(told: str) -> None:
-    """What it says then is unknown, and it counts again when it counts."""
+    """Its counts are unknown then, and count again once they are numbers."""
     served = [
         text(FP8, 7, {"2": 1}).replace("} 7\n", f"}} {told}\n"),
         text(FP8, 4, {"2": 4}),
@@ -184,7 +184,7 @@ def test_a_proxy_that_counted_to_no_number_is_asked_again(told: str) -> None:
 
 
 def _until(gateway: GatewayMetrics, holds: Callable[[list[ClusterCounts]], bool]) -> list[ClusterCounts]:
-    """Read until ``holds`` of all that was counted."""
+    """Read until ``holds`` of all counts so far."""
     seen: list[ClusterCounts] = []
     until_at_s = time.monotonic() + 60.0
     while time.monotonic() < until_at_s:

@@ -1,4 +1,4 @@
-"""What a real Envoy exports to Prometheus, read by its own names."""
+"""A real Envoy's Prometheus export, by its real names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROSE = ("prose", "k0")
 
 
 def flushed(bench: Bench) -> ClusterReading:
-    """Of prose, once every request is in the histogram, which is merged now and then."""
+    """Counts of prose, once every request is in the histogram, which is merged periodically."""
     deadline_at_s = time.monotonic() + 60.0
     while time.monotonic() < deadline_at_s:
         text = bench.client.get(f"{bench.driver.admin.url}/stats/prometheus").text
@@ -35,7 +35,7 @@ def flushed(bench: Bench) -> ClusterReading:
 
 
 def test_metrics_of_an_envoy_are_counts_by_cluster(tmp_path: Path) -> None:
-    """Requests, answers, failures and times of a cluster are those that clients saw."""
+    """Requests, answers, failures and times of a cluster equal those of the clients."""
     with gateway(tmp_path, replicas=1) as bench:
         bench.ask()
         before = flushed(bench)

@@ -1,4 +1,4 @@
-"""A real Envoy and a server that hangs: a reset ends what is open there, and nothing else."""
+"""A real Envoy and a hung server: a reset ends its open requests, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
 
 
 def test_a_reset_ends_the_streams_of_the_named_replica_and_no_others(tmp_path: Path) -> None:
-    """A begun stream at a server that hangs breaks off, so that its client can ask again and is served; the
-    streams at the others, begun before, end whole.
+    """A begun stream at a hung server breaks off, so that its client can retry and is served; the
+    streams at the others, begun before, end completely.
     """
     with gateway(tmp_path) as bench:
         assert _ended(bench) == {"r0": ["reset"], "r1": ["whole"], "r2": ["whole"]}
 
 
 def _ended(bench: Bench) -> dict[str, list[str]]:
-    """How a stream at each server ended, of which r0 hung and was reset."""
+    """How a stream at each server ended; r0 hung and was reset."""
     ends: dict[str, list[str]] = {name: [] for name in bench.servers}
     for number, (name, end) in enumerate(ends.items(), 2):
         bench.set_mode(name, token_s=0.05)
@@ -86,7 +86,7 @@ class _Fixed:
         self._bench = bench
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """In their order."""
+        """The servers, in order."""
         return tuple(
             LiveReplica(
                 name=one.replica,

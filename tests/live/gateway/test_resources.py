@@ -48,7 +48,7 @@ def test_only_the_public_interface_is_routed() -> None:
 
 
 def test_the_default_slice_comes_last_and_needs_no_header() -> None:
-    """Named slices are told by the header; who brings none, or an unknown one, belongs to the default."""
+    """Named slices are recognised by the header; without one, or with an unknown one, the default applies."""
     names = [route["name"] for route in routes()]
     assert names == ["shed:code", "serve:code", "serve:prose", "nothing"]
     headers = routes()[1]["match"]["headers"]
@@ -57,7 +57,7 @@ def test_the_default_slice_comes_last_and_needs_no_header() -> None:
 
 
 def test_shed_shares_are_answered_429_with_a_time_to_come_back() -> None:
-    """The share of a million in the table is the fraction of the route that answers by itself."""
+    """The share per million in the table is the fraction of the route that answers by itself."""
     shed = routes()[0]
     assert shed["match"]["runtime_fraction"]["default_value"] == {
         "numerator": 250_000,
@@ -69,7 +69,7 @@ def test_shed_shares_are_answered_429_with_a_time_to_come_back() -> None:
 
 
 def test_answers_are_retried_on_another_host() -> None:
-    """What no host has answered is tried at one that was not tried before; unknown clusters are refused."""
+    """A request without an answer is retried at an untried host; unknown clusters are refused."""
     policy = routes()[1]["route"]["retry_policy"]
     assert policy["retry_host_predicate"][0]["name"] == "envoy.retry_host_predicates.previous_hosts"
     assert policy["host_selection_retry_max_attempts"] == 5
@@ -89,13 +89,13 @@ def test_copies_go_to_the_shadow_kernel_alone() -> None:
 
 
 def test_admin_listens_on_loopback_whatever_the_gateway_listens_on() -> None:
-    """The admin interface can stop Envoy, so nobody from outside reaches it."""
+    """The admin interface can stop Envoy, so it is unreachable from outside."""
     written = bootstrap(replace(SETTINGS, listen_address="0.0.0.0"), FILES, ["slice-prose"], UPSTREAMS)
     assert written["admin"]["address"]["socket_address"]["address"] == "127.0.0.1"
 
 
-def test_ejected_hosts_serve_only_when_nobody_else_is_left_and_retries_have_no_ceiling() -> None:
-    """Most ejected is no panic, all ejected is: to eject the last replica would be an outage of our own."""
+def test_ejected_hosts_serve_only_when_no_other_is_left_and_retries_have_no_ceiling() -> None:
+    """If most are ejected there is no panic, if all are there is: no outage by ejecting the last replica."""
     cluster = bootstrap(SETTINGS, FILES, ["slice-prose"], UPSTREAMS)["static_resources"]["clusters"][0]
     assert cluster["common_lb_config"]["healthy_panic_threshold"] == {"value": 1.0}
     assert cluster["circuit_breakers"]["thresholds"][0]["max_retries"] > 1000
@@ -113,7 +113,7 @@ def test_versions_name_their_content() -> None:
 
 
 def test_a_hop_can_be_left_out_and_nothing_else() -> None:
-    """The listeners without one replica's hop are the others, the public door with them."""
+    """Without one replica's hop the listeners are the others, including the public one."""
     whole = json.loads(listener_file(SETTINGS, FILES, UPSTREAMS).content)["resources"]
     less = json.loads(listener_file(SETTINGS, FILES, UPSTREAMS, without="r0").content)["resources"]
     assert [one["name"] for one in whole] == ["door", "replica-r0", "replica-r1"]

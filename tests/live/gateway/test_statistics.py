@@ -1,4 +1,4 @@
-"""Rows of the gateway's logs as records: each once, whatever the writes were cut into."""
+"""Rows of the gateway's logs as records: each once, however the writes were split."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROW = {
 def test_every_line_is_read_once_however_it_was_written(
     tmp_path: Path, cuts: list[int], lines: list[int]
 ) -> None:
-    """Whatever pieces a log grows by, its whole lines come out once and in order."""
+    """However a log grows, its whole lines are returned once and in order."""
     path = tmp_path / "log"
     path.unlink(missing_ok=True)
     tail = LogTail(path)
@@ -62,8 +62,8 @@ def test_a_log_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_no_row_is_lost_where_a_log_is_rotated_while_somebody_writes(tmp_path: Path, packed: bool) -> None:
-    """Renamed, written on, begun anew, and the old one packed and removed: every row comes out once."""
+def test_no_row_is_lost_when_a_log_is_rotated_during_writes(tmp_path: Path, packed: bool) -> None:
+    """Renamed, still written, replaced, and the old one packed and removed: every row is returned once."""
     path, rows, each = tmp_path / "log", 4000, 100
     looked = threading.Event()
 
@@ -71,11 +71,11 @@ def test_no_row_is_lost_where_a_log_is_rotated_while_somebody_writes(tmp_path: P
         stream = path.open("ab", buffering=0)
         for number in range(rows):
             if number and number % each == 0:
-                for _ in range(2):  # the second look began after the rotation before this one
+                for _ in range(2):  # the second reading began after the previous rotation
                     looked.clear()
                     looked.wait()
                 old = path.rename(tmp_path / f"log.{number}")
-                stream.write(f"{number - 1} renamed\n".encode())  # as Envoy does until it is told
+                stream.write(f"{number - 1} renamed\n".encode())  # as Envoy does until it reopens its log
                 stream.close()
                 stream = path.open("ab", buffering=0)
                 if packed:
@@ -96,9 +96,9 @@ def test_no_row_is_lost_where_a_log_is_rotated_while_somebody_writes(tmp_path: P
     assert sum(len(one) == 2 for one in told) == rows // each - 1
 
 
-def test_what_nobody_will_end_is_told_and_a_file_cut_short_is_read_anew(tmp_path: Path) -> None:
-    """Half a row of a file that was followed by another is no row, and is counted as such; a file that is
-    shorter than what was read of it has begun anew.
+def test_a_torn_last_row_is_returned_and_a_truncated_file_is_read_anew(tmp_path: Path) -> None:
+    """A torn last row of a replaced file is returned, and counted as unreadable; a file that became
+    shorter is read from its start.
     """
     path = tmp_path / "log"
     path.write_text("one\ntw")
@@ -125,7 +125,7 @@ def test_rows_become_records() -> None:
 
 
 def test_garbage_in_a_log_is_counted_not_raised(tmp_path: Path) -> None:
-    """A row that is none is unreadable; requests that were routed nowhere are nobody's."""
+    """An invalid row is unreadable; requests with an unknown route belong to no slice."""
     files = GatewayFiles(folder=tmp_path)
     rows = [json.dumps(ROW), "{cut", '{"at": "x"}', json.dumps({**ROW, "route": "nothing"})]
     files.requests_log.write_text("".join(f"{row}\n" for row in rows))
@@ -161,7 +161,7 @@ def test_hosts_are_counted_by_slice_and_replica() -> None:
 
 
 def test_the_version_in_force_and_refusals_are_read_by_exact_name() -> None:
-    """Statistics of one subscription do not count for another whose name begins alike."""
+    """Statistics of one subscription do not count for another with the same name prefix."""
     rows = [
         {"name": "cluster.slice-a.version_text", "value": "3-ab"},
         {"name": "cluster.slice-a.update_rejected", "value": 1},
@@ -178,7 +178,7 @@ def test_the_version_in_force_and_refusals_are_read_by_exact_name() -> None:
 
 @pytest.mark.parametrize("answer", [httpx.Response(500), httpx.Response(200, text="no json")])
 def test_an_admin_interface_that_is_none_is_an_error(answer: httpx.Response) -> None:
-    """Whoever answers there without Envoy's statistics is told apart from an Envoy without any."""
+    """An address that answers without Envoy's statistics is an error, unlike an Envoy without any."""
     admin = EnvoyAdmin("http://envoy", httpx.MockTransport(lambda _: answer))
     with pytest.raises(LiveError, match="http://envoy/stats"):
         admin.statistics("x")
@@ -186,7 +186,7 @@ def test_an_admin_interface_that_is_none_is_an_error(answer: httpx.Response) -> 
 
 
 def test_closed_statistics_leave_no_connection_open(tmp_path: Path) -> None:
-    """Whoever closes the logs closes the connection to Envoy with them; twice is no error."""
+    """Closing the logs closes the connection to Envoy; closing twice is no error."""
     admin = EnvoyAdmin("http://envoy", httpx.MockTransport(lambda _: httpx.Response(200, json={})))
     logs = GatewayLogs(GatewayFiles(folder=tmp_path), admin, ("prose",))
     logs.read()
@@ -196,7 +196,7 @@ def test_closed_statistics_leave_no_connection_open(tmp_path: Path) -> None:
 
 
 def test_a_gateway_that_began_anew_is_told(tmp_path: Path) -> None:
-    """Whoever is not there, or runs for less long than it did, has ended since the reading before."""
+    """An Envoy that is absent, or has a shorter uptime than before, has restarted since the last reading."""
     uptimes: list[int | None] = [7, 8, None, 2, 3]
 
     def answer(request: httpx.Request) -> httpx.Response:

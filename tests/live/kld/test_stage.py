@@ -1,4 +1,4 @@
-"""How a server is made ready, who may ask it, and what a request may ask for."""
+"""Preparation of a server, access to the plug-in, and allowed requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_staged_server_finds_both_entry_points_and_keeps_what_it_had(tmp_path:
 
 
 def test_the_token_is_its_owner_s_and_new_every_time(tmp_path: Path) -> None:
-    """Nobody else can read it, and an older client cannot ask a new server."""
+    """The token is readable by its owner only, and an older client cannot call a new server."""
     tokens = []
     for _ in range(2):
         staged = stage(tmp_path / "here")
@@ -66,7 +66,7 @@ def test_the_gate_is_shut_unless_everything_is_there(tmp_path: Path) -> None:
         assert not gate(whole | {TOKEN_FILE: str(tmp_path / file)}).enabled
 
 
-def test_with_a_token_who_has_it_may_ask_from_anywhere(tmp_path: Path) -> None:
+def test_with_a_token_requests_are_allowed_from_anywhere(tmp_path: Path) -> None:
     """The header decides, not the address."""
     staged = stage(tmp_path / "here")
     assert staged.token_file is not None

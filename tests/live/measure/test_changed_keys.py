@@ -1,4 +1,4 @@
-"""A key file that changes under a process that runs, and what is said of certificates."""
+"""A key file that changes under a running process, and errors about certificates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from live.measure.endpoint import Endpoint
 
 
 def endpoint(file: Path, sent: list[str]) -> Endpoint:
-    """A server that keeps which keys it was sent, and repeats them."""
+    """A server that records the keys it was sent, and repeats them."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         sent.append(request.headers.get("authorization", ""))
@@ -23,7 +23,7 @@ def endpoint(file: Path, sent: list[str]) -> Endpoint:
 
 
 def test_a_changed_key_file_counts_from_the_next_request_on(tmp_path: Path) -> None:
-    """As a Secret is replaced by a link to another folder; what is no key leaves the one before."""
+    """As a Secret is replaced by a link to another folder; an invalid key leaves the previous one."""
     link, sent = tmp_path / "key", list[str]()
     found = endpoint(link, sent)
     with found.client() as client:
@@ -54,7 +54,7 @@ def test_a_changed_key_file_counts_from_the_next_request_on(tmp_path: Path) -> N
     ],
 )
 def test_what_to_do_about_a_certificate_depends_on_what_is_wrong_with_it(message: str, step: str) -> None:
-    """An authority's file is no cure for a certificate that has expired."""
+    """An authority's file does not help with an expired certificate."""
 
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError(f"[SSL: CERTIFICATE_VERIFY_FAILED] {message}", request=request)

@@ -1,4 +1,4 @@
-"""How a server is reached: keys, certificates, and errors that say what to do."""
+"""Access to a server: keys, certificates, and errors that name the remedy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_answer_that_repeats_the_key_is_shown_without_it() -> None:
     ],
 )
 def test_a_server_that_cannot_be_reached_is_bad_input(error: httpx.HTTPError, said: str) -> None:
-    """The message has the URL, what happened, and what to do about it."""
+    """The message has the URL, the error, and the remedy."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         raise error
@@ -80,7 +80,7 @@ def test_urls_that_are_none_or_carry_a_password_are_refused(url: str) -> None:
 
 
 def test_certificates_come_from_the_file(tmp_path: Path) -> None:
-    """A file that holds none is refused by its name; without one the usual certificates hold."""
+    """A file without any is refused by name; without a file the usual certificates are used."""
     (tmp_path / "ca.pem").write_text("nothing")
     with pytest.raises(DocumentError, match=r"ca\.pem"):
         Endpoint(url="https://server", ca_file=tmp_path / "ca.pem").client()
@@ -91,14 +91,14 @@ def test_certificates_come_from_the_file(tmp_path: Path) -> None:
     "other", [{"id": "other"}, {"root": "org/Other"}, {"max_model_len": 4096}, {"parent": "org/Base"}]
 )
 def test_models_are_told_apart_by_all_that_a_server_states(other: dict[str, Any]) -> None:
-    """A model of another name, source, context or base is another one; one stated again is the same."""
+    """A model of another name, source, context or base is another one; a repeated statement is the same."""
     first: dict[str, Any] = {"id": "chat", "root": "org/Model", "max_model_len": 2048}
     keys = [stated_model({"data": [entry]}, entry["id"]) for entry in (first, dict(first), first | other)]
     assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_folder_with_another_checkpoint_is_another_model(tmp_path: Path) -> None:
-    """Weights or a tokenizer that were replaced in place make another model of the same name."""
+    """Weights or a tokenizer replaced in place make another model of the same name."""
     answer = {"data": [{"id": "chat", "root": str(tmp_path)}]}
     keys = {stated_model(answer, "chat")}
     for name, text in (("model.safetensors", "1"), ("tokenizer.json", "2"), ("tokenizer.json", "three")):
@@ -109,7 +109,7 @@ def test_a_folder_with_another_checkpoint_is_another_model(tmp_path: Path) -> No
 
 
 def test_a_server_that_hangs_is_told_by_the_time_it_was_given() -> None:
-    """No answer in time is no empty message of a client's, but the URL, the limit and where to look."""
+    """A timeout's message is not the client's empty text, but the URL, the limit and the place to look."""
 
     def hang(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadTimeout("", request=request)
@@ -121,7 +121,7 @@ def test_a_server_that_hangs_is_told_by_the_time_it_was_given() -> None:
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "ftp://127.0.0.1:1"])
 def test_a_proxy_that_cannot_be_used_is_bad_input(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
-    """A proxy variable of another kind is told by name, with what to do, before anything is sent."""
+    """A proxy variable of another kind is named, with the remedy, before anything is sent."""
     monkeypatch.setenv("HTTP_PROXY", proxy)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)

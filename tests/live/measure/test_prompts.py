@@ -48,7 +48,7 @@ def documents() -> list[CorpusText]:
 
 
 def test_no_shipped_prompt_is_in_two_splits() -> None:
-    """A prompt id stands once and each slice has prompts in every split."""
+    """A prompt id occurs once and each slice has prompts in every split."""
     prompts = load_prompts(SHIPPED_PROMPTS)
     assert len({prompt.id for prompt in prompts}) == len(prompts)
     counts = Counter((prompt.slice, prompt.split) for prompt in prompts)
@@ -141,7 +141,7 @@ def test_a_prompt_that_stands_twice_in_a_slice_counts_once(copies: str, tmp_path
 
 
 def test_a_prompt_of_two_slices_stays_and_is_told(tmp_path: Path) -> None:
-    """Each slice is judged by its own prompts; whoever pools them hears that they are shared."""
+    """Each slice is judged by its own prompts; pooled use reports that they are shared."""
     path = tmp_path / "mine.jsonl"
     rows = [("chat", "a"), ("chat", "b"), ("sql", "b"), ("sql", "c")]
     path.write_text("\n".join(json.dumps({"slice": name, "text": text}) for name, text in rows))

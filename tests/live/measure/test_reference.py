@@ -1,4 +1,4 @@
-"""A reference that is a server, and references that are kept between runs."""
+"""Reference servers, and references kept between runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KL, FLIP = COLUMN_NAMES.index("kl_mean@top_k"), COLUMN_NAMES.index("top1_flip@to
 
 
 def of_server(server: FakeServer) -> TopReference:
-    """What a reference server says of the prompts."""
+    """A reference server's answers to the prompts."""
     return measure_top_reference(OpenaiBackend(reached(server)), prompts())
 
 
@@ -44,7 +44,7 @@ def test_a_server_against_itself_shows_no_drift() -> None:
 
 
 def test_two_lists_bound_what_one_list_shows() -> None:
-    """Tokens that the reference's list lacks join the rest: no more divergence than with all of them."""
+    """Tokens missing from the reference's list are pooled: no more divergence than with all of them."""
     backend = OpenaiBackend(reached(FakeServer(drift=0.4)))
     full = reference()
     with backend.start(backend.kernels[0]) as session:
@@ -66,7 +66,7 @@ def test_a_kernel_with_every_token_is_compared_on_the_references_list() -> None:
 
 
 def test_a_stored_reference_is_the_measured_one(tmp_path: Path) -> None:
-    """What is read from the store is equal in every number, and the server is not asked again."""
+    """Values from the store are equal in every number, and the server is not asked again."""
     backend = OpenaiBackend(reached(FakeServer()))
     asked: list[int] = []
     first = stored_top_reference(tmp_path, backend, prompts(), on_prompt=lambda: asked.append(1))
@@ -77,7 +77,7 @@ def test_a_stored_reference_is_the_measured_one(tmp_path: Path) -> None:
 
 
 def test_another_prompt_list_has_another_reference(tmp_path: Path) -> None:
-    """A store holds references apart by their prompts; a damaged file is refused by its name."""
+    """A store keeps references separately by their prompts; a damaged file is refused by its name."""
     backend = OpenaiBackend(reached(FakeServer()))
     for some in (prompts(), prompts()[:3]):
         stored_top_reference(tmp_path, backend, some, on_prompt=lambda: None)
@@ -90,7 +90,7 @@ def test_another_prompt_list_has_another_reference(tmp_path: Path) -> None:
 
 
 def test_a_reference_of_other_prompts_is_refused(tmp_path: Path) -> None:
-    """A file under the name of another one is no reference, whatever it holds."""
+    """A file under another reference's name is refused, whatever it holds."""
     backend, every = OpenaiBackend(reached(FakeServer())), prompts()
     stored_top_reference(tmp_path, backend, every[:3], on_prompt=lambda: None)
     (other,) = tmp_path.iterdir()
@@ -108,7 +108,7 @@ def test_a_reference_without_the_prompts_own_tokens_is_refused() -> None:
 
 
 def test_another_server_is_a_condition_of_the_kernel() -> None:
-    """A server that answers otherwise is a measured dose; one that answers alike is left out, and said."""
+    """A server with other answers is a measured dose; one with equal answers is left out, and reported."""
     backend = OpenaiBackend(reached(FakeServer()))
     meter = KernelMeter(backend, prompts(), reference(), lambda _: None)
     servers = tuple(
@@ -137,7 +137,7 @@ def _without_golden(scores: TopScores) -> TopScores:
 
 
 class Loader:
-    """Stands for transformers' model classes: keeps what it was asked, or lacks a part."""
+    """Replaces transformers' model classes: records its arguments, or lacks a part."""
 
     def __init__(self, lacking: str = "") -> None:
         self.lacking = lacking
@@ -172,7 +172,7 @@ def test_layers_are_spread_as_asked() -> None:
 
 @pytest.mark.needs("torch", "transformers")
 def test_loading_a_model_draws_no_bar(capfd: pytest.CaptureFixture[str]) -> None:
-    """What standard error says of progress is the command's own; who drew bars before draws them after."""
+    """Progress on standard error comes from the command alone; other progress bars come back afterwards."""
     torch, transformers = require_torch()
     before = transformers.utils.logging.is_progress_bar_enabled()
     _network(torch, transformers, SHIPPED_MODEL, "")

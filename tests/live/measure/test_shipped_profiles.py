@@ -1,4 +1,4 @@
-"""The shipped profiles, prompts and reference model are complete, pinned and make sense."""
+"""The shipped profiles, prompts and reference model are complete, pinned and consistent."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_reference_file_covers_every_golden_token(folder: Path) -> None:
 
 @pytest.mark.parametrize("path", EVERY, ids=[path.stem for path in EVERY])
 def test_quantiles_of_the_document_are_those_of_the_samples(path: Path) -> None:
-    """The document's numbers can be had again from the samples alone."""
+    """The document's numbers follow from the samples alone."""
     samples = samples_of(path)
     for one in profile_at(path).spec.conditions:
         for measure in one.measures:
@@ -145,7 +145,7 @@ def test_slowed_steps_change_time_and_nothing_else() -> None:
 
 
 def test_repeats_are_what_the_notes_say() -> None:
-    """Where a profile says that repeats were bit-identical, its samples are."""
+    """If a profile says that repeats were bit-identical, its samples are."""
     for path in EVERY:
         notes = " ".join(profile_at(path).spec.notes)
         values = samples_of(path).values
@@ -161,7 +161,7 @@ def test_a_graphics_card_and_a_processor_agree_on_the_reference() -> None:
 
 
 def test_the_contract_judges_kernels_of_a_graphics_card_as_those_of_a_processor() -> None:
-    """Thresholds that were derived on a CPU: each GPU kernel breaks them where its like on a CPU does."""
+    """Thresholds derived on a CPU: each GPU kernel breaks them where its CPU counterpart does."""
     like = {"torch-fp8-row": "fp8", "torch-fp8-tensor": "fp8", "torch-w8a8": "w8a8", "torch-w4a16": "w4a16"}
 
     def broken(path: Path) -> bool:
@@ -176,7 +176,7 @@ def test_the_contract_judges_kernels_of_a_graphics_card_as_those_of_a_processor(
 
 
 def test_a_corrupt_profile_is_refused(tmp_path: Path) -> None:
-    """A document that lost its conditions, or whose samples were changed, is not loaded."""
+    """A document without its conditions, or with changed samples, is not loaded."""
     text = FILES[0].read_text()
     broken = tmp_path / FILES[0].name
     broken.write_text(text.replace("kind: KernelProfile", "kind: KernelProfil"))

@@ -1,4 +1,4 @@
-"""Worlds of the simulator, for what both worlds must tell alike."""
+"""Worlds of the simulator, for facts that are equal in both worlds."""
 
 from tests.simulator.conftest import build
 

@@ -1,4 +1,4 @@
-"""Laws of what lies between two scrapes: unknown stays unknown, nothing counts twice, late is surely late."""
+"""Increments between two scrapes: unknown stays unknown, nothing counts twice, late is a safe bound."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reading(counters: dict[str, float], at_s: float, **changes: Any) -> EngineRe
 
 
 def increments(before: EngineReading | None, now: EngineReading) -> Increments:
-    """From ``before`` to ``now`` of one replica; nothing is known of a new process' first scrape."""
+    """Increments from ``before`` to ``now`` of one replica; a new process's first scrape is unknown."""
     found = unknown_increments()
     if before is not None:
         count(before, now, found.engine[0], found.latency_le[0], HISTOGRAM_EDGES_MS)
@@ -62,7 +62,7 @@ def test_a_new_process_and_a_counter_that_falls_are_unknown(counted: dict[str, f
 def test_a_name_that_is_missing_is_unknown_and_the_others_are_not(
     counted: dict[str, float], missing: str
 ) -> None:
-    """A renamed counter takes no other with it."""
+    """A renamed counter affects no other."""
     before, now = dict.fromkeys(COUNTERS, 0.0), {name: counted.get(name, 0.0) for name in COUNTERS}
     del before[missing]
     found = increments(reading(before, 1.0), reading(now, 2.0))
@@ -74,8 +74,8 @@ def test_a_name_that_is_missing_is_unknown_and_the_others_are_not(
 def test_late_lies_between_what_surely_was_and_what_may_have_been(
     edges_s: tuple[float, ...], times_s: list[float]
 ) -> None:
-    """On whatever edges a server counts: in time is at least who was by its edge below, at most who may have
-    been by its edge above, all are counted, and below its first edge and above its last nobody is guessed.
+    """For any bucket edges of a server: in time are at least the requests up to the edge below, at most those
+    up to the edge above; all are counted, and none are estimated beyond the first and last edge.
     """
     times = np.array(times_s)
     counts = np.array([(times <= edge).sum() for edge in edges_s], dtype=np.float64)
@@ -92,7 +92,7 @@ def test_late_lies_between_what_surely_was_and_what_may_have_been(
 
 @pytest.mark.parametrize("objective_ms", [300.0, 350.0, 2000.0])
 def test_an_objective_between_two_edges_is_judged_where_it_lies(objective_ms: float) -> None:
-    """Of a thousand answers whose logarithms are evenly spread around it, as many are late as were."""
+    """Of a thousand answers with logarithms spread evenly around it, as many are late as truly were."""
     edges_ms = tuple(sorted({*HISTOGRAM_EDGES_MS, objective_ms}))
     exported = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, np.inf)
     times = np.geomspace(0.1, 5.0, 1000)
@@ -102,14 +102,14 @@ def test_an_objective_between_two_edges_is_judged_where_it_lies(objective_ms: fl
 
 
 def test_equal_edges_lose_nothing() -> None:
-    """A server that counts on the record's own edges is read exactly."""
+    """A server with the record's own edges is read exactly."""
     own = (*(edge / 1000.0 for edge in HISTOGRAM_EDGES_MS), float("inf"))
     counts = np.arange(1.0, len(own) + 1.0).astype(np.float64)
     assert on_record_edges(own, counts).tolist() == counts.tolist()
 
 
 def test_changed_edges_are_unknown() -> None:
-    """A server that was set up with other edges meanwhile is not subtracted from itself."""
+    """A server with changed edges is not subtracted from its earlier counts."""
     family = LATENCY_FAMILIES[0]
     before = reading({}, 1.0, histograms={family: Histogram((0.1, np.inf), (0.0, 0.0))})
     now = reading({}, 2.0, histograms={family: Histogram((0.2, np.inf), (5.0, 9.0))})
@@ -118,7 +118,7 @@ def test_changed_edges_are_unknown() -> None:
 
 @given(edges, st.data())
 def test_a_histogram_counts_what_came_between(edges_s: tuple[float, ...], data: st.DataObject) -> None:
-    """The record's row is the rise of the server's counts on its edges; none where one of them fell."""
+    """The record's row is the increase of the server's counts on its edges; unknown if one of them fell."""
     numbers = st.lists(st.integers(0, 2**40), min_size=len(edges_s), max_size=len(edges_s))
     old, new = (np.array(data.draw(numbers), dtype=np.float64) for _ in range(2))
     family = LATENCY_FAMILIES[1]

@@ -1,4 +1,4 @@
-"""Reading ``/metrics``: names as vLLM has them, what is absent is unknown, garbage is an error."""
+"""Reading ``/metrics``: names as in vLLM, absent values are unknown, garbage is an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMED = dict.fromkeys(HISTOGRAMS, (EDGES, (1.0, 2.0, 3.0)))
 
 
 def test_every_field_is_read_by_its_name() -> None:
-    """What a server writes is what is read."""
+    """A server's written values are read back."""
     reading = parse_reading(metrics_text(COUNTED, SHOWN, TIMED), 5.0)
     assert dict(reading.counters) == COUNTED
     assert dict(reading.gauges) == SHOWN

@@ -1,4 +1,4 @@
-"""Both worlds tell the same: what the simulator recorded, written as servers and a gateway write it, is read
+"""Both worlds agree: the simulator's record, written as servers and a gateway write it, is read
 back by the live world as the same record.
 """
 
@@ -34,7 +34,7 @@ _LATENCY, _TTFT = LATENCY_FAMILIES.index("latency_ms"), LATENCY_FAMILIES.index("
 
 
 class Servers:
-    """Writes what simulated replicas recorded as the text that servers would export."""
+    """Writes the record of simulated replicas as the text that servers would export."""
 
     def __init__(self, layout: FleetLayout) -> None:
         self._names = layout.replicas
@@ -43,7 +43,7 @@ class Servers:
         self._scraped = np.full(len(layout.replicas), np.nan)
 
     def scrape(self, seen: FleetTelemetry) -> dict[str, EngineReading]:
-        """Readings of the replicas whose scrape arrived with ``seen``."""
+        """Readings of the replicas with a scrape that arrived with ``seen``."""
         found = {}
         for r, name in enumerate(self._names):
             at_ms = seen.scraped_at_ms[0, r]
@@ -65,7 +65,7 @@ class Servers:
 
 
 class Gateway:
-    """Writes what the simulated gateway counted as rows; its histograms came later than its counts."""
+    """Writes the counts of the simulated gateway as rows; its histograms came later than its counts."""
 
     def __init__(self, layout: FleetLayout, every: list[FleetTelemetry]) -> None:
         self._layout = layout
@@ -81,7 +81,7 @@ class Gateway:
         }
 
     def sample(self, seen: FleetTelemetry) -> GatewaySample:
-        """Rows whose counts are those of ``seen``."""
+        """Rows with the counts of ``seen``."""
         left = seen.answered[0].copy(), seen.failed[0].copy()
         attempts: list[GatewayAttempt] = []
         for (s, k), times in self._times.items():
@@ -145,7 +145,7 @@ def ended(slice_: str) -> GatewayRequest:
 
 
 def known_replicas(seen: FleetTelemetry, layout: FleetLayout) -> list[LiveReplica]:
-    """What discovery says."""
+    """The replicas from discovery."""
     return [
         LiveReplica(
             name=name,

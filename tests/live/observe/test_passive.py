@@ -1,4 +1,4 @@
-"""Passive signals: what is worse than a replica's own past is told; what is not known is not judged."""
+"""Passive signals: deterioration relative to a replica's own past is reported; unknown is not judged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USUAL: Shares = {
 
 
 def readings(phases: list[tuple[int, Shares]], seed: int = 0, without: str = "") -> Iterator[EngineReading]:
-    """Scrapes of one process, ``ANSWERS`` answers each, whose laws change from phase to phase."""
+    """Scrapes of one process, ``ANSWERS`` answers each, with laws that change from phase to phase."""
     rng, total = stream(seed, "passive"), dict.fromkeys(_NAMES, 0.0)
     for number, (scrapes, law) in enumerate(phases):
         for at in range(scrapes):
@@ -46,7 +46,7 @@ _NAMES = (
 
 
 def alarmed(phases: list[tuple[int, Shares]], seed: int = 0, without: str = "") -> set[str]:
-    """Signals that were ever told."""
+    """Signals that raised an alarm."""
     told: set[str] = set()
     watch = PassiveWatch(lambda _, signal: told.add(signal))
     for reading in readings(phases, seed, without):
@@ -68,19 +68,19 @@ WORSE: dict[str, tuple[Shares, str]] = {
 
 @pytest.mark.parametrize("name", WORSE)
 def test_what_is_worse_than_the_past_is_told_by_its_own_signal(name: str) -> None:
-    """A collapse is found within 60 observations, and by the signal that is about it."""
+    """A collapse is found within 60 observations, and by the signal for it."""
     change, signal = WORSE[name]
     assert signal in alarmed([(PAST + 1, USUAL), (60, {**USUAL, **change})])
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_replica_that_stays_as_it_was_is_left_alone(seed: int) -> None:
-    """1,500 healthy observations tell nothing, speculation and NaN counts among them."""
+    """1,500 healthy observations raise no alarm, speculation and NaN counts among them."""
     assert alarmed([(1500, USUAL)], seed) == set()
 
 
 def test_an_alarm_says_what_it_stands_on_and_when_it_is_over() -> None:
-    """Who, which signal, in which unit, its numbers; a new process ends it; what was written is dropped."""
+    """Replica, signal, unit and numbers are named; a new process ends it; written entries are dropped."""
     watch = PassiveWatch()
     for reading in readings([(PAST + 1, USUAL), (60, {**USUAL, "tokens": 120.0})]):
         watch.receive({"a-0": reading})
@@ -97,7 +97,7 @@ def test_an_alarm_says_what_it_stands_on_and_when_it_is_over() -> None:
 
 
 def test_what_a_server_does_not_export_is_unknown() -> None:
-    """A counter that is missing is neither bad nor good, whatever the others show."""
+    """A missing counter is neither bad nor good, whatever the others show."""
     watch = PassiveWatch()
     for reading in readings([(PAST + 10, USUAL)], without="corrupted"):
         watch.receive({"a-0": reading})
@@ -106,7 +106,7 @@ def test_what_a_server_does_not_export_is_unknown() -> None:
 
 
 def test_a_new_process_and_a_counter_that_fell_begin_anew() -> None:
-    """Neither is taken for a change of behaviour."""
+    """Neither counts as a change of behaviour."""
     watch = PassiveWatch()
     scrapes = list(readings([(PAST + 5, USUAL)]))
     for reading in scrapes:
@@ -120,7 +120,7 @@ def test_a_new_process_and_a_counter_that_fell_begin_anew() -> None:
 
 
 def test_signals_are_read_by_the_server_s_names() -> None:
-    """Finish reasons are told apart; engines of one server are added up; what is absent stays away."""
+    """Finish reasons are separate; engines of one server are added up; absent values stay absent."""
     name = 'vllm:request_success_total{engine="%d",finished_reason="%s",model_name="m"} %d'
     lines = [f"{STARTED} 5"]
     lines += [name % (engine, reason, 3) for engine in (0, 1) for reason in ("stop", "length", "error")]

@@ -1,4 +1,4 @@
-"""A certified past: its limits hold for any law, alarms on it keep their run length, a change is found."""
+"""A certified past: its limits hold for any law, alarms on it keep their run length, changes are found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.documents.passive_contracts import CLAUSE, passive_contract, 
 
 CELL = BuildOnSlice("half", "build-1", "code")
 Law = Callable[[np.random.Generator, int], np.ndarray]
-#: Of the mean surprise of one answer, nats.
+#: Law of the mean surprise of one answer, nats.
 LAWS: dict[str, Law] = {
     "smooth": lambda rng, n: rng.gamma(20.0, 0.1, n),
     "heavy": lambda rng, n: rng.lognormal(0.0, 1.2, n),
@@ -41,8 +41,8 @@ def learned(values: np.ndarray) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_the_share_outside_is_the_one_that_wilks_gives(name: str) -> None:
-    """Over 200 pasts the share of like answers outside is 0.05 on average, and never far above the bound."""
+def test_the_share_outside_follows_wilks(name: str) -> None:
+    """Over 200 pasts the share of equal answers outside is 0.05 on average, and never far above the bound."""
     rng, law = stream(1, "pasts", name), LAWS[name]
     shares = []
     for _ in range(200):
@@ -76,7 +76,7 @@ def run_length(law: Law, changed: Law, arl0: float, horizon: int, seed: int) -> 
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_users_who_stay_as_they_were_raise_no_more_alarms_than_allowed(name: str) -> None:
+def test_unchanged_users_raise_no_more_alarms_than_allowed(name: str) -> None:
     """The mean run length to a false alarm is at least the stated one, pasts drawn anew each time."""
     lengths = [run_length(LAWS[name], LAWS[name], 100.0, 600, seed) for seed in range(24)]
     assert np.mean(lengths) >= 100.0
@@ -133,7 +133,7 @@ def test_a_kept_past_is_read_again_and_holds_numbers_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": "selvage-surprise-past/1", "pasts": [{}]}', "\x00"])
 def test_a_file_that_is_none_of_ours_is_no_past(tmp_path: Path, text: str) -> None:
-    """Whatever lies there, the controller begins with nothing known."""
+    """With any other file, the controller begins without a past."""
     file = tmp_path / "past.json"
     file.write_text(text)
     assert read_pasts(file).by_cell == {}

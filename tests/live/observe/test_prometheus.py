@@ -1,4 +1,4 @@
-"""Servers as a Prometheus scraped them: the same record as a scrape, ages by the samples' own instants."""
+"""Servers scraped by a Prometheus: the same record as a direct scrape, ages by the samples' own times."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOKEN = "only-for-this-test"
 
 @pytest.fixture
 def server() -> Iterator[PrometheusServer]:
-    """A Prometheus that has scraped nobody, at 10,000 s."""
+    """A Prometheus that has scraped no target, at 10,000 s."""
     with prometheus_server() as found:
         found.now_s = 10_000.0
         yield found
@@ -48,18 +48,18 @@ def server() -> Iterator[PrometheusServer]:
 
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
-    """As the operator's."""
+    """A client like the operator's."""
     with httpx.Client() as found:
         yield found
 
 
 def read(server: PrometheusServer, client: httpx.Client, *pods: str) -> dict[str, EngineReading]:
-    """What is read of ``pods`` now."""
+    """Readings of ``pods`` now."""
     return readings_of(PrometheusApi(server.url, client).query(QUERY.text(pods)), "pod")
 
 
 def records(every: list[dict[str, EngineReading]]) -> list[FleetTelemetry]:
-    """What readings of a fleet become, tick by tick."""
+    """The records of a fleet's readings, tick by tick."""
     recorder = TelemetryRecorder(FLEET, {})
     replicas = [
         LiveReplica(name=name, kernel=FLEET.kernels[k], url="", state=ReplicaState.READY)
@@ -113,7 +113,7 @@ def test_a_sample_is_as_old_as_its_scrape(server: PrometheusServer, client: http
 def test_a_name_that_the_newest_scrape_lacks_is_unknown(
     server: PrometheusServer, client: httpx.Client
 ) -> None:
-    """What the scrape before said of it does not count; nor does a value that is no number."""
+    """Values of the scrape before do not count; nor does a value that is not a number."""
     server.scraped("vllm:num_requests_running 1\nvllm:num_requests_waiting 4\n", 9_980.0, target("a"))
     server.scraped("vllm:num_requests_running 2\nvllm:kv_cache_usage_perc NaN\n", 9_995.0, target("a"))
     assert read(server, client, "a")["a"].gauges == {"running": 2.0}
@@ -133,7 +133,7 @@ def test_engines_are_added_up_and_targets_are_not(server: PrometheusServer, clie
 
 
 def test_pods_of_others_are_not_asked_for(server: PrometheusServer, client: httpx.Client) -> None:
-    """A name is asked for as it stands, in its namespace alone: a dot is no sign for anything."""
+    """A name is queried literally, in its namespace alone: a dot is no wildcard."""
     for labels in (target("a.b"), target("axb"), target("a.b", namespace="other", job="far")):
         server.scraped("vllm:num_requests_running 1\n", 9_999.0, labels)
     assert set(read(server, client, "a.b", "axb")) == {"a.b", "axb"}
@@ -141,7 +141,7 @@ def test_pods_of_others_are_not_asked_for(server: PrometheusServer, client: http
     assert len(server.queries) == 2
 
 
-#: As its documentation writes them, by reason.
+#: Errors as in its documentation, by reason.
 ANSWERS = {
     "bad query": (400, b'{"status":"error","errorType":"bad_data","error":"parse error"}', "QueryRefused"),
     "not executed": (422, b'{"status":"error","errorType":"execution","error":"too many"}', "QueryRefused"),
@@ -166,7 +166,7 @@ ANSWERS = {
 def test_what_is_no_whole_answer_is_an_error_by_its_reason(
     server: PrometheusServer, client: httpx.Client, name: str
 ) -> None:
-    """Errors, refusals, warnings and torn answers tell nothing, each by its own reason."""
+    """Errors, refusals, warnings and torn answers give no reading, each with its own reason."""
     status, body, reason = ANSWERS[name]
     server.scripted = status, body
     with pytest.raises(PrometheusError) as caught:
@@ -189,7 +189,7 @@ def test_an_information_is_no_warning(server: PrometheusServer, client: httpx.Cl
 def test_a_server_that_is_down_or_never_ends_is_an_error(
     server: PrometheusServer, client: httpx.Client
 ) -> None:
-    """Nobody there and an answer without an end are errors."""
+    """A closed port and an endless answer are errors."""
     with pytest.raises(PrometheusError) as down:
         PrometheusApi("http://127.0.0.1:1", client).query(QUERY.text(["a"]))
     assert down.value.reason == "PrometheusUnreachable"
@@ -198,10 +198,10 @@ def test_a_server_that_is_down_or_never_ends_is_an_error(
     assert endless.value.reason == "PartialAnswer"
 
 
-def test_the_token_is_read_at_every_query_and_told_to_nobody_else(
+def test_the_token_is_read_at_every_query_and_sent_to_no_other_server(
     server: PrometheusServer, client: httpx.Client
 ) -> None:
-    """A token that was renewed is used at once; one that a server repeats is not in the error."""
+    """A renewed token is used at once; a token that a server echoes is not in the error."""
     tokens = iter(["old", TOKEN, TOKEN])
     api = PrometheusApi(server.url, client, lambda: next(tokens))
     server.token = TOKEN
@@ -215,7 +215,7 @@ def test_the_token_is_read_at_every_query_and_told_to_nobody_else(
     assert "is odd" in str(caught.value)
 
 
-def test_a_token_that_cannot_be_read_asks_nobody(server: PrometheusServer, client: httpx.Client) -> None:
+def test_an_unreadable_token_sends_no_query(server: PrometheusServer, client: httpx.Client) -> None:
     """Without a readable token there is no query, and the reason says so."""
 
     def unreadable() -> str:
@@ -260,7 +260,7 @@ MATRIX = st.fixed_dictionaries({"resultType": st.just("matrix"), "result": st.li
 
 @given(JSON | MATRIX)
 def test_any_data_is_read_or_an_error(data: Mapping[str, object]) -> None:
-    """Whatever a server answers is readings of finite age, or the one error that is foreseen."""
+    """Any answer gives readings of finite age, or the one expected error."""
     with suppress(PrometheusError):
         found = readings_of(data, "pod")
         assert all(np.isfinite(one.read_at_s) for one in found.values())

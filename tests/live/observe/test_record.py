@@ -1,4 +1,4 @@
-"""What engines and the gateway say of the same requests, put together."""
+"""Engines' and the gateway's counts of the same requests, combined."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ vllm:num_requests_waiting {waiting}
 
 
 def told(running: float, waiting: float, active: int | None) -> FleetTelemetry:
-    """The record of one scrape of ``a-0``, at which the gateway has so many requests open."""
+    """The record of one scrape of ``a-0``, with this many requests open at the gateway."""
     recorder = TelemetryRecorder(LAYOUT, {})
     reading = parse_reading(SCRAPE.format(running=running, waiting=waiting), 1.0)
     seen = sample(active=active)
@@ -32,16 +32,16 @@ def told(running: float, waiting: float, active: int | None) -> FleetTelemetry:
     ("running", "waiting", "active", "expected"),
     [(0.0, 0.0, 3, 3.0), (0.0, 0.0, 0, 0.0), (2.0, 0.0, 3, 0.0), (0.0, 1.0, 3, 1.0), (0.0, 0.0, None, 0.0)],
 )
-def test_what_the_gateway_holds_open_at_an_engine_that_counts_nobody_waits(
+def test_requests_open_at_an_engine_that_counts_none_are_waiting(
     running: float, waiting: float, active: int | None, expected: float
 ) -> None:
-    """An engine that hung while it was idle counts no request ever again; any other is believed."""
+    """An engine that hung while idle never counts a request again; any other is believed."""
     record = told(running, waiting, active)
     assert (record.running[0, 0], record.waiting[0, 0]) == (running, expected)
     assert record.waiting[0, 1:].tolist() == [0.0, 0.0]
 
 
-def test_what_nobody_told_lately_stays_as_it_was() -> None:
+def test_open_requests_stay_as_last_sampled() -> None:
     """A sample without hosts, as after a failed reading, is no proof that nothing is open."""
     recorder = TelemetryRecorder(LAYOUT, {})
     reading = parse_reading(SCRAPE.format(running=0, waiting=0), 1.0)
@@ -53,7 +53,7 @@ def test_what_nobody_told_lately_stays_as_it_was() -> None:
 
 def test_what_the_gateway_has_open_is_of_the_scrape_and_unknown_where_it_tells_nothing() -> None:
     """Three of seven run or wait. A replica that was not scraped keeps what it had; a sample without hosts
-    tells of nobody.
+    says nothing about any replica.
     """
     recorder = TelemetryRecorder(LAYOUT, {})
     reading = parse_reading(SCRAPE.format(running=2, waiting=1), 1.0)
@@ -67,6 +67,6 @@ def test_what_the_gateway_has_open_is_of_the_scrape_and_unknown_where_it_tells_n
 
 
 def test_what_is_held_at_an_idle_engine_is_outside_of_it_too() -> None:
-    """Whether it hangs or the way is long: what ends there tells."""
+    """Hung or slow: the requests that end there decide."""
     record = told(0.0, 0.0, 4)
     assert (record.waiting[0, 0], record.outside[0, 0]) == (4.0, 4.0)

@@ -1,4 +1,4 @@
-"""Telemetry and probes of real vLLM servers behind a real Envoy: what was sent is what is told."""
+"""Telemetry and probes of real vLLM servers behind a real Envoy: the counts equal the sent load."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class Watch:
 
 
 def test_what_was_sent_is_what_servers_and_gateway_count(fleet: FleetFolder) -> None:
-    """After a load of known size both sources tell its requests and tokens; the first scrape told nothing."""
+    """After a load of known size both sources count its requests and tokens; the first scrape counts none."""
     with closing(Watch(fleet)) as watch:
         tell_all(fleet, watch)
 
 
 def tell_all(fleet: FleetFolder, watch: Watch) -> None:
-    """A load of known size, and what is told of it."""
+    """A load of known size, and its counts."""
     first = watch.tick()
     assert np.isnan(first.engine.finished).all()
     assert (first.replica_state == int(ReplicaState.READY)).all()
@@ -101,7 +101,7 @@ def tell_all(fleet: FleetFolder, watch: Watch) -> None:
 
 
 def test_a_replica_answers_a_probe_bit_for_bit_again_and_another_kernel_otherwise(fleet: FleetFolder) -> None:
-    """Against what the single-precision server answered once: itself has no divergence at all, the
+    """Compared with the single-precision server's answer: itself has no divergence at all, the
     half-precision servers have a small one.
     """
     replicas = FleetDiscovery(fleet).replicas()
@@ -128,7 +128,7 @@ def test_a_replica_answers_a_probe_bit_for_bit_again_and_another_kernel_otherwis
 
 
 def answers(url: str, prompts: list[Prompt]) -> tuple[list[TopScores], str]:
-    """What a server answers each prompt with, and the name of its model."""
+    """A server's answers to each prompt, and the name of its model."""
     backend = OpenaiBackend(Endpoint(url=url))
     with backend.start(backend.kernels[0]) as session:
         scores = [one for one in session.score(prompts) if isinstance(one, TopScores)]
@@ -142,7 +142,7 @@ def values_of(samples: list[ProbeSamples], replica: int) -> np.ndarray:
 
 def test_sampled_log_probabilities_of_a_real_answer_are_taken(fleet: FleetFolder) -> None:
     """The gateway's answer to ``"logprobs": 0`` holds one number per sampled token, which the form of users'
-    answers takes; its header says whose it is.
+    answers accepts; its header names the replica.
     """
     body = {"model": "selvage", "prompt": [1, 2, 3], "max_tokens": 16, "temperature": 1.0, "logprobs": 0}
     answer = httpx.post(

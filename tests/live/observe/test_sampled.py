@@ -1,4 +1,4 @@
-"""The form of sampled log-probabilities: numbers are taken, all else is refused and not repeated."""
+"""The form of sampled log-probabilities: numbers are accepted, anything else is refused and not echoed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "my-private-text"
 
 
 def inbox() -> SampledInbox:
-    """One of two replicas and one slice."""
+    """An inbox of two replicas and one slice."""
     return SampledInbox(frozenset({"half-0", "half-1"}), frozenset({"code"}))
 
 
@@ -73,13 +73,13 @@ def test_whatever_else_is_refused_whole_and_not_repeated(name: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
-    """So is what nests without end."""
+    """Deep nesting is refused as well."""
     with pytest.raises(MeasurementError, match=r"JSON|object"):
         inbox().post(body, 0.0)
 
 
 def test_short_answers_say_nothing_and_a_flood_drops_the_oldest() -> None:
-    """A mean of few tokens is none; what nobody drains does not grow."""
+    """A mean of few tokens is unknown; a buffer that is not drained stays bounded."""
     one = inbox()
     assert one.post(json.dumps(GOOD | {"logprobs": [-1.0] * (LEAST_TOKENS - 1)}).encode(), 0.0) == 0
     posts = MOST_WAITING // MOST_ANSWERS + 1

@@ -1,4 +1,4 @@
-"""Servers whose metrics cannot be believed or read: said by name, unknown to the controller, no fault."""
+"""Servers with implausible or unreadable metrics: reported by name, unknown to the controller, no fault."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def text(at: int, ahead: float, late: float = 0.0, started: bool = True) -> str:
 
 
 def balanced(at: int, started: bool = False) -> str:
-    """Of two engines in turn; one of them had been late in the past."""
+    """Two engines in turn; one of them had been late in the past."""
     return text(at, *((0.0, 0.0) if at % 2 else (5000.0, 4500.0)), started=started)
 
 
 def noted(texts: list[str]) -> dict[str, ScrapeNote]:
-    """What is said of one server, by kind."""
+    """Notes on one server, by kind."""
     watch = ScrapeWatch()
     for at, told in enumerate(texts):
         watch.receive({"a-0": parse_reading(told, float(at))})
@@ -71,28 +71,28 @@ def counted(texts: list[str]) -> list[tuple[float, int]]:
 
 
 def test_a_proxy_before_several_engines_counts_nothing_and_is_named() -> None:
-    """Where no process is stated, a rise between two engines is no traffic: not one of them is believed."""
+    """If no process start is stated, a rise between two engines is no traffic: none of it is believed."""
     texts = [balanced(at) for at in range(3 * SETTLING)]
     assert all(np.isnan(finished) and answers == 0 for finished, answers in counted(texts))
     assert "several engines behind one URL" in noted(texts)["mixed"].told
 
 
 def test_engines_in_turn_that_state_their_start_are_named() -> None:
-    """The same start that comes back is no restart."""
+    """A start time that returns is no restart."""
     texts = [text(at, 0.0).replace("1000.0", str(1000.0 + at % 2)) for at in range(6)]
     assert "several processes answer there in turn" in noted(texts)["mixed"].told
     assert "mixed" not in noted([text(at, 0.0).replace("1000.0", str(1000.0 + at)) for at in range(6)])
 
 
 def test_counters_that_are_reset_at_each_scrape_are_named_and_count_nothing() -> None:
-    """A server that tells increments in place of counters: falls without a new process."""
+    """A server that exports increments instead of counters: falls without a new process."""
     texts = [text(at % 3, 0.0) for at in range(2 * SETTLING)]
     assert "counters that are reset" in noted(texts)["mixed"].told
     assert all(np.isnan(finished) for finished, _ in counted(texts)[4:])
 
 
-def test_one_process_is_believed_at_once_and_one_that_states_no_start_after_a_while() -> None:
-    """As ever where the start is stated; else once nothing fell for long enough."""
+def test_counters_of_one_process_count_at_once_and_without_a_start_time_after_a_while() -> None:
+    """At once if the start time is stated; else after no counter fell for long enough."""
     assert counted([text(at, 0.0) for at in range(3)])[1:] == [(10.0, 10), (10.0, 10)]
     unnamed = counted([text(at, 0.0, started=False) for at in range(SETTLING + 3)])
     assert all(np.isnan(finished) for finished, _ in unnamed[:SETTLING])
@@ -113,7 +113,7 @@ def test_two_engines_at_random_are_hardly_ever_believed() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_trust_tells_all_listeners_what_one_each_would(seed: int) -> None:
-    """Whoever sees a scrape first, and however often: counts and notes are those of a trust of its own."""
+    """Whichever reader sees a scrape first, and however often: counts and notes are those of one reader."""
     rng = np.random.Generator(np.random.PCG64(seed))
     texts = [balanced(int(at) if rng.random() < 0.8 else 0, bool(rng.random() < 0.3)) for at in range(60)]
     trust = FleetTrust()
@@ -129,12 +129,12 @@ def test_one_trust_tells_all_listeners_what_one_each_would(seed: int) -> None:
             watch.receive(readings)
         alone.receive(readings)
         found.append((float(seen.engine.finished[0, 0]), int(seen.latency_le[0, 0, 0, -1])))
-    assert repr(found) == repr(counted(texts))  # NaN is no NaN's equal
+    assert repr(found) == repr(counted(texts))  # NaN does not equal NaN
     assert watch.changes() == alone.changes()
 
 
 def test_what_is_over_is_said_once() -> None:
-    """Counters that rise again for long enough end it; both changes can be written down and dropped."""
+    """Counters that rise again for long enough end it; both changes can be logged and dropped."""
     watch = ScrapeWatch()
     texts = [balanced(at) for at in range(6)] + [text(at, 9e3, started=False) for at in range(6, 80)]
     for at, told in enumerate(texts):
@@ -147,7 +147,7 @@ def test_what_is_over_is_said_once() -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-3"])
 def test_numbers_that_are_none_and_names_that_lack_are_told_apart(value: str) -> None:
-    """By the names that the server uses; a server that says all has no note."""
+    """Names are those that the server uses; a server with every metric has no note."""
     odd = METRICS.replace("vllm:num_requests_running 0.0", f"vllm:num_requests_running {value}")
     found = noted([odd])
     assert found["no_numbers"].told.endswith(": vllm:num_requests_running")
@@ -157,7 +157,7 @@ def test_numbers_that_are_none_and_names_that_lack_are_told_apart(value: str) ->
 
 
 def test_a_mixed_server_raises_no_passive_alarm() -> None:
-    """Jumps between two engines of different users are no change of anybody's answers."""
+    """Jumps between two engines of different users are no change in the answers."""
     watch = PassiveWatch()
     name = 'vllm:request_success_total{finished_reason="%s"} %d\n'
     for at in range(8 * PAST):
@@ -170,7 +170,7 @@ def test_a_mixed_server_raises_no_passive_alarm() -> None:
 
 
 def moved(ticks: int = 60) -> bool:
-    """Whether a controller moves anything, or takes out the one replica that is such a proxy."""
+    """Whether a controller moves anything, or quarantines the one replica behind such a proxy."""
     layout = make_layout(kernels=2, slices=1, per_kernel=2)
     setup = make_configuration("sequential", make_fleet(layout))
     recorder = TelemetryRecorder(layout, {})
@@ -190,7 +190,7 @@ def moved(ticks: int = 60) -> bool:
 
 
 def test_a_proxy_before_several_engines_moves_no_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one of them did last week is no late answer of today; believed, it would be."""
+    """Past lateness of one of them does not count as late answers today; if believed, it would."""
     assert not moved()
     monkeypatch.setattr(CounterTrust, "take", lambda *_: True)
     assert moved()
@@ -212,7 +212,7 @@ def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]
 
 
 def says(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
-    """A server that answers so."""
+    """A server that answers this."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(status)
@@ -226,7 +226,7 @@ def says(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestH
 
 
 def scraped(url: str, times: int, timeout_s: float = 30.0) -> tuple[list[EngineReading], list[ScrapeNote]]:
-    """Readings of one server, and what was noted."""
+    """Readings of one server, and the notes."""
     with Scraper(timeout_s) as scraper:
         watch = ScrapeWatch(lambda: scraper.failed)
         readings: list[EngineReading] = []
@@ -248,7 +248,7 @@ def scraped(url: str, times: int, timeout_s: float = 30.0) -> tuple[list[EngineR
 def test_what_cannot_be_read_is_said_after_a_few_scrapes(
     answer: Callable[[BaseHTTPRequestHandler], None], why: str
 ) -> None:
-    """Why, once; a single failure is none worth a word."""
+    """The reason, once; a single failure is not reported."""
     with answering(answer) as url:
         assert scraped(url, UNREAD - 1) == ([], [])
         readings, notes = scraped(url, UNREAD + 1)
@@ -259,7 +259,7 @@ def test_what_cannot_be_read_is_said_after_a_few_scrapes(
 
 
 def test_a_server_that_takes_half_a_minute_is_late_and_nothing_else() -> None:
-    """Its scrapes end at their limit, and that is what is said."""
+    """Its scrapes end at their time limit, and only this is reported."""
     released = threading.Event()
 
     def late(_: BaseHTTPRequestHandler) -> None:

@@ -1,4 +1,4 @@
-"""Reading by layout: equal to the whole parse for any text, which is made only where the layout changed."""
+"""Reading by layout: equal to the full parse for any text, which is only done when the layout changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PIECES = st.sampled_from(
 
 
 def said(read: Callable[[], EngineReading]) -> str:
-    """The reading, or that there is none, as text: NaN is equal to itself."""
+    """The reading, or that there is none, as text, so that NaN equals NaN."""
     try:
         return repr(told(read()))
     except LiveError:
@@ -49,7 +49,7 @@ def said(read: Callable[[], EngineReading]) -> str:
 
 @st.composite
 def mutations(draw: st.DrawFn) -> str:
-    """A text that is like ``TEXT`` but for a few lines, characters or numbers."""
+    """A text like ``TEXT`` except for a few lines, characters or numbers."""
     lines = list(LINES)
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(lines) - 1))
@@ -76,7 +76,7 @@ def mutations(draw: st.DrawFn) -> str:
 
 @given(st.lists(mutations(), min_size=1, max_size=4))
 def test_any_text_after_any_other_reads_as_a_whole_parse(texts: list[str]) -> None:
-    """What a layout before it says changes no reading and no refusal."""
+    """An earlier layout changes no reading and no refusal."""
     reader = LayoutReader()
     for at, text in enumerate([*texts, texts[0]]):
         by_layout, whole = partial(reader.read, "a", text, at), partial(parse_reading, text, at)
@@ -84,7 +84,7 @@ def test_any_text_after_any_other_reads_as_a_whole_parse(texts: list[str]) -> No
 
 
 def test_a_text_of_the_known_layout_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second text of a server, and numbers that moved, need no parser."""
+    """The second text of a server, with other numbers, needs no parser."""
     reader = LayoutReader()
     reader.read("a", TEXT, 0.0)
     monkeypatch.setattr(scraper, "read_samples", None)
@@ -104,7 +104,7 @@ NUMBERS = st.one_of(
 
 @given(st.lists(NUMBERS, min_size=1, max_size=8))
 def test_a_number_is_what_float_reads(numbers: list[str]) -> None:
-    """Every bit of a value in a known layout is that of ``float``; anything else is no such layout."""
+    """A value in a known layout is read as by ``float``, bit for bit; other tokens mean another layout."""
     layout = LayoutReader()
     lines = [f'vllm:num_requests_running{{engine="{at}"}} ' for at in range(len(numbers))]
     layout.read("a", "".join(f"{line}1\n" for line in lines), 0.0)
@@ -119,7 +119,7 @@ def test_a_number_is_what_float_reads(numbers: list[str]) -> None:
 
 
 def as_float(text: str) -> float | None:
-    """What ``float`` reads; None where that is no finite number."""
+    """The value of ``float``; None if it is not a finite number."""
     try:
         found = float(text)
     except ValueError:
@@ -132,7 +132,7 @@ def as_float(text: str) -> float | None:
     [("vllm:num_requests_running", "running"), ("vllm:kv_cache_usage_perc", "kv_used_ratio")],
 )
 def test_a_name_that_is_gone_or_new_is_unknown(line: str, key: str) -> None:
-    """An absent or renamed sample is left out at the very scrape that lacks it."""
+    """An absent or renamed sample is left out at the same scrape."""
     reader = LayoutReader()
     reader.read("a", TEXT, 0.0)
     renamed = TEXT.replace(f"{line}{{", f"{line}_now{{")
@@ -141,7 +141,7 @@ def test_a_name_that_is_gone_or_new_is_unknown(line: str, key: str) -> None:
 
 
 def test_servers_of_one_layout_share_it() -> None:
-    """Many servers of one build take the memory of one layout."""
+    """Many servers of one build share the memory of one layout."""
     reader = LayoutReader()
     for name in ("a", "b"):
         reader.read(name, TEXT, 0.0)
@@ -149,7 +149,7 @@ def test_servers_of_one_layout_share_it() -> None:
 
 
 def test_servers_that_hang_hold_up_no_scrape_of_others() -> None:
-    """A scraper that pools share reads those that answer, however many of another pool's do not."""
+    """A scraper shared by pools reads the servers that answer, however many of another pool do not."""
     begun, end = threading.Semaphore(0), threading.Event()
     late = True
 
@@ -180,7 +180,7 @@ def test_servers_that_hang_hold_up_no_scrape_of_others() -> None:
 
 @pytest.mark.parametrize("seconds", [20.0, 40.0])
 def test_a_scrape_has_the_time_that_it_is_given(seconds: float) -> None:
-    """The client's limit is that of the option, not one of its own."""
+    """The client's limit is the option's."""
     asked: list[float] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

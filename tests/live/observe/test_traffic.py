@@ -1,4 +1,4 @@
-"""Laws of what the gateway counts: nothing is lost, nothing counts twice, a hang is no calm."""
+"""Counts of the gateway: nothing is lost, nothing counts twice, a hang is not mistaken for calm."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ attempts = st.lists(
 
 
 def sample(attempts: list[GatewayAttempt] = [], ended: int = 0, active: int | None = None) -> GatewaySample:  # noqa: B006
-    """A sample with so many ended requests of ``prose``, and so many under way."""
+    """A sample with this many ended requests of ``prose``, and this many open ones."""
     request = GatewayRequest(
         started_at_s=0.0,
         slice="prose",
@@ -90,14 +90,14 @@ def test_clients_errors_and_refusals_are_no_fault_of_a_replica(found: list[Gatew
 
 
 def test_requests_under_way_are_offered_when_they_come_not_when_they_end() -> None:
-    """A replica that hangs does not hide what is offered."""
+    """A hanging replica does not hide the offered load."""
     counter = TrafficCounter(LAYOUT)
     seen = [counter.count(sample(ended=e, active=a)).offered[0] for e, a in ((0, 5), (0, 9), (9, 0), (3, 0))]
     assert seen == [5, 4, 0, 3]
 
 
 def test_an_answer_in_one_piece_shows_no_first_token() -> None:
-    """Time to the first token is told by streams alone."""
+    """Time to the first token comes from streams alone."""
     whole = GatewayAttempt(
         started_at_s=0.0,
         slice="prose",
@@ -113,7 +113,7 @@ def test_an_answer_in_one_piece_shows_no_first_token() -> None:
 
 
 def test_failures_in_a_row_end_with_an_answer() -> None:
-    """In the order in which attempts ended."""
+    """Counted in the order in which attempts ended."""
     counter = TrafficCounter(LAYOUT)
     rows = _tries((503, 0, 200, 500))
     counter.count(sample(rows[:2]))
@@ -140,8 +140,8 @@ def _tries(codes: Sequence[int]) -> list[GatewayAttempt]:
 
 
 def test_what_the_gateways_own_end_cut_off_is_no_failure_of_a_replica() -> None:
-    """While the gateway is not there, and when it has begun anew, tries without an answer count nowhere;
-    errors that replicas answered do.
+    """While the gateway is absent, and after its restart, tries without an answer count nowhere; errors
+    that replicas answered do.
     """
     counter = TrafficCounter(LAYOUT)
     down = replace(sample(_tries((0, 0, 503))), whole=False)
@@ -153,7 +153,7 @@ def test_what_the_gateways_own_end_cut_off_is_no_failure_of_a_replica() -> None:
 
 
 def test_nothing_waits_at_replicas_while_there_is_no_gateway() -> None:
-    """What was under way at its end is neither waiting at a replica nor counted against what comes after."""
+    """Requests open at its end neither wait at a replica nor count against later ones."""
     counter = TrafficCounter(LAYOUT)
     counter.count(sample(active=5))
     assert counter.open.tolist() == [5.0, 0.0, 0.0]
@@ -165,7 +165,7 @@ def test_nothing_waits_at_replicas_while_there_is_no_gateway() -> None:
 
 
 def test_a_gateway_that_says_nothing_for_long_has_nothing_open() -> None:
-    """What it had open stands for a few samples, then nobody knows."""
+    """Its open requests stand for a few samples, then they are unknown."""
     counter = TrafficCounter(LAYOUT)
     seen = []
     for active in (5, None, None, None, None):

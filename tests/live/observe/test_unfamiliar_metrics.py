@@ -1,4 +1,4 @@
-"""Texts of ``/metrics`` as servers, versions and gateways write them that are not the one we know best."""
+"""Texts of ``/metrics`` from other servers, versions and gateways than the best-known one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ KV = "vllm:kv_cache_usage_perc"
 
 
 def formerly(text: str) -> str:
-    """``text`` as earlier versions name it."""
+    """``text`` with the names of earlier versions."""
     for now, before in FORMER.items():
         text = text.replace(now + "{", before + "{")
     return text
 
 
 def openmetrics(text: str) -> str:
-    """``text`` with what OpenMetrics adds: exemplars, creation times, units and an end."""
+    """``text`` with OpenMetrics additions: exemplars, creation times, units and an end."""
     lines = []
     for line in text.splitlines():
         exemplar = line.startswith("vllm:") and "_bucket" in line
@@ -43,13 +43,13 @@ def test_another_way_to_say_the_same_reads_alike(write: object) -> None:
 
 
 def test_a_name_and_its_former_one_are_not_added_up() -> None:
-    """Versions in between export both; the current one counts."""
+    """Intermediate versions export both; the current one counts."""
     both = TEXT + formerly(TEXT).replace(" 0.5", " 0.25")
     assert told(parse_reading(both, 5.0)) == told(parse_reading(TEXT, 5.0))
 
 
 def test_a_former_name_alone_is_read_with_its_histogram() -> None:
-    """A server of an earlier version is not unknown for its names."""
+    """A server of an earlier version is not unknown because of its names."""
     found = parse_reading(formerly(TEXT), 5.0)
     assert found.gauges["kv_used_ratio"] == 0.5
     assert found.counters["inter_tokens"] == COUNTED["inter_tokens"]
@@ -68,7 +68,7 @@ def test_engines_of_one_server_share_its_kv_blocks() -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "-0.5", "9e999"])
 def test_what_no_count_can_be_is_unknown(value: str) -> None:
-    """Whichever number it is, on a layout that is known as well as at first; all others are read."""
+    """Any such number, on a known layout as well as at first; all others are read."""
     for name in (*COUNTERS.values(), *GAUGES.values()):
         lines = [f"{line.rpartition(' ')[0]} {value}" if line.startswith(name + "{") else line
                  for line in TEXT.splitlines()]  # fmt: skip

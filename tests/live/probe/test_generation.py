@@ -1,4 +1,4 @@
-"""What generation probes measure of servers that are well, and of servers with conditional damage."""
+"""Measurements of generation probes on healthy servers, and on servers with conditional damage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def worst(kind: ProbeKind, server: FakeServer) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_server_that_is_well_measures_nothing(kind: ProbeKind) -> None:
-    """Every kind measures something, all of it 0, and every column is one that a clause can name."""
+    """Every kind measures something, all of it 0, and a clause can name every column."""
     found = worst(kind, FakeServer())
     assert found.keys() <= set(GENERATION_COLUMNS)
     assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-9)
@@ -68,14 +68,14 @@ DAMAGE: dict[str, tuple[ProbeKind, str, Callable[[Facts], bool]]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_shows_in_the_kind_that_meets_its_condition(name: str) -> None:
-    """Conditional damage that a score of the prompt cannot see is measured."""
+    """Conditional damage that scoring the prompt cannot show is measured."""
     kind, column, damage = DAMAGE[name]
     server = FakeServer(damage=damage, seen_grammar=name == "after a grammar")
     assert worst(kind, server)[column] > 0.1
 
 
 def test_a_pair_sees_what_only_one_of_it_reads() -> None:
-    """Pairs differ where the hit is damaged, and agree where both are, which the reference then shows."""
+    """Pairs differ if only the hit is damaged, and agree if both are, which the reference then shows."""
     both = worst(PairKind(), FakeServer(damage=lambda _: True))
     assert both["pair_gap"] == both["pair_kl@top_k"] == pytest.approx(0.0, abs=1e-9)
     assert both["generation_gap"] > 0.1
@@ -90,7 +90,7 @@ def test_an_answer_without_an_end_and_numbers_that_are_none_are_broken() -> None
 
 
 def test_a_foreign_name_is_crossed_where_the_server_is_known_to_name_requests() -> None:
-    """Somebody else's answer is told from a server that never names requests."""
+    """Another request's answer differs from that of a server that never names requests."""
     echo, prompt = Echo(), prompts()[0]
     stranger = PairKind().probe(prompt, asking_of(FakeServer(names=False), RIGHT, echo))
     assert "nonce_crossed" not in stranger
@@ -106,7 +106,7 @@ def test_a_foreign_name_is_crossed_where_the_server_is_known_to_name_requests() 
 
 
 def test_an_answer_that_ignores_its_grammar_is_invalid() -> None:
-    """Only the kind that asks for a grammar says so."""
+    """Only the kind with a grammar reports it."""
     assert worst(GrammarKind(), FakeServer(ignores_grammar=True))["grammar_invalid"] == 1.0
 
 
@@ -119,8 +119,8 @@ def test_prompts_cover_residues_and_edges() -> None:
     assert len({one.number for one in prompts()}) == len(prompts())
 
 
-def test_who_gives_way_is_no_evidence() -> None:
-    """A probe that made room measured nothing, and one over its limit timed out."""
+def test_a_cancelled_probe_is_no_evidence() -> None:
+    """A cancelled probe measured nothing, and one over its limit timed out."""
     plan = plan_of(LongKind(), RIGHT)
     asking = asking_of(FakeServer(), RIGHT)
     yielding = Asking(line=asking.line, limit_s=5.0, golden=RIGHT, echo=Echo(), gives_way=lambda: True)
@@ -132,7 +132,7 @@ def test_who_gives_way_is_no_evidence() -> None:
 
 
 def test_wanted_kinds_follow_from_columns() -> None:
-    """A contract that names no generation asks for none; special kinds come with their own column alone."""
+    """A contract without generation clauses wants no kind; special kinds come with their own column alone."""
     assert offers_for(("kl_mean@top_k",)) == []
     assert {one.kind.name for one in offers_for(("pair_kl@top_k",))} == {"pair", "turns", "cancel"}
     assert {one.kind.name for one in offers_for(("decode_kl@top_k",))} == {"long"}
@@ -140,7 +140,7 @@ def test_wanted_kinds_follow_from_columns() -> None:
 
 
 def test_golden_answers_are_asked_once_and_say_how_they_were_made(tmp_path: Path) -> None:
-    """A second run asks nothing; a damaged file is refused by name; who does not end well is no reference."""
+    """A second run sends nothing; a damaged file is refused by name; an answer without an end is rejected."""
     server = FakeServer()
     line = Line(server.client(), "http://server", "m")
     questions = [one.question() for one in prompts()]
@@ -171,7 +171,7 @@ def test_golden_answers_are_asked_once_and_say_how_they_were_made(tmp_path: Path
     ["data: {", "data: 3\n\ndata: []", 'data: {"choices": [{"logprobs": {"tokens": ["the"]}}]}'],
 )
 def test_what_is_no_stream_of_tokens_is_told_apart(content: str) -> None:
-    """No misbehaviour is taken for an answer, and none raises out of a probe."""
+    """No misbehaviour counts as an answer, and none raises out of a probe."""
     transport = httpx.MockTransport(lambda _: httpx.Response(200, text=content))
     line = Line(httpx.Client(transport=transport), "http://server", "m")
     asking = Asking(line=line, limit_s=5.0, golden=GoldenAnswers(answers={}, sampling=SAMPLING), echo=Echo())
@@ -186,7 +186,7 @@ weights = st.lists(st.floats(0.01, 10.0), min_size=30, max_size=30)
 
 @given(weights, weights)
 def test_the_divergence_of_lists_is_a_lower_bound(one: list[float], other: list[float]) -> None:
-    """What the 20 most probable tokens show is never more than the KL of the whole distributions."""
+    """The KL from the 20 most probable tokens never exceeds that of the full distributions."""
     p, q = ([value / sum(raw) for value in raw] for raw in (one, other))
     exact = sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
     lists = [
@@ -199,7 +199,7 @@ def test_the_divergence_of_lists_is_a_lower_bound(one: list[float], other: list[
 
 
 def test_lists_without_a_common_token_diverge() -> None:
-    """Two sure answers that share nothing are far apart, not equal."""
+    """Two certain answers without a common token are far apart, not equal."""
     sure = [math.log(0.9), *[math.log(0.1 / 20)] * 19]
     one, other = ({base + at: value for at, value in enumerate(sure)} for base in (0, 100))
     assert position_kl([one], [other])[0] > 0.3

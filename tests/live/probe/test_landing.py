@@ -1,4 +1,4 @@
-"""Probes that end in the very moment in which the prober looks through those under way."""
+"""Probes that end at the moment in which the prober polls the open ones."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.support.servers.generating import lane_prober
 
 
 class _Long:
-    """A kind of the long lane that nobody really asks."""
+    """A kind of the long lane that is never sent."""
 
     name, lane = "long", Lane.LONG
 
     def cost_tokens(self, prompt: GenerationPrompt) -> int:
-        """Hardly anything."""
+        """Almost none."""
         return len(prompt.token_ids)
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """Nothing."""
+        """No values."""
         del prompt, asking
         return {}
 
 
 class _EndsMeanwhile(Future[ProbeAnswer]):
-    """A future that is under way when it is first asked and has ended when it is asked again."""
+    """A future that is unfinished at the first poll and finished at the second."""
 
     asked = 0
 
@@ -40,12 +40,12 @@ class _EndsMeanwhile(Future[ProbeAnswer]):
 
 
 class _Executor:
-    """Hands out futures that end while somebody looks."""
+    """Returns futures that end while they are polled."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
     def submit(self, *_: object) -> Future[ProbeAnswer]:
-        """One that holds an answer."""
+        """A future with an answer."""
         future = _EndsMeanwhile()
         future.set_result(
             ProbeAnswer(
@@ -59,7 +59,7 @@ class _Executor:
         return future
 
     def shutdown(self, **_: object) -> None:
-        """Nothing runs."""
+        """Do nothing."""
 
 
 def test_a_probe_that_ends_while_the_prober_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ REFERENCE = TopScores(
 
 
 def answer(shift: float = 0.0, positions: int = 2) -> dict[str, Any]:
-    """What a server answers whose first token is more probable by ``shift`` nats."""
+    """The answer of a server with a first token more probable by ``shift`` nats."""
     logs = LOGS.copy()
     logs[0] += shift
     row = {str(token): {"logprob": value} for token, value in enumerate(logs)}
@@ -43,7 +43,7 @@ def answer(shift: float = 0.0, positions: int = 2) -> dict[str, Any]:
 
 
 def ask(respond: Callable[[httpx.Request], httpx.Response]) -> ProbeAnswer:
-    """One probe of a server that responds so."""
+    """One probe of a server with this response."""
     with httpx.Client(transport=httpx.MockTransport(respond)) as client:
         return probe(client, "http://server", "m", PROMPT, REFERENCE, 1.0)
 
@@ -64,7 +64,7 @@ def test_an_equal_answer_has_no_divergence_and_another_one_has() -> None:
 
 
 def answering(shift: float) -> Callable[[httpx.Request], httpx.Response]:
-    """A server whose answers are so far off."""
+    """A server with answers shifted by this much."""
     return lambda _: httpx.Response(200, json=answer(shift))
 
 
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[Callable[[httpx.Request], httpx.Response], ProbeOutcome]]
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_what_is_no_answer_is_told_apart_and_measures_nothing(name: str) -> None:
-    """No misbehaviour of a server is taken for a divergence, and none raises."""
+    """No misbehaviour of a server counts as a divergence, and none raises."""
     respond, outcome = CASES[name]
     found = ask(respond)
     assert found.outcome == outcome
@@ -117,7 +117,7 @@ def test_what_is_no_answer_is_told_apart_and_measures_nothing(name: str) -> None
 
 @contextmanager
 def server(delay_s: float = 0.0) -> Iterator[str]:
-    """URL of a server that answers well after ``delay_s``; who still waits at the end is sent away."""
+    """URL of a server that answers correctly after ``delay_s``; open requests are released at the end."""
     over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -145,8 +145,8 @@ def server(delay_s: float = 0.0) -> Iterator[str]:
         running.server_close()
 
 
-def test_a_fleet_is_probed_and_one_that_hangs_holds_up_nobody() -> None:
-    """Samples name replica, slice and prompt as the layout does; a dead and a hung replica are told so."""
+def test_a_fleet_is_probed_and_a_hanging_replica_delays_no_other() -> None:
+    """Samples name replica, slice and prompt as the layout does; dead and hung replicas are reported."""
     layout = FleetLayout(
         kernels=("a",),
         slices=("sql", "prose"),
@@ -179,7 +179,7 @@ def test_a_fleet_is_probed_and_one_that_hangs_holds_up_nobody() -> None:
 
 
 def test_a_replica_that_moved_is_asked_where_it_is_now() -> None:
-    """Who is not aimed at is not asked, and what an old address still answers is no sample of the new one."""
+    """A replica without an address is not probed; a late answer of an old address is no sample of the new."""
     layout = FleetLayout(
         kernels=("a",),
         slices=("prose",),
@@ -221,17 +221,17 @@ def _seen_all(samples: list[ProbeSamples]) -> bool:
 
 
 class _Held:
-    """A kind that lasts until it is let go, or gives way."""
+    """A kind that lasts until it is released, or gives way."""
 
     def __init__(self, lane: Lane) -> None:
         self.name, self.lane, self.go, self.begun = f"held-{lane}", lane, threading.Event(), 0
 
     def cost_tokens(self, prompt: GenerationPrompt) -> int:
-        """Hardly anything."""
+        """Almost none."""
         return len(prompt.token_ids)
 
     def probe(self, prompt: GenerationPrompt, asking: Asking) -> dict[str, float]:
-        """Nothing, once it may."""
+        """No values, once it is released."""
         del prompt
         self.begun += 1
         while not self.go.wait(0.01):
@@ -241,7 +241,7 @@ class _Held:
 
 
 def _until(done: Callable[[], bool], prober: Prober) -> list[ProbeSamples]:
-    """Samples of steps until ``done``, at most for a while."""
+    """Samples of steps until ``done``, with a time limit."""
     samples = []
     for at in range(2000):
         samples.append(prober.step(100.0 + at))
@@ -270,7 +270,7 @@ def test_a_replica_has_one_short_and_one_long_probe_in_flight() -> None:
 
 
 def test_long_probes_make_room_where_requests_wait() -> None:
-    """One under way is given up and is no evidence; none begins until nothing waits any more."""
+    """An open one is cancelled and is no evidence; none begins until no request waits."""
     long = _Held(Lane.LONG)
     with lane_prober(long) as prober:
         _until(lambda: long.begun == 1, prober)

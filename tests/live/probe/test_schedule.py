@@ -1,4 +1,4 @@
-"""Laws of the schedule: never over budget, one in flight, slices in turn, the same from the same seed."""
+"""The schedule: never over budget, one in flight, slices in turn, the same from the same seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ prompts = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 500)), min_size=1
 
 
 def run(schedule: ProbeSchedule, ticks: int, lasts: int = 0) -> list[tuple[float, Due]]:
-    """What is sent in so many seconds, each probe lasting ``lasts`` of them."""
+    """Probes sent in this many seconds, each probe lasting ``lasts`` of them."""
     sent: list[tuple[float, Due]] = []
     ends: list[tuple[int, str]] = []
     for tick in range(ticks):
@@ -32,8 +32,8 @@ def run(schedule: ProbeSchedule, ticks: int, lasts: int = 0) -> list[tuple[float
 def test_no_replica_is_ever_probed_over_its_budget(
     given_prompts: list[ProbePrompt], tokens_per_s: float, jitter: float, seed: int
 ) -> None:
-    """In every stretch of time the tokens sent are at most the budget's and two prompts more: the one that is
-    paid for afterwards, and the one that was due before and came late.
+    """In every stretch of time the tokens sent are at most the budget's and two prompts more: the prompt that
+    is paid for afterwards, and the prompt that was due before and came late.
     """
     budget = ProbeBudget(tokens_per_s=tokens_per_s, jitter_ratio=jitter)
     sent = run(ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0), 120)
@@ -48,8 +48,8 @@ def test_no_replica_is_ever_probed_over_its_budget(
 
 
 @given(st.floats(1.0, 5.0), st.integers(0, 2**31))
-def test_who_is_looked_at_late_is_asked_as_often(wait_s: float, seed: int) -> None:
-    """A turn a second finds what is due up to a second late; that takes nothing from the budget."""
+def test_late_turns_do_not_reduce_the_rate_of_probes(wait_s: float, seed: int) -> None:
+    """With one turn per second a due probe is up to a second late; that takes nothing from the budget."""
     budget = ProbeBudget(tokens_per_s=100.0 / wait_s, jitter_ratio=0.0)
     sent = run(ProbeSchedule(["a"], [ProbePrompt(0, 0, 100)], budget, seed=seed, began_at_s=0.0), 300)
     assert abs(len(sent) - 300.0 / wait_s) <= 2.0
@@ -71,7 +71,7 @@ def test_slices_take_turns_and_one_probe_flies(
 
 @given(prompts, st.integers(0, 2**31))
 def test_equal_seeds_give_equal_probes(given_prompts: list[ProbePrompt], seed: int) -> None:
-    """Nothing but the seed decides, and no prompt of a slice is left out."""
+    """Only the seed decides, and no prompt of a slice is left out."""
     budget = ProbeBudget(tokens_per_s=200.0)
     runs = [
         run(ProbeSchedule(["a", "b"], given_prompts, budget, seed=seed, began_at_s=0.0), 300) for _ in "12"
@@ -80,7 +80,7 @@ def test_equal_seeds_give_equal_probes(given_prompts: list[ProbePrompt], seed: i
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
-    """So is a fleet or a list without anything in it."""
+    """So is an empty fleet or list."""
     with pytest.raises(ValueError, match="tokens_per_s > 0"):
         ProbeBudget(tokens_per_s=0.0)
     with pytest.raises(ValueError, match="expected replicas and prompts"):

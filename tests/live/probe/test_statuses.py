@@ -1,4 +1,4 @@
-"""Servers that answer probes by a status: whose trouble it is, how long they are left alone, what is said."""
+"""Servers that answer probes with an error status: the cause, the pause before the next probe, the text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Respond = Callable[[httpx.Request], httpx.Response]
 
 @dataclass
 class Bed:
-    """A prober of one server that responds as ``respond`` says now, on a clock of its own."""
+    """A prober of one server with the present response ``respond``, and its own clock."""
 
     prober: Prober
     respond: list[Respond]
@@ -42,7 +42,7 @@ class Bed:
     now_s: float = 0.0
 
     def outcomes(self, respond: Respond, seconds: float) -> list[ProbeOutcome]:
-        """How the probes of so many seconds end, five looks a second."""
+        """Results of the probes of this many seconds, five polls a second."""
         self.respond[:] = [respond]
         found: list[int] = []
         for _ in range(int(5 * seconds)):
@@ -58,7 +58,7 @@ class Bed:
 
 @contextmanager
 def bed() -> Iterator[Bed]:
-    """One, until it is closed."""
+    """A test bed, until it is closed."""
     respond: list[Respond] = []
     client = httpx.Client(transport=httpx.MockTransport(lambda request: respond[0](request)))
     with Prober(LAYOUT, PLAN, {"a-0": "http://a"}, "m", 0.0, client) as prober:
@@ -66,7 +66,7 @@ def bed() -> Iterator[Bed]:
 
 
 def says(status: int, **headers: str) -> Respond:
-    """A server that answers by this status."""
+    """A server that answers with this status."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda _: httpx.Response(status, headers=named)
 
@@ -81,7 +81,7 @@ def well(_: httpx.Request) -> httpx.Response:
     [
         (400, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # fewer log-probabilities than are asked for
         (404, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # chat alone, a path in front, another model
-        (308, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # to https, where nobody follows
+        (308, ProbeOutcome.UNREADABLE, ProbeOutcome.FAILED),  # to https, and redirects are not followed
         (401, ProbeOutcome.UNREADABLE, ProbeOutcome.UNREADABLE),
         (403, ProbeOutcome.UNREADABLE, ProbeOutcome.UNREADABLE),
         (429, ProbeOutcome.NONE, ProbeOutcome.NONE),
@@ -89,10 +89,10 @@ def well(_: httpx.Request) -> httpx.Response:
         (503, ProbeOutcome.FAILED, ProbeOutcome.FAILED),
     ],
 )
-def test_who_never_answered_a_probe_is_not_said_to_fail(
+def test_a_server_that_never_answered_a_probe_does_not_count_as_failing(
     status: int, never_answered: ProbeOutcome, answered_before: ProbeOutcome
 ) -> None:
-    """A server that does not know such requests is no broken one; one that knew them and does not now is."""
+    """A server without such requests is not broken; a server that had them and refuses them now is."""
     with bed() as fresh:
         assert set(fresh.outcomes(says(status), 5.0)) == {never_answered}
     with bed() as changed:
@@ -101,8 +101,8 @@ def test_who_never_answered_a_probe_is_not_said_to_fail(
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_who_asks_to_be_left_alone_is(status: int) -> None:
-    """Not before the time that was named, and again after it."""
+def test_retry_after_is_respected(status: int) -> None:
+    """No probe before the stated time, and probes again after it."""
     with bed() as one:
         one.outcomes(says(status, retry_after="7"), 1.0)
         assert len(one.asked) == 1
@@ -111,8 +111,8 @@ def test_who_asks_to_be_left_alone_is(status: int) -> None:
         assert len(one.asked) > 10
 
 
-def test_nobody_is_left_alone_for_ever() -> None:
-    """Seconds and dates are understood, all else asks for nothing, and nothing is longer than the most."""
+def test_retry_after_is_bounded() -> None:
+    """Seconds and dates are understood, anything else means no pause, and no pause exceeds the maximum."""
     later = datetime.now(UTC) + timedelta(seconds=20.0)
     assert retry_after_s("5") == 5.0
     assert 15.0 < retry_after_s(format_datetime(later, usegmt=True)) <= 20.0
@@ -152,7 +152,7 @@ def test_a_server_of_which_probes_tell_nothing_is_named_with_the_next_step(
 
 
 def test_errors_are_judged_and_not_excused() -> None:
-    """Of a server that fails, refuses or hangs there is no such note: that is evidence."""
+    """A server that fails, refuses or hangs has no such note: that is evidence."""
     with bed() as one:
         one.outcomes(says(500), 5.0)
         assert one.prober.uninformative == {}

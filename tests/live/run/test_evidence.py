@@ -1,4 +1,4 @@
-"""What is kept of an incident, and the folder that it becomes."""
+"""Evidence of an incident, and the bundle made of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FLAGS = ["--dtype", "float16"]
 
 
 def scores(*rows: dict[int, float]) -> TopScores:
-    """Rows as the reference keeps them."""
+    """Rows in the form of the reference."""
     return TopScores(
         token_ids=np.array([list(row) for row in rows]),
         log_probs=np.array([list(row.values()) for row in rows]),
@@ -54,7 +54,7 @@ REFERENCE = scores({7: -0.1, 8: -2.4}, {9: -0.2, 8: -1.8})
 
 
 class Server:
-    """Answers a probe as it is told; keeps what it was asked."""
+    """A server with a given answer to probes; records the requests."""
 
     def __init__(self, answer: object) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ class Server:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it is."""
+        """Its endpoint."""
         return Endpoint(url="http://127.0.0.1:9", model="m", transport=httpx.MockTransport(self))
 
 
@@ -92,7 +92,7 @@ class Every(dict[int, ReferenceAnswer]):
 
 
 def incident(folder: Path, server: Server) -> str:
-    """A kernel that drifts, its log, and the evidence of it; what the controller said went wrong."""
+    """A kernel that drifts, its log and evidence; the controller's errors."""
     log = DecisionLog(folder, Beginning(setup=SETUP, state=None, documents={"pool": "p"}, code_version="1"))
     facts = {"fingerprint": "fp-1", "arguments": FLAGS}
     kept = IncidentEvidence(
@@ -115,7 +115,7 @@ def incident(folder: Path, server: Server) -> str:
 
 
 def test_an_incident_leaves_both_traces_and_the_engine(tmp_path: Path) -> None:
-    """Traffic that leaves a kernel: its worst replica is asked once, and what is right stands beside it."""
+    """Traffic leaves a kernel: its worst replica is probed once, and the right answer is stored beside it."""
     server = Server(GOOD)
     incident(tmp_path, server)
     files = list((tmp_path / EVIDENCE).iterdir())
@@ -140,12 +140,12 @@ def test_a_replica_that_answers_nothing_usable_is_told(tmp_path: Path, answer: o
 
 
 class _AtOnce:
-    """An executor that has done everything when it is asked."""
+    """An executor that runs each task at once."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
     def submit(self, write: Callable[..., None], *given: object) -> Future[None]:
-        """Do it."""
+        """Run it."""
         done: Future[None] = Future()
         try:
             write(*given)
@@ -155,26 +155,26 @@ class _AtOnce:
         return done
 
     def shutdown(self) -> None:
-        """Nothing runs."""
+        """Do nothing."""
 
 
 def test_evidence_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk, or a file where the folder should be: the loop is told, and goes on."""
+    """A full disk, or a file in place of the folder: the loop is told, and continues."""
     monkeypatch.setattr("live.run.evidence.ThreadPoolExecutor", _AtOnce)
     (tmp_path / EVIDENCE).write_text("in the way")
     assert "File exists" in incident(tmp_path, Server(GOOD))
 
 
 def test_the_worst_probe_is_of_those_that_were_answered() -> None:
-    """Silence is no number."""
+    """A missing answer has no value."""
     probes = [{"answered": False, "values": {"kl": 9.0}}, {"answered": True, "values": {"kl": 0.1}}]
     assert worst(probes) == probes[1]
     assert worst(probes[:1]) is None
 
 
 def test_what_a_probe_did_not_measure_hides_no_worse_one() -> None:
-    """Probes of other kinds, whose first metric is unknown, are passed over for one that shows something; an
-    answer that was somebody else's comes before any number.
+    """Probes of other kinds, with an unknown first metric, are passed over for a probe that shows something;
+    an answer of another request takes precedence over any number.
     """
     nan = float("nan")
     drifted = {"answered": True, "values": {"kl": 0.1, "pair": nan, "nonce_crossed": nan}}
@@ -190,7 +190,7 @@ def test_what_a_probe_did_not_measure_hides_no_worse_one() -> None:
 
 
 def test_an_answer_keeps_the_order_of_its_positions() -> None:
-    """Rows come back by position, the first token having none."""
+    """Rows are ordered by position; the first token has none."""
     found = read_logprobs(Server(GOOD).endpoint, PROMPT)
     assert found.token_ids.shape[0] == PROMPT.positions
 
@@ -202,7 +202,7 @@ def bundled(source: Path, out: Path) -> tuple[int, str]:
 
 
 def test_a_bundle_holds_what_a_report_needs(tmp_path: Path) -> None:
-    """Words, timeline, chained lines, and the failing probe with both traces; a second one is refused."""
+    """Text, timeline, chained lines, and the failing probe with both traces; a second one is refused."""
     log, out = tmp_path / "log", tmp_path / "bundle"
     incident(log, Server(GOOD))
     code, said = bundled(log, out)

@@ -34,18 +34,18 @@ NAMES = ("fp16-0", "fp16-1", "fp32-0")
 
 
 class Known:
-    """``live.ports.Discovery`` that knows who is ready."""
+    """``live.ports.Discovery`` of the ready replicas."""
 
     def __init__(self, found: tuple[LiveReplica, ...]) -> None:
         self._found = found
 
     def replicas(self) -> tuple[LiveReplica, ...]:
-        """Everybody."""
+        """Every replica."""
         return self._found
 
 
 def replicas_at(urls: dict[str, str]) -> tuple[LiveReplica, ...]:
-    """Ready replicas, whose kernel is in their name."""
+    """Ready replicas; the kernel is part of their name."""
     return tuple(
         LiveReplica(name=name, kernel=name[:4], url=url, state=ReplicaState.READY)
         for name, url in urls.items()
@@ -70,7 +70,7 @@ def ensure(place: Path, replicas: tuple[LiveReplica, ...], port: int = 0) -> tup
 
 
 def answered_by(url: str, slice_name: str, count: int = 6) -> set[str]:
-    """Who answers requests of a slice."""
+    """The replicas that answer requests of a slice."""
     headers = {"x-selvage-slice": slice_name}
     with httpx.Client(timeout=10.0, headers=headers) as client:
         found = [client.post(f"{url}/v1/completions", json={"max_tokens": 2}) for _ in range(count)]
@@ -107,7 +107,7 @@ def drive_home(place: Path, replicas: tuple[LiveReplica, ...]) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(28, "no space left"), KeyboardInterrupt()], ids=["disk", "ctrl-c"])
-def test_one_that_is_not_noted_down_does_not_run_on(
+def test_a_gateway_that_cannot_be_recorded_is_stopped(
     tmp_path: Path,
     servers: tuple[LiveReplica, ...],
     monkeypatch: pytest.MonkeyPatch,

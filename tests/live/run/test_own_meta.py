@@ -1,4 +1,4 @@
-"""``--meta`` of ``selvage run`` and ``selvage replay``: it keeps who drives servers, and logs name it."""
+"""``--meta`` of ``selvage run`` and ``selvage replay``: it supervises the policy, and logs name it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TICKS = 30
 
 
 def route(folder: Path, **more: str) -> Path:
-    """A policy that moves at once, and whose document names the shipped meta-contract."""
+    """A policy that moves at once, with a document that names the shipped meta-contract."""
     spec: dict[str, object] = {
         "description": "tests only",
         "policy": "shield-alone",
@@ -118,7 +118,7 @@ def test_servers_are_driven_under_it(meta: Path, tmp_path: Path) -> None:
 
 
 def test_a_document_that_pins_another_is_refused(meta: Path, tmp_path: Path) -> None:
-    """Both hashes and the way out are said; one that pins this very meta-contract is not in the way."""
+    """Both hashes and the remedy are named; a document that pins this very meta-contract is accepted."""
     shipped = meta_sha256(SHIPPED_META)
     options = RunOptions(policy=str(route(tmp_path, meta_contract_sha256=str(shipped))), meta=str(meta))
     with pytest.raises(DocumentError, match="leave --meta out, or pin it") as refused:

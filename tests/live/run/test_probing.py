@@ -45,7 +45,7 @@ def pace(served_per_s: float, running: float, waiting: float = 0.0) -> float:
 def test_probes_of_a_crowded_replica_stay_within_their_share(
     served: float, running: float, waiting: float
 ) -> None:
-    """Tokens asked for are at most ``SHARE`` of those served, or the least pace; room slows nobody."""
+    """Tokens requested are at most ``SHARE`` of those served, or the least pace; headroom slows no probe."""
     found = pace(served, running, waiting)
     if running + waiting < CROWDED:
         assert found == 1.0

@@ -1,4 +1,4 @@
-"""Users' answers on their way into the telemetry record, and the door by which they come."""
+"""Users' answers on their way into the telemetry record, and the port that receives them."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from policies.registry import make_configuration
 from tests.support.documents.passive_contracts import CLAUSE, LAYOUT, answers_seen, passive_fleet
 from tests.support.fleets.builders import make_fleet
 
-RATE = 1000.0  # answers per second that are looked at: all of these tests
+RATE = 1000.0  # answers per second that are read: all of these tests
 COLUMN = LAYOUT.probe_metrics.index("surprise_outside")
 
 
 class Quiet:
-    """A prober that has nothing to tell but what its replicas state."""
+    """A prober that only reports the statements of its replicas."""
 
     def __init__(self) -> None:
         self.stated = dict.fromkeys(LAYOUT.replicas, "build-1")
 
     def step(self, now_s: float) -> ProbeSamples:
-        """Nothing."""
+        """No samples."""
         return nothing_probed(LAYOUT)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What ``Sampling`` reads of a judgement: evidence [B, K, S] and alarms [B, K, S, C]."""
+    """The fields of a judgement that ``Sampling`` reads: evidence [B, K, S] and alarms [B, K, S, C]."""
 
     evidence_count: np.ndarray
     alarm: np.ndarray
@@ -54,14 +54,14 @@ class Judged:
 
 @dataclass(frozen=True)
 class Decided:
-    """What it reads of a decision."""
+    """The fields of a decision that it reads."""
 
     judgement: Judged
     quarantined: np.ndarray
 
 
 def turn(*, probes: float = 9.0, alarm: bool = False, away: bool = False) -> Turn:
-    """A turn in which all slices are probed so often; with an alarm, or with the first replica away."""
+    """A turn with this many probes of all slices; with an alarm, or without the first replica."""
     judged = Judged(np.full((1, 1, 2), probes), np.full((1, 1, 2, 1), alarm))
     state: Any = None
     decision: Any = Decided(judged, np.array([[away, False]]))
@@ -69,7 +69,7 @@ def turn(*, probes: float = 9.0, alarm: bool = False, away: bool = False) -> Tur
 
 
 class Bed:
-    """A ``Sampling`` with a clock of its own."""
+    """A ``Sampling`` with its own clock."""
 
     def __init__(self, folder: Path, rate: float = RATE) -> None:
         self.inbox = SampledInbox(frozenset(LAYOUT.replicas), frozenset(LAYOUT.slices))
@@ -80,7 +80,7 @@ class Bed:
         self.now_s = 0.0
 
     def answers(self, *nats: float, replica: str = "half-0") -> ProbeSamples:
-        """What becomes of answers of these surprises, each in a tick of its own."""
+        """The results for answers with these surprises, each in its own tick."""
         found = [nothing_probed(LAYOUT)]
         for one in nats:
             told = {"replica": replica, "slice": "code", "logprobs": [-one] * LEAST_TOKENS}
@@ -102,7 +102,7 @@ class Bed:
 
 
 def test_answers_are_learned_first_and_judged_after(tmp_path: Path) -> None:
-    """A past is no evidence; then an answer like it counts 0, and one on either side 1."""
+    """Learning gives no evidence; then a similar answer counts 0, and one on either side 1."""
     bed = Bed(tmp_path)
     bed.learn()
     found = bed.answers(1.5, 0.2, 2.8, replica="half-1")  # the past is the kernel's, not the replica's
@@ -113,7 +113,7 @@ def test_answers_are_learned_first_and_judged_after(tmp_path: Path) -> None:
 
 
 def test_users_answers_are_no_probes(tmp_path: Path) -> None:
-    """They neither prove that a replica answers probes in time nor stand for any known prompt."""
+    """They neither prove that a replica answers probes in time nor count for any known prompt."""
     bed = Bed(tmp_path)
     bed.learn()
     found = bed.answers(1.5)
@@ -124,7 +124,7 @@ def test_users_answers_are_no_probes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("why", [{"alarm": True}, {"away": True}, {"probes": 0.0}])
 def test_a_past_is_learned_only_where_all_is_well(tmp_path: Path, why: dict[str, Any]) -> None:
-    """Not in alarm, not of a replica in quarantine, not before any probe came; and not before any turn."""
+    """Not in alarm, not from a replica in quarantine, not before the first probe; and not before any turn."""
     bed = Bed(tmp_path)
     bed.answers(*[9.0] * PAST)
     bed.one.turn(turn(**why))
@@ -134,7 +134,7 @@ def test_a_past_is_learned_only_where_all_is_well(tmp_path: Path, why: dict[str,
 
 
 def test_another_build_has_another_past_and_a_restart_has_the_same(tmp_path: Path) -> None:
-    """What is judged is told from what is learned by the fingerprint that probes read."""
+    """The past belongs to the fingerprint that probes read."""
     bed = Bed(tmp_path)
     bed.learn()
     again = Bed(tmp_path)
@@ -146,7 +146,7 @@ def test_another_build_has_another_past_and_a_restart_has_the_same(tmp_path: Pat
 
 
 def test_no_more_is_looked_at_than_the_budget_counts_with(tmp_path: Path) -> None:
-    """At one answer per two seconds, sixty a minute give thirty observations and a few that were saved up."""
+    """At one answer per two seconds, sixty a minute give thirty observations and a few saved ones."""
     bed = Bed(tmp_path)
     bed.learn()
     slow = Bed(tmp_path, rate=0.5)
@@ -170,7 +170,7 @@ def test_the_door_takes_numbers_and_says_what_else_it_expected(tmp_path: Path) -
 
 
 def announced(url: str, length: int) -> int:
-    """How a post is answered that says it has so many bytes, before any of them is sent."""
+    """The answer to a post that declares this many bytes, before any of them is sent."""
     place = httpx.URL(url)
     with closing(HTTPConnection(place.host, place.port or 0, timeout=10.0)) as line:
         line.putrequest("POST", PATH)
@@ -180,7 +180,7 @@ def announced(url: str, length: int) -> int:
 
 
 def test_the_operator_says_so_twice(tmp_path: Path) -> None:
-    """A port without a clause is refused; a clause without a port is told, and nothing is taken."""
+    """A port without a clause is refused; a clause without a port is reported, and nothing is accepted."""
     prober = cast("Prober", Quiet())
     plain = make_fleet()
     asked = make_fleet(LAYOUT)
@@ -199,7 +199,7 @@ def test_the_operator_says_so_twice(tmp_path: Path) -> None:
 
 
 def test_a_shift_is_seen_by_the_controller_and_moves_nothing() -> None:
-    """Through the controller's own tick: the clause is in alarm at its level, and the table stands."""
+    """In the controller's own tick the clause is in alarm at its level, and the table is unchanged."""
     fleet = passive_fleet()
     setup = make_configuration("sequential", make_fleet(LAYOUT, contract=fleet.contract, rates=fleet.rates))
     place = fleet.contract.clause_ids.index(CLAUSE)

@@ -172,7 +172,7 @@ def test_a_trace_with_a_gap_is_refused_at_its_line(world: Path) -> None:
 
 
 def test_measured_doses_are_accepted(world: Path) -> None:
-    """A fault whose condition its kernel's profile holds is fine, in a scenario and in a suite over it."""
+    """A fault with a condition in its kernel's profile is accepted, in a scenario and in a suite over it."""
     scenario, suite = world / "scenario.yaml", world / "suite.yaml"
     text = scenario.read_text(encoding="utf-8")
     scenario.write_text(text.replace("faults: []", FAULT.format("requantise-w4")), encoding="utf-8")
@@ -185,7 +185,7 @@ def test_measured_doses_are_accepted(world: Path) -> None:
 
 
 def test_samples_that_changed_are_refused(world: Path) -> None:
-    """A profile whose samples are not the pinned ones is not valid."""
+    """A profile with samples other than the pinned ones is not valid."""
     with (world / "bf16.npz").open("ab") as stream:
         stream.write(b"x")
     result = run("validate", world / "bf16.yaml")

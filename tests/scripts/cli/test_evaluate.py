@@ -116,7 +116,7 @@ def test_a_log_and_an_archive_are_judged_like_a_profile(tmp_path: Path, profile:
 
 def test_proposals_are_kept_by_their_kernel(tmp_path: Path, profile: Path) -> None:
     """A proposed file loads, its kernel passes it, its fault fails it; what serving alone shows is open;
-    what somebody wrote there stays unless told otherwise.
+    an edited file stays unless ``--force`` is given.
     """
     target = tmp_path / "proposed.yaml"
     target.write_text("written by hand")

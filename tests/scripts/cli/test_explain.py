@@ -118,7 +118,7 @@ def test_a_tick_reads_the_same_in_the_log_and_made_again(file: Path, tmp_path: P
     assert from_log(out, 3, None).ticks == logged.ticks, "the folder stands for the log in it"
 
 
-def test_people_read_who_did_what(file: Path) -> None:
+def test_the_text_names_the_moves_and_their_causes(file: Path) -> None:
     """The text names incident, slice, clause, proposal and baseline; a tick can be asked for alone."""
     arguments = ["explain", str(file), "--policy", "threshold", "--seed", "3", "--baseline", "fixed"]
     done = CliRunner().invoke(app, [*arguments, "--supervised"])

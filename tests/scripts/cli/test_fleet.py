@@ -61,7 +61,7 @@ def test_the_last_words_of_a_fleet_that_did_not_come_up_are_shown(
     log.write_text("importing vLLM once\n")
 
     class Ends:
-        """A process that says why and ends as soon as somebody asks."""
+        """A process that gives its reason and ends when it is polled."""
 
         pid, returncode = 1, 2
 

@@ -54,7 +54,7 @@ def imported(*more: str) -> tuple[int, set[str]]:
 
 @pytest.fixture(scope="module")
 def gate() -> set[str]:
-    """Modules of a gate whose verdict is inconclusive, printed as a table."""
+    """Modules imported by a gate with an inconclusive verdict, printed as a table."""
     code, found = imported()
     assert code == 3
     assert {"contracts.assess.evaluate", "numpy", "rich.table"} <= found
@@ -75,7 +75,7 @@ def test_the_gate_makes_models_of_the_kinds_that_it_reads_alone(gate: set[str]) 
 
 
 def test_json_needs_no_tables() -> None:
-    """Who asks for JSON does not wait for what draws tables."""
+    """With JSON output the libraries for tables are not imported."""
     code, found = imported("--json")
     assert code == 3
     assert "rich.table" not in found

@@ -86,7 +86,7 @@ def test_flags_write_a_commented_file_once(tmp_path: Path) -> None:
 
 
 def test_questions_are_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same contract comes of answers as of flags; nobody to ask is bad input."""
+    """Answers and flags give the same contract; without a terminal it is bad input."""
     assert run().exit_code == 2
     monkeypatch.setattr(init_module, "can_ask", lambda: True)
     answers = iter(["support, sql", "support", 2000.0, 0.0, 0.0, 0.0, 0.0, 0.0, "kl/sql"])

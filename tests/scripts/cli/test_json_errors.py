@@ -44,7 +44,7 @@ def told(*words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("words", WITH_JSON, ids=" ".join)
 def test_words_that_fit_no_command_are_told_as_json(words: tuple[str, ...]) -> None:
-    """An option that nobody knows, of every command that has ``--json``."""
+    """An unknown option, of every command that has ``--json``."""
     assert "--no-such-option" in told(*words, "--json", "--no-such-option")["error"]
 
 
@@ -69,7 +69,7 @@ def test_words_that_fit_no_command_are_told_as_json(words: tuple[str, ...]) -> N
 def test_what_is_refused_is_told_as_json(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A document that is not there, or a name that nobody knows: each reason by itself, as people read it."""
+    """A missing document, or an unknown name: each reason separately, with the text of standard error."""
     monkeypatch.chdir(tmp_path)
     found = told(*words, "--json")
     assert found["problems"]

@@ -89,7 +89,7 @@ def test_the_public_route_says_that_it_bounds(server: KldFake, tmp_path: Path) -
 
 @pytest.mark.parametrize(("drift", "code"), [(3.0, 1), (0.0, 3)])
 def test_the_exit_code_is_the_gate_s(drift: float, code: int, server: KldFake, tmp_path: Path) -> None:
-    """A server far away fails, six prompts of one that is near are too few to pass."""
+    """A server with a large difference fails; six prompts of a nearly equal one are too few to pass."""
     server.drift = drift
     contract = str(ROOT / "contracts" / "library" / "minimal-train-infer.yaml")
     found, said = kld(*words(tmp_path, "--contract", contract, "--json"))

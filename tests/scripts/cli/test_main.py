@@ -37,7 +37,7 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
-    """The root with one command ``bench`` whose behaviour a test sets."""
+    """The root with one command ``bench``, with behaviour set by a test."""
     app = typer.Typer()
     monkeypatch.setattr(selvage, "import_module", lambda name: SimpleNamespace(app=app))
     return app

@@ -1,4 +1,4 @@
-"""Commands whose options are a record."""
+"""Commands that take their options as a record."""
 
 from __future__ import annotations
 

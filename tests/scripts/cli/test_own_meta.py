@@ -76,8 +76,8 @@ def test_simulate_keeps_the_policy_by_it(suite: Path, meta: Path, tmp_path: Path
 
 
 def test_e5_keeps_every_policy_but_the_baseline_by_it(suite: Path, meta: Path, tmp_path: Path) -> None:
-    """What runs is under the own meta-contract, the fleet in which nobody moves under none; the command and
-    the header say so.
+    """Every configuration runs under the own meta-contract, the fleet without moves under none; command and
+    header say so.
     """
     words = ("e5", "--suite", suite, "--policies", "shield-alone", "--seeds", "1", "--jobs", "1", "--json")
     found = content(*words, "--out", tmp_path / "out", "--meta", meta)
@@ -142,14 +142,14 @@ def test_a_policy_serves_under_the_meta_contract_of_its_artefact(meta: Path, tmp
 
 
 def test_the_shipped_policy_is_refused_under_another(suite: Path, meta: Path) -> None:
-    """Whoever is certified under the shipped meta-contract does not run under an own one unnoticed."""
+    """A policy certified under the shipped meta-contract is refused under another one."""
     world = compiled(expand_suite(*load_suite(suite), None)[0])
     with pytest.raises(DocumentError, match="of the shipped one"):
         supervised_by_uri(str(meta), "learned", make_configuration("hysteresis", world.setup), "tests")
 
 
 def test_a_simulated_drill_is_kept_by_it(meta: Path) -> None:
-    """The result pins the own meta-contract; with nobody who heals there is nothing to keep."""
+    """The result pins the own meta-contract; without a healing policy ``--meta`` is refused."""
     words = ("drill", "run", "three-bits", "--policy", "shield-alone", "--json")
     bare, kept = content(*words), content(*words, "--meta", meta)
     assert kept["meta_contract_sha256"] == meta_sha256(str(meta))

@@ -62,7 +62,7 @@ def write_meta(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def meta(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A meta-contract whose certification takes seconds."""
+    """A meta-contract with a certification of a few seconds."""
     return write_meta(tmp_path_factory.mktemp("certify"))
 
 
@@ -175,7 +175,7 @@ def test_a_policy_that_never_moves_fails(meta: Path, tmp_path: Path) -> None:
 def test_a_limit_that_more_episodes_may_narrow_is_not_called_broken(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A clause whose value keeps the threshold, or that had nothing to judge, is told apart from one whose
+    """A clause with a value within the threshold, or without anything to judge, differs from a clause with a
     value does not.
     """
     whole = certificate()

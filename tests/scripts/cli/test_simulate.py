@@ -27,7 +27,7 @@ def scenario(tmp_path: Path) -> Path:
 
 
 def test_same_arguments_give_same_bytes(scenario: Path) -> None:
-    """Two runs print the same JSON, whose keys are sorted and whose header names what was run."""
+    """Two runs print the same JSON, with sorted keys and a header that names the run."""
     arguments = ["simulate", str(scenario), "--policy", "threshold", "--seeds", "2", "--json"]
     one, other = (CliRunner().invoke(app, arguments) for _ in range(2))
     assert one.exit_code == 0, one.output

@@ -78,7 +78,7 @@ def test_processes_and_interruptions_change_no_byte(
 
 
 def test_trials_are_kept_by_the_meta_contract_that_is_named(recipe: Path, tmp_path: Path) -> None:
-    """Smaller moves give every trial another score than none, and the result pins whose they are."""
+    """Smaller moves change every trial's score, and the result pins the meta-contract."""
     meta = write_own_meta(tmp_path)
     bare = json.loads(tuned(recipe, tmp_path / "bare.json"))
     kept = json.loads(tuned(recipe, tmp_path / "kept.json", "--meta", str(meta)))

@@ -30,7 +30,7 @@ ARL0 = 2000.0
 
 
 def drawn(seed: int) -> KnownLaw:
-    """A binned law of exponential samples whose mean triples."""
+    """A binned law of exponential samples with a tripled mean."""
     rng = np.random.Generator(np.random.PCG64(seed))
     return binned_law(rng.exponential(1.0, 40), rng.exponential(3.0, 40))
 

@@ -147,9 +147,9 @@ def test_the_stress_suite_asks_everything_with_and_without_a_fault() -> None:
     plan_run(Options(out=Path("unused"), suite=file, seeds=1))
 
 
-def test_the_shipped_suite_runs_what_would_serve_and_says_who_runs_on_fewer_seeds() -> None:
-    """By default the shipped route policy and both references run, on the first seeds alone; whoever names
-    policies gets these and all seeds.
+def test_the_shipped_suite_runs_its_own_policies_some_on_fewer_seeds() -> None:
+    """By default the shipped route policy and both references run, on the first seeds alone; named policies
+    run alone, on all seeds.
     """
     plan = plan_run(Options(out=Path("unused")))
     names = [configuration.name for configuration in plan.configurations]

@@ -63,8 +63,8 @@ def test_a_policy_that_was_not_borrowed_is_left_alone() -> None:
     assert server.specs == []
 
 
-def test_a_change_of_somebody_else_is_never_overwritten() -> None:
-    """Neither by the next configuration nor at the end; what it was stays written down."""
+def test_another_client_s_change_is_never_overwritten() -> None:
+    """Neither by the next configuration nor at the end; the original spec stays in the annotation."""
     server = PolicyServer()
     policy, before = borrowed(server), copy.deepcopy(held(server)["spec"])
     policy.put(spec_of(before, "fixed"))
@@ -99,6 +99,6 @@ def test_a_policy_that_is_gone_is_said() -> None:
 
 
 def test_a_policy_that_always_changes_is_given_up() -> None:
-    """Somebody who writes all the time ends the run."""
+    """A client that writes all the time ends the run."""
     with pytest.raises(ExperimentError, match="keeps changing"):
         borrowed(PolicyServer(conflicts=1000)).put({"policy": "fixed"})

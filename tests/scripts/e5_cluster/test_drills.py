@@ -25,7 +25,7 @@ from tests.support.fleets.drill_runs import NotedLedger, ScriptedTarget
 from tests.support.fleets.episodes import broken_record, move_at, step_fault
 
 Object = dict[str, Any]
-#: What may stand in a report that somebody else wrote.
+#: Values that a report from a foreign writer may contain.
 OTHERS: tuple[Any, ...] = (None, "x", [], {}, -1, 1e308, True, [[1]])
 
 
@@ -40,7 +40,7 @@ def status(phase: str, **more: Any) -> Object:
 
 
 class Runner:
-    """A namespace whose runner says ``statuses`` one after the other, and deletes where ``undoes``."""
+    """A namespace with a runner that reports ``statuses`` one after the other, and deletes if ``undoes``."""
 
     def __init__(self, *statuses: Object, undoes: bool = True) -> None:
         self.statuses, self.undoes = list(statuses), undoes
@@ -113,7 +113,7 @@ def played(found: DrillEpisode, *, shows: bool = True) -> EndedDrill:
 
 
 def test_a_report_comes_back_as_the_runner_judged_it(tmp_path: Path) -> None:
-    """Measures and lines go through the ConfigMap whole; who drove and what served stands beside."""
+    """Measures and lines pass through the ConfigMap unchanged; policy and servers are recorded as well."""
     found, _ = episode(tmp_path)
     result = result_of(found, played(found), "fixed", ("vllm:1",))
     assert result.measures is not None
@@ -126,7 +126,7 @@ def test_a_report_comes_back_as_the_runner_judged_it(tmp_path: Path) -> None:
 
 
 def test_what_was_no_experiment_does_not_count(tmp_path: Path) -> None:
-    """An unproved fault, a drill that its guard ended, one without a report, one that cannot be read."""
+    """An unproved fault, a drill ended by its guard, a drill without a report, an unreadable report."""
     found, _ = episode(tmp_path)
     good = played(found)
     assert good.content is not None
@@ -165,8 +165,8 @@ def put(value: Any, path: tuple[Any, ...], other: object) -> Any:
     return copy
 
 
-def test_a_report_that_somebody_else_wrote_ends_no_run(tmp_path: Path) -> None:
-    """Whatever stands in one place of it: it counts or it does not, and nothing is raised."""
+def test_a_foreign_report_ends_no_run(tmp_path: Path) -> None:
+    """With any value in any one place, the report counts or it does not, and nothing is raised."""
     found, _ = episode(tmp_path)
     good = played(found)
     assert good.content is not None
@@ -209,7 +209,7 @@ def test_a_drill_is_applied_read_and_deleted(tmp_path: Path) -> None:
 def test_a_drill_that_does_not_begin_ends_the_run_and_is_deleted(
     tmp_path: Path, statuses: list[Object], message: str
 ) -> None:
-    """Nobody looks at it, it is refused, or what it needs does not come."""
+    """No operator runs it, it is refused, or its requirements are not met."""
     found, drill = episode(tmp_path)
     runner = Runner(*statuses)
     with pytest.raises(ExperimentError, match=message):
@@ -273,7 +273,7 @@ def test_an_interruption_deletes_the_drill(tmp_path: Path) -> None:
 
 
 def test_only_drills_of_this_policy_are_cleared_away() -> None:
-    """Those of others, and of people, stay; one whose undo is not confirmed is said."""
+    """Drills of other policies and of users stay; an unconfirmed undo is reported."""
     runner = Runner(undoes=False)
     for name, policy in (("ours", "chat"), ("theirs", "other"), ("mine", "")):
         annotations = {OF_POLICY: policy} if policy else {}

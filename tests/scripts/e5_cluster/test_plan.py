@@ -53,8 +53,8 @@ def test_drills_have_names_of_their_own(tmp_path: Path) -> None:
     assert planned(tmp_path, hold_s=90.0).key != suite.key
 
 
-def test_a_configuration_changes_who_drives_and_nothing_else() -> None:
-    """Break-glass and suspension end; an artefact goes with its policy; the shipped one stands in."""
+def test_a_configuration_changes_the_driving_policy_and_nothing_else() -> None:
+    """Freeze and suspension end; an artefact belongs to its policy; the shipped artefact is the default."""
     before = resources().policies["chat"]["spec"]
     held = before | {"suspend": True, "freeze": {"until": "x"}, "mode": "observe"}
     changed = spec_of(held, "sequential")
@@ -65,7 +65,7 @@ def test_a_configuration_changes_who_drives_and_nothing_else() -> None:
     assert spec_of(before, "learned")["artifact"]["uri"].startswith("package:")
 
 
-def test_the_meta_contract_that_is_named_keeps_whoever_acts(tmp_path: Path) -> None:
+def test_the_named_meta_contract_applies_to_every_acting_policy(tmp_path: Path) -> None:
     """It is pinned in the RoutePolicy of each configuration; at rest the policy's own stays."""
     meta = str(write_own_meta(tmp_path))
     suite, bare = planned(tmp_path, meta=meta), planned(tmp_path)
@@ -77,8 +77,8 @@ def test_the_meta_contract_that_is_named_keeps_whoever_acts(tmp_path: Path) -> N
     assert {one.configuration.meta for one in suite.episodes} == {meta}
 
 
-def test_the_policy_at_rest_goes_by_another_name_than_all_who_act(tmp_path: Path) -> None:
-    """So the operator begins anew with each: it keeps a state for the same policy alone."""
+def test_the_policy_at_rest_has_another_name_than_every_acting_policy(tmp_path: Path) -> None:
+    """So the operator starts each without memory: it keeps state for an unchanged policy only."""
     suite = planned(tmp_path, policies=())
     assert [one.name for one in suite.configurations] == ["fixed", "breaker", "hysteresis", "sequential"]
     assert AT_REST not in {one.name for one in suite.configurations}
@@ -119,7 +119,7 @@ def test_the_suite_of_the_sample_can_run(tmp_path: Path) -> None:
 
 
 def test_a_run_without_drills_is_refused(tmp_path: Path) -> None:
-    """The shipped drills are for another pool, so somebody names them."""
+    """The shipped drills are for another pool, so drills must be named."""
     options = ClusterOptions(out=tmp_path, namespace="chat", route_policy="chat", drills=())
     with pytest.raises(DocumentError, match="FaultDrills of pool chat-pool"):
         plan_cluster(options, resources())
@@ -142,7 +142,7 @@ def test_a_drill_that_cannot_run_here_is_refused(
 
 
 def test_a_policy_whose_pool_is_missing_is_refused(tmp_path: Path) -> None:
-    """What the operator would not put in force nobody drills."""
+    """A policy that the operator would not put in force gets no drills."""
     seen = resources()
     with pytest.raises(DocumentError, match="chat-pool"):
         planned(tmp_path, Resources(contracts=seen.contracts, pools={}, policies=seen.policies))

@@ -52,8 +52,8 @@ def test_what_never_comes_ends_the_run(kind: str) -> None:
         not_in_force(policy(**{kind: "False"}))
 
 
-def test_a_pool_in_alarm_is_told_from_one_that_lacks_something() -> None:
-    """Only a clause counts, and only as the operator says of this very spec."""
+def test_a_clause_in_alarm_differs_from_other_degradations() -> None:
+    """Only a clause counts, and only in a status of the present spec."""
     found = policy()
     for reason, expected in (("ClauseInAlarm", "why"), ("HardClauseBroken", "why"), ("KernelGone", "")):
         found["status"]["conditions"] = [{"type": "Degraded", "reason": reason, "message": "why"}]

@@ -47,7 +47,7 @@ def test_every_drill_gets_the_same_window_and_its_group(tmp_path: Path) -> None:
 
 
 def test_the_shipped_suite_can_run(tmp_path: Path) -> None:
-    """Five drills of one pool; the healthy one strikes nobody, and lasts as long as the first."""
+    """Five drills of one pool; the healthy one strikes no replica, and lasts as long as the first."""
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"))
     plan = plan_local(options)
     assert [one.name for one in plan.entries] == ["silent", "crash", "hang", "slow", "healthy"]
@@ -65,14 +65,14 @@ def test_the_shipped_suite_can_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["magic", "informed", "hysteresis:dwell_s=9", "sequential@0.9"])
 def test_a_policy_that_no_live_fleet_takes_is_refused(tmp_path: Path, policy: str) -> None:
-    """Unknown ones, the one that is told of faults, and settings, which a RoutePolicy has not."""
+    """Unknown policies, the policy that is given the faults, and settings, which a RoutePolicy lacks."""
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), policies=(policy,))
     with pytest.raises(DocumentError, match=policy.partition(":")[0].partition("@")[0]):
         plan_local(options)
 
 
 def test_the_shipped_network_drives_the_fleet_of_drills_under_its_own_certificate(tmp_path: Path) -> None:
-    """By its name alone it is the file that reads the fleet's slices; nobody would drive in its place."""
+    """``learned`` alone means the file that reads the fleet's slices; no fallback would drive instead."""
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), drills=("silent",))
     plan = plan_local(replace(options, policies=("sequential", "learned")))
     drivers = [driver_of(one) for one in plan.episodes]
@@ -99,7 +99,7 @@ def test_a_trained_policy_of_one_s_own_is_named_by_its_artefact(tmp_path: Path) 
 def test_every_policy_but_the_baseline_is_kept_by_the_meta_contract_that_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Header and drills pin it, whoever drives gets it, and episodes under another one are run anew."""
+    """Header and drills pin it, every driving policy gets it, and episodes under another one are run anew."""
     meta, driven = str(write_own_meta(tmp_path)), list[DrilledPolicy]()
     plan = planned(tmp_path, seeds=1, policies=("fixed-bare", "sequential"), meta=meta)
     assert [one.configuration.meta for one in plan.episodes] == ["", meta]
@@ -125,7 +125,7 @@ def test_every_policy_but_the_baseline_is_kept_by_the_meta_contract_that_is_name
 
 
 def test_results_have_the_form_of_the_simulators(tmp_path: Path) -> None:
-    """Same tables and the same page; who left after ten seconds recovered then, who stayed did not."""
+    """Same tables and the same page; the policy that left after ten seconds recovered, the other did not."""
     plan = planned(tmp_path)
     results = [played(one) for one in plan.episodes]
     content, page = summary(plan, results, HeaderFacts(command="selvage e5 --target local"))
@@ -152,7 +152,7 @@ def test_what_was_no_experiment_does_not_count_and_says_why(tmp_path: Path) -> N
 
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Finished episodes are read back as they were; one that was no experiment runs again."""
+    """Finished episodes are read back unchanged; an invalid one runs again."""
     plan, kept = planned(tmp_path, seeds=1), KeptEpisodes(tmp_path / "out")
     asked: list[str] = []
 
@@ -170,7 +170,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again[1].measures is not None
 
 
-def test_a_healthy_drill_passes_where_nobody_moves(tmp_path: Path) -> None:
+def test_a_healthy_drill_passes_without_moves(tmp_path: Path) -> None:
     """Without a fault there is one phase; a move in it is a false switch, and fails."""
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), drills=("healthy",))
     plan = plan_local(options).entries[0].plan
@@ -237,10 +237,10 @@ def test_what_cannot_run_is_refused_whole_before_a_server_is_started(
     assert not (tmp_path / "fleet").exists()
 
 
-def test_who_would_be_replaced_by_a_fallback_is_refused(
+def test_a_policy_that_a_fallback_would_replace_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A result under the name of a policy that did not drive is none; whoever fits is let through."""
+    """A result under the name of a policy that did not drive is invalid; a covered policy is accepted."""
     monkeypatch.setattr(local, "_missing_parts", lambda: ())
     plan = planned(tmp_path, seeds=1)
     drills, drivers = list(plan.drills.values()), [driver_of(one) for one in plan.episodes]
@@ -253,7 +253,7 @@ def test_who_would_be_replaced_by_a_fallback_is_refused(
 def test_of_the_suite_s_own_policies_those_that_fit_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A network of five slices on a fleet of two is left out and said, unless somebody asked for it."""
+    """A network of five slices on a fleet of two is left out with a message, unless the user named it."""
     suite = planned(tmp_path, policies=("fixed", "sequential", "learned"), seeds=1)
     options = LocalOptions(out=tmp_path / "out", folder=FleetFolder(path=tmp_path / "fleet"))
     fits = drop_unfit_policies(suite, options)

@@ -16,7 +16,7 @@ from scripts.parity.equivalence import ALPHA, equivalence, lines_of, main, tost_
 
 
 def made(place: Path, ratio: float, drills: int = 12, runs: int = 5, spread: float = 0.1) -> Path:
-    """Drills whose MTTR is ``ratio`` times as long in the simulator, runs scattered by ``spread``."""
+    """Drills with an MTTR ``ratio`` times as long in the simulator, runs scattered by ``spread``."""
     draws = stream(3, "drills")
     for drill in range(drills):
         for world, factor in (("local", 1.0), ("sim", ratio)):
@@ -69,8 +69,8 @@ def test_at_the_margin_the_claim_is_made_at_most_at_its_level() -> None:
     assert shown(wide) == pytest.approx(tost_power(0.25, 12, bound), abs=0.05)
 
 
-def test_who_recovers_in_one_world_alone_contradicts(tmp_path: Path) -> None:
-    """A time that was cut off is none: it is neither averaged nor passed over."""
+def test_a_drill_that_recovers_in_one_world_alone_contradicts(tmp_path: Path) -> None:
+    """A censored time is neither averaged nor ignored."""
     place = made(tmp_path, 1.0)
     write(place / "a", "stuck", "local", 90.0, unrecovered=1.0)
     write(place / "b", "stuck", "sim", 10.0)

@@ -212,7 +212,7 @@ def test_cuda_build_on_a_machine_without_gpu_is_refused(
 
 
 def test_a_step_that_takes_long_says_that_it_runs(capfd: pytest.CaptureFixture[str]) -> None:
-    """A silent process is reported alive now and then; one that fails stops the step with its exit code."""
+    """A silent process is reported as running now and then; a failing one ends the step with its code."""
     sleeps = [sys.executable, "-c", "import time; time.sleep(0.5); raise SystemExit(3)"]
     with pytest.raises(virtual_env.StepError, match="exit code 3"):
         virtual_env.run(sleeps, say_every_s=0.1)

@@ -66,8 +66,8 @@ def test_a_run_compiles_nothing_that_was_not_warmed(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == {}
 
 
-def test_the_work_of_two_processes_is_nobodys_twice() -> None:
-    """Each stage has work for two, no function is run twice, and all of the world's is among it."""
+def test_two_processes_share_the_work_without_overlap() -> None:
+    """Each stage has work for two, no function runs twice, and all functions of the world are included."""
     named = [function for stage in STAGES for functions in stage for function in functions]
     assert {len(stage) for stage in STAGES} == {2}
     assert len(set(named)) == len(named)

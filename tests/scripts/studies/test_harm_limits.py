@@ -1,4 +1,4 @@
-"""Laws of the limit of harm on populations whose mean is known: it holds, and gains do not widen it."""
+"""Limits of harm on populations with known means: they hold, and gains do not widen them."""
 
 from __future__ import annotations
 

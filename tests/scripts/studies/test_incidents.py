@@ -49,7 +49,7 @@ def result_of(part: IncidentPart, **more: Any) -> IncidentResult:
 
 
 def test_parts_go_seed_by_seed_with_a_control_each() -> None:
-    """Whoever stops a run has whole seeds, and each has its own clean run."""
+    """A stopped run has complete seeds, and each has its own control."""
     parts = planned("2..3", TWO, 45.0, PLACE)
     assert [part.place for part in parts] == [
         *("control.2", "hang.2", "nan-sanitised.2"),

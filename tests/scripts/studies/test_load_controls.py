@@ -25,7 +25,7 @@ def test_a_load_that_no_scenario_has_is_refused() -> None:
         load_controls(("70",), ("hysteresis",), 1.0)
 
 
-def test_who_takes_no_load_says_so() -> None:
+def test_a_benchmark_without_load_refuses_the_option() -> None:
     """An option of one benchmark is refused by the others."""
     with pytest.raises(DocumentError, match="--load"):
         bench(name="shield", load="60")

@@ -75,7 +75,7 @@ def ran(folder: Path, told: dict[str, object], ticks: int, *watchers: Listening)
 def governed(
     folder: Path, told: dict[str, object], setup: ControllerSetup, ticks: int, *watchers: Listening
 ) -> None:
-    """A controller of ``setup`` whose log says ``told``."""
+    """A controller of ``setup`` that logs ``told``."""
     log = DecisionLog(folder, Beginning(setup=setup, state=None, documents=told, code_version="1"))
     ports = ControlPorts(
         source=ScriptedTelemetry(seen(setup, ticks)),
@@ -120,7 +120,7 @@ def test_each_start_of_a_controller_is_an_episode_and_a_short_one_is_none(tmp_pa
 
 
 def test_a_log_that_is_decided_otherwise_now_is_refused(tmp_path: Path) -> None:
-    """What a log's own documents do not decide as it stands there was not seen: nobody learns from it."""
+    """A log that its own documents do not reproduce had other inputs: nothing is learned from it."""
     others, own = told_in(tmp_path, "sequential"), told_in(tmp_path, "hysteresis")
     governed(tmp_path / "wrong", others, setup_again(own).setup, TICKS)
     with pytest.raises(DocumentError, match="decided otherwise"):

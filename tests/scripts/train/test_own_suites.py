@@ -63,7 +63,7 @@ def test_any_folder_may_hold_suites(folder: str, tmp_path: Path) -> None:
 
 
 def test_long_names_of_kernels_stay_apart(tmp_path: Path) -> None:
-    """Incidents of a kernel whose name leaves no room for theirs have names of their own all the same."""
+    """Incidents of a kernel with a very long name still have distinct names."""
     long = (replace(KERNELS[0], name="fast-" + "x" * 57), KERNELS[1])
     write_own_fleet(tmp_path, kernels=long)
     found = made(tmp_path, seeds=2)
@@ -84,7 +84,7 @@ def test_what_no_policy_can_mitigate_is_left_out(tmp_path: Path) -> None:
 
 
 def test_errors_are_no_incident_under_a_contract_that_promises_nothing_of_failures(tmp_path: Path) -> None:
-    """Nothing in such a contract could tell them, so nobody is certified by them, and the command says so."""
+    """No clause of such a contract detects errors, so they are left out, and the command says so."""
     write_own_fleet(tmp_path)
     path = tmp_path / "contract.yaml"
     document = yaml.safe_load(path.read_text())

@@ -1,4 +1,4 @@
-"""Recurrent networks at work: torch's scores tick by tick, each fleet's own memory, and who is refused."""
+"""Recurrent networks at work: torch's scores tick by tick, each fleet's own memory, and refusals."""
 
 from __future__ import annotations
 

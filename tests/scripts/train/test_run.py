@@ -76,7 +76,7 @@ def test_shipped_recipes_are_complete_and_their_hash_is_their_meaning() -> None:
         assert document_sha256(changed) != document_sha256(recipe)
 
 
-def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path) -> None:
+def test_a_stopped_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
     """Equal seeds give equal weights, whether the run was interrupted between two updates or not."""
     file = str(recipe_file(tmp_path))
     whole = train_seed(file, 5, str(tmp_path / "whole"))

@@ -123,7 +123,7 @@ class Bench:
         return {one["name"]: one["weight"] for one in rule["backendRefs"]}
 
     def edit_route(self, change: Callable[[Object], object]) -> None:
-        """As somebody else would."""
+        """A change by another client."""
         found = self.route()
         change(found)
         self.custom.replace_namespaced_custom_object(*_GATEWAY, self.namespace, "httproutes", "chat", found)
@@ -240,7 +240,7 @@ class MadeUp:
 
     @property
     def sent_tokens(self) -> dict[str, int]:
-        """Nobody is asked."""
+        """No tokens."""
         return {}
 
     def close(self) -> None:

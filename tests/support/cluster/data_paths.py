@@ -148,7 +148,7 @@ class DataPath:
         return time.monotonic()
 
     def told(self) -> str:
-        """What status and logs say, for whoever looks at a failure."""
+        """Status and logs, for the report of a failure."""
         logs = [self.folder / f"{name}.log" for name in ("operator", "drills")]
         ends = [one.read_text(errors="replace")[-3000:] for one in logs if one.exists()]
         try:

@@ -1,4 +1,4 @@
-"""Pods of a test that take faults: objects on a real API server, whose addresses lead to local servers."""
+"""Pods of a test that take faults: objects on a real API server, with addresses of local servers."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def drill_world(
     engines: tuple[str, ...] = (),
     key: str = "",
 ) -> Iterator[DrillWorld]:
-    """A world that serves. allowed: kernels whose pods carry the label; engines: pods of real servers."""
+    """A serving world. allowed: kernels with the label on their pods; engines: pods of real servers."""
     world = DrillWorld(bench=bench, folder=folder, engines=engines, key=key)
     world.token_file.write_text(TOKEN)
     _ = [bench.apply(name) for name in ("contract", "pool", "policy", "route")]
@@ -244,7 +244,7 @@ def served(world: DrillWorld, kernel: str, number: int) -> Iterator[None]:
 
 
 def await_server(url: str, within_s: float = PATIENCE_S) -> None:
-    """Until somebody listens."""
+    """Wait until the port is open."""
     deadline_at_s = time.monotonic() + within_s
     while time.monotonic() < deadline_at_s:
         try:

@@ -59,7 +59,7 @@ class PolicyServer:
         return copy.deepcopy(made)
 
     def edit(self, change: Callable[[Object], object]) -> None:
-        """As somebody else would."""
+        """A change by another client."""
         found = self.policy("chat")
         assert found is not None
         change(found)

@@ -1,7 +1,7 @@
 """What an account may do by its shipped Role: a client that is refused everything else, and notes each call.
 
-The API server of the tests grants everything to everybody, so the rights stand here: a call that the Role
-does not grant ends in 403 before it is sent, as a cluster would end it, and fails its test afterwards.
+The API server of the tests grants everything to every account, so the rights are checked here: a call that
+the Role does not grant ends in 403 before it is sent, as in a cluster, and fails its test afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``selvage`` with an account's rights: ``python -m tests.support.cluster.granted_process ACCOUNT WORDS``.
 
-Both of its ways to the API server are held to the Role: the Kubernetes client and kopf's connection. A drill
-sends its load by the library of the latter; requests to models are nobody's rights.
+Both of its connections to the API server are limited to the Role: the Kubernetes client and kopf's. A drill
+sends its load by the library of the latter; requests to models need no rights.
 """
 
 from __future__ import annotations

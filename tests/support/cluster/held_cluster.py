@@ -19,7 +19,7 @@ SHAPE = PoolSize(kernels=2, replicas=3, slices=2)
 
 
 class HeldCluster(MemoryCluster):
-    """``MemoryCluster`` whose pods have labels. failing: methods without an answer; refusing: that refuse."""
+    """``MemoryCluster`` with labelled pods. failing: methods without an answer; refusing: refused methods."""
 
     def __init__(self, shape: PoolSize = SHAPE) -> None:
         super().__init__(1, shape)
@@ -98,7 +98,7 @@ class HeldCluster(MemoryCluster):
         ]
 
     def label_pod(self, name: str, key: str, value: str) -> None:
-        """As somebody reads it back."""
+        """Store the label."""
         assert key == IN_ROTATION
         self.labels[name] = value
         self.places_version += 1
@@ -116,7 +116,7 @@ class HeldCluster(MemoryCluster):
         return found["status"], found["reason"], found["message"]
 
     def out(self) -> list[str]:
-        """Pods whose label takes them out."""
+        """Pods with a label that takes them out of rotation."""
         return sorted(name for name, value in self.labels.items() if value == OUT)
 
     def weights(self) -> list[list[int]]:
@@ -135,7 +135,7 @@ class HeldCluster(MemoryCluster):
 
 
 class HeldWorld(RecordedWorld):
-    """A world whose servers answer for ever as they did first."""
+    """A world of servers with constant answers."""
 
     cluster: HeldCluster
 

@@ -84,7 +84,7 @@ class Server:
         _await_ready(f"https://127.0.0.1:{self._port}", self._authority, log)
 
     def stop(self, killed: bool = False) -> None:
-        """Answer nobody any more; ``killed``: without a goodbye to who is connected."""
+        """Stop answering; ``killed``: without closing connections properly."""
         if self._process is not None:
             self._process.kill() if killed else self._process.terminate()
             self._process.wait(70.0)
@@ -154,7 +154,7 @@ def _configuration(port: int, authority: Path) -> client.Configuration:
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -78,7 +78,7 @@ def _endpoint(pod: Any) -> Object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """What Envoy acknowledged. at_s: when, on the monotonic clock; pods: who gets requests at all."""
+    """A table that Envoy acknowledged. at_s: when, on the monotonic clock; pods: those that get requests."""
 
     at_s: float
     weights: dict[str, dict[str, int]]  # rule -> Service -> weight

@@ -1,4 +1,4 @@
-"""The documents of a pool whose servers run on this machine, behind an Envoy of the test: what is applied."""
+"""The documents of a pool of servers on this machine, behind an Envoy of the test, as applied."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LIBRARY = "package:contracts/library"
 
 
 def contract() -> Object:
-    """The sample's contract, judged by numbers alone and soon: how busy this machine is moves nobody.
+    """The sample's contract, with numeric clauses only and fast: the machine's load moves no traffic.
 
-    Thresholds lie nearer to what may be clipped, so that few probes show that a server is well again, and
-    windows are short, because who fell unhealthy stays away for five of them.
+    Thresholds are close to the clipping limit, so that few probes show that a server is healthy again, and
+    windows are short, because an unhealthy kernel stays away for five of them.
     """
     (found,) = sample("contract")
     spec = found["spec"]
@@ -77,7 +77,7 @@ def service(name: str) -> Object:
 
 
 def meta_contract(folder: Path) -> Path:
-    """The shipped meta-contract, which demotes nobody for the pace of a busy machine; the known-good kernel,
+    """The shipped meta-contract, which demotes no policy for a busy machine's pace; the known-good kernel,
     which needs no certificate, takes over.
     """
     document = yaml.safe_load(resolve_uri(f"{_LIBRARY}/meta-contract.yaml", "").read_text())

@@ -61,7 +61,7 @@ def route_resource(route: Object) -> Object:
 
 
 def ready_addresses(slices: Iterable[Object]) -> dict[str, tuple[Upstream, ...]]:
-    """Service -> who answers for it: ready endpoints of its EndpointSlices, by the slice's own port."""
+    """Service -> the pods behind it: ready endpoints of its EndpointSlices, by the slice's own port."""
     found: dict[str, tuple[Upstream, ...]] = {}
     for one in slices:
         service = one["metadata"]["labels"]["kubernetes.io/service-name"]
@@ -122,7 +122,7 @@ def _action(found: Sequence[Backend]) -> Object:
         "route": {
             "weighted_clusters": {"clusters": weighted},
             "timeout": duration(_TIMEOUT_S),
-            # Envoy Gateway's own default: whom nobody has answered yet is tried again.
+            # Envoy Gateway's own default: an unanswered request is retried.
             "retry_policy": {
                 "retry_on": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes",
                 "retriable_status_codes": [503],

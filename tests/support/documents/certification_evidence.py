@@ -10,7 +10,7 @@ import numpy as np
 from contracts.scoring.incident_measures import IncidentMeasures
 from policies.certify.certificate import CertificationEvidence, EpisodeEvidence, ServiceShares
 
-#: What a fleet serves in which nobody moves: as much.
+#: Service of a fleet without moves: the same.
 NOBODY = ServiceShares(useful_ratio=0.98, failed_or_exposed_ratio=0.001)
 
 

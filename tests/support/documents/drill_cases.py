@@ -1,4 +1,4 @@
-"""Drills that make no sense by themselves, and one that has whatever a drill may have."""
+"""Drills that are invalid, and a drill with every field."""
 
 from __future__ import annotations
 

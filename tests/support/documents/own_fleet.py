@@ -1,4 +1,4 @@
-"""A fleet as somebody else would have it: two kernels, slices "support" and "sql", a contract, a scenario."""
+"""A user's own fleet: two kernels, slices "support" and "sql", a contract, a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fleets whose replicas show their own clocks: a contract that limits them, and counters of engines."""
+"""Fleets with replicas' own clocks: a contract that limits step times, and counters of engines."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def run_oracle(spec: EngineSpec, arrivals: RequestArrivals, acts: Sequence[Act],
 
 
 def slow(factor: float, condition: int = 0, **changes: Any) -> EngineEffect:
-    """A replica whose steps last ``factor`` times as long."""
+    """A replica with steps that last ``factor`` times as long."""
     return EngineEffect(step_time_factor=factor, condition=condition, **changes)
 
 

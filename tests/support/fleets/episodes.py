@@ -88,7 +88,7 @@ def step_fault(onset_at_s: float = 50.0, rows: int = 200, period_s: float = 0.0)
 
 
 def broken_record(rows: int = 200, onset: int = 50, **changes: Any) -> EpisodeRecord:
-    """Kernel ``fast`` breaks the contract on both slices from row ``onset`` on; nobody reacts."""
+    """Kernel ``fast`` breaks the contract on both slices from row ``onset`` on; no traffic moves."""
     record = quiet_record(rows, 1.0, incident=step_fault(float(onset), rows), **changes)
     record.violating[onset:, :2, :] = True
     return record

@@ -67,7 +67,7 @@ def planned(
 
 
 def record_of(episode: DrillEpisode) -> EpisodeRecord:
-    """Nobody moves under ``fixed``; ``sequential`` leaves ten seconds after the onset."""
+    """``fixed`` moves nothing; ``sequential`` leaves ten seconds after the onset."""
     plan = episode.entry.plan
     rows = int(plan.total_s)
     record = replace(broken_record(rows, 20), incident=step_fault(20.0, rows))

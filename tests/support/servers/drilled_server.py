@@ -175,5 +175,5 @@ def measured(kind: str, **live: Any) -> ScheduledFault:
 
 
 def token_fault(**trigger: Any) -> ScheduledFault:
-    """A fault that shows at once in the text of whoever it strikes."""
+    """A fault that shows at once in the text of the struck server."""
     return scheduled("repeat_token", live={"token": 7}, trigger=trigger)

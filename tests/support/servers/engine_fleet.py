@@ -103,7 +103,7 @@ def engines(orders: Sequence[ServerOrder]) -> Iterator[Callable[[], list[int]]]:
 
 
 def main(log: str) -> None:
-    """Start what is asked for, as long as anybody may ask."""
+    """Start requested servers, until the end of input."""
     adopt_orphans()
     children = Children()
     launcher = ForkLauncher(children, Path(log))

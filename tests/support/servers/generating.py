@@ -57,7 +57,7 @@ class FakeServer:
     """Answers as a healthy server does but where ``damage`` holds: there another token is chosen.
 
     cuts: streams end after so many tokens without a stop reason. names: writes the request's id into answers.
-    crosses: answers name somebody else and no prompt. renames: requests get other names. swaps: all but the
+    crosses: answers name another request and no prompt. renames: requests get other names. swaps: all but the
     first part of an answer is that of another probe of the same prompt. nan: log-probabilities are none.
     """
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Known(Protocol):
-    """What handlers read and write. url: set before the first request; ended: who stalls may stop."""
+    """Shared state of handlers. url: set before the first request; ended: stalling handlers may stop."""
 
     url: str
     ended: threading.Event
@@ -22,7 +22,7 @@ KnownT = TypeVar("KnownT", bound=Known)
 
 
 class Listening(ThreadingHTTPServer, Generic[KnownT]):
-    """A server that knows what it is to answer."""
+    """A server with the state ``known`` for its handlers."""
 
     daemon_threads = True
 
@@ -32,7 +32,7 @@ class Listening(ThreadingHTTPServer, Generic[KnownT]):
 
 
 class Answering(BaseHTTPRequestHandler):
-    """A handler that answers, or never ends its answer, and bears callers who hang up."""
+    """A handler that answers, or never ends its answer, and tolerates clients that disconnect."""
 
     server: Listening[Any]
 
@@ -54,7 +54,7 @@ class Answering(BaseHTTPRequestHandler):
             self.wfile.flush()
 
     def handle(self) -> None:
-        """Whoever calls may hang up."""
+        """Handle requests; the client may disconnect."""
         try:
             super().handle()
         except OSError:

@@ -1,4 +1,4 @@
-"""A server whose step times are known, and which scatters, drifts and shares its machine."""
+"""A server with known step times, which scatters, drifts and shares its machine."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ class MadeServer:
             self._changes_s += self._rng.exponential(self._ways.busy_s) if busy else self._free_s()
 
     def _free_s(self) -> float:
-        """How long nobody else runs."""
+        """Time without another running process."""
         share = self._ways.busy_share
         return float(self._rng.exponential(self._ways.busy_s * (1.0 - share) / share)) if share else math.inf

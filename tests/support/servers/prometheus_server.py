@@ -20,7 +20,7 @@ from live.exposition import read_samples
 from tests.support.servers.listening import Answering, Listening, listening
 
 _QUERY = re.compile(r'\{__name__=~"([^"]*)",(\w+)="([^"]*)",(\w+)=~"([^"]*)"\}\[(\d+)ms\]')
-#: Of every answer; nobody may follow the second.
+#: In every answer; no client may follow the second.
 _HEADERS = {"Content_Type": "application/json", "Location": "/elsewhere"}
 
 
@@ -73,7 +73,7 @@ def target(pod: str, namespace: str = "chat", job: str = "vllm") -> dict[str, st
 
 @contextmanager
 def prometheus_server() -> Iterator[PrometheusServer]:
-    """A server on a port of its own, which has scraped nobody; ``/drip`` never ends an answer."""
+    """A server on its own port, without scraped targets; ``/drip`` never ends an answer."""
     with listening(PrometheusServer(), _Handler) as known:
         yield known
 

@@ -19,7 +19,7 @@ _START_S = 400.0
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that is closed now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

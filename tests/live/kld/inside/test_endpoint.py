@@ -1,4 +1,4 @@
-"""How the plug-in calls the engine's workers; a made-up engine in place of vLLM's client."""
+"""The plug-in's calls to the engine's workers; a fake engine in place of vLLM's client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from live.kld.inside.orders import OrderRefusedError
 
 
 class Engine:
-    """Answers after ``late_s``; remembers what limits of time it was given."""
+    """Answers after ``late_s``; records the given time limits."""
 
     def __init__(self, late_s: float) -> None:
         self._late_s = late_s
@@ -27,7 +27,7 @@ class Engine:
 
 
 def test_a_late_worker_is_given_up_on_here_and_not_in_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine would take the late answer for that of another call, so it is given no limit."""
+    """The engine would match the late answer to another call, so it is given no limit."""
     monkeypatch.setattr(endpoint, "_ENGINE_WITHIN_S", 0.05)
     plugin = KldPlugin()
     for late_s in (0.0, 5.0):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs("torch")
 
 
 def reduced(base: np.ndarray, mine: np.ndarray, tokens: list[int]) -> np.ndarray:
-    """float64 [positions, columns] as the server makes them."""
+    """float64 [positions, columns] from the server's reduction."""
     import torch
 
     from live.kld.inside.reduce import reduced as inside
@@ -53,7 +53,7 @@ def test_forbidden_tokens_count_as_the_definitions_say() -> None:
 
 
 def test_equal_largest_tokens_go_to_the_lower_one() -> None:
-    """As llama.cpp's: a server that prefers two tokens equally agrees with the reference on the first."""
+    """As in llama.cpp: a server with two equally likely tokens agrees with the reference on the first."""
     base = np.log(np.array([[0.2, 0.4, 0.3, 0.1]]))
     tied = np.log(np.array([[0.2, 0.35, 0.35, 0.1]]))
     assert reduced(base, tied, [0])[0, COLUMNS.index("same_top")] == 1.0

@@ -1,4 +1,4 @@
-"""The engine's side on a runner that goes through prompts as vLLM's does: chunked, interleaved, preempted."""
+"""The engine's side on a runner that handles prompts as vLLM's does: chunked, interleaved, preempted."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SKEWED = log_normalise(TABLE + 0.2 * stream(12, "worker").normal(size=TABLE.shap
 
 @dataclass
 class Request:
-    """What a runner knows of a request."""
+    """A runner's record of a request."""
 
     prompt_token_ids: list[int]
     num_computed_tokens: int = 0
 
 
 class Sampler:
-    """Counts what went through, as the engine would see it."""
+    """Counts the engine's own calls."""
 
     def __init__(self) -> None:
         self.seen: list[list[int]] = []
@@ -45,7 +45,7 @@ class Sampler:
 
 @dataclass
 class Runner:
-    """A model runner of a bigram model; ``order`` shuffles the prompts behind the watcher's back."""
+    """A model runner of a bigram model; ``order`` shuffles the prompts without notice."""
 
     requests: dict[str, Request] = field(default_factory=dict)
     num_prompt_logprobs: dict[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Runner:
     backwards: bool = False
 
     def add(self, name: str, ids: Iterable[int]) -> None:
-        """A request that asks for log-probabilities of its prompt."""
+        """Add a request for the log-probabilities of its prompt."""
         self.requests[name] = Request(list(ids))
         self.num_prompt_logprobs[name] = 0
 
@@ -73,7 +73,7 @@ class Runner:
         return done
 
     def step(self, **scheduled: int) -> dict[str, Any]:
-        """One engine step that computes so many tokens of each request."""
+        """One engine step that computes this many tokens of each request."""
         done = self._get_prompt_logprobs_dict(None, scheduled)
         for name, count in scheduled.items():
             self.requests[name].num_computed_tokens += count
@@ -82,7 +82,7 @@ class Runner:
 
 @dataclass
 class Asked:
-    """Two prompts of ours with their reference file, and how the engine names them."""
+    """Two prompts of ours with their reference file, and the engine's names for them."""
 
     desk: Any
     runner: Runner
@@ -96,7 +96,7 @@ IDS = [[1, 5, 9, 2, 7, 3], [4, 4, 8, 1]]
 
 @pytest.fixture
 def asked(tmp_path: Path) -> Asked:
-    """Orders for both prompts are taken; nothing was computed yet."""
+    """Orders for both prompts are taken; nothing is computed yet."""
     import hashlib
 
     from live.kld.inside.worker import Desk
@@ -129,7 +129,7 @@ def expected(ids: list[int]) -> np.ndarray:
 
 
 def test_rows_find_their_prompts_through_chunks_and_neighbours(asked: Asked) -> None:
-    """Chunked prompts, a user's own request between them and a preempted one all come out right."""
+    """Chunked prompts, a user's own request between them and a preempted one all give correct rows."""
     first, second = asked.names
     asked.runner.add(first, IDS[0])
     asked.runner.add("user-request", [3, 1, 2])
@@ -144,7 +144,7 @@ def test_rows_find_their_prompts_through_chunks_and_neighbours(asked: Asked) -> 
 
 
 def test_the_engine_sees_nothing_of_it(asked: Asked) -> None:
-    """Its own work gets the same rows and results, and is left as it was once nobody waits."""
+    """The engine's own work gets the same rows and results, and is unchanged when no comparison waits."""
     asked.runner.add(asked.names[0], IDS[0])
     asked.runner.add(asked.names[1], IDS[1])
     done = asked.runner.step(**{asked.names[0]: 6, asked.names[1]: 4})
@@ -156,8 +156,8 @@ def test_the_engine_sees_nothing_of_it(asked: Asked) -> None:
     assert "gather_logprobs" not in vars(asked.runner.sampler)
 
 
-def test_another_order_of_prompts_is_told_and_harms_nobody(asked: Asked) -> None:
-    """Rows whose tokens are another prompt's are not taken for this one's; the engine goes on."""
+def test_another_order_of_prompts_is_reported_and_breaks_nothing(asked: Asked) -> None:
+    """Rows with another prompt's tokens are not taken for this one's; the engine continues."""
     asked.runner.backwards = True
     asked.runner.add(asked.names[0], IDS[0])
     asked.runner.add(asked.names[1], IDS[1])

@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def known_or_refused(measured: KernelMeasurement) -> bool:
-    """Step times with half-widths or, where a busy machine lets nobody time steps, a refusal that says so."""
+    """Step times with half-widths or, if the machine is too busy for timing, a refusal that says so."""
     if measured.step_time is None:
         return any(note.startswith("Step times were refused") for note in measured.notes)
     return measured.step_time.half_widths is not None

@@ -1,4 +1,4 @@
-"""Several profiles of one server, and what they say of its steps."""
+"""Agreement of several profiles of one server on its step times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = requests_of(StepPlan(batches=(1, 4), contexts=(32, 128, 512), decode_ste
 
 
 def measured(seed: int, base_ms: float = 2.0, blocks: int = 4) -> StepTime:
-    """A fit to requests of a server whose steps are known, with noise of 2 %."""
+    """A fit to requests of a server with known step times, with noise of 2 %."""
     rng = stream(seed, "agreement")
 
     def took(kind: RequestKind) -> float:
@@ -37,7 +37,7 @@ def measured(seed: int, base_ms: float = 2.0, blocks: int = 4) -> StepTime:
 
 
 def test_fits_to_one_server_agree_and_to_another_one_do_not() -> None:
-    """Three measurements of equal steps meet; one with a base half as long again contradicts them."""
+    """Three measurements of equal steps agree; one with a base half as long again contradicts them."""
     same = [measured(seed) for seed in (1, 2, 3)]
     assert step_agreement(same).agrees
     other = step_agreement([*same, measured(4, base_ms=3.0)])
@@ -46,7 +46,7 @@ def test_fits_to_one_server_agree_and_to_another_one_do_not() -> None:
 
 
 def test_vague_predictions_do_not_agree() -> None:
-    """Intervals so wide that they meet anyhow prove nothing."""
+    """Intervals so wide that they always overlap prove nothing."""
     vague = measured(1)
     assert vague.predictions is not None
     wide = tuple(p.model_copy(update={"half_width_ms": p.predicted_ms}) for p in vague.predictions)
@@ -57,7 +57,7 @@ def test_vague_predictions_do_not_agree() -> None:
 
 
 def certain(model: StepTime, factor: float = 1.0) -> StepTime:
-    """``model`` with all of its times ``factor`` as long, and intervals that meet whatever differs."""
+    """``model`` with all of its times ``factor`` as long, and intervals that always overlap."""
     names = StepHalfWidths.model_fields
     times = {name: factor * getattr(model, name) for name in names}
     predictions = tuple(
@@ -71,7 +71,7 @@ def certain(model: StepTime, factor: float = 1.0) -> StepTime:
 
 
 def test_predicted_step_times_that_contradict_each_other_do_not_agree() -> None:
-    """Intervals of coefficients may meet while those of a predicted step do not."""
+    """Intervals of coefficients may overlap while those of a predicted step do not."""
     model = certain(measured(1))
     assert model.predictions is not None
     longer = tuple(
@@ -85,7 +85,7 @@ def test_predicted_step_times_that_contradict_each_other_do_not_agree() -> None:
 
 @pytest.mark.parametrize(("factor", "agrees"), [(1.08, True), (1.13, False)])
 def test_capacity_must_agree_although_every_interval_meets(factor: float, agrees: bool) -> None:
-    """Capacity of steps that last so much longer is so much less, and a tenth is the most that agrees."""
+    """Steps that last longer mean less capacity, and a difference above a tenth is a disagreement."""
     model = certain(measured(1))
     found = step_agreement([model, certain(model, factor)])
     assert all(one.agrees for one in (*found.coefficients, *found.predictions))
@@ -94,7 +94,7 @@ def test_capacity_must_agree_although_every_interval_meets(factor: float, agrees
 
 
 def test_capacity_is_the_simulators_and_knows_the_serving_path() -> None:
-    """What serving adds to a step takes capacity away, and counts where every profile has measured it."""
+    """The serving path's additional time reduces capacity, and counts if every profile has measured it."""
     model, path = certain(measured(1)), ServingPath(step_overhead_ms=2.0)
     bare, served, half = (step_agreement([model, model], one) for one in ([], [path, path], [path, None]))
     assert served.capacity.served
@@ -104,7 +104,7 @@ def test_capacity_is_the_simulators_and_knows_the_serving_path() -> None:
 
 @pytest.mark.parametrize("terms", [CapacityTerms(ttft_ms=0.1), CapacityTerms(inter_token_ms=0.1)])
 def test_objectives_that_nothing_keeps_still_tell_kernels_apart(terms: CapacityTerms) -> None:
-    """What no load keeps leaves half of the steady state at most, and a slower kernel still carries less."""
+    """Objectives that no load keeps leave at most half of the steady state; slower kernels carry less."""
     model = certain(measured(1))
     slower = model.model_copy(update={"base_ms": 2.0 * model.base_ms})
     free, held = (step_agreement([model, slower], terms=one).capacity for one in (CapacityTerms(), terms))
@@ -135,7 +135,7 @@ def written(folder: Path, name: str, step: StepTime, **fingerprint: str) -> Path
 
 
 def test_the_command_tells_every_number_and_its_exit_code_the_answer(tmp_path: Path) -> None:
-    """0 where all agree, 1 where something does not; the same figures as table and as JSON."""
+    """Exit code 0 if all agree, 1 if something does not; the same figures as table and as JSON."""
     model = certain(measured(1))
     paths = [written(tmp_path, str(f), certain(model, f)) for f in (1.0, 1.05, 1.13)]
     same = CliRunner().invoke(app, ["profile", "agree", *map(str, paths[:2])])
@@ -148,7 +148,7 @@ def test_the_command_tells_every_number_and_its_exit_code_the_answer(tmp_path: P
 
 
 def test_other_builds_and_copies_are_refused(tmp_path: Path) -> None:
-    """A profile of another build, and a copy of the same file, say nothing of the repeatability of one."""
+    """A profile of another build, and a copy of the same file, prove nothing about repeatability."""
     model = certain(measured(1))
     first, copy = written(tmp_path, "first", model), written(tmp_path, "copy", model)
     other = written(tmp_path, "other", certain(model, 1.01), dtype="float32")

@@ -1,4 +1,4 @@
-"""What step times say of their own uncertainty, on made servers whose step times are known."""
+"""Uncertainty of fitted step times, on simulated servers with known step times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAN = StepPlan(
     most_seconds=300.0,
 )
 MAKES = 20
-#: Between two measurements of one server.
+#: Time between two measurements of one server.
 MINUTES_S = 300.0
 WAYS = {
     "calm": Restless(drift=0.0),
@@ -79,7 +79,7 @@ def test_the_stated_intervals_hold_the_truth(ways: Restless) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS.keys())
 def test_three_measurements_minutes_apart_agree(ways: Restless) -> None:
-    """Of at least 95 % of the servers all three measurements agree in every coefficient."""
+    """For at least 95 % of the servers all three measurements agree in every coefficient."""
     agreed = [all(one.agrees for one in step_agreement(group).coefficients) for group in measured(ways)]
     assert np.mean(agreed) >= 0.95
 
@@ -96,7 +96,7 @@ def test_predictions_become_as_sure_as_wanted(ways: Restless) -> None:
 
 @pytest.mark.parametrize("most_seconds", [60.0, 120.0, 300.0])
 def test_neither_load_nor_time_exceed_what_was_stated(most_seconds: float) -> None:
-    """Of a server that never becomes sure no more is asked than stated, and nothing begins after the end."""
+    """A server that never reaches the target gets no more load than stated, and no request after the end."""
     plan = StepPlan(
         batches=(1, 2, 4), rounds=1, blocks=8, most_blocks=64, least_seconds=24.0, most_seconds=most_seconds
     )
@@ -111,7 +111,7 @@ def test_neither_load_nor_time_exceed_what_was_stated(most_seconds: float) -> No
 
 
 def test_a_calm_server_is_left_alone_between_rounds() -> None:
-    """The least number of rounds is spread over the least time, and is all that a calm server gets."""
+    """The least number of rounds is spread over the least time, and a calm server gets no more."""
     server = MadeServer(1, Restless(noise=0.01, drift=0.0))
     server.time_steps(PLAN)
     kinds = requests_of(PLAN)
@@ -120,14 +120,14 @@ def test_a_calm_server_is_left_alone_between_rounds() -> None:
 
 
 def test_bursts_that_hit_a_few_rounds_hardly_move_the_model() -> None:
-    """With others running a seventh of the time every prediction stays within 6 % of the truth."""
+    """With other processes running a seventh of the time every prediction stays within 6 % of the truth."""
     model = fit_step_time(MadeServer(3, Restless(busy_share=0.15)).time_steps(PLAN))
     for point in model.predictions or ():
         assert point.predicted_ms == pytest.approx(true_ms(point), rel=0.06)
 
 
 def test_what_is_not_reached_is_said_with_the_point_and_the_remedies() -> None:
-    """A server too restless for its time is refused or noted with the widest point and what to do."""
+    """A server too noisy for its time is refused or noted with the widest point and the remedy."""
     session = cast("Session", MadeServer(1, Restless(noise=0.8, busy_share=0.4)))
     wide = StepPlan(batches=(1, 2, 4), rounds=1, blocks=8, most_seconds=60.0, most_half_width=100.0)
     model, notes = measure_steps(session, wide)
@@ -145,7 +145,7 @@ def test_what_is_not_reached_is_said_with_the_point_and_the_remedies() -> None:
 
 @pytest.mark.parametrize("most_seconds", [1.0, 15.0])
 def test_a_server_too_slow_for_three_rounds_is_refused(most_seconds: float) -> None:
-    """Where too few rounds end in time to know how they differ, the note names the option that gives more."""
+    """If too few rounds end in time to compare them, the note names the option that allows more."""
     plan = StepPlan(batches=(1, 2, 4), rounds=1, blocks=8, most_seconds=most_seconds)
     server = MadeServer(1, Restless(), truth=tuple(10.0 * value for value in TRUTH))
     model, notes = measure_steps(cast("Session", server), plan)
@@ -154,7 +154,7 @@ def test_a_server_too_slow_for_three_rounds_is_refused(most_seconds: float) -> N
 
 
 def test_a_coefficient_of_nothing_is_at_most_its_half_width() -> None:
-    """Where context costs nothing the interval reaches from 0 to its half-width, and holds 0."""
+    """If context costs nothing the interval reaches from 0 to its half-width, and holds 0."""
     server = MadeServer(2, Restless(), truth=(4.0, 0.05, 0.6, 0.0, 5.0, 0.8))
     model = fit_step_time(server.time_steps(PLAN))
     assert model.half_widths is not None

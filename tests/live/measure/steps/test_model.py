@@ -57,7 +57,7 @@ def test_coefficients_are_never_negative() -> None:
 
 
 def test_nothing_measured_is_an_error() -> None:
-    """No points, no model."""
+    """Without points there is no model."""
     with pytest.raises(MeasurementError, match="no measured step"):
         fit_step_time([])
 
@@ -83,7 +83,7 @@ def test_what_the_points_leave_open_is_refused(points: list[StepPoint], said: st
 
 
 def test_points_that_took_no_time_are_counted() -> None:
-    """A point of 0 ms tells nothing, and the document says how many there were."""
+    """A point of 0 ms is ignored, and the document says how many there were."""
     found = fit_step_time([*steps(2.0, 0.1, 0.1, 0.01), point(0, 1, 8, 0.0)])
     assert found.dropped_points == 1
 
@@ -96,7 +96,7 @@ def test_the_half_widths_hold_the_truth() -> None:
 
 
 def test_a_server_that_drifts_is_seen_between_blocks() -> None:
-    """Blocks that differ as a whole widen the half-widths, though each of them fits the model well."""
+    """Differences between blocks widen the half-widths, though each block fits the model well."""
     calm = [one for _ in range(4) for one in steps(2.0, 0.1, 0.4, 0.01, noise=0.01)]
     drifting = [
         one.model_copy(update={"measured_ms": one.measured_ms * (1.0 + 0.3 * block)})

@@ -1,4 +1,4 @@
-"""What serving adds to steps: known terms are found behind a fake server that streams."""
+"""Serving-path terms: known ones are found behind a fake server that streams."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STEP = StepTime(
     relative_error=0.0,
     measured_points=8,
 )
-#: Added per request, step and token, ms; of the first the engine knows a quarter.
+#: Added per request, step and token, ms; the engine sees a quarter of the first.
 ADDED = (12.0, 1.5, 0.4)
 
 
 @dataclass
 class StreamingFake:
-    """Streams as the step model and ``ADDED`` say, slower now and then, and counts as vLLM does."""
+    """Streams by the step model plus ``ADDED``, slower now and then, and counts as vLLM does."""
 
     slow: float = 0.0
     metrics: bool = True
@@ -39,7 +39,7 @@ class StreamingFake:
     finished: int = 0
 
     def stream(self, prompts: list[list[int]], tokens: int) -> list[Streamed]:
-        """All answers alike."""
+        """Stream equal answers."""
         request_ms, step_ms, token_ms = ADDED
         self.calls += 1
         late = self.slow * (self.calls % 3)
@@ -55,7 +55,7 @@ class StreamingFake:
         return [Streamed(first_ms=first + request_ms + late, rest_ms=rest * (1.0 + 0.01 * late))] * many
 
     def exported(self) -> str:
-        """The three histograms that are asked for."""
+        """The three histograms that are read."""
         if not self.metrics:
             return ""
         lines = []
@@ -67,7 +67,7 @@ class StreamingFake:
 
 
 def test_known_terms_are_found() -> None:
-    """Terms that a calm server adds are given back, with no width, and the engine's share of the delay."""
+    """Terms that a calm server adds are found, with no width, and the engine's share of the delay."""
     found = measure_serving(StreamingFake(), STEP, (1, 2, 4))
     terms = found.request_overhead_ms, found.step_overhead_ms, found.token_overhead_ms
     assert terms == pytest.approx(ADDED, rel=1e-6)
@@ -80,7 +80,7 @@ def test_known_terms_are_found() -> None:
 
 
 def test_a_slower_round_widens_and_hardly_moves() -> None:
-    """Where every third request is slowed, the least of the rounds counts and the terms keep close."""
+    """If every third request is slowed, the fastest rounds count and the terms stay close."""
     found = measure_serving(StreamingFake(slow=2.0), STEP, (1, 2, 4))
     assert found.step_overhead_ms == pytest.approx(ADDED[1], abs=0.5)
     assert found.half_widths is not None
@@ -88,7 +88,7 @@ def test_a_slower_round_widens_and_hardly_moves() -> None:
 
 
 def test_a_server_without_metrics_keeps_its_terms() -> None:
-    """Without histograms the terms are the same, and nothing is said of the engine's share."""
+    """Without histograms the terms are the same, and the engine's share is unknown."""
     found = measure_serving(StreamingFake(metrics=False), STEP, (1, 2, 4))
     assert found.request_overhead_ms == pytest.approx(ADDED[0], rel=1e-6)
     assert found.outside_engine_ratio is None
@@ -96,7 +96,7 @@ def test_a_server_without_metrics_keeps_its_terms() -> None:
 
 
 def test_no_more_requests_are_sent_than_planned() -> None:
-    """One to warm up, and so many rounds and blocks of each kind."""
+    """One to warm up, and the planned rounds and blocks of each kind."""
     server = StreamingFake()
     measure_serving(server, STEP, (1, 2))
     assert server.calls == 3 * (1 + BLOCKS * ROUNDS)
@@ -105,13 +105,13 @@ def test_no_more_requests_are_sent_than_planned() -> None:
 
 
 def test_one_number_of_streams_is_refused() -> None:
-    """Step and token cannot be told apart by one stream alone."""
+    """Step and token cannot be distinguished by one stream alone."""
     with pytest.raises(MeasurementError, match="a few at a time"):
         measure_serving(StreamingFake(), STEP, (1,))
 
 
 def test_what_is_no_prometheus_text_says_nothing() -> None:
-    """A page of something else is no counters, not an error."""
+    """A page without Prometheus text gives no counters, and no error."""
     assert engine_sums("<html>{") == {}
 
 
@@ -124,7 +124,7 @@ def _client(content: bytes, status: int = 200) -> httpx.Client:
 
 
 def test_streams_are_timed_to_first_and_last_token() -> None:
-    """Two prompts are two answers, the clock is read at every token, and the usage line counts for none."""
+    """Two prompts are two answers, the clock is read at every token, and the usage line is not counted."""
     chunk = b'data: {"choices": [{"text": "a"}]}\n\n'
     whole = 2 * chunk + b'data: {"choices": [], "usage": {"completion_tokens": 2}}\n\ndata: [DONE]\n\n'
     ticks = iter([0.0, 1.0, 3.0])
@@ -145,13 +145,13 @@ def test_streams_are_timed_to_first_and_last_token() -> None:
     ],
 )
 def test_what_is_no_stream_is_refused(content: bytes, status: int, told: str) -> None:
-    """A server that answers otherwise is named by what it did."""
+    """The error for another answer names what the server did."""
     with _client(content, status) as client, pytest.raises(MeasurementError, match=told):
         stream_at_once(client, "m", [[1]], 2)
 
 
 def test_a_session_that_cannot_stream_has_no_terms() -> None:
-    """Sessions without streams, and plans that do not ask, say nothing; a failure is a note."""
+    """Sessions without streams, and plans without this part, give no terms; a failure is a note."""
 
     class Failing(StreamingFake):
         def stream(self, prompts: list[list[int]], tokens: int) -> list[Streamed]:

@@ -1,4 +1,4 @@
-"""Step times of a server that is seen from outside, against a fake one that remembers prefixes."""
+"""Step times of a server timed from outside, against a fake one with a prefix cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRUTH = (4.0, 0.05, 0.6, 0.001, 5.0, 0.8)
 
 @dataclass
 class CachingServer:
-    """Takes the time that the model says, but none for a prefix of 16 tokens that it has seen."""
+    """Takes the model's time, but none for a prefix of 16 tokens that it has cached."""
 
     noise: float = 0.0
     now_ms: float = 0.0
@@ -50,7 +50,7 @@ class CachingServer:
 
 
 def test_the_model_is_found_behind_a_prefix_cache() -> None:
-    """Requests of fresh prompts give the coefficients back, though the server remembers every prefix."""
+    """Requests with fresh prompts give the coefficients, although the server caches every prefix."""
     server = CachingServer()
     found = fit_step_time(time_requests(server.send, PLAN, clock=server.clock))
     names = ("base_ms", "per_prefill_token_ms", "per_decode_sequence_ms", "per_context_token_ms")
@@ -59,7 +59,7 @@ def test_the_model_is_found_behind_a_prefix_cache() -> None:
 
 
 def test_no_prompt_is_sent_twice() -> None:
-    """Neither within a measurement nor between two of them does a prefix come again."""
+    """No prefix repeats, neither within a measurement nor between two of them."""
     server = CachingServer()
     for _ in range(2):
         time_requests(server.send, PLAN, clock=server.clock)
@@ -67,7 +67,7 @@ def test_no_prompt_is_sent_twice() -> None:
 
 
 def test_the_stated_load_is_not_exceeded() -> None:
-    """A noisy server gets more blocks, and never more at once or in all than was said before."""
+    """A noisy server gets more blocks, and never more load at once or in total than stated."""
     server = CachingServer(noise=0.6)
     time_requests(server.send, PLAN, clock=server.clock)
     load = load_of(PLAN)
@@ -76,7 +76,7 @@ def test_the_stated_load_is_not_exceeded() -> None:
 
 
 def test_measuring_ends_when_predictions_are_sure() -> None:
-    """A calm server is asked for the least number of blocks."""
+    """A calm server gets the least number of blocks."""
     server = CachingServer()
     points = time_requests(server.send, PLAN, clock=server.clock)
     assert len(points) == PLAN.blocks * len(requests_of(PLAN))

@@ -43,7 +43,7 @@ def test_the_worst_scenario_stands_first_with_its_limit() -> None:
 
 
 def test_a_run_without_a_comparison_is_refused() -> None:
-    """Where nobody was compared there is no page."""
+    """Without a comparison there is no page."""
     with pytest.raises(DocumentError, match="fixed-bare"):
         tables(content(()))
 

@@ -50,7 +50,7 @@ def write_run(folder: Path, configurations: dict[str, float]) -> Path:
 
 
 def test_a_better_policy_is_better_and_is_dominated_by_none(tmp_path: Path) -> None:
-    """Half as bad everywhere: every verdict says better, nobody dominates, and it dominates the other."""
+    """Half as bad everywhere: every verdict says better, none dominates it, and it dominates the other."""
     suite = write_run(tmp_path, {"fixed-bare": 4.0, "learned": 1.0, "hysteresis": 2.0, "informed": 0.5})
     found = compare(load_run(tmp_path / "out", suite), "learned")
     assert set(found["verdicts"]["hysteresis"].values()) == {"better"}
@@ -112,7 +112,7 @@ def test_domination_needs_every_measure() -> None:
 
 
 def test_limits_that_hold_zero_show_no_difference() -> None:
-    """A difference whose limits lie on both sides of zero is no verdict."""
+    """A difference with limits on both sides of zero is no verdict."""
     unclear = {"ci_low": -1.0, "ci_high": 1.0}
     names = ("mttr_s", "quality_preservation", "false_switches_per_slice_month", "failed_ratio")
     assert set(verdict(dict.fromkeys(names, unclear)).values()) == {"no difference shown"}

@@ -33,7 +33,7 @@ def test_a_timeline_shows_weights_health_and_quality_of_the_incident() -> None:
 
 
 def test_quality_is_not_drawn_where_nothing_ended() -> None:
-    """Rows whose trailing ten seconds end no request have no quality, not a perfect one."""
+    """Rows without a finished request in the last ten seconds have no quality, not a perfect one."""
     record = broken_record()
     record.answered_tokens[20:40] = 0.0
     record.excess_tv_tokens[20:40] = 0.0

@@ -114,7 +114,7 @@ def test_a_numeric_fault_is_seen_by_threshold_and_never_by_fixed(tmp_path: Path)
 
 
 def test_a_fault_that_ends_early_is_also_scored_to_its_end(tmp_path: Path) -> None:
-    """Only the scenario whose fault ends before the horizon has measures until then."""
+    """Only the scenario with a fault that ends before the horizon has measures until then."""
     content, _ = run_small(tmp_path)
     assert set(content["until_fault_end"]) == {"crash"}
     assert content["until_fault_end"]["crash"]["breaker"]["mttr_s"]["mean"] <= 90.0

@@ -1,4 +1,4 @@
-"""Harm by hand: paired differences to who never moves, limits, and the worst scenario."""
+"""Harm by hand: paired differences to a policy that never moves, limits, and the worst scenario."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def episode(useful: float, exposed: int = 0) -> EpisodeMeasures:
 
 
 def episodes(policies: tuple[str, ...]) -> Episodes:
-    """Two seeds; whoever is not ``fixed-bare`` loses 10 and 12 points in a crowd and wins one when calm."""
+    """Two seeds; all but ``fixed-bare`` lose 10 and 12 points in ``crowd`` and gain one in ``calm``."""
     cells = {}
     for seed in (0, 1):
         for policy in policies:
@@ -57,8 +57,8 @@ def test_harm_is_the_paired_difference_in_points() -> None:
     assert row["worst"]["useful_ratio"]["scenario"] == "crowd"
 
 
-def test_without_anybody_who_stays_the_section_says_so() -> None:
-    """No ``fixed-bare``, no harm: the reason instead of numbers."""
+def test_without_fixed_bare_the_section_gives_the_reason() -> None:
+    """Without ``fixed-bare`` no harm is measured: a note replaces the numbers."""
     found = harm(episodes(("mover",)))
     assert found["policies"] == {}
     assert "fixed-bare is not among" in found["note"]

@@ -39,7 +39,7 @@ OWN = np.arange(REPLICAS, dtype=np.int64)
 def inside(state: StreamEvidence, plan: StreamPlan) -> NDArray[np.bool_]:
     """bool [B, U, S, C]: evidence since the last reset shows, at the plan's confidence, the clause is kept.
 
-    A stream whose clause is still broken is called inside, ever, with probability at most
+    A stream with a clause that is still broken is ever called inside with probability at most
     ``1 - confidence`` per attempt, and an attempt begins with a reset.
     """
     return np.asarray(state.health.mean(axis=-1) >= 1.0 / (1.0 - plan.confidence))
@@ -151,7 +151,7 @@ def test_a_hard_zero_limit_alarms_at_its_first_unit() -> None:
 
 
 def test_a_poisoned_replica_alarms_and_a_healthy_one_does_not() -> None:
-    """Drift tenfold on one replica: its mean clause alarms, nobody else's does; the excess is about right."""
+    """Drift tenfold on one replica: its mean clause alarms, no other does; the excess is about right."""
     state = initial_evidence(1, REPLICAS, PLAN)
     for tick in range(40):
         seen = probes(tick, 1, 12)

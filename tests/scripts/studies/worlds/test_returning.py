@@ -16,6 +16,6 @@ def test_what_was_seen_in_health_serves_where_nothing_was_certified(noise: float
     assert found <= 30.0
 
 
-def test_who_compares_nothing_waits() -> None:
-    """The test of a mean over unlike prompts: not within the eighteen minutes that are left."""
+def test_without_comparison_the_return_takes_longer() -> None:
+    """The test of a mean over unlike prompts does not finish within the remaining eighteen minutes."""
     assert returns_s(WAYS[-1], 1.0, 1) == [math.inf]

@@ -44,7 +44,7 @@ def test_every_foreign_number_is_a_world(tmp_path: Path, alone: bool) -> None:
     "number",
     [
         207,  # answers of even length, of which a batch was thought too large: −17.2 points
-        231,  # a first token that may take six seconds, and nobody let wait for it: −1.0
+        231,  # a first token that may take six seconds, and no request waited for it: −1.0
     ],
 )
 def test_a_lone_kernel_that_carries_more_than_is_thought_is_left_alone(tmp_path: Path, number: int) -> None:
