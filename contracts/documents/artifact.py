@@ -22,28 +22,30 @@ from contracts.documents.profile import Version
 
 
 class TrainingRun(Strict):
-    """One seed of the training, whether its policy was shipped or not."""
+    """One training seed, whether or not its policy was shipped."""
 
     seed: Count
     env_steps: Count
-    """Environment steps taken, warm start included."""
+    """Environment steps of the seed, warm start included, a count."""
     chosen_at: Count
-    """Update after which the seed's weights were kept; 0: the warm start."""
+    """Number of the update whose weights were kept; 0: the warm start."""
     score: float
-    """On the validation scenarios, higher is better: the recipe's reward per tick."""
+    """Mean reward per tick on the validation scenarios, as the recipe defines it; higher is better."""
     shipped: bool = False
 
 
 class ComparedBaseline(Strict):
-    """A policy without learning, with its own detector, on the same validation scenarios."""
+    """A policy without learning, with its own detector, run on the same validation scenarios."""
 
     configuration: Text
     score: float
-    """As ``TrainingRun.score``."""
+    """Score of the baseline, as ``TrainingRun.score``."""
     gain: float
-    """Score of the shipped seed minus this one, paired by episode, with 95 % bootstrap limits."""
+    """Score of the shipped seed minus the baseline's, paired by episode."""
     gain_low: float
+    """Lower 95 % bootstrap limit of ``gain``."""
     gain_high: float
+    """Upper 95 % bootstrap limit of ``gain``."""
 
 
 class Training(Strict):
@@ -52,18 +54,18 @@ class Training(Strict):
     command: Text
     seeds: Annotated[tuple[Count, ...], Field(min_length=1, max_length=64)]
     recipe_sha256: Sha256 | None = None
-    """Of the canonical form of the ``TrainingRecipe``; absent where no recipe was used."""
+    """SHA-256 of the canonical form of the ``TrainingRecipe``; absent: no recipe was used."""
     data: Annotated[tuple[FileRef, ...], Field(max_length=64)] = ()
-    """Documents that decided what was trained on: scenarios, pools, contract, logged data sets."""
+    """Documents used in training: scenarios, pools, contract, logged data sets."""
     runs: Annotated[tuple[TrainingRun, ...], Field(max_length=64)] = ()
-    """Every seed, not the best alone."""
+    """All training seeds, not only the best."""
     baselines: Annotated[tuple[ComparedBaseline, ...], Field(max_length=8)] = ()
-    """What the shipped seed is compared with."""
+    """Baselines that the shipped seed is compared with."""
     versions: Annotated[tuple[Version, ...], Field(max_length=64)] = ()
 
 
 class CertifiedClause(Strict):
-    """Outcome of one meta-clause on its suite: the limit ``ci_high`` decides, not the value."""
+    """Outcome of one meta-clause on its suite, decided by the limit ``ci_high``, not by the value."""
 
     id: Name
     metric: Name
@@ -77,52 +79,56 @@ class CertifiedClause(Strict):
         "capped_hall",
         "simultaneous_t",
     ]
-    """How ``ci_high``, the upper end of a two-sided 95 % interval, comes about; ``count``: a law, counted;
-    ``capped_hall``: one-sided, true of all scenarios at once, a gain counted up to the threshold;
-    ``simultaneous_t``: so with every gain in full, of certificates from before."""
+    """Method of ``ci_high``, the upper end of a two-sided 95 % interval. ``count``: violations, counted
+    exactly; ``capped_hall``: one-sided, valid for all scenarios at once, with gains counted up to the
+    threshold; ``simultaneous_t``: the same with gains in full, in older certificates only."""
     threshold: NonNegative
     value: NonNegative | None = None
-    """Absent: there was nothing to judge, which is no pass."""
+    """Point estimate, in the metric's unit; absent: there was nothing to judge, and the clause does not
+    pass."""
     ci_high: NonNegative | None = None
     n: Count
-    """Observations behind it: events, incidents, episodes or decisions."""
+    """Number of observations behind the outcome: events, incidents, episodes or decisions."""
     worst: Text | None = None
-    """Scenario with the highest limit, of a clause that is kept in every single one."""
+    """Scenario with the highest limit, for a clause that must hold in every scenario; absent for others."""
     passed: bool
 
 
 class CertifiedRange(Strict):
-    """What one fact of a fleet was in the worlds of the suites."""
+    """Range of one fact of a fleet over the worlds of the suites."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """As ``policies.certify.coverage`` names it."""
+    """Name of the fact, as in ``policies.certify.coverage``."""
     low: float
     high: float
 
 
 class Certificate(Strict):
-    """The suites' verdict on one policy; an artefact without a passing one is refused."""
+    """Verdict of the suites on one policy; an artifact without a passing certificate is refused."""
 
     subject: Text
-    """The policy as it was run, for people."""
+    """Name of the policy as it was run, for people."""
     subject_sha256: Sha256
-    """What was certified: hash over ONNX file, encoding version and rules, or over the text of a built-in
-    policy."""
+    """SHA-256 of what was certified: over ONNX file, encoding version and rules, or over the text of a
+    built-in policy."""
     rules_sha256: Sha256 | None = None
-    """Of a learned policy: over the fixed rules beside the network and every setting of the configuration."""
+    """SHA-256 over the fixed rules beside the network and all settings of the configuration; absent for a
+    built-in policy."""
     meta_contract_sha256: Sha256
     suite_sha256: Sha256
     quiet_suite_sha256: Sha256 | None = None
     worlds_sha256: Sha256 | None = None
-    """Over every scenario, contract and profile that the suites lead to."""
+    """SHA-256 over every scenario, contract and profile that the suites refer to; absent: not recorded."""
     inputs_sha256: Sha256 | None = None
-    """Over the same with pools, traces and the code of plug-ins; absent: certified before it was kept."""
+    """SHA-256 over the suites' scenarios, contracts, profiles, pools, traces and plug-in code; absent in
+    older certificates."""
     sources_sha256: Sha256 | None = None
-    """Over the sources that ran the suites; absent: certified before it was kept."""
+    """SHA-256 over the sources that ran the suites; absent in older certificates."""
     covers: Annotated[tuple[CertifiedRange, ...], Field(min_length=1, max_length=1024)] | None = None
-    """Ranges of the suites' worlds; a fleet outside is not spoken of. Absent: not recorded."""
+    """Ranges of the facts of the suites' worlds; a fleet outside them is not covered. Absent: not
+    recorded."""
     evidence_sha256: Sha256 | None = None
-    """Of the file of all episodes, from which every clause can be judged again; absent: not kept."""
+    """SHA-256 of the file of all episodes, from which every clause can be judged again; absent: not kept."""
     command: Text
     code_version: Text
     seeds: PositiveCount
@@ -133,29 +139,30 @@ class Certificate(Strict):
 
 
 class RecurrentState(Strict):
-    """Numbers that a recurrent network remembers of a fleet from tick to tick; zero before the first."""
+    """Sizes of a recurrent network's state, which is kept per fleet from tick to tick and starts at zero."""
 
     hidden: PositiveCount
     cell: PositiveCount
 
 
 class ArtifactSpec(Strict):
-    """One trained policy."""
+    """A trained policy: its network, its training and its certificate."""
 
     description: Text
     onnx: FileRef
     encoding_version: PositiveCount
-    """Version of the observation and action encoding."""
+    """Version of the observation and action encoding that the network expects."""
     configuration: Literal["gym"] | None = None
-    """gym: another library trained it on the environment, and it drives as there; absent: `learned`."""
+    """gym: trained by another library on the environment, and run with the environment's rules; absent:
+    `learned`."""
     recurrent: RecurrentState | None = None
-    """Absent: the network remembers nothing of its own."""
+    """Sizes of the recurrent state; absent: the network has none."""
     training: Training
     meta_contract: Uri | None = None
-    """``MetaContract`` that the certificate must pass; absent: the shipped one. Which one a route
-    accepts, its ``RoutePolicy`` says."""
+    """``MetaContract`` that the certificate must pass; absent: the shipped one. A route's ``RoutePolicy``
+    says which one the route accepts."""
     certificate: Certificate | None = None
-    """Absent: not certified, so refused wherever it would drive."""
+    """Certificate of the policy; absent: not certified, and refused on every route."""
 
 
 class PolicyArtifact(Document):

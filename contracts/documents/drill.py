@@ -31,111 +31,114 @@ class Guard(Strict):
     """A metric that must stay within its limit."""
 
     name: Name
-    """Its own among the guards of this drill."""
+    """Name of the guard, unique in its list."""
     metric: MetricName
-    """What is watched: failure_rate, late_ratio, exposed_ratio or rotation_ratio."""
+    """Metric that the guard watches: failure_rate, late_ratio, exposed_ratio or rotation_ratio."""
     estimator: Estimator = "none"
-    """How the metric is estimated; none of these four has one."""
+    """Estimator of the metric; none for all four metrics."""
     slice: Name | None = None
-    """The slice that it watches; absent: all requests."""
+    """Slice whose requests the guard watches; absent: all requests."""
     sense: Literal["at_most", "at_least"] = "at_most"
-    """Whether the metric must stay at or below the threshold, or at or above it."""
+    """Good side of the threshold. at_most: the metric must not exceed it; at_least: must not fall below
+    it."""
     threshold: NonNegative
-    """In the metric's unit; of these four a share in 0..1."""
+    """Limit on the metric, a share 0..1."""
     window_s: Positive = 30.0
-    """Newest seconds that the metric is taken over."""
+    """Length of the window of newest data over which the metric is computed, s."""
     phases: Annotated[tuple[DrillPhase, ...], Field(min_length=1, max_length=3)] = (
         "before",
         "during",
         "after",
     )
-    """When a steady-state guard must hold; what ends a drill is watched throughout."""
+    """Phases of the drill in which a steady_state guard must hold; abort_when guards are watched in all."""
 
 
 class DrillLoad(Strict):
-    """Open-loop load of a drill: requests come when they are due, answered or not."""
+    """Open-loop load of a drill: requests are sent when due, whether or not earlier ones were answered."""
 
     rate_rps: Positive
     """Mean requests per second over all slices."""
     arrivals: Literal["poisson", "trace"] = "poisson"
-    """poisson: exponential gaps; trace: the gaps of ``trace_uri``."""
+    """Arrival process. poisson: exponential gaps; trace: the gaps recorded in ``trace_uri``."""
     trace_uri: Uri | None = None
-    """Azure LLM trace format; its rate is scaled to ``rate_rps``, its token counts are not used."""
+    """Trace in the Azure LLM format, scaled to ``rate_rps``; its token counts are not used. Absent unless
+    arrivals is trace."""
     slice_mix: Annotated[tuple[SliceShare, ...], Field(min_length=1, max_length=16)] | None = None
-    """Absent: the pool's slices alike."""
+    """Shares of the slices in the load; absent: equal shares of all slices of the pool."""
     streamed_ratio: Ratio = 0.3
-    """Share of the requests, 0..1, whose answer is streamed."""
+    """Share of the requests whose answer is streamed, 0..1."""
     prompt_tokens: PositiveCount = 32
     """Length of every prompt, tokens."""
     answer_tokens: PositiveCount = 16
-    """Most tokens of an answer."""
+    """Largest length of an answer, tokens."""
     timeout_s: Positive = 30.0
-    """Seconds after which a request without its whole answer has failed."""
+    """Time after which a request without a complete answer counts as failed, s."""
 
 
 class BlastRadius(Strict):
     """How much the faults may strike at once; a drill that would strike more is refused."""
 
     replicas_at_most: PositiveCount | None = None
-    """Replicas struck at once; absent: the ratio alone bounds them."""
+    """Most replicas that may be struck at once, a count; absent: only replica_ratio_at_most limits them."""
     replica_ratio_at_most: Ratio = 0.5
-    """Share of the pool's replicas struck at once, 0..1."""
+    """Largest share of the pool's replicas that may be struck at once, 0..1."""
 
 
 class Expectations(Strict):
-    """What must come of it; what is not given is told and not judged. Times count from the first onset."""
+    """Required results; absent ones are reported, not judged. Times count from the first onset."""
 
     moved_within_s: Positive | None = None
-    """Until traffic is first taken from what is broken."""
+    """Longest time from the first onset until traffic first moves off the fault, s; absent: not judged."""
     recovered_within_s: Positive | None = None
-    """Until every slice is inside the contract and its objectives."""
+    """Longest time from the first onset until every slice keeps contract and objectives, s; absent: not
+    judged."""
     failed_ratio_at_most: Ratio | None = None
-    """Failed and shed requests, of those offered from the onset on."""
+    """Largest share of requests failed or shed from the first onset on, 0..1; absent: not judged."""
     quality_at_least: Ratio | None = None
-    """Quality preserved from the onset on."""
+    """Smallest share of quality preserved from the first onset on, 0..1; absent: not judged."""
     false_switches_at_most: Count | None = None
-    """Moves away from kernels that nothing had struck, a count."""
+    """Most moves away from kernels that no fault struck, a count; absent: not judged."""
 
 
 class Undo(Strict):
-    """How the drill is taken back. Healed means verified: reset, probe, re-admit slowly."""
+    """How faults are undone: reset replicas, verify them with probes, return traffic by steps."""
 
     reset_caches: bool = True
-    """Flush the prefix cache of every replica that was struck."""
+    """True: the prefix cache of every struck replica is flushed."""
     verify_probes: PositiveCount = 32
-    """Pairs of generation probes that must agree before a replica gets all its traffic (a count)."""
+    """Pairs of generation probes that must agree before a replica gets all its traffic back, a count."""
     readmit_over_s: NonNegative = 60.0
-    """Seconds over which a verified replica gets its traffic back by steps; 0: at once."""
+    """Time over which a verified replica gets its traffic back by steps, s; 0: at once."""
 
 
 class DrillSpec(Strict):
     """One drill."""
 
     description: Text
-    """What is shown by it, for people."""
+    """What the drill shows, as text for people."""
     pool: Name
-    """Name of the ``KernelPool`` it runs against."""
+    """Name of the ``KernelPool`` that the drill runs against."""
     pool_uri: Uri | None = None
-    """Its file, where no cluster knows it; absent: the shipped document of that name."""
+    """File of the ``KernelPool`` for runs outside a cluster; absent: the shipped document named in pool."""
     contract: Uri | None = None
-    """What it is judged by; absent: the shipped ``serving-pool``."""
+    """``KernelContract`` that judges the drill; absent: the shipped ``serving-pool``."""
     load: DrillLoad | None = None
-    """Absent: the traffic that is there; worlds without any send four requests a second."""
+    """Load that the drill sends; absent: existing traffic, else four requests per second."""
     faults: Annotated[tuple[ScheduledFault, ...], Field(min_length=1, max_length=16)]
-    """What strikes; onsets count from the start of the drill."""
+    """Faults that the drill injects; onsets count from the start of the drill."""
     steady_state: Annotated[tuple[Guard, ...], Field(min_length=1, max_length=32)]
-    """What holds while all is well: the drill is judged by it in the phases that each guard names."""
+    """Steady-state hypothesis: guards that must hold, each in the phases that it names."""
     abort_when: Annotated[tuple[Guard, ...], Field(max_length=32)] = ()
-    """What ends the drill at once when it does not hold."""
+    """Guards that end the drill at once when one does not hold."""
     undo: Undo = Undo()
     expect: Expectations = Expectations()
     blast_radius: BlastRadius = BlastRadius()
     time_to_live_s: Positive
-    """The injectors undo themselves after this even without a call."""
+    """Time after which injectors undo their faults without being told to, s."""
     after_s: NonNegative = 30.0
-    """For how long the fleet is watched after the undo."""
+    """Time for which the fleet is watched after the undo, s."""
     seed: Count = 0
-    """Of every random draw: the same seed gives the same arrivals and noise."""
+    """Seed of all random draws; equal seeds give equal arrivals and noise."""
 
 
 class FaultDrill(Document):

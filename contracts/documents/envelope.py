@@ -50,7 +50,9 @@ class Label(Strict):
     """One label or annotation: a map entry in YAML, a record here."""
 
     key: Annotated[str, Field(min_length=1, max_length=317)]
+    """Name of the label or annotation."""
     value: Annotated[str, Field(max_length=4096)]
+    """Value of the label or annotation."""
 
 
 def _records_from_map(given: object) -> object:
@@ -86,13 +88,14 @@ class FileRef(Strict):
     """A file outside the document, pinned by its content."""
 
     uri: Uri
-    """Relative to the document's file, absolute, or ``package:`` for shipped data."""
+    """Location of the file: a path, relative to the document or absolute, or a ``package:`` URI of shipped
+    data."""
     sha256: Sha256
-    """Of the file's bytes, 64 hexadecimal digits."""
+    """SHA-256 of the file's bytes, 64 hexadecimal digits."""
 
 
 class Document(Strict):
-    """The envelope. Subclasses fix ``kind`` and give ``spec`` its type."""
+    """The envelope of every document. Subclasses fix ``kind`` and give ``spec`` its type."""
 
     api_version: Literal["selvage.dev/v1alpha1"] = Field(default=API_VERSION, alias="apiVersion")
     kind: str

@@ -1,8 +1,8 @@
 """``MetaContract``: what the routing policy itself must keep, offline (certificate) and online.
 
-Offline, a clause is judged by the upper confidence limit of its value on one of two suites: *incidents*
-(faults, so that there is something to switch for) or *quiet* (no fault, so that every switch is false and
-enough slice-months fit into minutes). Online, a supervisor reads the same metrics from what was executed.
+Offline, a clause is judged by the upper confidence limit of its metric on one of two suites: *incidents*
+(with faults, so that there is reason to switch) or *quiet* (no fault, so that every switch is false and
+enough slice-months fit into minutes). Online, a supervisor computes the same metrics from executed plans.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Exemption = Literal[
 
 
 class MetaClause(Strict):
-    """One promise about the policy; ``at_least`` clauses are lower limits (dwell)."""
+    """One limit on a metric of the policy; ``at_least`` clauses are lower limits (dwell)."""
 
     id: Name
     metric: PolicyMetric
@@ -58,38 +58,41 @@ class MetaClause(Strict):
     threshold: NonNegative
     checked: Literal["offline", "online", "both"]
     judged_on: Literal["incidents", "quiet"] | None = None
-    """Suite that an offline judgement stands on; absent for a clause that is checked online alone."""
+    """Suite on which the clause is judged offline; absent for a clause that is checked online only."""
     on_violation: Literal["refuse_artifact", "clamp", "hold", "demote"]
     exempt: Annotated[tuple[Exemption, ...], Field(max_length=4)] = ()
     reason: Text
 
 
 class Repromotion(Strict):
-    """When a demoted policy drives again by itself."""
+    """When a demoted policy drives again without an operator."""
 
     after_s: Positive = 3600.0
-    """Since the demotion and since the last violation: by its own proposals, which are not executed."""
+    """Shortest time since the demotion, and since the last violation by proposals that were not executed,
+    s."""
     at_most: Count = 1
-    """So often; then it stays demoted until an operator resets it."""
+    """Most repromotions, a count; after them the policy stays demoted until an operator resets it."""
 
 
 class Certification(Strict):
-    """What the offline clauses are judged on."""
+    """Suites on which the offline clauses are judged."""
 
     incidents: Uri
-    """``Suite`` of the clauses judged on incidents."""
+    """``Suite`` with faults, for the clauses judged on incidents."""
     quiet: Uri
     """``Suite`` without faults, for the clauses judged on quiet fleets."""
     quiet_slice_days: Positive = 120.0
-    """Least time on it; to show at most 1 false switch per slice-month takes 111 slice-days without any."""
+    """Shortest simulated time on the quiet suite, slice-days; to show at most 1 false switch per slice-month
+    takes 111 slice-days without any."""
     worlds_sha256: Sha256 | None = None
-    """Over every scenario, contract and profile that the suites lead to; absent: not pinned."""
+    """SHA-256 over every scenario, contract and profile that the suites refer to; absent: not pinned."""
     inputs_sha256: Sha256 | None = None
-    """Over the same with pools, traces and the code of plug-ins; absent: not pinned."""
+    """SHA-256 over the suites' scenarios, contracts, profiles, pools, traces and plug-in code; absent: not
+    pinned."""
 
 
 class MetaSpec(Strict):
-    """Clauses and the baseline that a demoted policy hands over to."""
+    """Clauses of the meta-contract, and the baseline policy that replaces a demoted policy."""
 
     description: Text
     clauses: Annotated[tuple[MetaClause, ...], Field(min_length=1, max_length=64)]
@@ -100,7 +103,7 @@ class MetaSpec(Strict):
 
 
 class MetaContract(Document):
-    """The contract over the policy."""
+    """The contract on a routing policy."""
 
     kind: Literal["MetaContract"] = "MetaContract"
     spec: MetaSpec

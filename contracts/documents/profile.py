@@ -32,32 +32,32 @@ Words = Annotated[str, Field(max_length=400)]
 
 
 class Fingerprint(Strict):
-    """What tells one kernel from another; empty text where the engine does not say."""
+    """Properties that tell kernels apart; empty text where the engine does not report one."""
 
     engine: Words
     """Name of the engine, for example vllm."""
     engine_version: Words
-    """As the engine states it."""
+    """Version of the engine, as the engine reports it."""
     dtype: Words
-    """Of weights and activations."""
+    """Data type of weights and activations."""
     quantization: Words = "none"
-    """Of the weights; none: as trained."""
+    """Quantisation of the weights; none: as trained."""
     kv_cache_dtype: Words = "auto"
-    """Of the KV cache; auto: the dtype."""
+    """Data type of the KV cache; auto: the same as dtype."""
     attention_backend: Words = ""
-    """That the engine chose."""
+    """Attention backend that the engine chose."""
     compile_mode: Words = ""
-    """How the engine compiles its graph."""
+    """Mode in which the engine compiles its graph."""
     hardware: Words = ""
-    """Of the accelerator or the processor."""
+    """Model of the accelerator or the processor."""
     isa: Words = ""
-    """Instruction set that was used."""
+    """Instruction set that the engine used."""
     system_fingerprint: Words = ""
-    """As answers of the server state it."""
+    """Value of system_fingerprint in the server's answers."""
 
 
 class Reference(Strict):
-    """The kernel that golden log-probabilities came from."""
+    """The kernel that the golden log-probabilities came from."""
 
     name: Name
     engine: Words = ""
@@ -66,20 +66,20 @@ class Reference(Strict):
 
 
 class StepPoint(Strict):
-    """One measured engine step, or the steps of one timed request: then its work is the sum over them."""
+    """One measured engine step, or the sums over the steps of one timed request."""
 
     prefill_tokens: Count
     decode_sequences: Count
     context_tokens: Count
     measured_ms: NonNegative
     steps: PositiveCount | None = None
-    """Engine steps in it; absent: one."""
+    """Number of engine steps in this point; absent: one."""
     sequences: PositiveCount | None = None
     """Sequences of the timed request; absent where the engine itself was timed."""
 
 
 class StepHalfWidths(Strict):
-    """How far each coefficient may be off, either way, with 95 % confidence."""
+    """Half-widths of the 95 % confidence intervals of the coefficients."""
 
     base_ms: NonNegative
     per_prefill_token_ms: NonNegative
@@ -109,18 +109,19 @@ class StepTime(Strict):
     measured_points: Count
     points: Annotated[tuple[StepPoint, ...], Field(max_length=512)] = ()
     half_widths: StepHalfWidths | None = None
-    """Absent in profiles that were measured before uncertainty was."""
+    """Uncertainty of the coefficients; absent in older profiles."""
     predictions: Annotated[tuple[StepPrediction, ...], Field(max_length=16)] | None = None
     dropped_points: Count | None = None
-    """Points that took no time by the clock, and count for nothing."""
+    """Number of points left out because their measured time was zero; absent in older profiles."""
     per_request_ms: NonNegative | None = None
-    """What a timed request takes beside its steps: client, network, the server's own interface."""
+    """Time that a timed request takes beside its steps (client, network, server interface), ms; absent: not
+    fitted."""
     per_sequence_ms: NonNegative | None = None
-    """What each sequence of a timed request adds to that."""
+    """Time that each sequence of a timed request adds to per_request_ms, ms; absent: not fitted."""
 
 
 class ServingPoint(Strict):
-    """Streamed requests timed through the server, so many at once: medians, and what engines say of them."""
+    """Medians over concurrent streamed requests, by the client and by the engine's histograms."""
 
     concurrent: PositiveCount
     prompt_tokens: Count
@@ -128,12 +129,13 @@ class ServingPoint(Strict):
     first_ms: NonNegative
     inter_token_ms: NonNegative
     engine_first_ms: NonNegative | None = None
-    """From the engine's own histograms, queue and prefill; absent where the server exports none."""
+    """Queue and prefill time by the engine's own histograms, ms; absent: the server exports none."""
     engine_inter_token_ms: NonNegative | None = None
+    """Time between tokens by the engine's own histograms, ms; absent: the server exports none."""
 
 
 class ServingHalfWidths(Strict):
-    """How far each term may be off, either way, with 95 % confidence."""
+    """Half-widths of the 95 % confidence intervals of the terms."""
 
     request_overhead_ms: NonNegative
     step_overhead_ms: NonNegative
@@ -143,23 +145,24 @@ class ServingHalfWidths(Strict):
 class ServingPath(Strict):
     """What serving adds to the engine's steps: API process, tokeniser, detokeniser, stream, shared cores.
 
-    The first delays; the other two make tokens come further apart, so they hold the engine's loop.
+    The request overhead delays tokens; the other two occupy the engine's loop and widen gaps between tokens.
     """
 
     request_overhead_ms: NonNegative = 0.0
-    """By which a request's first and last token come later; the engine does other work meanwhile."""
+    """Delay of a request's first and last token, ms; the engine does other work meanwhile."""
     step_overhead_ms: NonNegative = 0.0
-    """Between one step and the next."""
+    """Time between one engine step and the next, ms."""
     token_overhead_ms: NonNegative = 0.0
-    """Of each token that is streamed, in the step that makes it."""
+    """Time that each streamed token adds to the step that makes it, ms."""
     half_widths: ServingHalfWidths | None = None
     outside_engine_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of ``request_overhead_ms`` that the engine's own histograms do not know of."""
+    """Share of ``request_overhead_ms`` that the engine's own histograms do not include, 0..1; absent: not
+    known."""
     points: Annotated[tuple[ServingPoint, ...], Field(max_length=64)] = ()
 
 
 class Memory(Strict):
-    """Bytes of one replica."""
+    """Memory of one replica, bytes."""
 
     weights_bytes: Count
     kv_bytes_per_token: Count
@@ -167,7 +170,7 @@ class Memory(Strict):
 
 
 class MeasuredMetric(Strict):
-    """Distribution over prompts of one metric on one slice, in the metric's unit."""
+    """Distribution of one metric on one slice over prompts, in the metric's unit."""
 
     slice: Name
     metric: MetricName
@@ -182,23 +185,23 @@ class MeasuredMetric(Strict):
 
 
 class Condition(Strict):
-    """The kernel in one state: healthy, or a fault at one dose."""
+    """The kernel in one condition: healthy, or with a fault at one dose."""
 
     name: Name
     fault: Name = "none"
-    """Fault kind; ``none`` when healthy."""
+    """Kind of the fault; ``none`` when healthy."""
     dose_setting: float = 0.0
-    """What the injector was told, e.g. bits; 0 when healthy."""
+    """Dose as given to the injector, for example bits; 0 when healthy."""
     dose_unit: Words = ""
     verified: bool
-    """A functional canary saw the injection happen."""
+    """True: a functional canary confirmed that the injection took place."""
     restored_bit_exact: bool
     step_time_factor: Positive = 1.0
     measures: Annotated[tuple[MeasuredMetric, ...], Field(max_length=4096)]
 
 
 class Samples(Strict):
-    """The values per condition, prompt, repeat and metric."""
+    """File with the values by condition, prompt, repeat and metric."""
 
     uri: Uri
     sha256: Sha256
@@ -206,14 +209,14 @@ class Samples(Strict):
 
 
 class Version(Strict):
-    """One installed package."""
+    """Version of one installed package."""
 
     name: Words
     version: Words
 
 
 class Provenance(Strict):
-    """How to measure this again."""
+    """What is needed to repeat the measurement."""
 
     command: Text
     versions: Annotated[tuple[Version, ...], Field(max_length=64)]
@@ -225,16 +228,17 @@ class Provenance(Strict):
 
 
 class ProfileSpec(Strict):
-    """One kernel, measured."""
+    """Measurements of one kernel."""
 
     kernel: Name
     description: Annotated[str, Field(max_length=4000)] = ""
     fingerprint: Fingerprint
     reference: Reference
     step_time: StepTime | None = None
-    """Absent where it was not measured: such a kernel can be judged, but not simulated."""
+    """Step-time model; absent: not measured, so the kernel can be judged but not simulated."""
     serving: ServingPath | None = None
-    """Absent where it was not measured: latencies are then those of engine steps alone."""
+    """Overheads of the serving path; absent: not measured, and simulated latencies are those of engine steps
+    alone."""
     memory: Memory
     conditions: Annotated[tuple[Condition, ...], Field(min_length=1, max_length=64)]
     samples: Samples

@@ -35,109 +35,111 @@ Share = Annotated[float, Field(gt=0.0, le=0.5)]
 
 
 class OfflineEvidence(Strict):
-    """What was measured before the candidate met any request: exactly one of the two."""
+    """Evidence measured before the candidate serves any request; exactly one of the two is given."""
 
     evaluation: FileRef | None = None
-    """Output of `selvage contract evaluate --json` on the candidate's profile: a path, a ``package:`` URI or
-    ``configmap:NAME/KEY``, pinned by its content. It is judged again from the profile's samples."""
+    """Output of `selvage contract evaluate --json` on the candidate's profile, pinned by SHA-256: a path, a
+    ``package:`` URI or ``configmap:NAME/KEY``. It is judged again from the profile's samples. Absent:
+    register_file."""
     register_file: FileRef | None = None
-    """A register of `selvage contract register`, pinned likewise; its newest entry on this build and contract
-    decides."""
+    """Register written by `selvage contract register`, pinned by SHA-256; its newest entry on the candidate's
+    build and contract decides. Absent: evaluation."""
     checkpoint_sha256: Sha256 | None = None
-    """Weights that the register's entry must be about; absent: any."""
+    """SHA-256 of the weights that the register's entry must be about; absent: any weights."""
 
 
 class StageSpec(Strict):
-    """What a stage asks for; counts are of the window of compliance."""
+    """Requirements of a stage; counts start over whenever an L2 clause is in alarm."""
 
     stability_s: Positive
-    """Judged time without a clause of L2 or L3 in alarm, before the next stage."""
+    """Judged time without an alarm on an L2 or L3 clause before the next stage, s."""
     least_probes: Count
-    """Answered probes on every slice in that window."""
+    """Fewest answered probes on every slice since the last alarm on an L2 clause, a count."""
     least_answers: Count = 0
-    """Requests that the candidate's servers finished in that window."""
+    """Fewest requests that the candidate's servers finish since the last alarm on an L2 clause, a count."""
     deadline_s: Positive
-    """Judged time in the stage after which it is inconclusive."""
+    """Judged time in the stage after which the promotion ends as inconclusive, s."""
 
 
 class ShadowStage(StageSpec):
-    """Requests are mirrored to the candidate, and its answers are dropped."""
+    """Stage in which requests are mirrored to the candidate and its answers are dropped."""
 
     stability_s: Positive = 600.0
-    """Judged seconds without a clause of L2 or L3 in alarm, before Canary."""
+    """Judged time without an alarm on an L2 or L3 clause before stage Canary, s."""
     least_probes: Count = 100
-    """Answered probes on every slice in that window."""
+    """Fewest answered probes on every slice since the last alarm on an L2 clause, a count."""
     deadline_s: Positive = 7200.0
-    """Judged seconds in Shadow after which it is inconclusive."""
+    """Judged time in stage Shadow after which the promotion ends as inconclusive, s."""
     mirror_ratio: Share = 0.05
-    """Share of every slice's requests that is mirrored."""
+    """Share of every slice's requests that is mirrored, above 0 to 0.5."""
 
 
 class CanaryStage(StageSpec):
-    """A bounded share of every slice."""
+    """Stage in which the candidate serves a bounded share of every slice."""
 
     stability_s: Positive = 3600.0
-    """Judged seconds without a clause of L2 or L3 in alarm, before Full."""
+    """Judged time without an alarm on an L2 or L3 clause before stage Full, s."""
     least_probes: Count = 300
-    """Answered probes on every slice in that window."""
+    """Fewest answered probes on every slice since the last alarm on an L2 clause, a count."""
     deadline_s: Positive = 21600.0
-    """Judged seconds in Canary after which it is inconclusive."""
+    """Judged time in stage Canary after which the promotion ends as inconclusive, s."""
     weight_ratio: Share = 0.05
-    """Largest weight of the candidate on a slice."""
+    """Largest weight of the candidate on a slice, above 0 to 0.5."""
     guard_ratio: Annotated[float, Field(ge=0.0, le=0.5)] = 0.01
-    """The same while a clause of L2 is in alarm."""
+    """Largest weight of the candidate on a slice while an L2 clause is in alarm, 0 to weight_ratio."""
 
 
 class Webhook(Strict):
-    """An external service that is asked, or informed, by an HTTP POST with a JSON body."""
+    """An external service that is asked or informed by an HTTP POST with a JSON body."""
 
     name: DnsName
-    """Its own among the webhooks of this promotion."""
+    """Name of the webhook, unique in this promotion."""
     kind: HookKind
-    """confirm: a stage is entered only while the last answer is 2xx. veto: 403 or 409 rolls back, 2xx is no
-    objection, and with any other answer the next stage is not entered. event: told of every change of stage
-    and verdict. rollback: told when the candidate was rolled back."""
+    """Purpose of the calls. confirm: a stage is entered only while the last answer is 2xx. veto: 403 or 409
+    rolls back, 2xx means no objection, and any other answer holds the next stage back. event: informed of
+    every change of stage and verdict. rollback: informed when the candidate is rolled back."""
     url: HookUrl
-    """http or https, of an origin that the operator was started with (--webhook-origin), without user,
-    password and fragment."""
+    """URL of the service, http or https, without user, password and fragment. Its origin must be one that the
+    operator was started with (--webhook-origin)."""
     stages: Annotated[tuple[GatedStage, ...], Field(min_length=1, max_length=3)] | None = None
-    """Of confirm the stages that it opens, of veto those in which it is asked; absent: all of them."""
+    """Stages that a confirm webhook opens, or in which a veto webhook is asked; absent: all stages."""
     timeout_s: Annotated[float, Field(gt=0.0, le=30.0)] = 5.0
-    """Longest time of a call, to the end of the answer."""
+    """Longest time of a call until its answer is complete, s."""
     every_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 10.0
-    """How often confirm and veto are asked, and after how long a failed event is told again."""
+    """Time between two calls of a confirm or veto webhook, and before a failed event is sent again, s."""
 
 
 class PromotionSpec(Strict):
-    """One candidate on its way."""
+    """One candidate, its stages and the evidence they need."""
 
     description: Text
-    """What the candidate is, for people."""
+    """What the candidate is, as text for people."""
     policy: DnsName
-    """The RoutePolicy whose route, pool and contract it is about."""
+    """Name of the RoutePolicy whose route, pool and contract the promotion uses."""
     candidate: Name
-    """A kernel of the pool, of role candidate or serving."""
+    """Name of the kernel of the pool to promote; its role is candidate or serving."""
     replaces: Name | None = None
-    """A kernel of the pool whose slices come home to the candidate once it is full; absent: homes stay."""
+    """Kernel whose home slices move to the candidate after the last stage; absent: homes do not change."""
     announced_fingerprint: Annotated[str, Field(min_length=1, max_length=400)] | None = None
-    """What servers of the kernel that is replaced state once they are upgraded in place, as annotation
-    selvage.dev/fingerprint of their pods or as system_fingerprint: such servers are the candidate's.
-    Absent: no upgrade in place is announced."""
+    """Fingerprint that servers of the replaced kernel report once upgraded in place, as pod annotation
+    selvage.dev/fingerprint or as system_fingerprint; such servers count as the candidate's. Absent: no
+    upgrade in place is announced."""
     offline: OfflineEvidence
     shadow: ShadowStage = ShadowStage()
     canary: CanaryStage = CanaryStage()
     manual_gates: Annotated[tuple[GatedStage, ...], Field(max_length=3)] = ()
-    """Stages entered only with the annotation selvage.dev/approve: STAGE@SUBJECT, comma separated."""
+    """Stages entered only with approval in the annotation selvage.dev/approve: STAGE@SUBJECT, comma
+    separated."""
     webhooks: Annotated[tuple[Webhook, ...], Field(max_length=8)] = ()
-    """Services that are asked or informed, beside the manual gates."""
+    """External services that are asked or informed, in addition to the manual gates."""
     attempt: PositiveCount = 1
-    """Raise it to begin again after a failure or an inconclusive end."""
+    """Number of the attempt; raise it to start again after a failure or an inconclusive end."""
     rollback: bool | None = None
     """True: withdraw the candidate now; absent: false."""
 
 
 class KernelPromotion(Document):
-    """A candidate kernel on its way into a pool."""
+    """Promotion of a candidate kernel into a pool."""
 
     kind: Literal["KernelPromotion"] = "KernelPromotion"
     spec: PromotionSpec

@@ -28,107 +28,112 @@ HeldAgainst = Literal["certified", "usual", "off"]
 
 
 class ShieldSettings(Strict):
-    """Limits that hold whatever the policy proposes."""
+    """Limits that the shield enforces on every proposal of the policy."""
 
     max_weight_move_per_tick: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
-    """Largest part of a slice's row, as half L1, that moves in one tick of the policy's own will."""
+    """Largest part of a slice's row, as half the L1 distance, that a voluntary move shifts in one tick."""
     min_dwell_s: NonNegative = 30.0
-    """From the begin of one such move of a slice to the begin of the next."""
+    """Shortest time from the start of one voluntary move of a slice to the start of the next, s."""
     new_kernel_traffic_ratio: Ratio = 0.05
-    """Largest weight of a kernel at stage ``canary`` on a slice."""
+    """Largest weight on a slice of a kernel at stage ``canary``, 0..1."""
     new_kernel_least_ratio: Ratio = 0.01
-    """Least weight of such a kernel where it is certified, so that evidence comes in."""
+    """Smallest weight on a slice of a certified kernel at stage ``canary``, 0..1, so that evidence
+    accumulates."""
     max_load_ratio: Positive = 1.05
-    """Load over capacity above which traffic overflows to others and is then shed. A derived capacity is 0.8
-    of the steady-state limit, so at 1.25 queues grow without end."""
+    """Load over capacity above which traffic overflows to other kernels and is then shed. A derived capacity
+    is 0.8 of the steady-state limit, so at a ratio of 1.25 queues grow without bound."""
     max_shed_ratio: Ratio = 0.5
-    """Share of a slice that a policy may shed although a certified kernel has headroom."""
+    """Largest share of a slice that a policy may shed while a certified kernel has headroom, 0..1."""
     min_ready_replicas: PositiveCount = 1
-    """A kernel with fewer replicas in rotation takes no traffic."""
+    """Fewest replicas in rotation with which a kernel takes traffic, a count."""
 
 
 class OwnedRoute(Strict):
-    """The HTTPRoute that is owned whole."""
+    """The HTTPRoute that the operator owns and writes."""
 
     name: DnsName
-    """Of the HTTPRoute."""
+    """Name of the HTTPRoute."""
     namespace: DnsName | None = None
-    """Must be the policy's own; absent: that one."""
+    """Namespace of the HTTPRoute, which must be the policy's own; absent: the policy's namespace."""
     slice_header: Name = "x-selvage-slice"
     """Request header whose value names the slice."""
 
 
 class PinnedWeight(Strict):
-    """One kernel's share of a pinned slice."""
+    """Weight of one kernel on a pinned slice."""
 
     kernel: Name
-    """A kernel of the pool."""
+    """Name of a kernel of the pool."""
     weight: Ratio
-    """Of the slice's requests, 0..1; a row adds up to 1."""
+    """Share of the slice's requests, 0..1; the weights of a slice add up to 1."""
 
 
 class PinnedRow(Strict):
-    """One slice of a pinned table; kernels that are not named get nothing."""
+    """Row of one slice in a pinned table; kernels that the row does not name get no traffic."""
 
     slice: Name
-    """A slice of the contract."""
+    """Name of a slice of the contract."""
     weights: Annotated[tuple[PinnedWeight, ...], Field(min_length=1, max_length=15)]
-    """Shares of its kernels."""
+    """Weights of the kernels that serve the slice."""
 
 
 class Freeze(Strict):
-    """Break-glass: weights are frozen until an instant. Hard clauses still warn."""
+    """Break-glass: weights are frozen until a given time. Breaches of hard clauses are still reported."""
 
     until: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$", max_length=20)]
-    """Instant in UTC, as 2030-01-31T18:00:00Z; then the policy drives again."""
+    """Time at which the freeze ends, in UTC, for example 2030-01-31T18:00:00Z; then the policy drives
+    again."""
     reason: Text
-    """Who froze it, and why."""
+    """Who froze the weights and why, as text for people."""
     table: Annotated[tuple[PinnedRow, ...], Field(min_length=1, max_length=16)] | None = None
-    """Put in force meanwhile; slices that are not named, and all without it, stay as they are."""
+    """Weights in force during the freeze; slices without a row keep their present weights. Absent: all slices
+    keep them."""
 
 
 class RoutePolicySpec(Strict):
-    """Which policy decides for a route, behind which shield, under which meta-contract."""
+    """Which policy decides for a route, behind which shield and under which meta-contract."""
 
     description: Text
-    """What this policy decides, for people."""
+    """What the policy decides, as text for people."""
     policy: Name
-    """The policy that proposes routing tables, by its registered name, for example hysteresis or learned."""
+    """Registered name of the policy that proposes routing tables, for example hysteresis or learned."""
     artifact: FileRef | None = None
-    """A ``PolicyArtifact`` document; absent for built-in policies."""
+    """``PolicyArtifact`` document of a trained policy; absent for built-in policies."""
     mode: Literal["observe", "enforce"] = "observe"
-    """observe: decide and write nothing but status; enforce: move weights."""
+    """observe: decide and write only the status; enforce: also write the route's weights."""
     tick_s: Positive = 1.0
-    """Seconds from one decision to the next."""
+    """Time from one decision to the next, s."""
     pool: Name
-    """Name of the ``KernelPool``."""
+    """Name of the ``KernelPool`` that the policy routes to."""
     contract: Name
-    """Name of the ``KernelContract``."""
+    """Name of the ``KernelContract`` that the kernels must keep."""
     meta_contract: Uri
-    """The ``MetaContract`` that the policy itself must keep: a path, a ``package:`` or an ``oci://`` URI."""
+    """``MetaContract`` that the policy itself must keep: a path, a ``package:`` or an ``oci://`` URI."""
     meta_contract_sha256: Sha256 | None = None
-    """Of its canonical form, as `selvage contract validate` prints it; absent: pinned by the artefact's
-    certificate alone, or for a built-in policy not at all."""
+    """SHA-256 of the meta-contract's canonical form, as `selvage contract validate` prints it. Absent: only
+    the artifact's certificate pins the meta-contract; with a built-in policy nothing does."""
     signed_by: Sha256 | None = None
-    """Public ed25519 key in hex, as `selvage policy sign` prints it: the artifact's manifest, and the
-    certificate of the baseline beside a meta-contract that is no ``package:`` URI, must be signed by it."""
+    """Public ed25519 key, in hex, as `selvage policy sign` prints it. The artifact's manifest must be signed
+    by it, as must the baseline's certificate beside a meta-contract that is no ``package:`` URI. Absent: no
+    signature is required."""
     shield: ShieldSettings = ShieldSettings()
     hang_timeouts: Annotated[int, Field(ge=0, le=100)] = HANG_TIMEOUTS
-    """Probes in a row without an answer in time after which a replica that holds requests and makes no step
-    hangs: it is quarantined and its open streams are reset (a count; 0: probes are not asked)."""
+    """Consecutive probes without an answer in time after which a replica that holds requests and makes no
+    step counts as hung, is quarantined, and has its open streams reset; a count. 0: hangs are not detected by
+    probes."""
     own_clocks: HeldAgainst | None = None
-    """What a replica's step times are compared with. certified: those of its profile, measured on such a
-    machine with no other load; usual: its own past; off: nothing. Absent: certified in the simulator, usual
-    elsewhere."""
+    """What a replica's step times are compared with. certified: the step times in the profile, measured on
+    the same kind of machine without other load; usual: the replica's own past; off: nothing. Absent:
+    certified in the simulator, usual elsewhere."""
     route: OwnedRoute
     freeze: Freeze | None = None
-    """Break-glass of a cluster; worlds without an operator ignore it."""
+    """Break-glass of a cluster, ignored without an operator; absent: weights are not frozen."""
     suspend: bool | None = None
-    """True: the operator leaves route and servers alone and only says so; absent: false."""
+    """True: the operator leaves the route and the servers alone, and its status says so; absent: false."""
 
 
 class RoutePolicy(Document):
-    """A policy bound to a route."""
+    """A policy that is bound to a route."""
 
     kind: Literal["RoutePolicy"] = "RoutePolicy"
     spec: RoutePolicySpec

@@ -90,12 +90,12 @@ ChangeKind = Literal["rolling_restart", "scale_up", "scale_down", "cache_flush",
 
 
 class SliceShare(Strict):
-    """Share of the offered requests that belongs to a slice."""
+    """Share of the offered requests that belong to one slice."""
 
     slice: Name
     """Name of a slice."""
     share: Ratio
-    """Of all offered requests, 0..1; the shares add up to 1."""
+    """Share of all offered requests, 0..1; the shares add up to 1."""
 
 
 class TokenLengths(Strict):
@@ -130,21 +130,21 @@ class SurgeArrivals(Strict):
 
 
 class DeclaredTokens(Strict):
-    """Mean token counts that the controller's derived capacities assume."""
+    """Mean token counts from which the controller derives capacities."""
 
     prompt_tokens: Positive
     output_tokens: Positive
 
 
 class TokenDrift(Strict):
-    """Token counts change linearly from those of the laws at 0 s to these multiples at the horizon."""
+    """Linear change of token counts, from no change at 0 s to these factors at the horizon."""
 
     prompt_factor: Positive = 1.0
     output_factor: Positive = 1.0
 
 
 class Workload(Strict):
-    """What arrives. The block named by ``arrivals`` must be present (none for poisson)."""
+    """Requests that arrive. The block that ``arrivals`` names must be present (none for poisson)."""
 
     rate_rps: Positive
     arrivals: Literal["poisson", "gamma", "diurnal", "surge", "trace"] = "poisson"
@@ -152,24 +152,25 @@ class Workload(Strict):
     diurnal: DiurnalArrivals | None = None
     surge: SurgeArrivals | None = None
     trace_uri: Uri | None = None
-    """Azure LLM trace format; its rate is scaled to ``rate_rps``."""
+    """Trace in the Azure LLM format, scaled to ``rate_rps``; absent unless arrivals is trace."""
     slice_mix: Annotated[tuple[SliceShare, ...], Field(min_length=1, max_length=16)]
     prompt_tokens: TokenLengths
     output_tokens: TokenLengths
     declared: DeclaredTokens | None = None
-    """What the controller is told; absent: the means above. The truth never reads it."""
+    """Token counts that the controller is told; absent: the means above. Simulated requests never use
+    them."""
     drift: TokenDrift | None = None
-    """Absent: the same lengths throughout."""
+    """Change of token counts over the episode; absent: none."""
     session_share: Ratio = 0.0
 
 
 class Gateway(Strict):
-    """What stands before the replicas."""
+    """The gateway in front of the replicas."""
 
     timeout_s: Positive = 60.0
     max_attempts: PositiveCount = 2
     queue_limit: PositiveCount = 256
-    """Requests waiting at one replica before it answers 503."""
+    """Requests that may wait at one replica before further ones get a 503."""
     sticky: bool = False
 
 
@@ -180,77 +181,78 @@ class TelemetrySettings(Strict):
     scrape_delay_s: NonNegative = 0.5
     scrape_loss_ratio: Ratio = 0.0
     probes_per_s: NonNegative = 1.0
-    """Per replica, round robin over slices; the same for every policy."""
+    """Probes per replica and second, round robin over slices; the same for every policy."""
     repeat_noise: NonNegative = 0.0
 
 
 class FaultTarget(Strict):
-    """Where a fault strikes; nothing set means the whole fleet (or the workload)."""
+    """Replicas that a fault strikes; without any field the whole fleet (or the workload)."""
 
     kernel: Name | None = None
-    """Replicas of this kernel; absent: of every kernel."""
+    """Kernel whose replicas the fault strikes; absent: every kernel."""
     kernels: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] | None = None
-    """Several kernels at once, for correlated faults."""
+    """Kernels whose replicas a correlated fault strikes together; absent: the one in kernel."""
     replica: Count | None = None
-    """Index among the replicas of ``kernel``."""
+    """Index of a single replica among those of ``kernel``, from 0; absent: all of them."""
     zone: Name | None = None
-    """Replicas of this zone; absent: of every zone."""
+    """Zone whose replicas the fault strikes; absent: every zone."""
     replica_ratio: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Share of the replicas that the rest selects, rounded down, one at least, spread evenly over them."""
+    """Share of the otherwise selected replicas to strike, at least one, spread evenly; absent: all."""
 
 
 class RampShape(Strict):
     """Dose grows linearly over ``rise_s``."""
 
     rise_s: Positive
-    """Seconds from nothing to the whole dose."""
+    """Time from no dose to the full dose, s."""
 
 
 class IntermittentShape(Strict):
-    """On for ``duty_ratio`` of every ``period_s``."""
+    """The fault acts for ``duty_ratio`` of every ``period_s``."""
 
     period_s: Positive
-    """Seconds from one onset to the next."""
+    """Time from one onset to the next, s."""
     duty_ratio: Annotated[float, Field(gt=0.0, lt=1.0)]
-    """Share of a period in which the fault acts, between 0 and 1."""
+    """Share of each period in which the fault acts, between 0 and 1."""
 
 
 class SlowOnsetShape(Strict):
-    """Dose grows quadratically over ``rise_s``: hardly there at first."""
+    """Dose grows quadratically over ``rise_s``, slowly at first."""
 
     rise_s: Positive
-    """Seconds from nothing to the whole dose."""
+    """Time from no dose to the full dose, s."""
 
 
 class ScheduledFault(Strict):
-    """One fault of the schedule. The block of a shape other than step must be present."""
+    """One fault of a schedule. The block of a shape other than step must be present."""
 
     name: Name
-    """Its own among the faults of this schedule."""
+    """Name of the fault, unique in its schedule."""
     kind: FaultKind
-    """What happens, an entry of the fault catalogue."""
+    """Kind of the fault, an entry of the fault catalogue."""
     target: FaultTarget = FaultTarget()
     condition: Name | None = None
-    """Profile condition whose measured values the target then shows."""
+    """Condition of the kernel's profile whose measured values the target shows; absent: none."""
     dose: NonNegative | None = None
-    """Meaning by kind, see the fault catalogue."""
+    """Size of the fault, as the fault catalogue defines it for each kind; absent: the kind's default, if
+    any."""
     onset_s: NonNegative
-    """Seconds from the start to its onset."""
+    """Time from the start to the fault's onset, s."""
     duration_s: Positive | None = None
-    """Absent: to the horizon."""
+    """Time for which the fault acts, s; absent: to a scenario's horizon or a drill's time to live."""
     shape: FaultShape = "step"
-    """How the dose goes over time; all but step have a block of that name."""
+    """Course of the dose over time; every shape but step has a block of the same name."""
     ramp: RampShape | None = None
     intermittent: IntermittentShape | None = None
     slow_onset: SlowOnsetShape | None = None
     trigger: Trigger | None = None
-    """Absent: it acts on everything."""
+    """Conditions under which the fault acts; absent: always."""
     live: LiveInjection | None = None
-    """Absent: the injector's defaults."""
+    """Settings of an injection into a live server; absent: the injector's defaults."""
 
 
 class Change(Strict):
-    """An ordinary event that is no fault."""
+    """An ordinary event, not a fault."""
 
     name: Name | None = None
     kind: ChangeKind
@@ -258,15 +260,15 @@ class Change(Strict):
     kernel: Name | None = None
     zone: Name | None = None
     replicas: PositiveCount | None = None
-    """How many come or go; absent: one."""
+    """Number of replicas added or removed, a count; absent: one."""
     step_s: Positive | None = None
-    """Between replicas of a rolling restart."""
+    """Time between two replicas of a rolling restart, s; absent: twice the cold start."""
     cold_start_s: NonNegative | None = None
     duration_s: Positive | None = None
     factor: Positive | None = None
-    """Load factor of a surge."""
+    """Factor by which a surge multiplies the load."""
     ratio: Ratio | None = None
-    """Share of scrapes lost."""
+    """Share of scrapes that is lost, 0..1; absent: all."""
 
 
 class ScenarioSpec(Strict):

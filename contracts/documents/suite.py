@@ -25,27 +25,27 @@ from contracts.documents.scenario import Change, ScheduledFault
 
 
 class SuiteScenario(Strict):
-    """One scenario; a ``control`` has ordinary change but no fault."""
+    """One scenario of a suite; a ``control`` has ordinary changes but no fault."""
 
     name: Name
     description: Annotated[str, Field(max_length=4000)] = ""
     uri: Uri | None = None
-    """A scenario of its own; absent: the base with the overrides below."""
+    """Scenario file of this entry; absent: the base with the overrides below."""
     base: Uri | None = None
-    """Scenario that this entry starts from, instead of the suite's base."""
+    """Scenario that this entry starts from; absent: the suite's base."""
     control: bool = False
     near_miss: bool = False
-    """Its fault keeps the contract, so that every switch away from it is false."""
+    """True: the fault keeps the contract, so every switch away from it is false."""
     faults: Annotated[tuple[ScheduledFault, ...], Field(max_length=64)] = ()
-    """Added to the faults of the base."""
+    """Faults added to those of the base."""
     changes: Annotated[tuple[Change, ...], Field(max_length=64)] = ()
-    """Added to the changes of the base."""
+    """Changes added to those of the base."""
     rate_factor: Positive = 1.0
-    """Offered rate as a multiple of the base's."""
+    """Factor on the base's offered rate."""
     rate_rps: Positive | None = None
-    """Offered rate instead of the base's."""
+    """Offered rate in place of the base's, requests per second; absent: the base's."""
     scrape_loss_ratio: Ratio | None = None
-    """Instead of the base's."""
+    """Share of lost scrapes in place of the base's, 0..1; absent: the base's."""
 
 
 #: ``policy[:key=value,...][@alarm confidence]``, e.g. ``hysteresis:dwell_s=120@0.99``; a value is a number
@@ -60,10 +60,10 @@ ConfigurationText = Annotated[
 
 
 class FewerSeeds(Strict):
-    """Configurations that run on the first few seeds alone, because they take long and are no competitors."""
+    """Configurations that run on the first few seeds only: they take long and are no competitors."""
 
     policies: Annotated[tuple[ConfigurationText, ...], Field(min_length=1, max_length=64)]
-    """Names of configurations; that of a RoutePolicy is ``route-policy-NAME``."""
+    """Names of the configurations; that of a RoutePolicy is ``route-policy-NAME``."""
     seeds: PositiveCount
 
 
@@ -72,15 +72,15 @@ class SuiteSpec(Strict):
 
     description: Text
     base: Uri | None = None
-    """Scenario that entries without a ``uri`` start from."""
+    """Scenario that entries without a ``uri`` start from; absent: each entry names its own."""
     scenarios: Annotated[tuple[SuiteScenario, ...], Field(min_length=1, max_length=128)]
     policies: Annotated[tuple[ConfigurationText, ...], Field(max_length=64)] = ()
     sweep: Annotated[tuple[ConfigurationText, ...], Field(max_length=64)] = ()
-    """More settings of the policies, for the trade-off between false switches and recovery."""
+    """Further settings of the policies, for the trade-off between false switches and recovery."""
     sweep_scenarios: Annotated[tuple[Name, ...], Field(max_length=128)] = ()
-    """Scenarios the sweep runs on; none means all."""
+    """Scenarios on which the sweep runs; empty: all."""
     route_policy: Uri | None = None
-    """A RoutePolicy that runs as it would serve, as one more configuration."""
+    """A RoutePolicy that runs with its own settings as one more configuration; absent: none."""
     seed: Count = 0
     seeds: PositiveCount = 20
     fewer_seeds: FewerSeeds | None = None

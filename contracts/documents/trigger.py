@@ -17,30 +17,30 @@ class PromptResidue(Strict):
     """Prompts whose length modulo ``block_tokens`` lies in ``lowest..highest``."""
 
     block_tokens: PositiveCount
-    """The modulus, tokens."""
+    """Modulus of the prompt length, tokens."""
     lowest: Count = 0
-    """Smallest residue that counts, tokens."""
+    """Smallest residue at which the fault acts, tokens."""
     highest: Count
-    """Largest residue that counts, tokens."""
+    """Largest residue at which the fault acts, tokens."""
 
 
 class Trigger(Strict):
-    """The conditions under which a fault acts; all that are given must hold, and one at least is given."""
+    """Conditions under which a fault acts; at least one is given, and all given ones must hold."""
 
     min_generated_tokens: PositiveCount | None = None
-    """Only for tokens after this many of the same answer."""
+    """Tokens of an answer after which the fault acts on its further tokens; absent: on all tokens."""
     min_batch_size: PositiveCount | None = None
-    """Only in engine steps of at least this many requests."""
+    """Fewest requests in an engine step on which the fault acts; absent: on steps of any size."""
     slice: Name | None = None
-    """Only for requests of this slice."""
+    """Slice on whose requests alone the fault acts; absent: every slice."""
     prompt_residue: PromptResidue | None = None
-    """Only for prompts of these lengths."""
+    """Prompt lengths at which the fault acts; absent: all lengths."""
     prefix_hit: bool = False
-    """Only for requests whose prompt begins with cached blocks."""
+    """True: the fault acts only on requests whose prompt begins with cached blocks."""
     after_cancel: bool = False
-    """Only after a client went away before its answer was complete."""
+    """True: the fault acts only after a client disconnected before its answer was complete."""
     after_structured_output: bool = False
-    """Only after a request with a grammar."""
+    """True: the fault acts only after a request with a grammar."""
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -49,31 +49,31 @@ class Trigger(Strict):
 
 
 class LiveInjection(Strict):
-    """What an injection into a live server needs to know; the simulator reads measured conditions instead."""
+    """Settings for injecting into a live server; the simulator uses measured conditions instead."""
 
     layers: Text | None = None
-    """Regular expression over layer names; absent: all decoder layers."""
+    """Regular expression that selects layers by name; absent: all decoder layers."""
     bits: Bits | None = None
-    """Of a requantised weight."""
+    """Bits per requantised weight, 2..16; absent: the injector's default."""
     relative: NonNegative | None = None
-    """Noise in standard deviations of what it is added to."""
+    """Noise as a multiple of the standard deviation of the noised values; absent: the injector's default."""
     factor: Positive | None = None
-    """Of scaled weights."""
+    """Factor by which weights are scaled; absent: the injector's default."""
     count: PositiveCount | None = None
-    """Bits that flip."""
+    """Number of bits to flip; absent: the injector's default."""
     bit: BitPlace | None = None
-    """Which bit flips, 0 the least significant."""
+    """Position of the bit to flip, 0 for the least significant; absent: the injector's default."""
     extra_ms: NonNegative | None = None
-    """Added to every engine step."""
+    """Delay added to every engine step, ms; absent: the injector's default."""
     status: HttpStatus | None = None
-    """Of answers that are errors."""
+    """HTTP status of injected error answers, 400..599; absent: the injector's default."""
     fields: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16)] | None = None
-    """Fields that answers lose."""
+    """Fields removed from answers; absent: the injector's default."""
     events: PositiveCount | None = None
-    """Messages of a stream before it is cut."""
+    """Messages of a stream that are sent before it is cut; absent: the injector's default."""
     token: Count | None = None
-    """The token that is repeated."""
+    """Id of the token that is repeated; absent: the injector's default."""
     seed: Count | None = None
-    """Of what is drawn."""
+    """Seed of the injector's random draws; absent: the injector's default."""
     mean_kl_nats: Positive | None = None
-    """Instead of a size: find by bisection what gives this mean KL to the replica's own clean answers."""
+    """Target mean KL to the replica's own clean answers, nats, found by bisection; absent: no search."""

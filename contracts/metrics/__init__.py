@@ -1,4 +1,4 @@
-"""The metrics that a clause may name, their registry, and the values per prompt that they use."""
+"""The metrics that a clause may name, their registry, and the per-prompt values they are computed from."""
 
 from __future__ import annotations
 

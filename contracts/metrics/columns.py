@@ -1,7 +1,7 @@
 """One number per prompt and column, from the log-probabilities of two kernels on its positions.
 
-A column has the values that its metric can have. A value outside is a broken exporter or a wrong unit, and
-judging it would only make the other observations look more spread out than they are.
+Each column has a domain, the values that its metric can take. A value outside it means a broken exporter or
+a wrong unit; judging it would only inflate the spread of the other observations.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ COLUMN_NAMES: tuple[str, ...] = (
     "top1_flip@top_k",
 )
 
-#: A rest bucket below this is rounding: servers return 32-bit log-probabilities.
+#: A rest bucket below this is rounding error: servers return 32-bit log-probabilities.
 LEAST_REST = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptColumns:
-    """The numbers of one prompt."""
+    """Column values of one prompt."""
 
     names: tuple[str, ...]  # [M]
     values: Floats  # [M] in the unit of each column, NaN where not measured
 
     def __getitem__(self, name: str) -> float:
-        """The number of column ``name``; KeyError lists the columns."""
+        """Value of column ``name``; KeyError lists the columns."""
         if name not in self.names:
             raise KeyError(f"no column {name!r}; there are: {', '.join(self.names)}")
         return float(self.values[self.names.index(name)])
@@ -65,7 +65,7 @@ def prompt_columns(
     temperature: float = 1.0,
     top_k: int = 20,
 ) -> PromptColumns:
-    """Every column of one prompt, in the order of ``COLUMN_NAMES``.
+    """All columns of one prompt, in the order of ``COLUMN_NAMES``.
 
     reference_logp, candidate_logp: [T, V], log-probabilities at ``temperature`` (or logits divided by
         it: they are normalised here). token_ids: int [T], tokens *drawn from the candidate* at these
@@ -112,8 +112,8 @@ def _with_rest(
 ) -> tuple[Floats, Floats]:
     """Log-probabilities ``[T, k + 1]`` of the returned tokens and the rest bucket, for both kernels.
 
-    Tokens join the rest bucket from where either kernel's remainder is below ``LEAST_REST``: such a
-    remainder is mostly rounding. Merging is one more coarsening, so the bound stays a lower one.
+    Tokens are merged into the rest bucket once either kernel's remainder is below ``LEAST_REST``, where it
+    is mostly rounding error. Merging coarsens further, so the result is still a lower bound.
     """
     stacked: Floats = np.stack([reference_top, candidate_top]).astype(np.float64)
     probability: Floats = np.asarray(np.exp(stacked), dtype=np.float64)
@@ -179,14 +179,14 @@ def _top_k(reference: Floats, candidate: Floats, top_k: int) -> dict[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """Values from ``low`` to ``high``; ``whole``: nothing between."""
+    """Values from ``low`` to ``high``; ``whole``: integers only."""
 
     low: float = -math.inf
     high: float = math.inf
     whole: bool = False
 
     def holds(self, value: float) -> bool:
-        """True where ``value`` can occur."""
+        """True if ``value`` lies in the domain."""
         return self.low <= value <= self.high and (not self.whole or value == int(value))
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ class Domain:
 _EVENT, _SHARE, _SIZE = Domain(low=0.0, high=1.0, whole=True), Domain(low=0.0, high=1.0), Domain(low=0.0)
 _DIFFERENCE, _ANY = Domain(low=-1.0, high=1.0, whole=True), Domain()
 
-#: Columns without their estimator. ``w_log_w``, the rewards' gaps and advantages have either sign.
+#: Domains by column name without estimator. ``w_log_w``, reward gaps and advantages can have either sign.
 _DOMAINS: dict[str, Domain] = {
     **dict.fromkeys(("kl_mean", "kl_max", "linf_mean", "linf_max", "l2_mean", "abs_log_w"), _SIZE),
     **dict.fromkeys(("tv_mean", "tv_max", "top1_flip", "top1_overlap", "top5_overlap"), _SHARE),
@@ -216,5 +216,5 @@ _DOMAINS: dict[str, Domain] = {
 
 
 def domain_of(column: str) -> Domain:
-    """Values that ``column`` ("<column>@<estimator>") can have; every number for one of a plug-in."""
+    """Domain of ``column`` ("<column>@<estimator>"); all numbers for a column of a plug-in."""
     return _DOMAINS.get(column.partition("@")[0], _ANY)

@@ -3,8 +3,8 @@
 ``reference`` is pi_train, ``candidate`` pi_inf. All arrays are log-probabilities at one temperature,
 float64 ``[T, V]``: T positions of one prompt, V tokens. Every function returns one number per position,
 float64 ``[T]``; ``prompt_columns`` reduces them to one number per prompt. KL is KL(train || inf) in
-nats. A token that both kernels forbid (-inf twice) is left out; forbidden by one alone makes the
-log-ratio infinite, which is what a support mismatch is.
+nats. A token that both kernels forbid (-inf twice) is left out; a token that only one
+forbids is a support mismatch and makes the log-ratio infinite.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _expect(probability: Floats, value: Floats) -> Floats:
     columns={"full_vocab": "kl_mean@full_vocab", "top_k": "kl_mean@top_k"},
 )
 def kl(reference: Floats, candidate: Floats) -> Floats:
-    """KL(train || inf) of a position, nats; a prompt's number is the mean (kl_max: the largest)."""
+    """KL(train || inf) per position, nats; a prompt's value is the mean (kl_max: the largest)."""
     value = _expect(np.exp(reference), log_ratio(reference, candidate))
     return np.maximum(value, 0.0)  # rounding may leave -1e-17 where the true value is 0
 
@@ -117,12 +117,12 @@ def kl(reference: Floats, candidate: Floats) -> Floats:
     columns={"full_vocab": "tv_mean@full_vocab", "top_k": "tv_mean@top_k"},
 )
 def tv(reference: Floats, candidate: Floats) -> Floats:
-    """Total variation of a position, 0..1; a prompt's number is the mean (tv_max: the largest)."""
+    """Total variation per position, 0..1; a prompt's value is the mean (tv_max: the largest)."""
     return np.asarray(0.5 * np.abs(np.exp(reference) - np.exp(candidate)).sum(axis=1))
 
 
 def _register_logit(name: str, column: str) -> None:
-    """Percentile and per-observation forms of a logit distance, for the column it reads."""
+    """Register the percentile forms of a logit distance over ``column``."""
     columns = {"full_vocab": f"{column}@full_vocab"}
     for share in (50, 95, 99):
         register_metric(
@@ -138,7 +138,7 @@ def _register_logit(name: str, column: str) -> None:
     columns={"full_vocab": "l2_mean@full_vocab"},
 )
 def logit_l2(reference: Floats, candidate: Floats, temperature: float = 1.0) -> Floats:
-    """L2 norm of the logit difference less its mean over the vocabulary; a prompt's number is the mean."""
+    """L2 norm of the logit difference less its vocabulary mean; a prompt's value is the mean."""
     difference, allowed, one_sided = _logit_difference(reference, candidate)
     count = allowed.sum(axis=1, keepdims=True)
     centred = np.where(allowed, difference - difference.sum(axis=1, keepdims=True) / count, 0.0)
@@ -160,7 +160,7 @@ def logit_l2(reference: Floats, candidate: Floats, temperature: float = 1.0) -> 
     columns={"full_vocab": "linf_max@full_vocab"},
 )
 def logit_linf(reference: Floats, candidate: Floats, temperature: float = 1.0) -> Floats:
-    """d: half the range of the logit difference (common shift removed); a prompt's number is the largest."""
+    """d: half the range of the logit difference (common shift removed); a prompt's value is the largest."""
     difference, allowed, one_sided = _logit_difference(reference, candidate)
     highest = np.max(difference, axis=1, where=allowed, initial=-np.inf)
     lowest = np.min(difference, axis=1, where=allowed, initial=np.inf)
@@ -170,7 +170,7 @@ def logit_linf(reference: Floats, candidate: Floats, temperature: float = 1.0) -
 def _logit_difference(
     reference: Floats, candidate: Floats
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Difference (0 where not allowed), tokens both allow [T, V]; positions [T] where one alone does."""
+    """Difference, 0 where not allowed, and tokens both allow, [T, V]; support mismatches, [T]."""
     allowed = np.asarray(~(np.isneginf(reference) | np.isneginf(candidate)))
     one_sided = np.asarray((np.isneginf(reference) ^ np.isneginf(candidate)).any(axis=1))
     difference = np.subtract(reference, candidate, out=np.zeros_like(reference), where=allowed)
@@ -217,7 +217,7 @@ def top1_overlap(reference: Floats, candidate: Floats) -> Floats:
     columns={"full_vocab": "top1_flip@full_vocab", "top_k": "top1_flip@top_k"},
 )
 def top1_flip(reference: Floats, candidate: Floats) -> Floats:
-    """1 where the preferred token changed, else 0; a prompt's number is the share of positions."""
+    """1 where the preferred token changed, else 0; a prompt's value is the share of positions."""
     return 1.0 - _overlap(reference, candidate, 1)
 
 
@@ -229,7 +229,7 @@ def top1_flip(reference: Floats, candidate: Floats) -> Floats:
     columns={"full_vocab": "top5_overlap@full_vocab"},
 )
 def top5_overlap(reference: Floats, candidate: Floats) -> Floats:
-    """Share of the five preferred tokens that both kernels name."""
+    """Share of the five preferred tokens that the kernels have in common."""
     return _overlap(reference, candidate, 5)
 
 
@@ -241,7 +241,7 @@ def top5_overlap(reference: Floats, candidate: Floats) -> Floats:
     columns={"full_vocab": "top10_overlap@full_vocab"},
 )
 def top10_overlap(reference: Floats, candidate: Floats) -> Floats:
-    """Share of the ten preferred tokens that both kernels name."""
+    """Share of the ten preferred tokens that the kernels have in common."""
     return _overlap(reference, candidate, 10)
 
 

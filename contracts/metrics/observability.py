@@ -1,6 +1,6 @@
-"""Observability metrics (family O): can what happened be known and repeated?
+"""Observability metrics (family O): whether requests can be traced, attributed to a build and replayed.
 
-Online these arrive as ratios per replica and are judged as the share of observations that break the rule.
+Online they arrive as ratios per replica and are judged as the share of observations that break the rule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contracts.telemetry import Source
     source=Source.OFFLINE,
 )
 def determinism_window(repeats: Sequence[float]) -> float:
-    """Range of one prompt's value over its repeats; 0 when the kernel repeats itself bit for bit."""
+    """Range of one prompt's value over its repeats; 0 for a kernel that is bit-exact between runs."""
     return max(repeats) - min(repeats)
 
 
@@ -35,7 +35,7 @@ def determinism_window(repeats: Sequence[float]) -> float:
     source=Source.TRACE_FIELDS,
 )
 def trace_fields_missing(record: Mapping[str, object], required: Sequence[str]) -> float:
-    """1 where an answer's trace lacks a required field (absent, None or empty), else 0."""
+    """1 if an answer's trace lacks a required field (absent, None or empty), else 0."""
     return float(any(record.get(name) in (None, "") for name in required))
 
 
@@ -48,7 +48,7 @@ def trace_fields_missing(record: Mapping[str, object], required: Sequence[str]) 
     source=Source.FINGERPRINT,
 )
 def fingerprint_mismatch(expected: Mapping[str, str], seen: Mapping[str, str]) -> float:
-    """1 where a replica's fingerprint departs from the contracted one in any field, else 0."""
+    """1 if any field of a replica's fingerprint differs from the expected one, else 0."""
     return float(any(seen.get(name) != value for name, value in expected.items()))
 
 
@@ -61,7 +61,7 @@ def fingerprint_mismatch(expected: Mapping[str, str], seen: Mapping[str, str]) -
     source=Source.OFFLINE,
 )
 def replay_mismatch(logged: str, replayed: str) -> float:
-    """1 where replaying a logged request gave another signature, else 0."""
+    """1 if replaying a logged request gives another signature, else 0."""
     return float(logged != replayed)
 
 

@@ -1,8 +1,8 @@
-"""The metric registry: what a clause may name, and how the named thing is judged.
+"""The metric registry: which metrics a clause may name, and how each is judged.
 
 A metric is registered by decorating the function that defines it; one function may carry several
 metrics (``kl``, ``kl_mean`` and ``kl_p99`` are three judgements of one number). Looking up an unknown
-name fails with the names that exist. Must not import anything of a world (engines, HTTP, clocks).
+name fails with a list of known names. Must not import anything of a world (engines, HTTP, clocks).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class JudgedBy(StrEnum):
     PER_OBSERVATION = "per_observation"  # rate of 1{value > threshold} <= rho, or <= null rate when rho = 0
 
 
-#: Judgement of a mean whose observations are 0 or 1: it has exact limits.
+#: Judgement of a mean of observations that are 0 or 1, for which exact limits exist.
 SHARE = "share"
 
 
@@ -41,7 +41,7 @@ class Sense(StrEnum):
 
 
 class Estimator(StrEnum):
-    """Where a number came from; a clause is judged only by the estimator its threshold was set for."""
+    """How a value was computed; a clause is judged only by the estimator its threshold was set for."""
 
     FULL_VOCAB = "full_vocab"  # exact expectation over the vocabulary
     TOP_K = "top_k"  # returned top-k and a rest bucket: a lower bound
@@ -70,10 +70,10 @@ class MetricSpec:
     columns: tuple[str, ...]  # per estimator, of the samples file; of distances "<column>@<estimator>"
     source: Source  # telemetry that feeds it online; ``OFFLINE``: judged by ``evaluate`` only
     indicator: bool  # an observation is 0 or 1 by definition, so its share has exact limits
-    summary: str  # one line for people
+    summary: str  # one line of text for people
 
     def column(self, estimator: str) -> str:
-        """Samples column that ``estimator`` fills; UnknownMetricError names the estimators there are."""
+        """Samples column of ``estimator``; UnknownMetricError lists the metric's estimators."""
         if estimator not in self.estimators:
             known = ", ".join(self.estimators)
             raise UnknownMetricError(f"metric {self.name} has no estimator {estimator!r}; it has: {known}")
@@ -87,7 +87,7 @@ class MetricSpec:
 
 _METRICS: Registry[MetricSpec] = Registry("selvage_fleet.metrics")
 
-#: Every registered metric by name, in the order of registration; a plug-in's once it is asked for.
+#: Registered metrics by name, in the order of registration; plug-ins load when one of theirs is looked up.
 METRICS: Mapping[str, MetricSpec] = MappingProxyType(_METRICS)
 
 
@@ -106,7 +106,7 @@ def register_metric(
     ``judgement`` is ``mean``, ``share`` (a mean of observations that are 0 or 1), ``per_observation`` or
     ``percentile(XX)``; ``columns`` maps estimator to column, and its keys are the estimators. The function's
     first docstring line becomes the summary.
-    A name may be registered once; a second time is a ValueError.
+    A name may be registered once; ValueError on a second registration.
     """
     kind, percentile = _parse_judgement(judgement)
     if family not in ("N", "S", "R", "O"):

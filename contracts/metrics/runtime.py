@@ -1,4 +1,4 @@
-"""Runtime metrics (family R): what a request and a replica cost.
+"""Runtime metrics (family R): latency, failures, throughput and resource use.
 
 Latencies are one number per request, in ms; a percentile clause on them is judged online by the share
 of requests over the threshold, from the histogram of ``contracts.telemetry``.
@@ -12,22 +12,22 @@ from contracts.units import MS_PER_S
 
 
 def latency_ms(arrived_at_s: float, ended_at_s: float) -> float:
-    """End-to-end time of a request, arrival at the gateway to last token."""
+    """Time from a request's arrival at the gateway to its last token, ms."""
     return (ended_at_s - arrived_at_s) * MS_PER_S
 
 
 def ttft_ms(arrived_at_s: float, first_token_at_s: float) -> float:
-    """Time from arrival to the first output token."""
+    """Time from a request's arrival to its first output token, ms."""
     return (first_token_at_s - arrived_at_s) * MS_PER_S
 
 
 def inter_token_ms(first_token_at_s: float, ended_at_s: float, output_tokens: int) -> float:
-    """Mean time between output tokens of a request; 0 for a single token."""
+    """Mean time between output tokens of a request, ms; 0 for a single token."""
     return (ended_at_s - first_token_at_s) * MS_PER_S / max(1, output_tokens - 1)
 
 
 def _register_latency() -> None:
-    """p50, p95, p99 and per-request forms of the three latency families."""
+    """Register the p50, p95, p99 and per-request forms of the three latency families."""
     for function in (latency_ms, ttft_ms, inter_token_ms):
         name, columns = function.__name__, {"none": function.__name__}
         for suffix, judgement in (
@@ -73,7 +73,7 @@ def throughput_tokens_per_s(output_tokens: float, duration_s: float) -> float:
     source=Source.OFFLINE,
 )
 def peak_memory_bytes(samples_bytes: list[float]) -> float:
-    """Largest resident memory of a server over a run."""
+    """Largest resident memory of a server over a run, bytes."""
     return max(samples_bytes)
 
 
@@ -97,7 +97,7 @@ def kv_used_ratio(used_blocks: float, total_blocks: float) -> float:
     source=Source.STEP_TIME,
 )
 def step_time_ratio(measured_s: float, certified_s: float) -> float:
-    """Time that engine steps took over what the certified model says of the batches they ran."""
+    """Measured time of engine steps over the certified model's prediction for the same batches."""
     if certified_s <= 0.0:
         raise ValueError(f"expected a certified time above 0 s, got {certified_s}")
     return measured_s / certified_s
@@ -112,5 +112,5 @@ def step_time_ratio(measured_s: float, certified_s: float) -> float:
     source=Source.FAILED,
 )
 def failed(status: int | None) -> float:
-    """1 for a request that errored (5xx), was reset or timed out (status None), else 0."""
+    """1 for a request with a 5xx answer, a reset or a timeout (status None), else 0."""
     return float(status is None or status >= 500)

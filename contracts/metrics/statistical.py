@@ -1,11 +1,11 @@
-"""Statistical metrics (family S): labelled samples, judged by a pluggable judge, and training's trajectories.
+"""Statistical metrics (family S): labelled answers, rated by a pluggable judge, and training trajectories.
 
 A gap is candidate minus reference on the *same* prompts, one paired difference in [-1, 1] per prompt;
-the clause is on the absolute mean. Small models show neither refusals nor formats, so shipped
-profiles carry these metrics as not measured.
+the clause limits the absolute mean. Small models neither refuse nor follow formats, so shipped
+profiles list these metrics as not measured.
 
-Whether training sees the same trajectories as an audit rollout, which repeats the same prompts with the
-reference kernel, is one number per training step; both such metrics are judged from logged steps by
+Trajectory gaps compare training rollouts with audit rollouts, which repeat the same prompts on the
+reference kernel: one number per training step. Both metrics are judged from logged steps by
 ``selvage contract evaluate``, never online.
 """
 
@@ -25,24 +25,24 @@ from contracts.telemetry import Source
 
 
 class AnswerJudge(Protocol):
-    """Decides one property of an answer; any object with this method will do."""
+    """Decides whether an answer has one property."""
 
     def judge(self, answer: str) -> bool:
-        """True where the answer has the property (is a refusal, parses)."""
+        """True if the answer has the property (is a refusal, parses)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegexJudge:
-    """True where ``pattern`` is found in the answer (case ignored)."""
+    """Finds ``pattern`` in an answer, ignoring case."""
 
     pattern: str
 
     def judge(self, answer: str) -> bool:
-        """Whether the pattern occurs anywhere."""
+        """True if the pattern occurs anywhere in ``answer``."""
         return re.search(self.pattern, answer, re.IGNORECASE) is not None
 
 
-#: Openings by which instruction-tuned models decline.
+#: Opening phrases of refusals by instruction-tuned models.
 REFUSAL_JUDGE = RegexJudge(
     pattern=r"^\W*(i('m| am) sorry|i can(no|')t|i('m| am) (not able|unable)|as an ai|i won't)"
 )
@@ -50,12 +50,12 @@ REFUSAL_JUDGE = RegexJudge(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonJudge:
-    """True where the answer is one JSON value, an object with the ``required`` keys if any are named."""
+    """Accepts answers that are one JSON value; if ``required`` keys are named, an object with all of them."""
 
     required: tuple[str, ...] = ()
 
     def judge(self, answer: str) -> bool:
-        """Whether the whole answer parses and carries the required keys."""
+        """True if the whole answer parses and has the required keys."""
         try:
             value = json.loads(answer)
         except (ValueError, RecursionError):
@@ -139,12 +139,12 @@ def reward_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> ND
     source=Source.OFFLINE,
 )
 def reference_kl_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """|KL to the reference policy in the rollout - the same in the audit| per step, float64 [steps]."""
+    """|KL to the reference policy in the rollout - KL to it in the audit| per step, float64 [steps]."""
     return _step_gap(candidate, audit)
 
 
 def _step_gap(candidate: NDArray[np.float64], audit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """|difference of the means over answers| per step; both are float64 [steps, answers]."""
+    """|difference of the means over answers| per step; both inputs are float64 [steps, answers]."""
     if candidate.ndim != 2 or audit.ndim != 2 or candidate.shape[0] != audit.shape[0]:
         raise ValueError(f"need [steps, answers] of the same steps, got {candidate.shape} and {audit.shape}")
     return np.asarray(np.abs(candidate.mean(axis=1) - audit.mean(axis=1)))

@@ -1,6 +1,6 @@
 """Validation rules across fields of a document; each breach names the path and the remedy.
 
-The rules of a kind are imported when a document of that kind is judged.
+The rules of a kind are imported when a document of that kind is validated.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _RULES = {
 
 
 def breaches(document: Document) -> list[Breach]:
-    """All broken rules of ``document``; none for a valid one."""
+    """All broken rules of ``document``; empty for a valid document."""
     rules = _rules_of(type(document))
     return [] if rules is None else list(prefixed(("spec",), rules(getattr(document, "spec"))))  # noqa: B009
 
 
 def _rules_of(kind: type[Document]) -> Callable[[Any], Iterator[Breach]] | None:
-    """Those of ``kind``; None for a document of another package, which has none here."""
+    """Rules of ``kind``; None for a kind that another package defines."""
     if kind.__name__ not in KIND_NAMES or kind_called(kind.__name__) is not kind:
         return None
     module, name = _RULES[kind.__name__]

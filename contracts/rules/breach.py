@@ -1,4 +1,4 @@
-"""One broken cross-field rule, and the small checks that every kind of document shares."""
+"""One broken cross-field rule, and small checks that the rules of all kinds use."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Breach:
 
 
 def prefixed(prefix: KeyPath, found: Iterable[Breach]) -> Iterator[Breach]:
-    """The same breaches, seen from a document in which ``prefix`` leads to the part that was checked."""
+    """``found`` with ``prefix`` put before each path."""
     for breach in found:
         yield replace(breach, path=(*prefix, *breach.path))
 
 
 def repeated_names(names: Sequence[str], path: KeyPath, key: str | None) -> Iterator[Breach]:
-    """A breach for each name that an earlier entry already has; entries lie at ``path[i].key``."""
+    """A breach for each name that an earlier entry has; entries are at ``path[i].key``."""
     seen: dict[str, int] = {}
     for index, name in enumerate(names):
         place = (*path, index) if key is None else (*path, index, key)
@@ -38,7 +38,7 @@ def repeated_names(names: Sequence[str], path: KeyPath, key: str | None) -> Iter
 
 
 def unknown_name(name: str, known: Iterable[str], path: KeyPath, what: str) -> Iterator[Breach]:
-    """A breach if ``name`` is none of ``known``."""
+    """A breach if ``name`` is not among ``known``."""
     names = list(known)
     if name not in names:
         expected = f"one of the {what}: {', '.join(names)}"
@@ -47,7 +47,7 @@ def unknown_name(name: str, known: Iterable[str], path: KeyPath, what: str) -> I
 
 
 def only_block(named: str, blocks: Mapping[str, object], path: KeyPath, key: str) -> Iterator[Breach]:
-    """Breaches unless exactly the block that ``key: named`` asks for is present."""
+    """Breaches unless the block that ``key: named`` requires is present, and no other."""
     for block, value in blocks.items():
         if block == named and value is None:
             yield Breach(

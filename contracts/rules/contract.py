@@ -10,8 +10,8 @@ from contracts.metrics import METRICS, PASSIVE_COLUMNS, JudgedBy, MetricSpec, Un
 from contracts.rules.breach import Breach, repeated_names, unknown_name
 from contracts.telemetry import HISTOGRAM_EDGES_MS, Source
 
-#: A multiplicative error is at least 1 by definition, and steps as fast as certified break nothing; every
-#: other ratio is at most 1.
+#: Metrics with thresholds of at least 1: a multiplicative error is at least 1 by definition, and a step time
+#: ratio of 1 is the certified speed. Thresholds of every other ratio are at most 1.
 _AT_LEAST_ONE = ("token_prob_error", "step_time_ratio")
 _INDICATORS = (Source.FINGERPRINT, Source.TRACE_FIELDS)
 
@@ -82,7 +82,7 @@ def _unknown_metric(clause: Clause, path: KeyPath) -> Breach:
 
 
 def threshold_limits(spec: MetricSpec) -> tuple[float, float]:
-    """Smallest and largest threshold of ``spec`` that says anything."""
+    """Smallest and largest meaningful threshold of ``spec``."""
     if spec.name in _AT_LEAST_ONE:
         return 1.0, float("inf")
     if spec.source is Source.LATENCY:
@@ -104,7 +104,10 @@ def _threshold(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Brea
 
 
 def _passive(clause: Clause, spec: MetricSpec, path: KeyPath) -> Iterator[Breach]:
-    """Users change as well as kernels, and without traffic there is no sample that could lift an alarm."""
+    """Breaches if a clause on answers to users is hard or above L1.
+
+    User traffic changes as well as kernels, and a kernel without traffic yields no sample to clear an alarm.
+    """
     if not set(spec.columns) & set(PASSIVE_COLUMNS):
         return
     hint = "users' own answers inform; let a probe that knows what is right move traffic"

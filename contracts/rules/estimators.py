@@ -1,8 +1,8 @@
 """Which estimator judges a clause, given what was measured: the one it names, else one that was measured.
 
-A server returns only its most probable tokens, so a contract written for the full vocabulary meets kernels
-with ``top_k`` columns only. Such a column is a lower bound of the exact one: a clause that it shows broken is
-broken, one that it shows kept may not be. Reports state where it was used, with the lists here.
+Servers return only the most probable tokens, so a contract written for the full vocabulary may be applied to
+kernels with ``top_k`` columns only. Such a column is a lower bound of the exact one: a clause it shows broken
+is broken, but a clause it shows kept may be broken as well. Reports list the clauses where it was used.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from contracts.documents.contract import Clause, Estimator, KernelContract
 from contracts.metrics import metric
 from contracts.telemetry import Source
 
-#: Estimators, the most informative first.
+#: Estimators, most informative first.
 ESTIMATORS: tuple[Estimator, ...] = ("full_vocab", "top_k", "sampled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsMeasured:
-    """A contract with the estimators that were measured. Clauses by id, in the contract's order."""
+    """A contract with measured estimators. Clauses are listed by id, in the contract's order."""
 
     contract: KernelContract
     replaced: tuple[str, ...]
-    """Judged by another estimator than they name."""
+    """Clauses judged by an estimator other than the one they name."""
     unmeasured: tuple[str, ...]
-    """Judged by none: no column of theirs was measured."""
+    """Clauses that are not judged: no column of their metric was measured."""
 
     def notes(self) -> list[str]:
-        """What is to be said of it; nothing where every clause is judged as it is written."""
+        """Notes for a report; empty if every clause is judged by the estimator it names."""
         said: list[str] = []
         if self.replaced:
             by = ", ".join(dict.fromkeys(one.estimator for one in self._of(self.replaced)))
@@ -46,7 +46,7 @@ class AsMeasured:
 
 
 def with_measured_estimators(contract: KernelContract, columns: Set[str]) -> AsMeasured:
-    """``contract`` with the estimator of every clause that probes judge among the measured ``columns``."""
+    """``contract`` with each probe-fed clause set to an estimator among the measured ``columns``."""
     found = [_measured(clause, columns) for clause in contract.spec.clauses]
     clauses = tuple(
         clause if estimator is None else clause.model_copy(update={"estimator": estimator})
@@ -63,12 +63,12 @@ def with_measured_estimators(contract: KernelContract, columns: Set[str]) -> AsM
 
 
 def first_measured(column: str, columns: Set[str]) -> str | None:
-    """The column of the most telling estimator that was measured, e.g. of ``kl_mean``; None for none."""
+    """Measured column of ``column``, for example ``kl_mean``, with the best estimator; None if none."""
     return next((f"{column}@{one}" for one in ESTIMATORS if f"{column}@{one}" in columns), None)
 
 
 def _measured(clause: Clause, columns: Set[str]) -> Estimator | None:
-    """Estimator of the clause that was measured, its own first; None for none, or where none is needed."""
+    """Measured estimator for the clause, its own first; None if there is none or none is needed."""
     if not _of_probes(clause):
         return None
     spec = metric(clause.metric)

@@ -14,9 +14,9 @@ from contracts.rules.breach import Breach, prefixed, repeated_names
 from contracts.rules.scenario import fault_breaches
 
 _LOWER_LIMITS = ("dwell_s",)
-#: What the configuration that a RoutePolicy names is called before that name.
+#: Prefix of the name of the configuration that a RoutePolicy defines.
 _ROUTE = "route-policy-"
-#: What the controller can do online about each metric; metrics that only the truth knows have nothing.
+#: Online remedies of the controller by metric; metrics known only from ground truth have none.
 _REMEDIES: dict[str, tuple[str, ...]] = {
     "switch_rate_per_slice_hour": ("demote",),
     "weight_move_per_tick": ("clamp",),
@@ -60,7 +60,7 @@ def _meta_clause(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
 
 
 def _judgeable(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
-    """Breaches where a clause names no way in which its metric can be judged."""
+    """Breaches where a clause's suite or remedy does not fit the way its metric is checked."""
     offline, named = clause.checked != "online", clause.judged_on is not None
     if offline != named:
         expected = "incidents or quiet" if offline else "nothing"
@@ -76,13 +76,13 @@ def _judgeable(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
 
 
 def artifact_breaches(spec: ArtifactSpec) -> Iterator[Breach]:
-    """Broken rules of one artefact. Without a certificate it is a document, but drives nowhere."""
+    """Broken rules of one artifact. An artifact without a certificate is valid, but no route accepts it."""
     if spec.certificate is not None:
         yield from prefixed(("certificate",), certificate_breaches(spec.certificate))
 
 
 def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
-    """A certificate that fails, or says of itself what its own numbers deny."""
+    """Breaches of a certificate that fails, or whose verdicts contradict its numbers."""
     for index, clause in enumerate(certificate.clauses):
         kept = clause.ci_high is not None and clause.ci_high <= clause.threshold
         if clause.passed and not kept:
@@ -103,7 +103,7 @@ def certificate_breaches(certificate: Certificate) -> Iterator[Breach]:
 
 
 def _until_it_passes(failed: Sequence[CertifiedClause]) -> str:
-    """What to do about failed clauses: collect more evidence where only their limits are beyond."""
+    """Next step for failed clauses: more seeds if only their upper limits exceed the thresholds."""
     within = [clause.value is not None and clause.value <= clause.threshold for clause in failed]
     if failed and all(within):
         return "certify with more seeds: every value keeps its threshold, only its upper limit does not yet"
@@ -125,7 +125,7 @@ def suite_breaches(spec: SuiteSpec) -> Iterator[Breach]:
 def _fewer_seeds(spec: SuiteSpec) -> Iterator[Breach]:
     """Breaches where ``fewer_seeds`` names a policy that the suite does not run.
 
-    Policies of a RoutePolicy are not checked here: they are known only once it is read.
+    Policies of a RoutePolicy are not checked: their names are known only after that document is read.
     """
     for index, name in enumerate(() if spec.fewer_seeds is None else spec.fewer_seeds.policies):
         if name not in spec.policies and (spec.route_policy is None or not name.startswith(_ROUTE)):
@@ -156,7 +156,7 @@ def _suite_scenario(scenario: SuiteScenario, path: KeyPath, spec: SuiteSpec) -> 
         yield Breach(path=(*path, "faults"), expected="none", actual="a fault in a control", next_step=hint)
 
 
-#: By which the shares of a row may miss a whole.
+#: Tolerance of the sum of a row's weights around 1.
 SUM_TOLERANCE = 1e-6
 
 

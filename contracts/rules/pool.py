@@ -51,7 +51,7 @@ def _servers(kernel: PoolKernel, path: KeyPath) -> Iterator[Breach]:
 
 
 def _backend(backend: BackendRef, path: KeyPath) -> Iterator[Breach]:
-    """An InferencePool goes by its group and has its own port; a Service names one."""
+    """Breaches unless an InferencePool has its API group and no port, and a Service a port and no group."""
     is_pool = backend.kind == "InferencePool"
     group = POOL_GROUP if is_pool else ""
     if backend.group != group:

@@ -1,6 +1,4 @@
-"""Rules of promotions: one evidence, a window before the deadline, a guard below the canary's share, webhooks
-that can be called.
-"""
+"""Rules of promotions: one offline evidence, windows within deadlines, canary limits and webhook URLs."""
 
 from __future__ import annotations
 

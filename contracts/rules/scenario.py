@@ -13,9 +13,9 @@ from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, only_block, prefixed, repeated_names, unknown_name
 from contracts.rules.pool import pool_breaches
 
-#: What one episode may hold at most, far above any use, so that a slip does not fill the memory.
+#: Limits on the size of an episode, far above any use, so that a typing error does not exhaust memory.
 MOST_TICKS, MOST_REQUESTS, MOST_PROBES_PER_S = 1_000_000, 1_000_000_000, 1_000
-#: Kinds whose effect is a measured condition of the kernel's profile.
+#: Fault kinds whose effect is a measured condition of the kernel's profile.
 MEASURED_KINDS = ("requantise", "noise", "bit_flips", "kernel_regression", "scale")
 
 
@@ -36,7 +36,7 @@ def scenario_breaches(spec: ScenarioSpec) -> Iterator[Breach]:
 
 
 def _size(spec: ScenarioSpec) -> Iterator[Breach]:
-    """Episodes that no machine can hold."""
+    """Breaches for an episode with too many ticks, requests or probes."""
     rate, probes = spec.workload.rate_rps, spec.telemetry.probes_per_s
     sizes: tuple[tuple[KeyPath, str, float, float], ...] = (
         (("horizon_s",), "ticks", spec.horizon_s / spec.tick_s, MOST_TICKS),
@@ -90,7 +90,7 @@ def _workload(workload: Workload, pool: PoolSpec | None) -> Iterator[Breach]:
 def fault_breaches(
     fault: ScheduledFault, path: KeyPath, pool: PoolSpec | None, horizon_s: float | None
 ) -> Iterator[Breach]:
-    """Broken rules of one fault at ``path``; targets are checked where the pool is at hand."""
+    """Broken rules of one fault at ``path``; targets are checked if ``pool`` is given."""
     blocks = {"ramp": fault.ramp, "intermittent": fault.intermittent, "slow_onset": fault.slow_onset}
     yield from only_block(fault.shape, blocks, path, "shape")
     if horizon_s is not None and fault.onset_s >= horizon_s:
@@ -175,7 +175,7 @@ def _change(change: Change, path: KeyPath, spec: ScenarioSpec) -> Iterator[Breac
 
 
 def drill_breaches(spec: DrillSpec, pool: PoolSpec | None = None) -> Iterator[Breach]:
-    """Broken rules of one drill, paths from its spec; targets and slices where its pool is at hand."""
+    """Broken rules of one drill, paths from its spec; targets and slices are checked if ``pool`` is given."""
     yield from repeated_names([fault.name for fault in spec.faults], ("faults",), "name")
     for index, fault in enumerate(spec.faults):
         yield from fault_breaches(fault, ("faults", index), pool, spec.time_to_live_s)

@@ -1,8 +1,8 @@
-"""When requests arrive and how long they are: pure sampling, shared by every world.
+"""Arrival times and lengths of requests: pure sampling, used by every world.
 
-All arrival processes are one: gaps of mean 1 are drawn in *operational time* (the expected number of
-requests so far) and mapped to the clock through the rate profile. So a surge moves arrivals in time but
-changes neither their number per unit of expectation nor anything else that is drawn for them.
+All arrival processes work the same way: gaps of mean 1 are drawn in *operational time* (the expected number
+of requests so far) and mapped to the clock through the rate profile. A surge therefore moves arrivals in
+time, but changes neither their number per unit of expectation nor any other random draw.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RateProfile:
     """A piecewise constant arrival rate of n pieces."""
 
     starts_at_s: NDArray[np.float64]  # [n] rising, the first 0
-    rate_rps: NDArray[np.float64]  # [n] > 0, in force from its start to the next one, the last for ever
+    rate_rps: NDArray[np.float64]  # [n] > 0, each in force until the next start, the last one for ever
 
     def __post_init__(self) -> None:
         if self.starts_at_s.shape != self.rate_rps.shape or self.starts_at_s[0] != 0.0:
@@ -30,7 +30,7 @@ class RateProfile:
             raise ValueError("rate profile: expected rising starts and rates > 0")
 
     def at(self, at_s: float) -> float:
-        """Rate in force at ``at_s``."""
+        """Rate in force at ``at_s``, requests per second."""
         return float(self.rate_rps[np.searchsorted(self.starts_at_s, at_s, side="right") - 1])
 
     def expected(self, at_s: float) -> float:
@@ -39,7 +39,7 @@ class RateProfile:
         return float(self._counts()[piece] + (at_s - self.starts_at_s[piece]) * self.rate_rps[piece])
 
     def clock_s(self, expected: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Inverse of ``expected``: the instants at which so many requests are expected."""
+        """Inverse of ``expected``: times in s at which these request counts are expected."""
         if self.starts_at_s.shape[0] == 1:
             return np.asarray(expected / self.rate_rps[0], np.float64)
         counts = self._counts()
@@ -48,7 +48,7 @@ class RateProfile:
         return np.asarray(self.starts_at_s[piece] + late, np.float64)
 
     def scaled(self, start_at_s: float, end_at_s: float, factor: float) -> RateProfile:
-        """The same profile, multiplied by ``factor`` in ``[start_at_s, end_at_s)``."""
+        """The profile with rates multiplied by ``factor`` in ``[start_at_s, end_at_s)``."""
         inner = [at_s for at_s in (start_at_s, end_at_s) if 0.0 < at_s < math.inf]
         starts = np.unique(np.concatenate([self.starts_at_s, inner]))
         rates = self.rate_rps[np.searchsorted(self.starts_at_s, starts, side="right") - 1].copy()
@@ -61,7 +61,7 @@ class RateProfile:
 
 
 def constant_rate(rate_rps: float) -> RateProfile:
-    """The same rate for ever."""
+    """A profile with one rate for all times."""
     return RateProfile(starts_at_s=np.zeros(1), rate_rps=np.array([rate_rps]))
 
 
@@ -76,7 +76,7 @@ def diurnal_rate(
 ) -> RateProfile:
     """``rate_rps (1 + amplitude_ratio sin(2 pi (t - phase_s) / period_s))`` in pieces, each its mean rate.
 
-    A rate of zero (amplitude 1) is held at a thousandth of the mean, so that time can be inverted.
+    Rates are at least a thousandth of the mean, so that the profile can be inverted at amplitude 1.
     """
     step_s = period_s / pieces_per_period
     starts = step_s * np.arange(max(math.ceil(horizon_s / step_s), 1), dtype=np.float64)
@@ -109,7 +109,7 @@ class GapProcess:
 
 
 class TraceProcess:
-    """A recorded trace in operational time, played again and again."""
+    """A recorded trace in operational time, repeated without end."""
 
     def __init__(self, trace: Trace) -> None:
         self._counts = trace.arrived_at_s * trace.mean_rate_rps
@@ -117,7 +117,7 @@ class TraceProcess:
         self._next = 0
 
     def take(self, n: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The next ``n`` arrivals as expected counts, and which row of the trace each one is."""
+        """The next ``n`` arrivals as expected counts, float64 [n], and their rows in the trace, int64 [n]."""
         index = np.arange(self._next, self._next + n)
         self._next += n
         row = index % int(self._period)
@@ -126,10 +126,10 @@ class TraceProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthLaw:
-    """Distribution of a number of tokens: log-normal, rounded down and clipped."""
+    """Distribution of token counts: log-normal, rounded down and clipped."""
 
     mean: float  # tokens
-    sigma: float = 0.0  # shape, of the logarithm; 0: always ``mean``
+    sigma: float = 0.0  # standard deviation of the logarithm; 0: always ``mean``
     low: int = 1  # fewest tokens
     high: int = 32768  # most tokens
 
@@ -139,15 +139,15 @@ class LengthLaw:
 
     @property
     def log_median(self) -> float:
-        """Logarithm of the median, such that the mean is ``mean``."""
+        """Logarithm of the median at which the mean is ``mean``."""
         return math.log(self.mean) - 0.5 * self.sigma**2
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-        """``n`` token counts, int64 [n]; the generator is used the same way whatever ``sigma`` is."""
+        """``n`` token counts, int64 [n]; the number of random draws does not depend on ``sigma``."""
         return self.from_normal(rng.standard_normal(n))
 
     def from_normal(self, normal: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Token counts from standard normal numbers, which are overwritten."""
+        """Token counts from standard normal numbers; overwrites ``normal``."""
         if self.sigma == 0.0:
             value = min(max(int(self.mean), self.low), self.high)
             return np.full(normal.shape, value, np.int64)

@@ -28,7 +28,7 @@ _NEXT_STEP = "correct the line, or cut the trace before it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Requests of a trace, n of them."""
+    """The n requests of a trace."""
 
     arrived_at_s: NDArray[np.float64]  # [n] not decreasing, the first at 0
     prompt_tokens: NDArray[np.int64]  # [n] > 0
@@ -39,7 +39,7 @@ class Trace:
 
     @property
     def mean_rate_rps(self) -> float:
-        """Requests per second over the trace; each request stands for one mean gap."""
+        """Mean requests per second: gaps between requests over the length of the trace."""
         return (len(self) - 1) / float(self.arrived_at_s[-1])
 
 
@@ -49,10 +49,10 @@ def load_trace(path: Path | str, *, max_gap_s: float = 600.0) -> Trace:
     Args:
         path: A CSV file with the header above; timestamps like ``2023-11-16 18:17:03.9799600`` or, as in the
             traces of 2024, ``2024-05-10 00:00:00.009930+00:00``.
-        max_gap_s: A longer silence counts as a hole in the recording.
+        max_gap_s: Longest time without a request; a longer one counts as a gap in the recording.
 
     Returns:
-        The requests in the file's order, times from the first one.
+        The requests in the file's order, with times relative to the first.
 
     Raises:
         DocumentError: The file is missing or empty, a row is malformed, time runs backwards, or there is
@@ -66,7 +66,7 @@ def load_trace(path: Path | str, *, max_gap_s: float = 600.0) -> Trace:
 
 
 def _without_utc(cell: str) -> str:
-    """``cell`` without a UTC offset; another offset is refused, because numpy would only warn."""
+    """``cell`` without its UTC offset; ValueError for other offsets, on which numpy would only warn."""
     plain = cell.removesuffix("Z").removesuffix("+00:00")
     if "+" in plain or plain.count("-") > 2:
         raise ValueError(cell)
@@ -74,7 +74,7 @@ def _without_utc(cell: str) -> str:
 
 
 class _Rows:
-    """Rows read so far and what was wrong with the others."""
+    """Valid rows read so far, and problems of the invalid ones."""
 
     def __init__(self, *, file: str, max_gap_s: float) -> None:
         self.file = file
