@@ -161,7 +161,7 @@ def hosts(transport: httpx.MockTransport) -> None:
 
 
 def subscriptions(transport: httpx.MockTransport) -> None:
-    """What Envoy has in force."""
+    """Envoy's table in force."""
     refused_if(not EnvoyAdmin(URL, transport).subscriptions(("cluster.a",))["cluster.a"].version)
 
 

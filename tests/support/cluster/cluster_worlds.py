@@ -210,7 +210,7 @@ class Bench:
         return operator
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
-        """This many ticks of one second."""
+        """Run ``count`` ticks of one second."""
         for _ in range(count):
             self.now_s += 1.0
             operator.turn()

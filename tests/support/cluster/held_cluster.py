@@ -143,7 +143,7 @@ class HeldWorld(RecordedWorld):
         super().__init__(cluster=HeldCluster(shape), texts=[answer(float(n)) for n in range(200)])
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
-        """This many ticks of one second."""
+        """Run ``count`` ticks of one second."""
         for _ in range(count):
             self.advance()
             operator.turn()
