@@ -36,7 +36,7 @@ def held(server: PolicyServer) -> dict[str, Any]:
     lost=st.integers(0, 1),
 )
 def test_whatever_was_put_it_comes_back_as_it_was(steps: list[str], conflicts: int, lost: int) -> None:
-    """Through kills, conflicts and lost answers; while the spec is changed the annotation has the original."""
+    """Through kills, conflicts and lost answers; while the spec is changed the annotation keeps it."""
     server = PolicyServer(conflicts=conflicts, lost=lost)
     before = copy.deepcopy(held(server))
     policy = borrowed(server)

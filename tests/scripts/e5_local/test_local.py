@@ -37,7 +37,7 @@ from tests.support.servers.live_fleets import POOL
 
 
 def test_every_drill_gets_the_same_window_and_its_group(tmp_path: Path) -> None:
-    """The fault lasts as long as requested, whatever the document says, without guards; seeds pair policies."""
+    """The fault lasts as long as requested, whatever the document says, unguarded; seeds pair policies."""
     plan = planned(tmp_path)
     entry = plan.entries[0]
     assert (entry.group, entry.plan.undo_at_s) == ("silent_numeric", 20.0 + HOLD_S)
