@@ -26,7 +26,7 @@ class PoolSize:
 
 
 def resources_of(pools: int, shape: PoolSize) -> Resources:
-    """This many pools, each with its contract and its policy."""
+    """``pools`` pools, each with its contract and its policy."""
     names = [f"pool-{n}" for n in range(pools)]
     return Resources(
         contracts={name: _contract(name, shape) for name in names},

@@ -17,7 +17,7 @@ SCENARIOS = ("calm", "crowd")
 
 
 def episode(useful: float, exposed: int = 0) -> EpisodeMeasures:
-    """This many useful tokens of 200 per row and slice, and exposed answers in all of 4000."""
+    """An episode with ``useful`` of 200 tokens per row and slice, and ``exposed`` answers in all of 4000."""
     record = quiet_record()
     record.useful_tokens[:] = useful
     record.exposed[:exposed, 0] = 1
