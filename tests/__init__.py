@@ -1,1 +1,1 @@
-"""Tests: each says the law it checks in one sentence."""
+"""Tests: each states the law it checks in one sentence."""

@@ -1,4 +1,4 @@
-"""What tests share: Hypothesis profiles, and the guard for parts that may be missing.
+"""Shared by tests: Hypothesis profiles, and the guard for parts that may be missing.
 
 ``@pytest.mark.needs("vllm")`` runs a test only where the part is present. A missing part is listed at
 the end of the run with the reason and the command that provides it; when ``SELVAGE_REQUIRE`` (comma
@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.cluster.kube_assets import assets, full_cluster, gateway_crds, pool_crd
 
-#: How long examples take to draw says how busy the machine is, and nothing of the code.
+#: The time for drawing examples depends on the machine's load, and says nothing about the code.
 settings.register_profile(
     "ci",
     derandomize=True,
@@ -39,7 +39,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-#: Tests that need one of these have every core to themselves: servers keep time, and start processes.
+#: Tests that need one of these have every core to themselves: servers measure time, and start processes.
 ALONE = frozenset({"aiohttp", "envoy", "full_cluster", "gpu", "kube_api", "own_api", "ray", "vllm"})
 #: Name of a report's property: a part that was missing.
 MISSING = "missing part"
@@ -47,7 +47,7 @@ MISSING = "missing part"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Something a test may need: how to see that it is absent, and the command that provides it."""
+    """A part that a test may need: how to detect its absence, and the command that provides it."""
 
     reason: Callable[[], str]
     command: str
@@ -72,7 +72,7 @@ def azure_trace() -> Path | None:
 
 
 def _rl_missing() -> str:
-    """Reason when a library of the extra ``rl`` cannot be imported."""
+    """Reason why a library of the extra ``rl`` cannot be imported."""
     needed = ("gymnasium", "minari", "onnx", "optuna", "sb3_contrib", "stable_baselines3", "torch")
     return next((reason for name in needed if (reason := module_missing(name)())), "")
 
@@ -97,18 +97,18 @@ _CLUSTER_MISSING = "KUBECONFIG names no file, or GATEWAY_API_CRDS no definitions
 
 
 def _endpoints_missing() -> str:
-    """Reason when endpoints of the tests may not be addresses of this machine."""
+    """Reason why endpoints of the tests cannot be addresses of this machine."""
     return "a full cluster takes no loopback address as an endpoint" if full_cluster() else ""
 
 
 def _full_cluster_missing() -> str:
-    """Reason when tests have no full cluster."""
+    """Reason why there is no full cluster for tests."""
     own = "the API server of the tests has no admission policies, network policies or garbage collection"
     return _kube_api_missing() if full_cluster() else own
 
 
 def _kube_api_missing() -> str:
-    """Reason when tests have no API server."""
+    """Reason why there is no API server for tests."""
     if reason := module_missing("kubernetes")() or module_missing("trustme")():
         return reason
     if full_cluster():
@@ -118,7 +118,7 @@ def _kube_api_missing() -> str:
 
 
 def _own_api_missing() -> str:
-    """Reason when no API server of a test's own can be started."""
+    """Reason why no API server of a test's own can be started."""
     if reason := module_missing("kubernetes")() or module_missing("trustme")():
         return reason
     if assets() is None:
@@ -177,12 +177,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def wanted_parts(item: pytest.Item) -> list[str]:
-    """Parts that a test says it needs."""
+    """Parts that a test declares."""
     return [part for marker in item.iter_markers("needs") for part in marker.args]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what must not run beside others: not what only ``waits``, unless all share a cluster."""
+    """Mark tests that must not run in parallel: not tests that only wait, unless all share a cluster."""
     for item in items:
         waits = item.get_closest_marker("waits") is not None and not full_cluster()
         if ALONE.intersection(wanted_parts(item)) and not waits:
@@ -206,7 +206,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List each missing part once, with its reason and its command."""
     stats = terminalreporter.stats
     ended = [one for key in ("skipped", "failed", "error") for one in stats.get(key, [])]
-    tests = [one for one in ended if isinstance(one, pytest.TestReport)]  # no import that failed
+    tests = [one for one in ended if isinstance(one, pytest.TestReport)]  # no failed import
     reported = Counter(str(part) for one in tests for name, part in one.user_properties if name == MISSING)
     if not reported:
         return

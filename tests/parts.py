@@ -1,7 +1,7 @@
-"""The test command: what may share the machine on all cores first, then what must have it to itself.
+"""The test command: first the tests that can share the machine, on all cores, then the others one by one.
 
-``python -m tests.parts [PYTEST OPTIONS]`` runs every test once, in two runs of pytest, and fails where either
-does, or where the options select no test at all.
+``python -m tests.parts [PYTEST OPTIONS]`` runs every test once, in two runs of pytest, and fails if either
+does, or if the options select no test at all.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import pytest
 
-#: More workers than this gain nothing: the longest files are what the last of them waits for.
+#: More workers than this gain nothing: the last of them waits for the longest files.
 MOST_WORKERS = 8
-#: Files stay whole, so that what a module's fixture starts is started once.
+#: Files stay whole, so that a module's fixture is started once.
 SHARED = ("-m", "not alone", "-n", "auto", "--maxprocesses", str(MOST_WORKERS), "--dist", "loadfile")
 OWN = ("-m", "alone")
 #: What takes long is said at the end of each run, so that a gate that grows says where.
@@ -22,7 +22,7 @@ SLOWEST = ("--durations", "20", "--durations-min", "5")
 
 
 def joined(codes: Sequence[int]) -> int:
-    """One exit code of several runs: the first that is bad; "no tests" only where no run had any."""
+    """One exit code of several runs: the first bad one; "no tests" only if no run had any."""
     none = int(pytest.ExitCode.NO_TESTS_COLLECTED)
     bad = [code for code in codes if code not in (0, none)]
     if bad:
@@ -31,7 +31,7 @@ def joined(codes: Sequence[int]) -> int:
 
 
 def main(options: Sequence[str]) -> int:
-    """Run both parts with ``options``; the second too where the first fails, unless it was interrupted."""
+    """Run both parts with ``options``; the second one even if the first fails, unless it was interrupted."""
     codes = []
     for part in (SHARED, OWN):
         codes.append(

@@ -1,4 +1,4 @@
-"""Processes of tests do not outlive the pytest that started them."""
+"""Processes of tests do not outlive their pytest."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_a_killed_process_started_dies_with_it(tmp_path: Path) -> None:
 
 
 def test_the_group_is_gone_after_the_block(tmp_path: Path) -> None:
-    """What does not end by itself when it is asked is killed, with what it started."""
+    """Processes that do not end on request are killed, with their children."""
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
     command = [sys.executable, "-c", f"import os; os.fork(); {deaf}; time.sleep(600)"]
     log = tmp_path / "log"

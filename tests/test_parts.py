@@ -1,4 +1,4 @@
-"""The test command runs every test once, and fails where either of its runs does."""
+"""The test command runs every test once, and fails if either of its runs does."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def test_one_bad_run_is_a_bad_result(codes: tuple[int, ...], joined: int) -> Non
 
 
 def test_the_two_runs_leave_nothing_out() -> None:
-    """One selects what the other leaves."""
+    """One run selects exactly the tests that the other leaves."""
     assert parts.SHARED[:2] == ("-m", "not alone")
     assert parts.OWN == ("-m", "alone")
     assert set(PARTS) >= ALONE
 
 
 class Item:
-    """A test with some markers, as far as they are looked at."""
+    """A test with some markers."""
 
     def __init__(self, *marks: pytest.MarkDecorator) -> None:
         self.marks = {one.name: one.mark for one in marks}
 
     def iter_markers(self, name: str) -> list[pytest.Mark]:
-        """Those called ``name``."""
+        """The markers called ``name``."""
         return [mark for key, mark in self.marks.items() if key == name]
 
     def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        """The one called ``name``."""
+        """The closest marker called ``name``."""
         return self.marks.get(name)
 
     def add_marker(self, name: str) -> None:
-        """One more."""
+        """Add a marker."""
         self.marks[name] = getattr(pytest.mark, name).mark
 
 
@@ -58,7 +58,7 @@ class Item:
 def test_what_starts_servers_runs_alone_unless_it_only_waits(
     monkeypatch: pytest.MonkeyPatch, marks: tuple[pytest.MarkDecorator, ...], full: bool, alone: bool
 ) -> None:
-    """And on a cluster that all tests share, so does what waits."""
+    """With a cluster that all tests share, tests that only wait run alone as well."""
     monkeypatch.setattr(conftest, "full_cluster", lambda: full)
     item = Item(*marks)
     conftest.pytest_collection_modifyitems([cast(pytest.Item, item)])

@@ -122,7 +122,7 @@ FAULT = {
 
 
 def answering(read: Callable[[httpx.MockTransport], object]) -> Callable[[Path], object]:
-    """``read`` with a line on which everything is answered by the file's content."""
+    """``read`` over a connection that answers everything with the file's content."""
 
     def of_file(path: Path) -> object:
         content = path.read_bytes()
@@ -132,12 +132,12 @@ def answering(read: Callable[[httpx.MockTransport], object]) -> Callable[[Path],
 
 
 def client(transport: httpx.MockTransport) -> httpx.Client:
-    """A client on that line."""
+    """A client on that connection."""
     return httpx.Client(base_url=URL, transport=transport)
 
 
 def greedy_answer(transport: httpx.MockTransport) -> None:
-    """A greedy answer to its stop reason."""
+    """A greedy answer up to its stop reason."""
     with client(transport) as one:
         found = ask(Line(one, URL, "m"), Question(token_ids=(1, 2), max_tokens=2), "n", 5.0)
     refused_if(found.broken, "broken")
@@ -150,7 +150,7 @@ def prefill(transport: httpx.MockTransport) -> None:
 
 
 def streamed(transport: httpx.MockTransport) -> None:
-    """A completion that is timed."""
+    """A timed completion."""
     with client(transport) as one:
         stream_at_once(one, "m", [[1, 2]], 1)
 
@@ -161,19 +161,19 @@ def hosts(transport: httpx.MockTransport) -> None:
 
 
 def subscriptions(transport: httpx.MockTransport) -> None:
-    """What Envoy has in force."""
+    """Envoy's table in force."""
     refused_if(not EnvoyAdmin(URL, transport).subscriptions(("cluster.a",))["cluster.a"].version)
 
 
 def offer(transport: httpx.MockTransport) -> None:
-    """What a server's plug-in offers."""
+    """The offer of a server's plug-in."""
     with client(transport) as one:
         found, why = KldServer(Endpoint(url=URL, model="m"), one).offer()
     refused_if(found is None, why)
 
 
 def gateway_logs(path: Path) -> None:
-    """Both logs of a gateway; rows that are none are counted."""
+    """Both logs of a gateway; invalid rows are counted."""
     folder = path.parent / "gateway"
     folder.mkdir(exist_ok=True)
     files = GatewayFiles(folder=folder)
@@ -219,7 +219,7 @@ def drill_order(path: Path) -> object:
     return fault_of(json.loads(path.read_bytes()))
 
 
-#: What the control endpoint answers with 400.
+#: Errors that the control endpoint answers with 400.
 _REFUSED_DRILL = (CallRefusedError, *MALFORMED_ORDER)
 ANSWERS: dict[str, Reader] = {
     "metrics of gateways": Reader(

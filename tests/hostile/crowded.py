@@ -1,4 +1,4 @@
-"""The readers of JSON against files within their cap that hold as many values as fit."""
+"""The JSON readers against files within their size limit that hold as many values as possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.hostile.readers import Reader
 from tests.hostile.stored_readers import STORED
 from tests.hostile.trained_readers import TRAINED
 
-#: Bytes of a file, just below what is read of one.
+#: Bytes of a file, just below the read limit.
 _BYTES = 60 * 2**20
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.hostile.worker import Mark, clock_s, work
 
-#: Between two looks at the workers, seconds; between two lines of progress, seconds.
+#: Seconds between two polls of the workers, and between two lines of progress.
 _LOOK_S, _TELL_S = 0.05, 20.0
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _PROCESSES = get_context("forkserver")
@@ -30,7 +30,7 @@ _PROCESSES = get_context("forkserver")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one mutation may take, of time and of memory."""
+    """Limits of one mutation, of time and of memory."""
 
     seconds: float = 5.0
     bytes: int = 10**9
@@ -49,8 +49,8 @@ class Task:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """done, refused: mutations. findings: what was wrong, with the first mutation that showed it and how many
-    did. grown_bytes: most that one worker held beyond its start.
+    """done, refused: mutations. findings: descriptions, with the first mutation that showed each and their
+    number. grown_bytes: largest growth of one worker.
     """
 
     done: int = 0
@@ -60,20 +60,20 @@ class Outcome:
     findings: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def note(self, number: int, text: str) -> None:
-        """One more mutation that showed ``text``."""
+        """Count one more mutation that showed ``text``."""
         first, count = self.findings.get(text, (number, 0))
         self.findings[text] = (min(first, number), count + 1)
 
 
 def fuzz(task: Task, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    """What the mutations of ``task`` found; ``say`` gets a line of progress now and then."""
+    """Results of the mutations of ``task``; ``say`` gets a line of progress now and then."""
     _PROCESSES.set_forkserver_preload([task.catalogue])
     outcome, began_at_s = Outcome(), time.monotonic()
     told_s = began_at_s
     with tempfile.TemporaryDirectory(dir=_quick_folder()) as folder:
         lanes = [_Lane(task, Path(folder) / str(first), first, outcome) for first in range(task.workers)]
         try:
-            while sum(lane.goes_on() for lane in lanes):  # each is looked after
+            while sum(lane.goes_on() for lane in lanes):  # each lane is served
                 time.sleep(_LOOK_S)
                 if time.monotonic() - told_s > _TELL_S:
                     told_s = time.monotonic()
@@ -103,7 +103,7 @@ def _line(task: Task, outcome: Outcome, seconds: float) -> str:
 
 
 def _quick_folder() -> str | None:
-    """A folder in memory where there is one: a file on disk costs more than its reader."""
+    """A folder in memory if possible: a file on disk costs more than its reader."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -133,7 +133,7 @@ class _Lane:
         self._received: Connection = mine
 
     def goes_on(self) -> bool:
-        """Look after the worker; False once all mutations were read."""
+        """Check the worker; False once all mutations were read."""
         self._listen()
         if not self._process.is_alive():
             return self._after_its_end()
@@ -173,7 +173,7 @@ class _Lane:
         return True
 
     def _go_on_beyond(self, what: str) -> None:
-        """A new worker for the mutations that are left; what was late for the first time is tried again."""
+        """Start a new worker for the remaining mutations; a late one is tried again the first time."""
         number = self.mark.number
         again = what.startswith("late") and self._tried != number
         self._tried, self._next = number, number if again else number + self._task.workers
@@ -192,7 +192,7 @@ class _Lane:
         return f"late: more than {self._task.limits.seconds:g} s"
 
     def _swollen(self) -> str:
-        """What it holds more than it may, seen from outside: a reader may not come back in time to say so."""
+        """Memory above the limit, measured from outside: a reader may not return in time to report it."""
         if self.mark.held_bytes <= 0:
             return ""
         try:

@@ -1,4 +1,4 @@
-"""Readers of what users give: documents, traces, arrays, logs, prompts, certificates, registers, networks."""
+"""Readers of users' files: documents, traces, arrays, logs, prompts, certificates, registers, networks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def certificate(path: Path) -> None:
 
 
 def network(path: Path) -> None:
-    """Read a network and let it run once."""
+    """Read a network and run it once."""
     ScoreRunner(read_regular(path, ONNX_BYTES), str(path))
 
 
@@ -75,7 +75,7 @@ def fleet_state(path: Path) -> None:
 
 
 def drill_result(path: Path) -> None:
-    """Read what a drill left."""
+    """Read a drill's result."""
     folder = path.parent / "drilled"
     folder.mkdir(exist_ok=True)
     shutil.copy(path, folder / "drill.json")

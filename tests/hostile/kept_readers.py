@@ -1,4 +1,4 @@
-"""Readers of what Selvage itself keeps between two runs: states, journals, caches, results, evidence."""
+"""Readers of Selvage's own files between two runs: states, journals, caches, results, evidence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SEEN |= {
 
 
 def beside(name: str, read: Callable[[Path], object]) -> Callable[[Path], object]:
-    """``read`` of a folder in which the file is called ``name``."""
+    """``read`` of a folder that contains the file as ``name``."""
 
     def of_file(path: Path) -> object:
         folder = path.parent / "kept"
@@ -71,12 +71,12 @@ def beside(name: str, read: Callable[[Path], object]) -> Callable[[Path], object
 
 
 def drill_note(folder: Path) -> None:
-    """The note of a drill under way."""
+    """The note of a running drill."""
     refused_if(pending(folder) is None)
 
 
 def drill_notes(folder: Path) -> list[Path]:
-    """A drill that runs."""
+    """A running drill."""
     DrillLedger(folder=folder, name="crash").open()
     return [folder / "drill.json"]
 
@@ -101,13 +101,13 @@ def leases(folder: Path) -> list[Path]:
 
 
 def state(folder: Path) -> None:
-    """What a controller goes on from."""
+    """The state from which a controller continues."""
     found, why = kept_state(folder, SETUP)
     refused_if(found is None, why)
 
 
 def states(folder: Path) -> list[Path]:
-    """The state of a controller that has just begun."""
+    """The state of a controller after its start."""
     (folder / "state.json").write_text(state_to_json(initial_state(SETUP, 1), SETUP))
     return [folder / "state.json"]
 
@@ -134,7 +134,7 @@ def _sample() -> Documents:
 
 
 def operator_configs(folder: Path) -> list[Path]:
-    """The ConfigMap of a controller that has just begun."""
+    """The ConfigMap of a controller after its start."""
     owner = {"apiVersion": "selvage.dev/v1alpha1", "kind": "RoutePolicy", "metadata": {"name": "chat"}}
     slots = {"fp8": {"chat-fp8-0": "fp8-0", "chat-fp8-1": "fp8-1"}}
     uids = {"chat-fp8-0": "0c11", "chat-fp8-1": "5fe2"}
@@ -144,7 +144,7 @@ def operator_configs(folder: Path) -> list[Path]:
 
 
 def inside_config(content: bytes, rng: Generator) -> bytes:
-    """The compressed state or the documents within a ConfigMap are mutated, under a hash that fits or not."""
+    """Mutates the compressed state or the documents within a ConfigMap, under a valid or an invalid hash."""
     config = json.loads(content)
     if rng.random() < 0.5:
         text = config["data"]["documents.json"]
@@ -171,13 +171,13 @@ def _journal_lines(place: Path) -> bytes:
 
 
 def journals(folder: Path) -> list[Path]:
-    """The log of a controller that decided a dozen times."""
+    """The log of a controller with a dozen decisions."""
     (folder / "journal.jsonl").write_bytes(_journal_lines(folder / "run"))
     return [folder / "journal.jsonl"]
 
 
 def resealed(content: bytes, rng: Generator) -> bytes:
-    """Values in lines of a chained log are replaced, and the chain is made anew over them."""
+    """Replaces values in lines of a chained log, and rebuilds the chain over them."""
     changed, last = [], GENESIS
     for line in mutations.json_lines(content, rng).split(b"\n"):
         try:
@@ -202,25 +202,25 @@ def decided_again(path: Path) -> None:
 
 
 def learned_from(path: Path) -> None:
-    """``selvage offline train``: every tick as what a learned policy would have been shown."""
+    """``selvage offline train``: every tick in a learned policy's inputs."""
     episode_of(path, 1, read_log(path), SETUP)
 
 
 def setup_of(path: Path) -> None:
-    """The set-up that a line of kind start asks for."""
+    """The set-up of a start line."""
     rows = read_log(path)
     setup_again(rows[0]["documents"])
 
 
 def bundle(folder: Path) -> None:
-    """An incident as a folder; ``explain`` reads the log before."""
+    """An incident as a folder; ``explain`` reads the log first."""
     out = folder / "bundle"
     shutil.rmtree(out, ignore_errors=True)
     write_bundle(folder, out, from_log(folder, 0, 12.0), ["a"])
 
 
 def evidence_bundle(path: Path) -> None:
-    """A bundle with the evidence that is kept beside a good log."""
+    """A bundle with the evidence beside a good log."""
     run = path.parent / "run"
     _journal_lines(run)
     (run / EVIDENCE).mkdir(exist_ok=True)

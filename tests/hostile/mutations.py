@@ -1,6 +1,6 @@
 """Mutations of files: of their bytes, their lines, their JSON values, their arrays and their graphs.
 
-All are drawn from one generator, so a mutation is known by reader and number.
+All are drawn from one generator, so a mutation is identified by reader and number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from numpy.random import Generator
 
-#: What a value is replaced by.
+#: Replacements of a value.
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -41,7 +41,7 @@ VALUES: tuple[Any, ...] = (
     {},
     {"": ""},
 )
-#: What is written into a text as it stands.
+#: Words inserted into a text as they are.
 WORDS = (
     b"\0", b"\xff\xfe", b"\r\n", b"\n\n", b"\t", b"\xe2\x80\xa8", b"{", b"}", b"[" * 3000, b'"',
     b"NaN", b"-Infinity", b",", b"9" * 6000, b"1e999", b"-1", b": ", b"- ", b"&a", b"*a", b"!!python",
@@ -57,7 +57,7 @@ def pick(rng: Generator, several: Any) -> Any:
 
 
 def flip(content: bytes, rng: Generator) -> bytes:
-    """One to eight bytes are others."""
+    """Change one to eight bytes."""
     changed = bytearray(content)
     for _ in range(int(rng.integers(1, 9)) if changed else 0):
         changed[int(rng.integers(len(changed)))] = int(rng.integers(256))
@@ -65,21 +65,21 @@ def flip(content: bytes, rng: Generator) -> bytes:
 
 
 def cut(content: bytes, rng: Generator) -> bytes:
-    """A stretch is missing; often the end."""
+    """Remove a stretch, often the end."""
     first = int(rng.integers(len(content) + 1))
     last = len(content) if rng.random() < 0.5 else min(len(content), first + int(rng.integers(1, 200)))
     return content[:first] + content[last:]
 
 
 def repeat(content: bytes, rng: Generator) -> bytes:
-    """A stretch stands twice."""
+    """Repeat a stretch."""
     first = int(rng.integers(len(content) + 1))
     part = content[first : first + int(rng.integers(1, 2000))]
     return content[:first] + part + content[first:]
 
 
 def insert(content: bytes, rng: Generator) -> bytes:
-    """A hostile word stands somewhere."""
+    """Insert a hostile word somewhere."""
     place = int(rng.integers(len(content) + 1))
     word: bytes = pick(rng, WORDS)
     return content[:place] + word + content[place:]
@@ -100,7 +100,7 @@ def lines(content: bytes, rng: Generator) -> bytes:
 
 
 def scalars(content: bytes, rng: Generator) -> bytes:
-    """What stands behind a colon is a hostile value, as YAML and JSON write it."""
+    """Replace the value after a colon by a hostile one, in YAML's and JSON's form."""
     rows = content.split(b"\n")
     own = [place for place, row in enumerate(rows) if b":" in row]
     if own:
@@ -119,7 +119,7 @@ def json_lines(content: bytes, rng: Generator) -> bytes:
 
 
 def json_value(content: bytes, rng: Generator) -> bytes:
-    """A value somewhere in a JSON text is replaced or dropped; what is no JSON stays."""
+    """Replace or drop a value somewhere in a JSON text; other texts stay."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
@@ -138,7 +138,7 @@ def json_value(content: bytes, rng: Generator) -> bytes:
 
 
 def arrays(content: bytes, rng: Generator) -> bytes:
-    """One array of an archive has another type, another shape, another value, or is missing."""
+    """Give one array of an archive another type, shape or value, or remove it."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         found = {name: stored[name] for name in stored.files}
     name = pick(rng, list(found))
@@ -184,7 +184,7 @@ def inside_header(content: bytes, rng: Generator) -> bytes:
 
 
 def graph(content: bytes, rng: Generator) -> bytes:
-    """A node, a weight or a shape of an ONNX graph is another one."""
+    """Change a node, a weight or a shape of an ONNX graph."""
     model = onnx.load_model_from_string(content)
     node, weight = pick(rng, model.graph.node), pick(rng, model.graph.initializer)
     match int(rng.integers(9)):
@@ -228,7 +228,7 @@ def events(content: bytes, rng: Generator) -> bytes:
 
 
 def exposition(content: bytes, rng: Generator) -> bytes:
-    """A number, a label or a name of a Prometheus text is a hostile one."""
+    """Make a number, a label or a name of a Prometheus text hostile."""
     rows = content.split(b"\n")
     place = int(rng.integers(len(rows)))
     word: bytes = pick(rng, (*WORDS, b"NaN", b"+Inf", b"1e400", b"0x7", b"--1", b'le="', b"# TYPE a"))

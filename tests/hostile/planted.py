@@ -1,4 +1,4 @@
-"""Readers that are bad on about every fourth file, each in its own way, to see that the fuzzer finds them."""
+"""Readers that fail on about every fourth file, each in its own way, to test that the fuzzer finds them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def raising() -> None:
 
 
 def leaving() -> None:
-    """An exit that no ``except Exception`` sees."""
+    """An exit that ``except Exception`` does not catch."""
     raise SystemExit(0)
 
 
@@ -36,23 +36,23 @@ def hanging() -> None:
 
 
 def hanging_in_c() -> None:
-    """A call that comes back to no bytecode, so that no signal handler of Python runs."""
+    """A call that never returns to bytecode, so that no signal handler of Python runs."""
     ctypes.PyDLL(None).sleep(60)
 
 
 def slow() -> None:
-    """Too late, but it comes back."""
+    """Returns, but too late."""
     time.sleep(1.3)
 
 
 def swelling() -> None:
-    """Memory that is really held, though not for long."""
+    """Really allocates memory, though not for long."""
     held = b"x" * _SWOLLEN_BYTES
     refused_if(bool(held))
 
 
 def swallowing() -> None:
-    """The same, and it dwells there, whatever is raised."""
+    """The same, and stays there, whatever is raised."""
     held = b"x" * _SWOLLEN_BYTES
     while held:
         try:
@@ -72,7 +72,7 @@ def crashing() -> None:
 
 
 def now_and_then(fault: Callable[[], None]) -> Reader:
-    """A reader that refuses half of the files, and for every fourth does ``fault`` instead."""
+    """A reader that refuses half of the files, and runs ``fault`` for every fourth."""
 
     def read(path: Path) -> None:
         first = sha256(path.read_bytes()).digest()[0]

@@ -12,8 +12,8 @@ from tests.hostile.mutations import Mutation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """read: of a file. originals: files that it reads, made in a folder. kinds: how they are mutated.
-    needs: parts that may be missing. refused_share: at least so many of the mutations break the file.
+    """read: of a file. originals: files for it, made in a folder. kinds: their mutations.
+    needs: optional parts. refused_share: least share of the mutations that must be refused.
     """
 
     read: Callable[[Path], object]
@@ -24,11 +24,11 @@ class Reader:
 
 
 class NotedError(SelvageError):
-    """A reader that never raises left something out and said so."""
+    """A reader that never raises left something out and reported it."""
 
 
 def refused_if(refused: bool, why: str = "left out") -> None:
-    """NotedError where a reader took nothing from its file."""
+    """Raise NotedError if a reader took nothing from its file."""
     if refused:
         raise NotedError(why)
 

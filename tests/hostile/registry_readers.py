@@ -1,4 +1,4 @@
-"""Readers of what registries and their configuration say: manifests, tokens, challenges, credentials."""
+"""Readers of registries and their configuration: manifests, tokens, challenges, credentials."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def token(path: Path) -> None:
 
 
 def challenge(path: Path) -> None:
-    """Read what a 401 asks for; what cannot be read is no challenge."""
+    """Read the challenge of a 401; an unreadable one is none."""
     found = challenge_of([path.read_text(encoding="latin-1")])
     refused_if(found is None or not found.realm.startswith("https://"))
 

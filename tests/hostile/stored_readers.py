@@ -1,4 +1,4 @@
-"""Readers of what measurements, searches and signatures keep, of keys, and of objects of a cluster."""
+"""Readers of stored measurements, searches and signatures, of keys, and of objects of a cluster."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def log_rows(positions: int, words: int) -> np.ndarray:
 
 
 def top_reference(folder: Path) -> list[Path]:
-    """What a reference server once said of three positions."""
+    """A stored answer of a server about three positions."""
     scores = TopScores(
         token_ids=np.array([[1, 2], [3, 4], [5, 6]]), log_probs=np.full((3, 2), -0.7), golden=np.full(3, -0.7)
     )
@@ -113,7 +113,7 @@ def weights(folder: Path) -> list[Path]:
 
 
 def in_folder(name: str, read: Callable[[Path], object]) -> Callable[[Path], object]:
-    """``read`` of a folder in which nothing but the file lies, as ``name``."""
+    """``read`` of a folder that contains only the file, as ``name``."""
 
     def of_file(path: Path) -> object:
         folder = path.parent / "alone"
@@ -125,7 +125,7 @@ def in_folder(name: str, read: Callable[[Path], object]) -> Callable[[Path], obj
 
 
 def kept(read: Callable[[Any], object]) -> Callable[[Path], object]:
-    """``read`` of a kept result; None where it is work to be done again."""
+    """``read`` of a kept result; None if the work must be done again."""
 
     def of_folder(folder: Path) -> None:
         refused_if(read(KeptResults(folder).load("part")) is None)

@@ -91,7 +91,7 @@ def _write_route(folder: Path) -> None:
 
 
 def experiment(folder: Path) -> object:
-    """What the header of ``e5.json`` says of the folder's suite and route."""
+    """The hashes in the header of ``e5.json`` for the folder's suite and route."""
     options = Options(
         out=folder / "out",
         suite=folder / "suite.yaml",
@@ -102,7 +102,7 @@ def experiment(folder: Path) -> object:
 
 
 def certification(folder: Path) -> object:
-    """What a certificate of the folder's network says of its inputs."""
+    """The inputs' hashes in a certificate of the folder's network."""
     spec = f"learned:onnx={folder / 'art' / 'own.onnx'}"
     subject, rules = subject_of(spec)
     plan = plan_certification(
@@ -119,7 +119,7 @@ def certification(folder: Path) -> object:
 
 
 def _found(what: Callable[[Path], object], folder: Path) -> object:
-    """``what`` of the folder as a process of its own would find it; None where it is refused."""
+    """``what`` of the folder as a new process would find it; None if it is refused."""
     kernel_measurements._profile.cache_clear()
     compiled.cache_clear()
     try:
@@ -177,7 +177,7 @@ def test_no_byte_of_a_certificate_or_its_episodes_changes_unnoticed(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("forged", ["inputs", "ranges", "another range"])
 def test_what_a_certificate_records_of_its_suites_is_drawn_again(forged: str, tmp_path: Path) -> None:
-    """``policy show`` refuses other inputs than the suites lead to, and wider ranges than they span."""
+    """``policy show`` refuses inputs other than those of the suites, and ranges wider than theirs."""
     whole = json.loads(CERTIFICATE.read_text())
     if forged == "inputs":
         whole["inputs_sha256"] = "0" * 64
@@ -201,7 +201,7 @@ def test_the_code_of_a_plugin_is_in_every_hash(tmp_path: Path, monkeypatch: pyte
     def found() -> tuple[object, ...]:
         try:
             return configuration_sha256("acme"), builtin_sha256("acme"), loaded_sha256()
-        finally:  # as a process of its own would begin
+        finally:  # as in a new process
             POLICIES.pop("acme", None)
             POLICIES.__dict__.pop("plugins", None)
             POLICIES._brought.clear()

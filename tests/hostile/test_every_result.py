@@ -38,7 +38,7 @@ RECIPE: dict[str, object] = {
     "episodes": {"scenarios": ["scenario.yaml"], "horizon_s": 21.0, "fleets": 2, "kernels_max": 4},
     "behaviour_cloning": {"teacher": "gym:onnx=teacher.onnx"},
 }
-#: What the fleet of the folder is made of.
+#: Documents of the folder's fleet.
 FLEET = {f"{kernel.name}{suffix}" for kernel in KERNELS for suffix in (".yaml", ".npz")}
 WORLD = FLEET | {"contract.yaml", "pool.yaml", "prompts.jsonl", "trace.csv"}
 
@@ -77,7 +77,7 @@ def drill_spec() -> dict[str, object]:
 
 
 def drilled(folder: Path) -> object:
-    """The hashes in ``drill.json``, and why the simulator would not take the drill."""
+    """The hashes in ``drill.json``, and why the simulator would not run the drill."""
     read = read_drill(str(folder / "drill.yaml"))
     return input_hashes(read, "gym:onnx=teacher.onnx"), targets_of(read)["sim"]
 
@@ -108,14 +108,14 @@ def judged(folder: Path) -> object:
 def test_no_byte_that_a_result_rests_on_changes_unnoticed(
     what: Callable[[Path], object], leads_to: set[str], folder: Path
 ) -> None:
-    """Every file that the result rests on is noticed, and none beside."""
+    """Every file behind the result is noticed, and no other is in the list."""
     before = what(folder)
     noticed = {path.name for path in folder.rglob("*") if path.is_file() and _altered(what, path) != before}
     assert noticed == leads_to
 
 
 def _altered(what: Callable[[Path], object], path: Path) -> object:
-    """What is found where one bit in the middle of ``path`` is another."""
+    """The result after one flipped bit in the middle of ``path``."""
     whole = path.read_bytes()
     altered = bytearray(whole)
     altered[len(whole) // 2] ^= 1
@@ -127,7 +127,7 @@ def _altered(what: Callable[[Path], object], path: Path) -> object:
 
 
 def _found(what: Callable[[Path], object], folder: Path) -> object:
-    """``what`` as a process of its own would find it; None where it is refused."""
+    """``what`` as a new process would find it; None if it is refused."""
     kernel_measurements._profile.cache_clear()
     try:
         return what(folder)
@@ -147,7 +147,7 @@ def test_a_drill_prints_them(tmp_path: Path) -> None:
 
 
 def logged(seed: int) -> Transitions:
-    """Five ticks that mean nothing, of the shape that the network of ``content`` is shown."""
+    """Five meaningless ticks in the input shape of the network ``content``."""
     rng = np.random.default_rng(seed)
     size = InputLayout(encoder=Encoder(kernels_max=4, slices=2)).size
     seen = rng.normal(size=(6, size)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Every file that a shipped suite leads to is behind a hash that its results print."""
+"""Every file that a shipped suite refers to is covered by a hash that its results print."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def led_to(path: Path) -> set[Path]:
 
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
 def test_a_suite_leads_to_files_of_hashed_kinds_alone(path: Path) -> None:
-    """Documents, which results hash, and what profiles pin by sha256: nothing else is reached."""
+    """Documents, which results hash, and files that profiles pin by sha256: no others are referred to."""
     reached = led_to(path.resolve())
     kinds = {yaml.safe_load(one.read_text())["kind"] for one in reached if one.suffix == ".yaml"}
     assert kinds <= {"Suite", "Scenario", "KernelPool", "KernelContract", "KernelProfile"}

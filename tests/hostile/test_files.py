@@ -1,4 +1,4 @@
-"""What is no regular file, or never ends, or inflates: refused by every reader, at once, with exit code 2."""
+"""Irregular, endless or inflating files: refused by every reader, at once, with exit code 2."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def test_pipes_devices_and_folders_are_refused_at_once(reader: str, tmp_path: Pa
             READERS[reader](path)
 
 
-@pytest.mark.parametrize("reader", sorted(set(READERS) - {"registers"}))  # none yet is an empty one
+@pytest.mark.parametrize("reader", sorted(set(READERS) - {"registers"}))  # a missing one is empty
 def test_names_that_no_file_can_have_are_refused(reader: str) -> None:
-    """A NUL in a name, and a name longer than any, are as good as missing."""
+    """A NUL in a name, and a name that is too long, count as missing."""
     for name in ("a\0b", "x" * 5000):
         with pytest.raises((DocumentError, OSError)):
             READERS[reader](Path(name))
@@ -115,7 +115,7 @@ def test_an_archive_that_inflates_is_refused_before_it_is_unpacked(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 800 * 2**20], ids=["empty", "inflating"])
 def test_damaged_logs_are_refused_before_anything_is_loaded(size: int, tmp_path: Path) -> None:
-    """``offline evaluate`` says what is wrong without torch, whose import alone may take long."""
+    """``offline evaluate`` reports the problem without torch, which takes long to import."""
     (tmp_path / "a.npz").write_bytes(bomb(("observation",), size) if size else b"")
     words = [sys.executable, "-X", "importtime", "-m", "scripts.cli.main", "offline", "evaluate"]
     given = [str(tmp_path), "package:contracts/library/policies/routing.yaml"]
@@ -208,7 +208,7 @@ def test_prompts_are_split_on_newlines_alone(tmp_path: Path) -> None:
     ],
 )
 def test_values_that_a_column_cannot_have_are_refused(column: str, value: float, tmp_path: Path) -> None:
-    """A value outside of its column's domain is a broken exporter, told with its line."""
+    """A value outside its column's domain means a broken exporter, reported with its line."""
     path = tmp_path / "log.jsonl"
     good = '{"slice": "code", "column": "latency_ms", "value": 1}\n'
     path.write_text(f'{good}{{"slice": "code", "column": "{column}", "value": {value}}}\n', encoding="utf-8")
@@ -249,7 +249,7 @@ def test_hostile_uris_are_refused(uri: str, tmp_path: Path) -> None:
     ],
 )
 def test_absurd_arguments_are_bad_input(arguments: list[str], tmp_path: Path) -> None:
-    """What cannot be done is refused before it is begun."""
+    """Impossible work is refused before it begins."""
     log = tmp_path / "x.jsonl"
     log.write_text('{"now_s": 1, "moves": [3], "quarantined": [], "policy_id": "a", "plan_version": 1}\n')
     places = {"SCENARIO": str(write_world(tmp_path)), "OUT": str(tmp_path / "out"), "LOG": str(log)}
@@ -261,7 +261,7 @@ def test_absurd_arguments_are_bad_input(arguments: list[str], tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("most_kib", [2, 16])
 def test_a_disk_that_is_full_leaves_no_half_of_an_artefact(most_kib: int, tmp_path: Path) -> None:
-    """Where a file cannot be written whole, an export is refused and leaves no manifest, nor a part."""
+    """If a file cannot be written completely, an export is refused and leaves no manifest, nor a part."""
     words = [sys.executable, "-m", "scripts.cli.main", "policy", "export", str(SHIPPED_MANIFEST)]
     given = ["--meta", "package:contracts/library/meta-contract.yaml", "--out", str(tmp_path / "out")]
 

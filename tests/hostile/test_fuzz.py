@@ -1,4 +1,4 @@
-"""Every reader against mutated files: it reads them or says what is wrong, soon and in little memory.
+"""Every reader against mutated files: it reads them or reports the problem, soon and in little memory.
 
 ``SELVAGE_MUTATIONS`` sets how many per reader (``make hostile``: 10,000; 200 otherwise), ``SELVAGE_FUZZERS``
 how many processes share them (as many as cores).
@@ -21,7 +21,7 @@ WORKERS = min(int(os.environ.get("SELVAGE_FUZZERS") or len(os.sched_getaffinity(
 NAMES = [pytest.param(name, marks=pytest.mark.needs(*reader.needs)) for name, reader in READERS.items()]
 CROWDED = [pytest.param(name, marks=pytest.mark.needs(*one.needs)) for name, one in crowded.READERS.items()]
 
-#: What the fuzzer says of a planted reader.
+#: Findings for a planted reader.
 SAID = {
     "raising": "KeyError at",
     "leaving": "SystemExit at",
@@ -57,7 +57,7 @@ def test_crowded_files_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_originals_are_read(name: str, tmp_path: Path) -> None:
-    """The files that are mutated are good ones."""
+    """The originals are valid files."""
     reader = READERS[name]
     for path in reader.originals(tmp_path):
         reader.read(path)
@@ -67,7 +67,7 @@ def test_the_originals_are_read(name: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", SAID)
 def test_a_bad_reader_is_found(name: str) -> None:
-    """Whatever it catches or calls: errors, exits, hangs, memory and sudden ends, and the rest is read on."""
+    """Whatever it catches or calls: errors, exits, hangs, memory and sudden ends; the rest is read on."""
     limits = Limits(seconds=20.0 if "held" in SAID[name] else 1.0, bytes=2 * 10**8)
     task = Task(catalogue=planted.__name__, name=name, count=12, limits=limits, workers=2)
     found = fuzz(task)

@@ -1,4 +1,4 @@
-"""Nothing that a scenario refers to can change without a refusal or another hash in the results."""
+"""No input of a scenario can change without a refusal or another hash in the results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_byte_of_any_input_changes_unnoticed(scenario: Path, share: float) ->
         content[place] ^= 1
         whole = path.read_bytes()
         path.write_bytes(content)
-        kernel_measurements._profile.cache_clear()  # as in a process of its own
+        kernel_measurements._profile.cache_clear()  # as in a new process
         with suppress(DocumentError):
             assert hashes(load_scenario(scenario)) != before, f"{path.name} at {place}"
         path.write_bytes(whole)
@@ -104,7 +104,7 @@ def test_every_pin_of_every_shipped_document_is_followed(path: Path, tmp_path: P
 
 
 def test_a_policys_files_are_in_its_hash(tmp_path: Path) -> None:
-    """Another network behind the same name is another configuration, and so is another setting."""
+    """Another network of the same name is another configuration, and so is another setting."""
     shipped = LIBRARY / "policies" / "routing.onnx"
     path = tmp_path / "p.onnx"
     shutil.copy(shipped, path)

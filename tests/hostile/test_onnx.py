@@ -1,4 +1,4 @@
-"""ONNX files that hide something, never end or grow without limit are refused before they run."""
+"""ONNX files that hide data, never end or grow without limit are refused before they run."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def hidden(kind: str) -> Callable[[ModelProto], None]:
 
 
 def fixed_batch(model: ModelProto) -> None:
-    """The input takes one fleet and no more."""
+    """The input takes exactly one fleet."""
     axis = model.graph.input[0].type.tensor_type.shape.dim[0]
     axis.ClearField("dim_param")
     axis.dim_value = 1
 
 
 def without_shape(model: ModelProto) -> None:
-    """The input says nothing of its size."""
+    """The input has no size."""
     model.graph.input[0].type.tensor_type.ClearField("shape")
 
 
@@ -134,7 +134,7 @@ def test_weights_beside_the_working_directory_are_never_read(
 
 
 def test_the_shipped_network_is_accepted_and_its_operators_are_known() -> None:
-    """What ships passes the check, and uses no operator that is not on the list."""
+    """The shipped network passes the check, and uses only operators on the list."""
     check_onnx(SHIPPED)
     assert {node.op_type for node in onnx.load_model_from_string(SHIPPED).graph.node} <= OPERATORS
 

@@ -1,4 +1,4 @@
-"""However a run with several processes ends, none of them stays."""
+"""However a run with several processes ends, none of them remains."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.paths import ROOT
 
 
 def children(process: int) -> set[int]:
-    """Processes that ``process`` started, at any depth."""
+    """Descendants of ``process``."""
     tasks = Path(f"/proc/{process}/task").glob("*/children")
     own = {int(child) for task in tasks for child in task.read_text().split()}
     return own.union(*(children(child) for child in own))
 
 
 def until(what: str, holds: object, within_s: float) -> None:
-    """Wait for ``holds``; fails with ``what`` after so long."""
+    """Wait for ``holds``; fails with ``what`` after this time."""
     assert callable(holds)
     end_at_s = time.monotonic() + within_s
     while not holds():
@@ -34,7 +34,7 @@ def until(what: str, holds: object, within_s: float) -> None:
         time.sleep(0.2)
 
 
-#: Commands that would run for hours, without their place for results.
+#: Commands that would run for hours, without their output option.
 LONG = {
     "tune": ("tune", "hysteresis", "--steps", "100000000"),
     "certify": ("policy", "certify", "hysteresis"),
@@ -45,7 +45,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIG
 
 
 def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> None:
-    """Start ``selvage WORDS --jobs 2``, send it ``number`` once it has workers, and see them all gone."""
+    """Start ``selvage WORDS --jobs 2``, send it ``number`` once it has workers, and check that all end."""
     run = subprocess.Popen(
         [sys.executable, "-m", "scripts.cli.main", *words, "--jobs", "2"],
         cwd=ROOT,
@@ -82,7 +82,7 @@ def test_no_worker_outlives_an_experiment(number: signal.Signals, tmp_path: Path
 @pytest.mark.timeout(600)
 @pytest.mark.needs("ray")
 def test_no_worker_of_ray_outlives_an_experiment(tmp_path: Path) -> None:
-    """A Ray that a run started for itself ends with the run, killed or not."""
+    """A Ray cluster started by a run ends with the run, killed or not."""
     suite = write_suite(tmp_path, 7200.0)
     words = ["e5", "--suite", str(suite), "--backend", "ray", "--out", str(tmp_path / "out")]
     end_with_workers(words, signal.SIGKILL, tmp_path)
@@ -103,5 +103,5 @@ def test_no_worker_of_ray_outlives_an_experiment(tmp_path: Path) -> None:
     ],
 )
 def test_no_worker_outlives_a_search(command: str, number: signal.Signals, tmp_path: Path) -> None:
-    """Nor do Ctrl-C, TERM, HUP and KILL of searches, certifications, training and evaluation."""
+    """Ctrl-C, TERM, HUP and KILL of searches, certifications, training and evaluation leave none either."""
     end_with_workers([*LONG[command], "--out", str(tmp_path / "out")], number, tmp_path)

@@ -1,4 +1,4 @@
-"""Readers of what runs and trainings keep: jobs of E5, checkpoints, networks of two libraries."""
+"""Readers of stored runs and trainings: jobs of E5, checkpoints, networks of two libraries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _JOBS: list[Job] = []
 
 
 def e5_job(plain: Any) -> object:
-    """A job of E5, which knows its scenario."""
+    """A job of E5 with its scenario."""
     return kept_jobs.read_result(plain, _JOBS[-1])
 
 
@@ -48,7 +48,7 @@ def e5_jobs(folder: Path) -> list[Path]:
 
 @cache
 def model() -> Any:
-    """A policy of another library's own kind, after a few steps."""
+    """A policy of another library, after a few steps."""
     import gymnasium
     from stable_baselines3 import PPO
 
@@ -89,7 +89,7 @@ def checkpoint(folder: Path, name: str) -> list[Path]:
 
 
 def progress_of(path: Path) -> object:
-    """What a checkpoint says of itself, beside arrays that fit."""
+    """A checkpoint's progress, beside arrays that fit."""
     from policies.train.checkpoint import load
 
     folder = path.parent / "said"
@@ -122,7 +122,7 @@ def layout() -> Any:
 
 
 def trained_weights(folder: Path) -> list[Path]:
-    """Weights as a training keeps its best ones."""
+    """Weights in the form of a training's best ones."""
     from policies.train.policy import scorer_state
     from scripts.train.offline_fit import untrained
 
@@ -149,13 +149,13 @@ def tokenizer(folder: Path) -> list[Path]:
 
 
 def sb3(folder: Path) -> list[Path]:
-    """That policy as its library saves it."""
+    """That policy as saved by its library."""
     model().save(folder / "model.zip")
     return [folder / "model.zip"]
 
 
 def inside_zip(content: bytes, rng: Generator) -> bytes:
-    """What a saved policy says of itself, or a member of the archive of its weights, is another."""
+    """Changes the metadata of a saved policy, or a member of its weights' archive."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         found = {name: archive.read(name) for name in archive.namelist()}
     if rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""The worker of ``tests.hostile.fuzzing``: reads mutated files and tells what it did in shared memory."""
+"""The worker of ``tests.hostile.fuzzing``: reads mutated files and reports its progress in shared memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS = ("number", "began_at_s", "held_bytes", "done", "refused", "longest_s",
 
 
 class Mark:
-    """Where a worker stands: numbers in memory that worker and parent share.
+    """Progress of a worker: numbers in memory shared by worker and parent.
 
     number: of the mutation under way, -1 before the first. began_at_s: when it began (``clock_s``), 0
     between two. held_bytes: memory at the start. The others add up over all workers of a lane.
@@ -36,7 +36,7 @@ class Mark:
         self._set(number=-1.0, began_at_s=0.0, held_bytes=0.0)
 
     def reads(self, number: int) -> None:
-        """The mutation ``number`` is under way."""
+        """The mutation ``number`` begins."""
         self._set(number=number, began_at_s=clock_s())
 
     def count_one(self, refused: bool = False, seconds: float = 0.0, grown_bytes: int = 0) -> None:
@@ -63,12 +63,12 @@ class Mark:
 
     @property
     def number(self) -> int:
-        """Of the mutation under way or last read."""
+        """Number of the mutation being read or last read."""
         return int(self._values[0])
 
     @property
     def began_at_s(self) -> float:
-        """When the mutation under way began; 0 between two."""
+        """Begin of the present mutation; 0 between two."""
         return float(self._values[1])
 
     @property
@@ -78,12 +78,12 @@ class Mark:
 
     @property
     def done(self) -> int:
-        """Mutations that were read, refused or found wanting."""
+        """Mutations that were read, refused or found wrong."""
         return int(self._values[3])
 
     @property
     def refused(self) -> int:
-        """Mutations that were refused as they should be."""
+        """Mutations that were refused as expected."""
         return int(self._values[4])
 
     @property
@@ -98,12 +98,12 @@ class Mark:
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to do."""
+        """Whether nothing is left to do."""
         return bool(self._values[7])
 
 
 def clock_s(process: int | str = "self") -> float:
-    """The time, less what ``process`` spent waiting for a core: a busy machine makes no reader late."""
+    """The time, less the time ``process`` waited for a core: a busy machine makes no reader late."""
     try:
         waited_ns = int(Path(f"/proc/{process}/schedstat").read_text().split()[1])
     except (OSError, IndexError):  # it has just ended, or the kernel does not tell
@@ -154,7 +154,7 @@ def work(
 
 
 def _timed(reader: Reader, place: Path, number: int, mark: Mark) -> tuple[bool, str, float]:
-    """Whether it was refused, what was wrong, and the seconds it took."""
+    """Whether it was refused, the finding, and the seconds it took."""
     mark.reads(number)
     began_at_s = clock_s()
     refused, wrong = _read(reader, place)
@@ -170,18 +170,18 @@ def _originals(reader: Reader, folder: Path) -> list[bytes]:
 
 
 def _read(reader: Reader, place: Path) -> tuple[bool, str]:
-    """Whether the file was refused as it should be; what was raised instead, and where."""
+    """Whether the file was refused as expected; otherwise the exception, and its place."""
     try:
         reader.read(place)
     except SelvageError:
         return True, ""
-    except BaseException as error:  # SystemExit and its like are as foreign as any
+    except BaseException as error:  # SystemExit and its like count as well
         return False, _told(error)
     return False, ""
 
 
 def _told(error: BaseException) -> str:
-    """What was raised, and the last line of ours that it went through."""
+    """The exception, and the last line of ours in its traceback."""
     places, step = [], error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
@@ -198,7 +198,7 @@ def _peak_bytes() -> int:
 
 
 def _quiet() -> None:
-    """Warnings are errors, as in every test; what libraries write goes nowhere."""
+    """Warnings are errors, as in every test; libraries' output is discarded."""
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", DeprecationWarning)
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""Continuous integration's own command: it requires whatever part it can provide."""
+"""Continuous integration's own command: it requires every part that it can provide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def program(path: Path, text: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with the command alone, and a ``make`` that says what is required of it."""
+    """A checkout with the command alone, and a ``make`` that prints the required parts."""
     program(tmp_path / "own" / ".ci" / "run", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
     program(tmp_path / "bin" / "make", SAYS)
     for name in ("bash", "dirname", "ls", "mktemp", "rm", "sh"):
@@ -34,7 +34,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def required(checkout: Path, **environment: str) -> set[str]:
-    """What the command requires there."""
+    """The parts that the command requires there."""
     clean = {"PATH": str(checkout.parent / "bin"), **environment}
     done = subprocess.run(
         [str(checkout / ".ci" / "run")], env=clean, capture_output=True, text=True, check=True
@@ -44,7 +44,7 @@ def required(checkout: Path, **environment: str) -> set[str]:
 
 
 def test_an_api_server_beside_the_checkout_is_required(checkout: Path) -> None:
-    """Where an API server lies beside the checkout, no test of the cluster world may be skipped."""
+    """With an API server beside the checkout, no test of the cluster world may be skipped."""
     beside = checkout.parent / "shared" / "kube-testapi"
     program(beside / "install", "#!/bin/sh\n")
     program(beside / "crds" / "v1" / "httproutes.yaml", "")
@@ -52,7 +52,7 @@ def test_an_api_server_beside_the_checkout_is_required(checkout: Path) -> None:
 
 
 def test_named_assets_and_kubectl_are_required(checkout: Path) -> None:
-    """Assets that are named and a kubectl on the path are required; what is absent is not."""
+    """Named assets and a kubectl on the path are required; absent ones are not."""
     assert required(checkout) == {"vllm", "envoy"}
     assert required(checkout, KUBEBUILDER_ASSETS="/some/where") == {"vllm", "envoy", "kube_api"}
     program(checkout.parent / "bin" / "kubectl", "#!/bin/sh\n")

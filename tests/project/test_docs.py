@@ -1,4 +1,4 @@
-"""What the pages say can be typed: targets, commands and options exist, links lead somewhere."""
+"""Commands and links on the pages: targets, commands and options exist, links resolve."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/RE
 BLOCK = re.compile(r"^```(\S+)([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)[^)]*\)")
 PAGE_IDS = [str(page.relative_to(ROOT)) for page in PAGES]
-#: A command and what it prints, shortened: lines of ``...`` stand for what is left out.
+#: A command and its output, shortened: lines of ``...`` stand for omitted parts.
 SHOWN = re.compile(r"^```sh shown\n(.*?)^```\n+```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(
     r"`((?:contracts|controller|simulator|faults|policies|live|k8s|scripts|tests)[./][\w./-]+)"
@@ -71,7 +71,7 @@ def test_commands_of_the_pages_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Relative links of a page point to files of the project, and to headings that stand there."""
+    """Relative links of a page point to existing files of the project, and to existing headings."""
     for target in LINK.findall(page.read_text()):
         name, _, anchor = target.partition("#")
         if "://" in target:
@@ -89,7 +89,7 @@ def headings(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=lambda page: page.name)
 def test_names_on_the_pages_exist(page: Path) -> None:
-    """What a page names in code letters by its path or by its module stands there."""
+    """Every path or module that a page names in code letters exists."""
     missing = [
         name for name in NAMED.findall(page.read_text()) if not ANY.search(name) and not is_there(name)
     ]
@@ -150,7 +150,7 @@ PROGRAMS = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("page", "program"), PROGRAMS, ids=[page.name for page, _ in PROGRAMS])
 def test_programs_on_the_pages_run(page: Path, program: str, tmp_path: Path) -> None:
-    """A block marked ``python run`` runs as it stands, outside of the project's folder."""
+    """A block marked ``python run`` runs unchanged, outside the project's folder."""
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,4 +1,4 @@
-"""The examples of docs/extending.md, as distributions that are installed beside this one."""
+"""The examples of docs/extending.md, as separately installed distributions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_extension_point_has_a_short_example() -> None:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the examples do, each installed as a distribution of its own."""
+    """Results of the examples, each installed as its own distribution."""
     installed, folder = tmp_path_factory.mktemp("installed"), tmp_path_factory.mktemp("world")
     for module, body in MODULE.findall(PAGE):
         groups = {
@@ -67,20 +67,20 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 class TestInstalledExamples:
-    """Each example does what it says, by its name alone."""
+    """Each example works, by its name alone."""
 
     def test_nothing_is_imported_unasked(self, found: dict[str, Any]) -> None:
-        """A world without them runs without them."""
+        """A world without them runs without importing them."""
         assert found["idle"]
 
     def test_the_policy_leaves_the_kernel_that_broke_its_contract(self, found: dict[str, Any]) -> None:
-        """It had weight everywhere, has none there at the end, and nothing is turned away."""
+        """The kernel had weight, has none at the end, and no request is shed."""
         assert found["policy"] == "by-capacity:least_replicas=2"
         assert found["before"] > 0.05
         assert (found["after"], found["shed"]) == (0.0, 0.0)
 
     def test_the_detector_moves_by_its_margin(self, found: dict[str, Any]) -> None:
-        """Without a margin the fault moves traffic; beyond a margin that nothing reaches it moves none."""
+        """Without a margin the fault moves traffic; with an unreachable margin it moves none."""
         some, none = found["moves"]
         assert some > 0
         assert none == 0
@@ -90,5 +90,5 @@ class TestInstalledExamples:
         assert found["slower"] > 1.2
 
     def test_the_metric_is_judged(self, found: dict[str, Any]) -> None:
-        """Answers that loop break a contract that forbids it, others keep it."""
+        """Looping answers break a contract that forbids them, others keep it."""
         assert found["looping"] == ["fail", "pass"]

@@ -1,4 +1,4 @@
-"""`docs/index.md` is whole: a reader who looks there first finds every page, kind and variable."""
+"""`docs/index.md` is complete: it lists every page, kind and variable."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contracts.documents import KIND_NAMES
 from tests.support.paths import ROOT, SHIPPED_SOURCES
 
 INDEX = (ROOT / "docs" / "index.md").read_text()
-#: Where the environment is read by a command, directly or through its option.
+#: Modules in which a command reads the environment, directly or through its option.
 READS = re.compile(
     r"""(?:environ\.get\(|environ\[|envvar=|^[A-Z_]*VARIABLE = )["'](SELVAGE_\w+)["']""", re.MULTILINE
 )
-#: Set by a process of ours for the one that it starts.
+#: Set by our processes for their child processes.
 HANDED_OVER = {"SELVAGE_PARENT", "SELVAGE_REPLY_FD"}
 
 
@@ -34,7 +34,7 @@ def test_the_index_has_every_kind_of_document() -> None:
 
 
 def test_the_index_has_every_variable() -> None:
-    """Each variable of the environment that a command reads is in the table, but those of our children."""
+    """Each environment variable that a command reads is in the table, except those of child processes."""
     read = {name for path in SHIPPED_SOURCES for name in READS.findall(path.read_text())}
     assert read - HANDED_OVER
     assert not {name for name in read - HANDED_OVER if f"| `{name}` |" not in INDEX}

@@ -1,4 +1,4 @@
-"""The import rules: kept by the tree, and able to notice a breach."""
+"""The import rules: the tree keeps them, and breaches are detected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources in a folder that a test may spoil."""
+    """The sources in a folder that a test may change."""
     folder = tmp_path_factory.mktemp("tree")
     for name in FOLDERS:
         copytree(ROOT / name, folder / name, ignore=ignore_patterns("__pycache__", "library"))
@@ -113,7 +113,7 @@ def written() -> list[dict[str, Any]]:
 
 
 def test_every_room_has_its_place() -> None:
-    """Every package of a layer, and every one inside of these, is named where an order is written."""
+    """Every package of a layer, and every one inside, appears in a declared order."""
     fields = ("layers", "modules", "source_modules")
     lines = [line for one in written() for field in fields for line in one.get(field, [])]
     named = {name.strip() for line in lines for name in re.split(r"[|:]", line)}
@@ -127,7 +127,7 @@ def test_every_room_has_its_place() -> None:
 
 
 def test_every_command_is_among_the_independent_ones() -> None:
-    """Whatever module provides a command may import no other of them."""
+    """A module that provides a command may import no other such module."""
     commands = {f"scripts.cli.{module}" for modules, _ in COMMANDS.values() for module in modules}
     apart = next(one["modules"] for one in written() if one["name"] == "No command imports another")
     assert set(apart) == commands
@@ -139,7 +139,7 @@ def module_of(file: str) -> str:
 
 
 def test_planted_breaches_are_found(copied_tree: Path) -> None:
-    """Every import against the arrows is reported with its file, and every contract is broken by one."""
+    """Every forbidden import is reported with its file, and each contract is broken by one."""
     assert lint(copied_tree).returncode == 0
     for file, line in BREACHES.items():
         path = copied_tree / file

@@ -11,9 +11,9 @@ import pytest
 from tests.project.test_style import named
 from tests.support.paths import SHIPPED_SOURCES
 
-#: A measurement states its own seed and sizes: that two choose the same is chance.
+#: A measurement states its own seed and sizes; equal choices are a coincidence.
 MEASUREMENTS = ("scripts/bench/", "scripts/studies/")
-#: Names that stand in several modules with one value, and why each is its module's own. Only fewer.
+#: Names with one value in several modules, and why each module keeps its own. Only fewer.
 ALLOWED = {
     "BLOCKS": "blocks of observations, and blocks of a measurement, come in fours by chance",
     "CONTROL": "the journal's record of a setting, and the incident in which nothing is struck",
@@ -50,7 +50,7 @@ def unpacked(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr
 
 
 def is_literal(value: ast.expr) -> bool:
-    """Whether a value is written out; what is computed, as ``int(Level.GUARD)``, has its home elsewhere."""
+    """Whether a value is a literal; computed ones such as ``int(Level.GUARD)`` are defined elsewhere."""
     written = any(isinstance(node, ast.Constant) for node in ast.walk(value))
     return written and not any(isinstance(node, (ast.Call, ast.comprehension)) for node in ast.walk(value))
 
@@ -72,7 +72,7 @@ def homes(sources: dict[str, str]) -> dict[tuple[str, str], list[str]]:
 
 
 def shipped() -> dict[str, str]:
-    """Text of every source outside of tests, by its path."""
+    """Text of every source outside the tests, by its path."""
     return {named(path): path.read_text(encoding="utf-8") for path in map(Path, SHIPPED_SOURCES)}
 
 
@@ -84,7 +84,7 @@ def test_a_constant_has_one_home() -> None:
 
 
 def test_no_name_is_allowed_in_vain() -> None:
-    """Each allowed name still stands in two modules."""
+    """Each exception is still in use."""
     assert {name for name, _ in homes(shipped())} >= set(ALLOWED)
 
 
@@ -99,5 +99,5 @@ def test_no_name_is_allowed_in_vain() -> None:
     ],
 )
 def test_a_second_home_is_seen(first: str, second: str, found: bool) -> None:
-    """Underscores, annotations and tuples hide no second home; other values and views of others are none."""
+    """Underscores, annotations and tuples hide no second definition; other values and views do not count."""
     assert bool(homes({"live/a.py": first, "scripts/b.py": second})) is found

@@ -1,4 +1,4 @@
-"""The walkthrough for own servers, block by block, against two real servers of the shipped model."""
+"""The walkthrough for own servers, block by block, with two real servers of the shipped model."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.support.servers.vllm_servers import free_port, serving
 
 PAGE = (ROOT / "docs" / "own-servers.md").read_text()
 BLOCK = re.compile(r"^```(\w+) (walk|server|file=\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: ``make nightly`` walks the page as it stands, and prints what every command takes.
+#: ``make nightly`` runs the page unchanged, and prints the time of every command.
 WHOLE = os.environ.get("SELVAGE_WALK") == "whole"
-#: Step times that one look at is enough of; they are spread over two fifths of the seconds.
+#: Step times for which one measurement suffices; they are spread over two fifths of the seconds.
 QUICK = ("--step-target", "1", "--step-seconds", "75")
-#: What the tests leave out of measuring and certifying: a busy machine's clocks are no reason to fail.
+#: Parts of measuring and certifying that the tests leave out: a busy machine's clocks would fail them.
 REDUCED = {
     "profile --endpoint": ["--repeats", "1", "--step-half-width", "10", *QUICK],
     "policy suite": ["--seeds", "2", "--quiet-days", "0.1"],
 }
-#: And of training.
+#: The same for training.
 REDUCED_TEXT = {
     "horizon_s: 301.0": "horizon_s: 61.0",
     "fleets: 16": "fleets: 2",
@@ -48,7 +48,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def test_every_block_of_the_page_is_executed() -> None:
-    """No block stands on the page that the walk leaves out."""
+    """Every block of the page is executed by the walk."""
     assert len(re.findall(r"^```\w+", PAGE, re.MULTILINE)) == len(BLOCK.findall(PAGE))
 
 
@@ -56,7 +56,7 @@ def test_every_block_of_the_page_is_executed() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(14400 if WHOLE else 3000)
 def test_the_walk_from_two_servers_to_a_certified_policy(tmp_path: Path) -> None:
-    """Each block in its order, in an empty folder; every program and command exits with 0."""
+    """Each block in order, in an empty folder; every program and command exits with 0."""
     (tmp_path / "refmodel").symlink_to(SHIPPED_MODEL)
     ports = {"8001": str(free_port()), "8002": str(free_port())}
     began_at_s = time.monotonic()
@@ -111,7 +111,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def _check(folder: Path) -> None:
-    """What the walk leaves behind says what it is."""
+    """Check the files that the walk leaves."""
     half = load_as(KernelProfile, folder / "profiles" / "half.yaml")
     assert half.spec.fingerprint.dtype == "float16"
     assert [one.name for one in half.spec.conditions] == ["healthy", "wrong-dtype"]

@@ -16,7 +16,7 @@ SHAPE = re.compile(r"\[[^\[\]]+\]")
 
 
 def comment_of(lines: list[str], node: ast.AnnAssign, after: ast.stmt | None) -> str:
-    """What is written beside a field: on its lines, in comments right above, in a docstring below."""
+    """Text beside a field: on its lines, in comments right above, in a docstring below."""
     own = lines[node.lineno - 1 : node.end_lineno]
     told = [line.split("#", 1)[1] for line in own if "#" in line]
     above = node.lineno - 2
@@ -29,7 +29,7 @@ def comment_of(lines: list[str], node: ast.AnnAssign, after: ast.stmt | None) ->
 
 
 def arrays_of(tree: ast.Module, text: str, aliases: set[str]) -> re.Pattern[str]:
-    """What an annotation of this module says of an array: numpy's name, its own names, or imported ones."""
+    """Array types in an annotation of this module: numpy's name, its own names, or imported ones."""
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names} & aliases
     return re.compile(rf"\b({'|'.join(sorted({'NDArray', *ALIAS.findall(text), *names}))})\b")
@@ -58,7 +58,7 @@ def test_array_fields_have_their_shapes_beside_them() -> None:
 
 
 def test_a_field_without_a_shape_is_found() -> None:
-    """A shape may stand in any of three places; none of them is none (negative control)."""
+    """A shape may be in any of three places; a field with none is found (negative control)."""
     fields = (
         "class Some:\n"
         "    a: NDArray[int]  # [B], requests\n"

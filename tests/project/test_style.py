@@ -1,4 +1,4 @@
-"""House rules that no linter knows: sizes, parameters, test docstrings, what a file may not contain."""
+"""House rules that no linter checks: sizes, parameters, test docstrings, forbidden content."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.support.paths import ROOT, SHIPPED_SOURCES
 
 SOURCES = [*SHIPPED_SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]
 MODULE_LINES, FUNCTION_LINES, PARAMETERS, IGNORES = 300, 40, 7, 20
-#: Lines of a module that is worth a file.
+#: Least lines of a module.
 LEAST_MODULE_LINES = 60
-#: The modules that have fewer, and why each is a file of its own all the same.
+#: The shorter modules, and why each is a separate file.
 SHORT_MODULES = {
     # At the bottom of their layer: below every room that asks them.
     "contracts/cache_folder.py": "doctor asks it where numba does not even import",
@@ -64,7 +64,7 @@ def named(path: Path) -> str:
 
 
 class Function(NamedTuple):
-    """What the rules ask of a function or method."""
+    """A function or method as the rules need it."""
 
     name: str
     body_lines: int
@@ -111,7 +111,7 @@ def test_modules_and_functions_stay_small(path: Path) -> None:
 
 
 def test_short_modules_have_a_reason() -> None:
-    """Exactly the modules that are named with a reason are short; any other joins the one it belongs to."""
+    """Only the listed modules are short, each with a reason; any other must be merged."""
     own = [p for p in SOURCES if "tests" not in p.parts and p.name != "__init__.py"]
     short = {named(p) for p in own if len(p.read_text().splitlines()) < LEAST_MODULE_LINES}
     assert short == set(SHORT_MODULES)
@@ -131,7 +131,7 @@ def test_every_test_says_its_law(path: Path) -> None:
 
 
 def test_a_public_class_name_stands_once() -> None:
-    """Two classes of one name mean one thing and are one class, or mean two and have two names."""
+    """A class name is defined once: two classes with one meaning must be merged, others renamed."""
     homes: dict[str, list[str]] = {}
     for path in (p for p in SOURCES if "tests" not in p.parts):
         for node in ast.parse(path.read_text()).body:
@@ -141,7 +141,7 @@ def test_a_public_class_name_stands_once() -> None:
 
 
 def test_the_type_checker_is_rarely_told_to_look_away() -> None:
-    """At most twenty lines in all ask mypy to ignore them."""
+    """At most twenty ``type: ignore`` comments in all."""
     told = re.compile(r"#\s*type:\s*" + "ignore")
     found = [
         f"{named(p)}:{n}"

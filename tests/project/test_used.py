@@ -1,4 +1,4 @@
-"""What the project defines, the project uses: code that serves tests alone stands under ``tests``."""
+"""Every definition of the project is used: code for tests alone belongs under ``tests``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import cache
 
 from tests.support.paths import FOLDERS, ROOT, SHIPPED_SOURCES
 
-#: Called by a library, by their name or through a decorator that keeps them.
+#: Called by a library, by their name or through a decorator.
 CALLED = re.compile(r"command|callback|register|kopf|\bon\.|overload|extending|validator|serializer")
-#: A string that may name something, and not a sentence.
+#: A string that may be a name, not a sentence.
 SHORT = 100
 #: Names used by tests or not at all that stay all the same, and why. Only fewer.
 ALLOWED = {
@@ -64,7 +64,7 @@ def called_by_others(tree: ast.Module) -> Iterator[str]:
 
 
 def told() -> set[str]:
-    """Words of pages, manifests and settings, which name what is public or started by its name."""
+    """Words of pages, manifests and settings, which name public or separately started code."""
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "pyproject.toml", ROOT / "Makefile"]
     pages += [p for folder in FOLDERS for e in ("*.yaml", "*.j2", "*.md") for p in (ROOT / folder).rglob(e)]
     return {
@@ -73,7 +73,7 @@ def told() -> set[str]:
 
 
 def unused(known: dict[str, ast.Module]) -> set[str]:
-    """Functions, classes and constants that nothing names but their own definition."""
+    """Functions, classes and constants named only by their own definition."""
     found = set()
     elsewhere = {name for tree in known.values() for name in called_by_others(tree)} | told()
     for module, tree in known.items():
@@ -85,7 +85,7 @@ def unused(known: dict[str, ast.Module]) -> set[str]:
 
 
 def test_what_is_defined_is_used_outside_of_tests() -> None:
-    """Every function, class and constant is named by another piece of the project, a page or a manifest."""
+    """Every function, class and constant is named by another part of the project, a page or a manifest."""
     found = unused(trees())
     assert not found - ALLOWED.keys(), "move to tests/support or delete"
     assert not ALLOWED.keys() - found, "used by now: take them out of the list"

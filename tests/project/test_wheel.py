@@ -1,4 +1,4 @@
-"""The wheel works outside the checkout, beside strangers of our names, and does what a checkout does."""
+"""The wheel works outside the checkout, beside foreign packages of our names, like the checkout."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
-    """Standard output of ``command``, ``path`` first on Python's path; where it fails, so does the test."""
+    """Standard output of ``command``, ``path`` first on Python's path; the test fails if the command does."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
     }
@@ -138,7 +138,7 @@ def test_wheel_holds_one_package(wheel: Path) -> None:
 
 
 def test_wheel_of_the_source_distribution_is_the_wheel_of_the_tree(wheel: Path, built: Path) -> None:
-    """Both ways give the same files byte for byte, whatever an earlier build left behind."""
+    """Both ways give the same files byte for byte, whatever an earlier build left."""
     (direct,) = (built / "direct").glob("*.whl")
     assert contents(wheel) == contents(direct)
 
@@ -170,7 +170,7 @@ def test_commands_run_from_the_wheel(installed: Path, strangers: Path, command: 
 
 
 def test_help_of_every_command_is_the_checkouts(installed: Path, strangers: Path) -> None:
-    """Every command and subcommand of the wheel explains itself as that of the checkout does."""
+    """The help of every command and subcommand of the wheel equals the checkout's."""
     ours = run(sys.executable, "-c", EVERY_HELP, "scripts.cli.main", cwd=ROOT, path=ROOT)
     module = f"{PACKAGE}.scripts.cli.main"
     theirs = run(installed / "python", "-c", EVERY_HELP, module, cwd=strangers, path=strangers)

@@ -74,11 +74,11 @@ class Gateway(Steps):
         return b if self.replicas[a].outstanding > self.replicas[b].outstanding else a
 
     def slot(self, x: ReferenceRequest) -> int:
-        """Where this session is remembered."""
+        """Slot of this session."""
         return x.session % self.spec.session_slots
 
     def tag(self, x: ReferenceRequest) -> int:
-        """Tells sessions of one slot apart."""
+        """Distinguishes sessions of one slot."""
         return x.session // self.spec.session_slots
 
     def route(self, x: ReferenceRequest, now: float) -> None:
@@ -107,7 +107,7 @@ class Gateway(Steps):
         self.fail(x, status, now)
 
     def offer(self, r: Replica, x: ReferenceRequest, now: float) -> RequestStatus:
-        """Accept, or why not."""
+        """Accept, or return the reason."""
         if now < r.alive_at:
             return RequestStatus.RESET
         if error_uniform(float(x.uniforms[3]), len(x.tried)) < r.effect.http_error_ratio:
@@ -117,7 +117,7 @@ class Gateway(Steps):
         return RequestStatus.IN_FLIGHT
 
     def accept(self, r: Replica, a: int, x: ReferenceRequest) -> None:
-        """Queue it; an idle replica starts at once, a stalled one minds the new deadline."""
+        """Queue it; an idle replica starts at once, a stalled one takes the new deadline into account."""
         x.lag = r.effect.http_latency_s
         x.deadline = max(x.arrived + float(self.spec.timeout_s[x.slice]) - x.lag, self.now)
         x.exposed = bool(self.violating[a, x.slice] and self.spec.hard_slices[x.slice])
@@ -128,7 +128,7 @@ class Gateway(Steps):
             self.plan(r)
 
     def remember_session(self, r: Replica, a: int, x: ReferenceRequest) -> None:
-        """Where its prefix lives, and how it was computed."""
+        """The replica of its prefix, and how it was computed."""
         place = (self.slot(x), r.kernel)
         tag, replica, epoch, condition = self.sessions.get(place, (-1, -1, -1, 0))
         known = (tag, replica, epoch) == (self.tag(x), a, r.cache_epoch)

@@ -1,6 +1,6 @@
 """The oracle: the fleet engine's semantics again, in plain Python, one event per engine step.
 
-Nothing is jumped over, shared or lazy: every step of every replica is
+Nothing is skipped, shared or lazy: every step of every replica is
 an event, blocks are counted by looking at every sequence, excess TV is added token by token. Names follow
 ``simulator.engine``; only the arithmetic of uniforms is the same on
 purpose, because the two must route alike.
@@ -40,7 +40,7 @@ class Oracle(Gateway):
         self.now = until
 
     def settle(self) -> None:
-        """Run what is due at this very instant."""
+        """Process everything due at this instant."""
         for r in self.replicas:
             while r.end <= self.now:
                 self.finish_step(r)
@@ -96,7 +96,7 @@ class Oracle(Gateway):
         self.replicas[replica].alive_at = self.now + delay_s
 
     def crash(self, replica: int) -> None:
-        """Kill one replica; retry what had not streamed."""
+        """Kill one replica; retry requests that had not streamed."""
         r = self.replicas[replica]
         r.alive_at = math.inf
         r.cache_epoch += 1
@@ -104,7 +104,7 @@ class Oracle(Gateway):
         self.reset_streams(replica)
 
     def reset_streams(self, replica: int) -> None:
-        """End what one replica serves; retry what had not streamed."""
+        """End one replica's requests; retry those that had not streamed."""
         r = self.replicas[replica]
         lost = r.run + r.queue
         r.run, r.queue, r.chunks = [], [], {}

@@ -1,4 +1,4 @@
-"""The oracle's requests and replicas, and what is counted when a request ends."""
+"""The oracle's requests and replicas, and the counts at a request's end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.engine.spec import EngineEffect, EngineSpec
 
 @dataclass(slots=True, kw_only=True)
 class ReferenceRequest:
-    """One request and all that happened to it."""
+    """One request and its history."""
 
     id: int
     arrived: float
@@ -46,13 +46,13 @@ class ReferenceRequest:
 
     @property
     def prefilled(self) -> bool:
-        """It decodes now."""
+        """Prefill is done; it decodes now."""
         return self.done == self.need
 
 
 @dataclass(slots=True, kw_only=True)
 class Exported:
-    """What the server's process has counted of itself, as vLLM does."""
+    """The server process's own counters, as in vLLM."""
 
     iterations: int = 0
     prompt_tokens: int = 0
@@ -103,12 +103,12 @@ class Replica:
 
     @property
     def outstanding(self) -> int:
-        """Requests it has."""
+        """Number of its requests."""
         return len(self.run) + len(self.queue)
 
 
 class Accounts:
-    """What one fleet holds, and the counts of what became of its requests."""
+    """One fleet's requests, and counts of their results."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

@@ -1,4 +1,4 @@
-"""The oracle's replicas at work: planning a step, and what its end brings."""
+"""The oracle's replicas at work: planning a step, and its results."""
 
 from __future__ import annotations
 

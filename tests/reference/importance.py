@@ -1,4 +1,4 @@
-"""Moments of importance weights as their definitions read: what the bounds on them are held to."""
+"""Moments of importance weights by definition: the reference for the bounds on them."""
 
 from __future__ import annotations
 

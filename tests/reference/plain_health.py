@@ -1,4 +1,4 @@
-"""Health as its definition reads, in plain numpy: what the compiled law is held to."""
+"""Health by definition, in plain numpy: the reference for the compiled law."""
 
 from __future__ import annotations
 

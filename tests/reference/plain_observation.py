@@ -1,4 +1,4 @@
-"""What policies see of a fleet as its definition reads, in plain numpy."""
+"""Policies' observation of a fleet by definition, in plain numpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.reference.plain_perceive import load_rps, over_kernels
 
 
 def plain_observation(state: ControllerState, seen: FleetTelemetry, setup: ControllerSetup) -> dict[str, Any]:
-    """What the observation adds to state and judgement."""
+    """Fields that the observation adds to state and judgement."""
     owner, (kernels, _, _) = setup.layout.replica_kernel, setup.layout.shape
     serves = (seen.replica_state == ReplicaState.READY) & ~state.quarantined & ~state.ejected
     ready = over_kernels(serves, owner, kernels, np.add)

@@ -1,4 +1,4 @@
-"""Until when kernels are down, kernel by kernel, as ``controller.judge.kernels.outage`` says it in words."""
+"""Until when kernels are down, kernel by kernel, by the text of ``controller.judge.kernels.outage``."""
 
 from __future__ import annotations
 

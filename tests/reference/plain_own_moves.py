@@ -1,4 +1,4 @@
-"""The watch over own moves as its definition reads: one fleet, one row after the other, in plain Python."""
+"""The watch over own moves by definition: one fleet, row by row, in plain Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chance(before: Floats, since: Floats) -> float:
 
 @dataclass
 class PlainRow:
-    """What is known of one slice's row."""
+    """State of one slice's row."""
 
     settled: Floats
     watched: bool = False
@@ -65,7 +65,7 @@ class PlainWatch:
         self.began_at_s, self.started = np.nan, False
 
     def step(self, counted: Counted, standing: Standing, proposed: Floats) -> tuple[Floats, list[int]]:
-        """The rows that may be driven, and what became of each."""
+        """The rows that may be driven, and the result for each."""
         now_s, table, out = float(standing.now_s[0]), standing.table[0], proposed.copy()
         actions = [int(OwnMove.WATCHED if row.watched else OwnMove.NONE) for row in self.rows]
         self._count(counted)

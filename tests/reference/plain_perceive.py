@@ -1,4 +1,4 @@
-"""The first half of a tick as its definitions read, in plain numpy: what the compiled passes are held to.
+"""The first half of a tick by definition, in plain numpy: the reference for the compiled passes.
 
 Only the sums of a tick are taken from the controller itself, because ``test_estimate`` recomputes them.
 """
@@ -182,7 +182,7 @@ def _share_of_others(state: ControllerState, seen: FleetTelemetry) -> Floats:
 def _failing_in_a_row(
     after: ControllerState, before: ControllerState, seen: FleetTelemetry, setup: ControllerSetup
 ) -> Flags:
-    """Replicas [B, R] that fail every request, as no chance explains."""
+    """Replicas [B, R] that fail every request, more than chance explains."""
     rows = seen.consecutive_failed
     of_late = np.maximum(after.failed_rps * setup.options.smoothing_s, seen.failed)
     answered_between = of_late - rows >= np.maximum(rows, 1)  # it fails, and is not down
@@ -200,7 +200,7 @@ def plain_judgement(
     seen: FleetTelemetry,
     setup: ControllerSetup,
 ) -> dict[str, Any]:
-    """What follows from the verdicts and from ``spread`` [B, R, S, C] and ``down`` [B, R] of quarantine."""
+    """The results of the verdicts and of ``spread`` [B, R, S, C] and ``down`` [B, R] of quarantine."""
     contract, owner, (count, _, _) = setup.contract, setup.layout.replica_kernel, setup.layout.shape
     worst = over_kernels(np.where(spread, replicas.excess, 0.0), owner, count, np.maximum)
     alarm = kernels.alarm | (over_kernels(spread, owner, count, np.add) > 0)

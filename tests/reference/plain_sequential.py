@@ -1,6 +1,6 @@
-"""The sequential detector in plain NumPy and Python loops: what the compiled one must equal, bit for bit.
+"""The sequential detector in plain NumPy and Python loops: the compiled one must equal it bit for bit.
 
-Slow and simple: every cell is looked at in every tick, nothing is skipped, nothing is changed in place.
+Slow and simple: every cell is visited in every tick, nothing is skipped, nothing is changed in place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Windows of the plain detector as their definitions read, in plain numpy."""
+"""Windows of the plain detector by definition, in plain numpy."""
 
 from __future__ import annotations
 

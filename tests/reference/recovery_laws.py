@@ -1,4 +1,4 @@
-"""Recovery as plain detectors of single streams: the laws that compiled evidence of health must follow.
+"""Recovery as plain detectors of single streams: the reference for compiled evidence of health.
 
 Each is an e-process of the null "still broken" (``controller.detect.sequential.evidence``). With
 ``Start.SUM`` the attempt renews itself: then ``healthy_threshold`` bounds the rate instead, at most one

@@ -1,4 +1,4 @@
-"""The outermost net: every end of a command has one line and one exit code."""
+"""The outermost handler: every end of a command has one line and one exit code."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["typer", "scripts.cli.main", "scripts.guard"])
 def test_ctrl_c_while_the_command_is_loaded_shows_no_traceback(module: str) -> None:
-    """A command that is interrupted before anything has begun ends by the signal, without a word."""
+    """A command interrupted before it begins ends by the signal, without output."""
     code = (
         "import os, runpy, signal, sys\n"
         "class Pressed:\n"
@@ -135,7 +135,7 @@ def test_ctrl_c_while_the_command_is_loaded_shows_no_traceback(module: str) -> N
 
 
 def test_ctrl_c_after_the_last_word_shows_no_traceback(tmp_path: Path) -> None:
-    """A signal that finds the run over ends the process at once, with the signal's code."""
+    """A signal after the run's end ends the process at once, with the signal's code."""
     pressed = "__import__('os').kill(__import__('os').getpid(), 2)"
     body = f"import atexit; atexit.register(lambda: {pressed})"
     done = program(body, tmp_path, preexec_fn=heed_hangup)
@@ -143,7 +143,7 @@ def test_ctrl_c_after_the_last_word_shows_no_traceback(tmp_path: Path) -> None:
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
-    """A HUP that was ignored before is ignored."""
+    """A HUP that was ignored before stays ignored."""
     body = "import os, signal; os.kill(os.getpid(), signal.SIGHUP)"
     assert program(body, tmp_path, preexec_fn=_ignore_hup).returncode == 0
 
@@ -176,7 +176,7 @@ def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
 
 
 def is_running(process: int) -> bool:
-    """True for a process that exists and is no zombie."""
+    """True for an existing process that is not a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -184,7 +184,7 @@ def is_running(process: int) -> bool:
 
 
 def test_ascii_terminals_get_ascii(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an encoding does not have is written as ASCII that says the same."""
+    """Characters that an encoding lacks are written as equivalent ASCII."""
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     prepare = "from scripts.guard import write_what_can_be; write_what_can_be(sys.stdout)"
     done = program(f"{prepare}; print('1 \\u2264 2 \\u2013 \\u00e9 \\u4e2d')", tmp_path)

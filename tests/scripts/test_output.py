@@ -1,4 +1,4 @@
-"""Results on disk: folders are checked before work, files are whole or absent.
+"""Results on disk: folders are checked before work, files are complete or absent.
 
 Tables that commands write into pages: between their marks, and nowhere else.
 """
@@ -36,7 +36,7 @@ def test_an_unwritable_place_is_refused_and_left_as_it_was(tmp_path: Path) -> No
 
 
 def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
-    """``latest.json`` goes on pointing to the run that it names, there or not yet; a loop is bad input."""
+    """``latest.json`` still points to its run, existing or not; a loop is bad input."""
     (tmp_path / "runs").mkdir()
     for name in ("there", "new"):
         (tmp_path / name).symlink_to(tmp_path / "runs" / f"{name}.json")
@@ -87,7 +87,7 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
 
 
 def test_json_is_whole_too_and_holds_no_nan(tmp_path: Path) -> None:
-    """Sorted keys, null for NaN, a line end; a place that is none is bad input."""
+    """Sorted keys, null for NaN, a line end; an invalid path is bad input."""
     write_json(tmp_path / "a.json", {"b": (math.nan, 1.0), "a": 1})
     assert (tmp_path / "a.json").read_text() == '{"a": 1, "b": [null, 1.0]}\n'
     with pytest.raises(DocumentError, match="a writable file"):
@@ -95,7 +95,7 @@ def test_json_is_whole_too_and_holds_no_nan(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_made_or_refused(tmp_path: Path) -> None:
-    """A folder that is absent is made and stays empty; one below a file is refused."""
+    """A missing folder is made and stays empty; one below a file is refused."""
     ready_folder(tmp_path / "a" / "b")
     assert list((tmp_path / "a" / "b").iterdir()) == []
     (tmp_path / "file").write_text("")

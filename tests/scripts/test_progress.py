@@ -1,4 +1,4 @@
-"""Progress where no bar can be drawn."""
+"""Progress without a progress bar."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 def test_a_long_step_is_seen_to_be_alive(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Redirected, lines come while nothing changes, with the share done and an estimate; none afterwards."""
+    """Redirected, lines appear while nothing changes, with share done and estimate; none afterwards."""
     monkeypatch.setattr(progress, "EVERY_S", 0.02)
     with progress.show_progress("working", 4.0) as state:
         state.update("half way", done=2.0)
@@ -31,7 +31,7 @@ def test_a_long_step_is_seen_to_be_alive(
 
 
 def test_nothing_done_promises_nothing() -> None:
-    """Without anything done there is no estimate, and none at the end."""
+    """Before anything is done there is no estimate, and none at the end."""
     state = progress.ProgressLine("start", 2.0)
     assert "left" not in state.line()
     state.update(advance=2.0)
@@ -40,7 +40,7 @@ def test_nothing_done_promises_nothing() -> None:
 
 
 def test_work_aside_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it lasts nothing is said of what is left, and afterwards its time counts for nothing."""
+    """During it there is no estimate, and afterwards its time does not count."""
     clock = [100.0]
     monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
     state = progress.ProgressLine("reference", 4.0)
@@ -59,7 +59,7 @@ def test_work_aside_is_no_part_of_the_estimate(monkeypatch: pytest.MonkeyPatch) 
 def test_until_anything_is_done_what_is_left_is_by_the_trial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The trial's seconds count down, never below nothing, and what was measured takes their place."""
+    """The trial's seconds count down, never below 0, and measured ones replace them."""
     clock = [100.0]
     monkeypatch.setattr("scripts.progress.time.monotonic", lambda: clock[0])
     state = progress.ProgressLine("certifying", 1.0)
@@ -77,7 +77,7 @@ def test_until_anything_is_done_what_is_left_is_by_the_trial(
 def test_functions_that_are_compiled_are_told_and_no_part_of_the_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The line says that the compiler is at work, not that nothing is done, until the work itself goes on."""
+    """The line shows that the compiler is at work, until the work itself continues."""
     told: list[Callable[[str], None]] = []
     clock = [100.0]
 
@@ -102,6 +102,6 @@ def test_functions_that_are_compiled_are_told_and_no_part_of_the_estimate(
 
 
 def test_every_command_tells_its_progress_in_this_way() -> None:
-    """A bar of rich's alone says nothing where stderr is redirected: no other module draws one."""
+    """rich's bar shows nothing if stderr is redirected: no other module uses one directly."""
     drawn = [path for path in (ROOT / "scripts").rglob("*.py") if "rich.progress" in path.read_text()]
     assert drawn == [ROOT / "scripts" / "progress.py"]

@@ -1,4 +1,4 @@
-"""The page on the architecture lists the rooms that there are."""
+"""The page on the architecture lists the present packages."""
 
 from __future__ import annotations
 

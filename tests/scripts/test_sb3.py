@@ -37,14 +37,14 @@ def trained(size: int, actions: int, **policy: object) -> Any:
 
 
 def action(content: bytes, seen: np.ndarray) -> np.ndarray:
-    """What the ONNX file answers."""
+    """The ONNX file's answer."""
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(["action"], {"observation": seen})[0])
 
 
 @pytest.mark.timeout(180)
 def test_the_file_acts_as_the_policy_does(tmp_path: Path) -> None:
-    """Saved or alive, with its own layers and activation or the library's: the same actions."""
+    """Saved or in memory, with own layers and activation or the defaults: the same actions."""
     import torch
 
     seen = np.random.default_rng(3).normal(size=(7, 12)).astype(np.float32)
@@ -80,7 +80,7 @@ def test_no_code_of_a_zip_is_run(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(180)
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
-    """An activation that is not known, and a file that is no such zip, are named."""
+    """An unknown activation, and a file that is not such a zip, are named."""
     import torch
 
     trained(4, 2, activation_fn=torch.nn.Softsign).save(tmp_path / "odd")

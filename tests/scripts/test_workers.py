@@ -1,4 +1,4 @@
-"""Jobs beside each other: the same results wherever they run, and none is lost with its worker."""
+"""Parallel jobs: the same results wherever they run, and none is lost with its worker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def die(number: int) -> int:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_job_has_its_own_result(jobs: int) -> None:
-    """However many run beside each other."""
+    """For any number of parallel jobs."""
     with open_workers(Workers(jobs=jobs)) as run:
         first = dict(run(square, range(20)))
         again = dict(run(square, []))
@@ -62,7 +62,7 @@ def test_every_job_has_its_own_result(jobs: int) -> None:
 
 
 def test_the_jobs_of_a_lost_worker_run_again(tmp_path: Path) -> None:
-    """Workers are killed over and over, and every result is there, once."""
+    """Workers are killed repeatedly, and every result arrives once."""
     with open_workers(Workers(jobs=2)) as run:
         found = list(run(partial(die_once, tmp_path), range(7)))
     assert sorted(found) == [(number, number * number) for number in range(7)]
@@ -70,7 +70,7 @@ def test_the_jobs_of_a_lost_worker_run_again(tmp_path: Path) -> None:
 
 
 def test_a_job_that_kills_every_worker_ends_the_run(tmp_path: Path) -> None:
-    """After so many losses in a row the run gives up, by the name of its own error."""
+    """After too many consecutive losses the run ends with its own error."""
     with open_workers(Workers(jobs=2)) as run, pytest.raises(LostWorkerError, match=f"{TRIES} times"):
         list(run(die, range(3)))
 
@@ -82,7 +82,7 @@ def test_what_a_job_raises_is_raised() -> None:
 
 
 def test_ray_that_is_not_there_is_named() -> None:
-    """Without Ray the command that installs it is told; other names are bad input."""
+    """Without Ray the command that installs it is named; other names are bad input."""
     try:
         import ray  # noqa: F401
     except ModuleNotFoundError:
@@ -107,7 +107,7 @@ def test_a_local_ray_gives_the_same_results(jobs: int) -> None:
 @pytest.mark.needs("ray")
 @pytest.mark.usefixtures("local_ray")
 def test_the_jobs_of_a_lost_ray_worker_run_again(tmp_path: Path) -> None:
-    """Workers of Ray are killed, and every result is there, once."""
+    """Workers of Ray are killed, and every result arrives once."""
     with open_workers(Workers(jobs=2, backend="ray")) as run:
         found = list(run(partial(die_once, tmp_path), range(7)))
     assert sorted(found) == [(number, number * number) for number in range(7)]
@@ -116,7 +116,7 @@ def test_the_jobs_of_a_lost_ray_worker_run_again(tmp_path: Path) -> None:
 @pytest.mark.needs("ray")
 @pytest.mark.usefixtures("local_ray")
 def test_what_a_job_of_ray_raises_is_raised() -> None:
-    """An error of a job is told as this process would tell it."""
+    """An error of a job is raised as in this process."""
     with open_workers(Workers(jobs=2, backend="ray")) as run, pytest.raises(DocumentError):
         list(run(refuse, [3]))
 
@@ -124,7 +124,7 @@ def test_what_a_job_of_ray_raises_is_raised() -> None:
 @pytest.mark.needs("ray")
 @pytest.mark.usefixtures("local_ray")
 def test_a_job_that_kills_every_ray_worker_ends_the_run() -> None:
-    """So many losses in a row end the run by the name of its own error, on Ray too."""
+    """Too many consecutive losses end the run with its own error, on Ray too."""
     with (
         open_workers(Workers(jobs=2, backend="ray")) as run,
         pytest.raises(LostWorkerError, match=f"{TRIES} times"),

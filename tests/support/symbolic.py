@@ -1,7 +1,7 @@
 """Runs plain Python functions on symbolic real numbers, path by path.
 
 A ``Number`` wraps a z3 term. Arithmetic builds terms; where Python asks for the truth of a comparison, the
-explorer chooses a branch that the path so far allows and comes back later for the other one. So every
+explorer chooses a branch that the path so far allows and later returns for the other one. So every
 feasible path of the function is run once, each with the condition under which it is taken. A condition
 that z3 cannot decide within ``STEPS`` of its own steps counts as feasible, which only adds paths; steps are
 counted, not timed, so that every machine explores the same paths.
@@ -20,7 +20,7 @@ STEPS = 100_000
 
 
 class Explorer:
-    """Depth first over the truth values that a function asks for."""
+    """Depth first over the truth values of a function's comparisons."""
 
     def __init__(self, assumptions: list[z3.BoolRef], steps: int = STEPS) -> None:
         self._assumptions, self._steps = assumptions, steps
@@ -31,7 +31,7 @@ class Explorer:
         self.paths = 0
 
     def run(self, function: Callable[[Explorer], Any]) -> Iterator[Any]:
-        """What ``function`` returns on every feasible path; ``condition`` is that path's while it is out."""
+        """Results of ``function`` on every feasible path; ``condition`` is the path's own meanwhile."""
         self._prefix = []
         while True:
             self._taken, self._open = [], []
@@ -73,7 +73,7 @@ class Explorer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """A comparison whose truth is asked for."""
+    """A comparison with a truth value that Python requests."""
 
     explorer: Explorer
     term: z3.BoolRef
@@ -86,7 +86,7 @@ class Truth:
 
 
 class Number:
-    """A real number that is known as a z3 term."""
+    """A real number given as a z3 term."""
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""The benchmark of true capacities: its figures against the step-time model's, and the pages they fill."""
+"""The benchmark of true capacities: its figures against the step-time model's, and their pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_capacity_is_where_the_slo_breaks(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_figures_name_every_kernel_with_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kernel of the shipped base has four figures; told is the model's where nothing is declared."""
+    """Each kernel of the shipped base has four figures; the told one is the model's if none is declared."""
     monkeypatch.setattr(capacity, "FLEETS", 2)
     figures = capacity.run()
     for kernel in ("bf16", "w8a8", "bf16-compiled", "fp16", "fp32"):
@@ -58,7 +58,7 @@ def test_figures_name_every_kernel_with_what_is_told(monkeypatch: pytest.MonkeyP
 
 
 def test_the_tables_of_both_pages_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kernel has a row or a column; a kernel that carries nothing has no ratio."""
+    """Each kernel has a row or a column; a kernel without capacity has no ratio."""
     for name in ("simulator.md", "capacity.md"):
         copy(DOCS / name, tmp_path / name)
     monkeypatch.setattr(capacity, "run", lambda _: FIGURES)

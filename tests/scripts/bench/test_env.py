@@ -1,4 +1,4 @@
-"""The benchmark of the environment measures what it says and leaves everything as it was."""
+"""The benchmark of the environment times its named parts and leaves everything unchanged."""
 
 from __future__ import annotations
 

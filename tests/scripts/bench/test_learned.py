@@ -1,4 +1,4 @@
-"""``bench learned``: capacity in worlds that the controller was told wrongly of."""
+"""``bench learned``: capacity in worlds about which the controller has wrong facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.bench import learned
 
 
 def test_a_few_worlds_are_estimated_and_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels with traffic are known well after two minutes, those without are covered."""
+    """Kernels with traffic are known well after two minutes, idle ones are covered."""
     monkeypatch.setattr(learned, "WORLDS", 4)
     figures: dict[str, Any] = learned.run()
     assert figures["busy_kernels"] >= 10

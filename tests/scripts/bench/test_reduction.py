@@ -1,4 +1,4 @@
-"""What reducing on a GPU spares: a row where there is a GPU, and its absence said where there is none."""
+"""The time that reducing on a GPU saves: a row with a GPU, and a note without one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.needs("torch")
 
 
 def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No figure is made up, and the names are those of a machine with one."""
+    """Figures are null, and their names are those of a machine with one."""
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -25,7 +25,7 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_both_ways_are_measured_on_a_device_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every round waits for the end of what was begun, before and after; the figures are numbers."""
+    """Every round waits for the end of the begun work, before and after; the figures are numbers."""
     import torch
 
     waits: list[None] = []

@@ -1,4 +1,4 @@
-"""The benchmark of sample efficiency: equal steps on both sides, and the same examination for both."""
+"""The benchmark of sample efficiency: equal steps on both sides, and the same evaluation for both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_small")
 def test_the_study_compares_equal_numbers_of_steps() -> None:
-    """Both ways train on the same steps and say so as they end; the difference lies within its interval."""
+    """Both ways train on equally many steps and report their end; the difference lies within its interval."""
     from scripts.bench import samples
 
     told: list[str] = []
@@ -52,7 +52,7 @@ def test_an_examination_is_the_same_whenever_it_is_held() -> None:
 
 
 def test_an_interval_of_one_value_is_endless_and_of_equal_values_a_point() -> None:
-    """Student's interval: nothing is known of the spread of one value; without spread it has no width."""
+    """Student's interval: infinite for a single value; zero width without spread."""
     from scripts.bench.samples import t_interval
 
     assert t_interval([0.3]) == (-math.inf, math.inf)

@@ -1,4 +1,4 @@
-"""The benchmark's fleet against the oracle: same times, and the closed forms are worth their while."""
+"""The benchmark's fleet against the oracle: same times, and the closed forms save their CPU time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pair(spec: EngineSpec, rate_rps: float, until_at_s: float) -> tuple[FleetEng
     ids=["healthy", "troubled"],
 )
 def test_the_fleet_has_the_oracles_times(spec: EngineSpec, rate_rps: float, calls: Calls) -> None:
-    """Every request has the oracle's fate and times, with preemption, slow change, crash and hang too."""
+    """Every request has the oracle's result and times, with preemption, slow change, crash and hang too."""
     engine, oracle = pair(spec, rate_rps, 30.0)
     for at_s, call, args in calls:
         engine.advance(at_s)

@@ -1,4 +1,4 @@
-"""The benchmark of the control tick answers with what it promises."""
+"""The benchmark of the control tick returns its promised figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of training says what it names, and its timing changes nothing of what it times."""
+"""The benchmark of training returns its named figures, and timing changes no result."""
 
 from __future__ import annotations
 

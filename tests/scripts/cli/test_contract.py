@@ -1,4 +1,4 @@
-"""``selvage contract validate|schema`` as a user runs it: output, exit codes, nothing torn."""
+"""``selvage contract validate|schema`` as a user runs it: output, exit codes, no partial files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def test_validate_says_what_is_valid(world: Path) -> None:
-    """Sound documents of several kinds: exit 0, one line each with the hash."""
+    """Valid documents of several kinds: exit 0, one line each with the hash."""
     result = run("validate", SHIPPED, world / "contract.yaml", world / "bf16.yaml", world / "scenario.yaml")
     assert result.exit_code == 0
     assert [line.split(": ")[1].split(" ")[0] for line in result.stdout.splitlines()] == [
@@ -51,7 +51,7 @@ def test_validate_says_what_is_valid(world: Path) -> None:
 
 
 def test_validate_json_is_for_machines(world: Path) -> None:
-    """--json prints one record per file with its problems, and the exit code still tells."""
+    """--json prints one record per file with its problems, and the exit code is the same."""
     bad = world / "bad.yaml"
     bad.write_text((world / "contract.yaml").read_text(encoding="utf-8") + "spec: {}\n", encoding="utf-8")
     result = run("validate", "--json", world / "contract.yaml", bad)
@@ -87,12 +87,12 @@ def test_bad_input_exits_two_with_file_and_line(content: bytes, said: str, tmp_p
 
 @pytest.mark.parametrize("target", ["", "missing.yaml"])
 def test_folders_and_missing_files_exit_two(target: str, tmp_path: Path) -> None:
-    """What is no file is bad input."""
+    """A path that is not a file is bad input."""
     assert run("validate", tmp_path / target).exit_code == 2
 
 
 def test_cautions_go_to_stderr(world: Path) -> None:
-    """A word that kubectl would read otherwise is named, and the document stays valid."""
+    """A word that kubectl would read differently is named, and the document stays valid."""
     path = world / "plain.yaml"
     text = (world / "contract.yaml").read_text(encoding="utf-8")
     path.write_text(text.replace("description: tests only", "description: on"), encoding="utf-8")
@@ -102,7 +102,7 @@ def test_cautions_go_to_stderr(world: Path) -> None:
 
 
 def test_promises_that_nothing_keeps_are_notes(world: Path) -> None:
-    """A contract is valid with what is not enforced yet, which is noted on stderr and in the JSON."""
+    """A contract with unenforced parts is valid; they are noted on stderr and in the JSON."""
     result = run("validate", "--json", world / "contract.yaml")
     (found,) = json.loads(result.stdout)
     assert result.exit_code == 0
@@ -143,7 +143,7 @@ REFERENCES = {
 
 @pytest.mark.parametrize("case", REFERENCES)
 def test_validate_follows_references(case: str, world: Path) -> None:
-    """A scenario whose files, kinds or measured doses do not fit is refused where it names them."""
+    """A scenario with unfit files, kinds or measured doses is refused at the place that names them."""
     (old, new), path, said = REFERENCES[case]
     scenario = world / "scenario.yaml"
     text = scenario.read_text(encoding="utf-8")

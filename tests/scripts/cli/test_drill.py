@@ -1,4 +1,4 @@
-"""``selvage drill`` on the simulated fleet: codes, files, and what is refused."""
+"""``selvage drill`` on the simulated fleet: codes, files, and refusals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scripts.cli.main import app
 
 
 def drill(*words: str) -> tuple[int, str]:
-    """Exit code and everything that was printed."""
+    """Exit code and all output."""
     done = CliRunner().invoke(app, ["drill", *words])
     return done.exit_code, done.output
 
 
 def test_a_run_leaves_a_result_and_a_page(tmp_path: Path) -> None:
-    """The exit code is the verdict's, the same stands in the file, and the page loads nothing."""
+    """The exit code is the verdict's, the file has the same, and the page loads nothing."""
     code, said = drill("run", "three-bits", "--policy", "none", "--out", str(tmp_path / "out"))
     found = json.loads((tmp_path / "out" / "drill.json").read_text())
     assert (code, found["exit_code"], found["verdict"]) == (1, 1, "failed")

@@ -1,4 +1,4 @@
-"""``selvage e5`` on the command line: exit codes and messages for people."""
+"""``selvage e5`` on the command line: exit codes and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.fleets.e5_world import write_suite
     ],
 )
 def test_bad_input_exits_2_and_writes_nothing(tmp_path: Path, words: list[str], message: str) -> None:
-    """Every refused input ends with code 2, says which word was wrong, and leaves no folder behind."""
+    """Every refused input ends with code 2, names the wrong word, and leaves no folder behind."""
     known = [] if "--suite" in words else ["--suite", str(write_suite(tmp_path))]
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["e5", *known, *words, "--out", str(out)])
@@ -72,7 +72,7 @@ def test_json_on_stdout_is_the_file(tmp_path: Path) -> None:
 def test_the_stress_part_follows_the_shipped_suite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], stress_seeds: int | None
 ) -> None:
-    """It has a folder and fewer seeds of its own, and follows nothing else."""
+    """It has its own folder and fewer seeds, and follows nothing else."""
     runs: list[Options] = []
     monkeypatch.setattr("scripts.cli.e5.run_and_show", lambda options, **_: runs.append(options))
     words = [str(write_suite(tmp_path)) if one == "SUITE" else one for one in words]

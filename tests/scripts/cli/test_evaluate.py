@@ -1,4 +1,4 @@
-"""The commands that judge, propose and bound: exit codes, same bytes, nothing half-written."""
+"""The commands that judge, propose and bound: exit codes, same bytes, no partial files."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_exit_codes(tmp_path: Path, profile: Path, condition: str, split: str, c
 
 
 def test_too_few_samples_exit_inconclusive(tmp_path: Path) -> None:
-    """Too few prompts to judge by exit 3."""
+    """Too few prompts for a verdict: exit 3."""
     few = profile_files(tmp_path, kernel_samples(prompts=3))
     assert run(*EVALUATE, written(tmp_path, 5e-4), few).exit_code == 3
 
 
 def test_values_that_cannot_be_read_are_told_and_never_pass(tmp_path: Path) -> None:
-    """NaN in a profile: how many of which metric and slice, and exit 3 where they could decide."""
+    """NaN in a profile: their number by metric and slice, and exit 3 if they could decide."""
     samples = kernel_samples()
     values = samples.values.copy()
     values[0, samples.rows("probe", "prose")[:5], :, samples.metric_names.index("kl_mean@full_vocab")] = (
@@ -115,7 +115,7 @@ def test_a_log_and_an_archive_are_judged_like_a_profile(tmp_path: Path, profile:
 
 
 def test_proposals_are_kept_by_their_kernel(tmp_path: Path, profile: Path) -> None:
-    """A proposed file loads, its kernel passes it, its fault fails it; what serving alone shows is open;
+    """A proposed file loads, its kernel passes it, its fault fails it; serving clauses stay open;
     an edited file stays unless ``--force`` is given.
     """
     target = tmp_path / "proposed.yaml"
@@ -148,7 +148,7 @@ def request_log(folder: Path, count: int) -> Path:
 
 
 def test_a_profile_and_a_log_meet_in_one_verdict(tmp_path: Path, profile: Path) -> None:
-    """What each input leaves open the other shows; the table says what is missing, the JSON what was read."""
+    """Each input covers the gaps of the other; the table names the missing parts, the JSON the inputs."""
     made = two_sided(tmp_path)
     alone = run(*EVALUATE, made, profile)
     assert alone.exit_code == 3
@@ -206,7 +206,7 @@ def test_bad_input_is_an_error_in_every_format(tmp_path: Path) -> None:
     assert ElementTree.parse(out).getroot().get("errors") == "1"
 
 
-#: What takes long to import, and is no business of a gate in a pipeline.
+#: Modules that take long to import, and that a gate in a pipeline does not need.
 HEAVY = (
     *("simulator", "controller", "policies", "faults", "live", "k8s"),
     *("numba", "llvmlite", "scipy", "pandas", "onnx", "onnxruntime", "torch", "simpy", "gymnasium"),
@@ -244,7 +244,7 @@ def test_bounds_stand_beside_measurements(tmp_path: Path, profile: Path) -> None
 
 
 def test_tables_say_what_json_says(tmp_path: Path, profile: Path) -> None:
-    """People see the verdict, the convergence and each clause."""
+    """The tables show the verdict, the convergence and each clause."""
     shown = run(*EVALUATE, written(tmp_path, 5e-4), profile).stdout
     assert "verdict Successful (2 pass)" in shown
     assert "contracted convergence: holds" in shown

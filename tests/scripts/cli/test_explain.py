@@ -1,4 +1,4 @@
-"""``selvage explain``: clauses behind moves, what-if of a baseline, features behind a learned choice."""
+"""``selvage explain``: clauses behind moves, the baseline's alternative, features behind a learned choice."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def found(world: CompiledScenario) -> Explained:
 
 
 def test_the_incident_is_explained_by_the_fault(found: Explained, world: CompiledScenario) -> None:
-    """Behind the first moves stands a numeric clause on the kernel that was struck, with evidence beyond
-    its limit; every moved weight has a reason.
+    """The first moves are due to a numeric clause on the struck kernel, with evidence beyond its limit;
+    every moved weight has a reason.
     """
     assert found.incident is not None
     assert found.incident["detected"]
@@ -70,8 +70,8 @@ def test_the_incident_is_explained_by_the_fault(found: Explained, world: Compile
 
 
 def test_weights_add_up(found: Explained) -> None:
-    """What a row loses in one place it gains in others, and the new weight is the proposal and what was
-    forced.
+    """Weight lost in one place of a row is gained in others, and the new weight is the proposal plus the
+    forced change.
     """
     for tick in found.ticks:
         for name in {move["slice"] for move in tick["moves"]}:
@@ -97,7 +97,7 @@ def test_what_if_is_what_the_baseline_proposes(world: CompiledScenario, found: E
 
 
 def test_a_tick_reads_the_same_in_the_log_and_made_again(file: Path, tmp_path: Path) -> None:
-    """Simulated with a log, or run again from the seed: the same record of the same tick."""
+    """Simulated with a log, or repeated from the seed: the same record of the same tick."""
     run = CliRunner().invoke
     out = tmp_path / "out"
     arguments = ["simulate", str(file), "--policy", "threshold", "--first-seed", "3", "--out", str(out)]
@@ -142,7 +142,7 @@ def test_the_text_names_the_moves_and_their_causes(file: Path) -> None:
     ],
 )
 def test_what_cannot_be_explained_is_refused(file: Path, tmp_path: Path, arguments: list[str]) -> None:
-    """Missing files, unknown policies or methods, and files that are no log: exit code 2, a message."""
+    """Missing files, unknown policies or methods, and files that are not logs: exit code 2, a message."""
     log = tmp_path / "other.jsonl"
     log.write_text('{"now_s": 1}\n')
     names = {"SCENARIO": str(file), "LOG": str(log)}

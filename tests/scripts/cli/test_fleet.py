@@ -1,4 +1,4 @@
-"""``selvage fleet`` without a fleet: what is refused, and what is no error."""
+"""``selvage fleet`` without a fleet: refusals, and cases that are no error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from scripts.cli.main import app
 
 
 def fleet(*words: str) -> tuple[int, str]:
-    """Exit code and everything that was printed."""
+    """Exit code and all output."""
     done = CliRunner().invoke(app, ["fleet", *words])
     return done.exit_code, done.output
 
 
 def test_nothing_runs_and_nothing_is_ended(tmp_path: Path) -> None:
-    """Without a fleet status says so with exit code 1, down is content, restart is bad input."""
+    """Without a fleet status reports it with exit code 1, down succeeds, restart is bad input."""
     place = ("--folder", str(tmp_path / "none"))
     code, said = fleet("status", *place)
     assert (code, "no fleet runs" in said) == (1, True)
@@ -46,7 +46,7 @@ def test_nothing_runs_and_nothing_is_ended(tmp_path: Path) -> None:
 def test_bad_options_are_refused_before_anything_starts(
     tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
-    """Exit code 2, the option and what was expected; no folder is left behind."""
+    """Exit code 2, the option and the expected value; no folder is left behind."""
     code, printed = fleet("up", *words, "--folder", str(tmp_path / "none"))
     assert code == 2
     assert said in printed
@@ -56,7 +56,7 @@ def test_bad_options_are_refused_before_anything_starts(
 def test_the_last_words_of_a_fleet_that_did_not_come_up_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it wrote just before it ended is read, however soon that was."""
+    """Its last lines are read, however soon before its end they were written."""
     folder, log = FleetFolder(path=tmp_path), tmp_path / "supervisor.log"
     log.write_text("importing vLLM once\n")
 

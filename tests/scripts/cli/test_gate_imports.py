@@ -1,4 +1,4 @@
-"""What the gate of continuous integration waits for: ``contract evaluate`` imports what it needs, no more."""
+"""Imports of the gate of continuous integration: ``contract evaluate`` imports only what it needs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ print(json.dumps({"code": code, "modules": sorted(sys.modules)}), file=sys.stder
 """
 LIBRARY = "package:contracts/library/"
 GATE = ["contract", "evaluate", f"{LIBRARY}serving-pool.yaml", f"{LIBRARY}profiles/bf16.yaml"]
-#: Worlds and what drives them, and the libraries that they are made with.
+#: Worlds and their drivers, and the libraries that they use.
 WORLDS = ("controller", "faults", "k8s", "live", "policies", "simulator")
 HEAVY = (
     "gymnasium", "httpx", "jinja2", "kubernetes", "llvmlite", "matplotlib", "numba", "onnxruntime", "optuna",
     "pandas", "scipy", "simpy", "stable_baselines3", "torch", "transformers", "vllm",
 )  # fmt: skip
-#: Kinds of documents that no gate reads, and commands beside it.
+#: Kinds of documents that no gate reads, and neighbouring commands.
 KINDS = ("artifact", "drill", "meta", "pool", "promotion", "route", "scenario", "suite")
 BESIDE = (
     "contracts.assess.bound_table", "contracts.assess.evidence", "contracts.assess.propose",
@@ -40,7 +40,7 @@ BESIDE = (
 
 
 def imported(*more: str) -> tuple[int, set[str]]:
-    """Exit code of the gate in a process of its own, and every module that it imported."""
+    """Exit code of the gate in a separate process, and every module that it imported."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([*GATE, *more])],
         cwd=ROOT,
@@ -67,7 +67,7 @@ def test_the_gate_needs_no_world_and_no_heavy_library(gate: set[str]) -> None:
 
 
 def test_the_gate_makes_models_of_the_kinds_that_it_reads_alone(gate: set[str]) -> None:
-    """Contract and profile, with their rules; of the commands beside it nothing is imported."""
+    """Contract and profile, with their rules; nothing of neighbouring commands is imported."""
     assert "contracts.documents.profile" in gate
     assert not gate & {f"contracts.documents.{kind}" for kind in KINDS}
     assert not gate & {f"contracts.rules.{kind}" for kind in (*KINDS, "policy")}
@@ -83,7 +83,7 @@ def test_json_needs_no_tables() -> None:
 
 @pytest.mark.parametrize("words", ALONE)
 def test_a_command_that_is_imported_alone_is_there(words: tuple[str, str]) -> None:
-    """The module has it, and is one of the group's, so that ``--help`` shows the same command."""
+    """The module has it, and it belongs to the group, so that ``--help`` shows the same command."""
     group, name = words
     assert set(ALONE[words]) <= set(COMMANDS[group][0])
     assert name in {command.name for command in collect(ALONE[words]).registered_commands}

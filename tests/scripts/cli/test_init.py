@@ -1,4 +1,4 @@
-"""``selvage contract init``: a commented contract that validates, hard where it was asked to be."""
+"""``selvage contract init``: a commented contract that validates, with the requested hard clauses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ objectives = st.dictionaries(st.sampled_from(OBJECTIVES), st.sampled_from((80.0,
 def test_every_answer_makes_a_valid_contract(
     slos: list[dict[str, float]], hard: set[tuple[str, str]], estimator: str
 ) -> None:
-    """Whatever is asked for loads as it stands, and exactly the promises that were named are hard."""
+    """Any valid answers give a document that loads, and exactly the named promises are hard."""
     slices = tuple(TemplateSlice(name=n, objectives=o) for n, o in zip(SLICES, slos, strict=False))
     answers = TemplateAnswers(name="made", slices=slices, hard=tuple(sorted(hard)), estimator=estimator)
     text = contract_text(answers)
@@ -60,7 +60,7 @@ def test_every_answer_makes_a_valid_contract(
 
 
 def test_flags_write_a_commented_file_once(tmp_path: Path) -> None:
-    """The file has comments, the slices asked for, and is not written over unless told."""
+    """The file has comments and the requested slices, and is not overwritten unless told."""
     out = tmp_path / "mine.yaml"
     words = (
         "--name",
@@ -119,8 +119,8 @@ def test_questions_are_asked_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_makes_no_contract_is_refused_at_its_option(words: tuple[str, ...], option: str) -> None:
-    """Bad names, slices, promises and estimators exit 2 with one line that names the option, and no line of
-    a file that is not there.
+    """Bad names, slices, promises and estimators exit 2 with one line that names the option, and no line
+    number of a file.
     """
     result = run(*words, "--out", "never.yaml")
     assert result.exit_code == 2

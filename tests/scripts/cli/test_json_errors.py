@@ -1,4 +1,4 @@
-"""Beside ``--json`` every error is one JSON object on standard output, of one shape, for every command."""
+"""With ``--json`` every error is one JSON object on standard output, of one shape, for every command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scripts.cli.main import COMMANDS, app, collect, error_json
 
 
 def commands_of(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The words of every command at or below ``command`` that takes ``--json``."""
+    """Every command at or below ``command`` that accepts ``--json``."""
     for name, below in getattr(command, "commands", {}).items():
         yield from commands_of(below, (*words, name))
     if any("--json" in parameter.opts for parameter in command.params):
@@ -32,7 +32,7 @@ WITH_JSON = sorted(
 
 
 def told(*words: str) -> dict[str, Any]:
-    """What the command prints on standard output, which is one object of the shape that is checked here."""
+    """The command's standard output: one object, whose shape is checked here."""
     done = CliRunner().invoke(app, list(words))
     found: dict[str, Any] = json.loads(done.stdout)
     assert set(found) == {"outcome", "exit_code", "error", "problems"}
@@ -77,7 +77,7 @@ def test_what_is_refused_is_told_as_json(
 
 
 def test_without_json_standard_output_stays_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """People get the line on standard error alone."""
+    """The message is on standard error alone."""
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["simulate", "none.yaml"])
     assert (done.exit_code, done.stdout) == (2, "")
@@ -85,5 +85,5 @@ def test_without_json_standard_output_stays_empty(tmp_path: Path, monkeypatch: p
 
 
 def test_a_failed_judgement_is_no_error() -> None:
-    """Exit code 1 comes with the outcome that the gate has for it."""
+    """Exit code 1 comes with the gate's outcome."""
     assert json.loads(error_json("refused", 1))["outcome"] == GateOutcome.FAILED

@@ -1,4 +1,4 @@
-"""``selvage kld`` on a fake server: table, JSON, exit codes, and what is refused."""
+"""``selvage kld`` on a fake server: table, JSON, exit codes, and refusals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.servers.kld_server import KldFake, stored
 
 
 def kld(*words: str) -> tuple[int, str]:
-    """Exit code and what was printed to stdout."""
+    """Exit code and standard output."""
     done = CliRunner().invoke(app, ["kld", *words])
     return done.exit_code, done.stdout + (done.stderr if done.exit_code == 2 else "")
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A folder that passes for a checkpoint of the bigram model, and the prompts beside it."""
+    """A folder that is accepted as a checkpoint of the bigram model, with the prompts beside it."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"vocab_size": 60, "max_position_embeddings": 64}))
@@ -62,7 +62,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkpoint: Path) ->
 
 
 def test_the_table_and_the_json_tell_the_same(server: KldFake, tmp_path: Path) -> None:
-    """Figures with limits, the route that was taken, and no verdict where no contract was named."""
+    """Figures with limits, the route used, and no verdict without a contract."""
     code, said = kld(*words(tmp_path))
     assert code == 0
     for heading in ("Mean KLD", "99.9% KLD", "Same top p", "RMS dp", "PPL ratio", "Route reduced"):
@@ -77,7 +77,7 @@ def test_the_table_and_the_json_tell_the_same(server: KldFake, tmp_path: Path) -
 
 
 def test_the_public_route_says_that_it_bounds(server: KldFake, tmp_path: Path) -> None:
-    """Lower bounds are marked as such, and the reason stands below."""
+    """Lower bounds are marked as such, with the reason below."""
     server.unfit = "no such runner"
     code, said = kld(*words(tmp_path))
     assert code == 0
@@ -120,7 +120,7 @@ def test_bad_input_exits_2_and_says_where(
 
 
 def test_without_a_server_it_asks_for_one() -> None:
-    """Instead of guessing."""
+    """It is not guessed."""
     code, printed = kld()
     assert (code, "ENDPOINT: expected the URL" in printed) == (2, True)
     with pytest.raises(DocumentError):

@@ -28,7 +28,7 @@ PROBLEM = Problem(
 
 
 def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the console script's entry point in a process of its own."""
+    """Run the console script's entry point in a separate process."""
     code = "from scripts.cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
@@ -59,7 +59,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
 
 @pytest.mark.parametrize("name", list(selvage.COMMANDS))
 def test_every_command_has_help(name: str) -> None:
-    """Each command of the table exists and explains itself."""
+    """Each command of the table exists and has a help text."""
     done = CliRunner().invoke(selvage.app, [name, "--help"])
     assert done.exit_code == 0, done.output
     assert "Usage" in done.output
@@ -103,7 +103,7 @@ def test_deliberate_errors_become_exit_codes(failing: typer.Typer, error: BaseEx
 
 
 def test_an_interrupted_command_says_what_was_kept(failing: typer.Typer) -> None:
-    """What a command notes on the interruption stands in its one line."""
+    """The command's note on the interruption is in its one line."""
 
     @failing.command()
     def bench() -> None:
@@ -115,7 +115,7 @@ def test_an_interrupted_command_says_what_was_kept(failing: typer.Typer) -> None
 
 
 def test_bugs_keep_their_traceback(failing: typer.Typer) -> None:
-    """A module of ours that is missing is a bug: it is not turned into advice to install something."""
+    """A missing module of ours is a bug, not a missing optional part."""
 
     @failing.command()
     def bench() -> None:
@@ -174,7 +174,7 @@ def test_benchmark_prints_a_flat_object(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_home_that_cannot_be_written_changes_nothing() -> None:
-    """Nothing is said about it, and no library keeps or sends anything from there."""
+    """It is not reported, and no library stores or sends anything from there."""
     code = "from scripts.cli.main import main; main()"
     settings = {**os.environ, "HOME": "/proc/nowhere", "PYTHONPATH": str(ROOT)}
     settings.pop("ORT_DISABLE_TELEMETRY", None)
@@ -191,7 +191,7 @@ def test_a_home_that_cannot_be_written_changes_nothing() -> None:
 
 
 def test_a_working_directory_that_was_deleted_is_said(tmp_path: Path) -> None:
-    """What needs one is refused by name, and no bug is reported."""
+    """Commands that need one are refused by name, without a bug report."""
     gone = tmp_path / "gone"
     gone.mkdir()
     code = """

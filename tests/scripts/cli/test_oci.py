@@ -1,4 +1,4 @@
-"""``selvage oci pull``, and what commands make of ``oci://``."""
+"""``selvage oci pull``, and ``oci://`` URIs in commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OciReg
 
 
 def test_a_pulled_profile_is_a_document_like_any_other(registry: OciRegistry) -> None:
-    """The command prints the file, and documents may name the URI from then on."""
+    """The command prints the file, and documents may name the URI afterwards."""
     uri = registry.folder(PROFILES, "fp8.yaml", "fp8.npz", "reference.npz", "prompts.jsonl")
     with pytest.raises(MissingArtefactError, match=f"selvage oci pull {uri}"):
         resolve_uri(uri, "pool.yaml")
@@ -61,7 +61,7 @@ def test_a_refused_pull_is_bad_input_and_tells_no_secret(registry: OciRegistry, 
 
 
 def test_answers_of_a_reference_are_copied_where_nothing_lies(registry: OciRegistry, tmp_path: Path) -> None:
-    """What an operator was told by an artefact at its start, it may go on from; what is there stays."""
+    """An operator may continue from an artefact's answers; existing files stay."""
     uri = registry.push({"chat/one.npz": b"checked", "chat/two.npz": b"checked"})
     folder = tmp_path / "references"
     (folder / "chat").mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_answers_of_a_reference_are_copied_where_nothing_lies(registry: OciRegis
 
 
 def test_prompts_that_are_pinned_are_the_pinned_ones(tmp_path: Path) -> None:
-    """A mounted file of another content, or none, is refused with both hashes and the next step."""
+    """A mounted file with other content, or none, is refused with both hashes and the next step."""
     access, file = registry_access((), None, None), tmp_path / "prompts.jsonl"
     file.write_bytes(b"golden")
     pin = hashlib.sha256(b"golden").hexdigest()

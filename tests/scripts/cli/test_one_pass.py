@@ -1,4 +1,4 @@
-"""``selvage contract validate`` tells all that is wrong with a document of any kind in one pass."""
+"""``selvage contract validate`` reports all problems of a document of any kind in one pass."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def own_pool(world: Path) -> None:
-    """The scenario's pool as a file of its own."""
+    """The scenario's pool as a separate file."""
     scenario = load_as(Scenario, world / "scenario.yaml")
     assert scenario.spec.pool is not None
     name = Metadata(name="own")
@@ -105,7 +105,7 @@ def own_pool(world: Path) -> None:
 
 @pytest.mark.parametrize("text", AT_ONCE, ids=["drill", "recipe", "route"])
 def test_fields_rules_and_references_are_told_in_one_pass(text: str, world: Path) -> None:
-    """Of every kind, what is wrong in itself, between fields, and with what is referred to comes together."""
+    """For every kind, problems within fields, between fields, and of references are reported together."""
     own_pool(world)
     (world / "bad.yaml").write_text(text, encoding="utf-8")
     result = run("validate", "--json", world / "bad.yaml")
@@ -117,7 +117,7 @@ def test_fields_rules_and_references_are_told_in_one_pass(text: str, world: Path
 
 
 def test_a_pool_of_its_own_file_is_asked_for_kernels_and_slices(world: Path) -> None:
-    """A scenario is refused for a kernel or slice that its pool does not have, wherever the pool stands."""
+    """A scenario is refused for a kernel or slice missing from its pool, wherever the pool is."""
     own_pool(world)
     apart = world / "apart.yaml"
     assert run("validate", apart).exit_code == 0
@@ -129,7 +129,7 @@ def test_a_pool_of_its_own_file_is_asked_for_kernels_and_slices(world: Path) -> 
 
 
 def test_scenarios_of_a_suite_are_held_against_their_own_base(world: Path) -> None:
-    """A fault's kernel must be in the pool of the scenario that it is added to, which may be another."""
+    """A fault's kernel must be in the pool of its scenario's base, which may be another."""
     own_pool(world)
     other = world / "other.yaml"
     text = (world / "scenario.yaml").read_text()

@@ -30,7 +30,7 @@ def _run(*words: str) -> tuple[int, str]:
     @app.command()
     @options(Asked)
     def show(asked: Asked) -> None:
-        """Show what was asked."""
+        """Show the record."""
         typer.echo(repr(asked))
 
     done = CliRunner().invoke(app, list(words))
@@ -38,7 +38,7 @@ def _run(*words: str) -> tuple[int, str]:
 
 
 def test_every_field_is_a_parameter_with_its_default() -> None:
-    """Arguments, options and flags reach the function in one record; what is not given has its default."""
+    """Arguments, options and flags reach the function in one record; missing ones have their default."""
     assert _run("here") == (0, f"{Asked(place='here')!r}\n")
     assert _run("there", "--many", "3", "--json") == (0, f"{Asked(place='there', count=3, as_json=True)!r}\n")
 

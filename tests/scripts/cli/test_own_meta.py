@@ -1,4 +1,4 @@
-"""``--meta`` on every command that runs a policy: a meta-contract of one's own holds, and none in secret."""
+"""``--meta`` on every command that runs a policy: an own meta-contract applies, and never silently."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SHIPPED = meta_sha256(SHIPPED_META)
 
 
 def run(*words: str | Path) -> Result:
-    """What ``selvage words`` did."""
+    """Result of ``selvage words``."""
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
 def content(*words: str | Path) -> dict[str, Any]:
-    """What ``selvage words``, which must succeed, printed."""
+    """Output of ``selvage words``, which must succeed."""
     done = run(*words)
     assert done.exit_code in (0, 1), done.output
     found: dict[str, Any] = json.loads(done.stdout)
@@ -66,7 +66,7 @@ def largest_move(folder: Path) -> float:
 
 
 def test_simulate_keeps_the_policy_by_it(suite: Path, meta: Path, tmp_path: Path) -> None:
-    """Uniform proposals move in steps as small as the own meta-contract asks, and the summary pins it."""
+    """Uniform proposals move in steps as small as the own meta-contract requires, and the summary pins it."""
     words = ("simulate", suite.with_name("scenario.yaml"), "--policy", "shield-alone", "--json")
     bare = content(*words, "--out", tmp_path / "bare")
     kept = content(*words, "--out", tmp_path / "kept", "--meta", meta)
@@ -96,7 +96,7 @@ def test_e5_keeps_every_policy_but_the_baseline_by_it(suite: Path, meta: Path, t
 
 
 def test_an_offline_log_is_kept_by_it(suite: Path, meta: Path, tmp_path: Path) -> None:
-    """What is recorded happened under the own meta-contract, and every log says so."""
+    """The log was recorded under the own meta-contract, and every log says so."""
     scenario, more = suite.with_name("scenario.yaml"), ("--policy", "shield-alone", "--seeds", "1")
     words = ("offline", "record", scenario, *more, "--explore", "0")
     bare = content(*words, "--out", tmp_path / "bare")
@@ -119,7 +119,7 @@ def manifest(folder: Path, meta_contract: str | None, *, certified: bool = False
 
 
 def test_evaluate_refuses_an_artefact_of_another(suite: Path, meta: Path, tmp_path: Path) -> None:
-    """Named in the manifest or bound by the certificate: the meta-contracts of both are told apart."""
+    """Named in the manifest or bound by the certificate: both meta-contracts are compared."""
     other = write_own_meta(tmp_path / "other", "other-meta", 0.1)
     for place, named, certified in (("a", str(other), False), ("b", None, True)):
         mine = manifest(tmp_path / place, named, certified=certified)
@@ -134,7 +134,7 @@ def test_evaluate_refuses_an_artefact_of_another(suite: Path, meta: Path, tmp_pa
 
 
 def test_a_policy_serves_under_the_meta_contract_of_its_artefact(meta: Path, tmp_path: Path) -> None:
-    """``--supervised`` and drills take the manifest's own where it names one, else the shipped one."""
+    """``--supervised`` and drills use the manifest's own if it names one, else the shipped one."""
     mine = manifest(tmp_path / "art", str(meta))
     assert Path(own_meta(f"learned:artefact={mine}")) == meta
     assert own_meta("learned") == own_meta("hysteresis") == SHIPPED_META
@@ -162,7 +162,7 @@ def test_a_simulated_drill_is_kept_by_it(meta: Path) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_live_drill_pins_it_in_its_document(meta: Path, tmp_path: Path, named: bool) -> None:
-    """The RoutePolicy of a controller of servers pins the one asked for, or the artefact's own."""
+    """The RoutePolicy of a controller of servers pins the requested one, or the artefact's own."""
     mine = manifest(tmp_path / "art", None if named else str(meta))
     healer = RunningController(
         folder=FleetFolder(path=tmp_path / "fleet"),

@@ -1,4 +1,4 @@
-"""An own policy all the way: suites, certificates, artefact, and a route that it drives, for an own pool."""
+"""An own policy from start to end: suites, certificates, artefact, and a route that it drives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*words: str | Path) -> Result:
 
 
 def refused(words: list[str]) -> str:
-    """What ``selvage words`` says where it refuses."""
+    """Output of ``selvage words`` when it refuses."""
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2, result.output
     return result.output
@@ -50,8 +50,8 @@ def route_document(manifest: Path, scenario: Path, mode: str, *more: str | Path)
 def test_an_own_policy_is_certified_and_drives_an_own_route(
     tmp_path: Path, shipped: bool, slices: tuple[str, ...]
 ) -> None:
-    """From a scenario of one's own to a certified policy in force, every command with exit code 0; so for the
-    shipped network, on kernels and numbers of slices that it never saw.
+    """From a user's own scenario to a certified policy in force, every command with exit code 0; likewise for
+    the shipped network, on kernels and numbers of slices that it never saw.
     """
     kernels = tuple(replace(kernel, slices=slices) for kernel in KERNELS)
     scenario = write_own_fleet(tmp_path, kernels=kernels)

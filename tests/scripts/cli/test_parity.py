@@ -1,4 +1,4 @@
-"""``selvage parity``: a recording judged again; what cannot be run is refused before anything starts."""
+"""``selvage parity``: a recording judged again; invalid requests are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _recording(place: Path, busy_ratio: float = 0.5) -> Path:
 
 
 def test_a_recording_is_judged_again(tmp_path: Path) -> None:
-    """Figures, page and JSON of a recording come without a server, at the rate that is asked for."""
+    """Figures, page and JSON of a recording are made without a server, at the requested rate."""
     words = ["parity", "--from", str(_recording(tmp_path)), "--out", str(tmp_path / "out"), "--json"]
     done = RUN.invoke(app, [*words, "--calibrate-at", "9"])
     assert done.exit_code == 0, done.output
@@ -53,7 +53,7 @@ def test_a_recording_is_judged_again(tmp_path: Path) -> None:
 
 
 def test_a_busy_machine_is_no_comparison(tmp_path: Path) -> None:
-    """Where the machine was busier than 70 % the page says that nothing was compared."""
+    """If the machine was busier than 70 % the page says that nothing was compared."""
     done = RUN.invoke(app, ["parity", "--from", str(_recording(tmp_path, 0.95)), "--calibrate-at", "3"])
     assert done.exit_code == 0, done.output
     assert "This is no comparison" in done.stdout

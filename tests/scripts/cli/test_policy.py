@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def write_meta(folder: Path) -> Path:
-    """The shipped clauses with thresholds that two seeds can show in three minutes, over a small suite."""
+    """The shipped clauses with thresholds that two seeds can prove in three minutes, over a small suite."""
     write_suite(folder, 180.0)
     calm = suite_document(scenarios=[{"name": "calm", "control": True}], sweep=[], sweep_scenarios=[])
     write_yaml(folder / "quiet.yaml", calm)
@@ -67,16 +67,16 @@ def meta(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(spec: str, meta: Path) -> CertificationRequest:
-    """Certify ``spec`` on as much as the meta-contract asks for."""
+    """Certify ``spec`` on as much as the meta-contract requires."""
     return CertificationRequest(
         spec=spec, subject=spec, subject_sha256="0" * 64, command="tests", meta_uri=str(meta)
     )
 
 
 def but_for_time(found: Certificate) -> dict[str, object]:
-    """Everything that must not depend on the clock."""
+    """All fields that must not depend on the clock."""
     plain = found.model_dump()
-    del plain["evidence_sha256"]  # the times of decisions are among the evidence
+    del plain["evidence_sha256"]  # the times of decisions are part of the evidence
     plain["clauses"] = [clause for clause in plain["clauses"] if clause["metric"] != "decision_ms_p99"]
     return plain
 
@@ -92,8 +92,8 @@ def test_certificates_do_not_depend_on_the_batch(meta: Path, monkeypatch: pytest
 
 
 def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped after two parts, two are not run again, the rest may run in two processes, and the certificate
-    is that of one process in one go, but for the latency of decisions.
+    """After a stop two finished parts are not run again, the rest may run in two processes; the certificate
+    is that of one process in one go, except for the latency of decisions.
     """
     plan = plan_certification(request("hysteresis", meta))
     whole = certificate_of(plan, run_suites(plan))
@@ -127,8 +127,8 @@ def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch
 @pytest.mark.timeout(900)
 @pytest.mark.needs("ray")
 def test_a_local_ray_gives_the_same_certificate(meta: Path, tmp_path: Path) -> None:
-    """Parts on a Ray cluster give the certificate of one process but for the latency of decisions, and are
-    kept, so that a run that was stopped goes on from them.
+    """Parts on a Ray cluster give the certificate of one process except for the latency of decisions, and are
+    kept, so that a stopped run resumes from them.
     """
     plan = plan_certification(request("hysteresis", meta))
     whole, folder = certificate_of(plan, run_suites(plan)), tmp_path / "parts"
@@ -139,8 +139,8 @@ def test_a_local_ray_gives_the_same_certificate(meta: Path, tmp_path: Path) -> N
 
 
 def test_the_command_certifies_and_shows(meta: Path, tmp_path: Path) -> None:
-    """A policy that keeps the clauses passes; what was written is accepted under this meta-contract,
-    refused under another, and refused once the policy is set otherwise than when it was certified.
+    """A policy that keeps the clauses passes; its certificate is accepted under this meta-contract,
+    refused under another, and refused once the policy's settings differ from the certified ones.
     """
     out = tmp_path / "new" / "certificate.json"
     run = CliRunner().invoke
@@ -190,7 +190,7 @@ def test_a_limit_that_more_episodes_may_narrow_is_not_called_broken(
 
 
 def test_unknown_policies_are_refused_before_anything_runs(meta: Path) -> None:
-    """The message names what may stand there."""
+    """The message names the valid choices."""
     with pytest.raises(DocumentError, match="unknown policy"):
         plan_certification(request("wishful", meta))
 

@@ -1,4 +1,4 @@
-"""``selvage profile`` from the outside."""
+"""``selvage profile`` as a command."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
 def test_a_kernel_of_a_gpu_is_refused_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the step that helps, and before anything is written."""
+    """The message names the next step, and nothing is written."""
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -112,7 +112,7 @@ def test_bad_input_ends_with_exit_code_two_and_writes_no_profile(
 def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, by_file: bool
 ) -> None:
-    """Nothing of it stands in the message, which names the variable or the file."""
+    """The message names the variable or the file, and contains none of the key."""
     monkeypatch.setenv("MY_KEY", key)
     (tmp_path / "key").write_text(key, encoding="utf-8")
     given = ["--api-key-file", str(tmp_path / "key")] if by_file else ["--api-key-env", "MY_KEY"]
@@ -124,7 +124,7 @@ def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(
 
 
 def test_names_of_slices_are_checked_first_and_all_at_once(tmp_path: Path) -> None:
-    """Every line with a slice that no document may name is told before anything is measured."""
+    """Every line with an invalid slice name is reported before anything is measured."""
     file = tmp_path / "mine.jsonl"
     rows = [{"slice": name, "text": "select 1"} for name in ("SQL query", "sql", "a/b")]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -151,7 +151,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
-    """``table`` on an empty folder says what it wanted."""
+    """``table`` on an empty folder says what it expected."""
     result = RUN.invoke(app, ["profile", "table", str(tmp_path)])
     assert result.exit_code == 2
     assert "a folder with profiles" in result.output

@@ -1,4 +1,4 @@
-"""``selvage profile`` on running servers: what is refused before it measures, what an interruption leaves."""
+"""``selvage profile`` on running servers: refusals before measuring, and results of an interruption."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Served:
 
 
 class Serving(Answering):
-    """Gives its fake server what comes in."""
+    """Passes requests to its fake server."""
 
     def do_GET(self) -> None:
-        """A question without a body."""
+        """A request without a body."""
         self.do_POST()
 
     def do_POST(self) -> None:
-        """What ``FakeServer`` answers."""
+        """The answer of ``FakeServer``."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         request = httpx.Request(self.command, f"http://server{self.path}", content=body)
         found = self.server.known.answers(request)
@@ -50,7 +50,7 @@ def server() -> Iterator[Served]:
 
 
 def profile(folder: Path, url: str, *more: str) -> Result:
-    """The command on three prompts of tokens that the server knows."""
+    """The command on three prompts with tokens known to the server."""
     rows = [{"slice": "sql", "token_ids": [0, 5 + at, 9, 7]} for at in range(3)]
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ["profile", "--endpoint", url, "--name", "half", "--no-step-times", "--repeats", "1"]
@@ -60,7 +60,7 @@ def profile(folder: Path, url: str, *more: str) -> Result:
 
 @pytest.fixture
 def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference, which is measured first, must not be asked for."""
+    """Fail if the reference, which is measured first, is requested."""
 
     def measured(*_: object) -> None:
         raise AssertionError("something was measured")
@@ -80,7 +80,7 @@ def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_conditions_are_checked_before_anything_is_measured(
     tmp_path: Path, server: Served, conditions: list[str], said: str
 ) -> None:
-    """A condition's server that is away, or a name that stands twice, costs no measurement."""
+    """An unreachable server of a condition, or a name given twice, costs no measurement."""
     words = [w for one in conditions for w in ("--condition", one.replace("SERVER", server.url))]
     result = profile(tmp_path, server.url, *words)
     assert result.exit_code == 2, result.output
@@ -103,7 +103,7 @@ def test_a_server_that_cannot_score_is_refused_before_anything_is_measured(
 def test_a_store_that_cannot_be_written_is_refused_before_anything_is_measured(
     tmp_path: Path, server: Served
 ) -> None:
-    """A file where the reference is to be kept is told as the place that it is."""
+    """A file in place of the reference store is refused by its path."""
     (tmp_path / "store").write_text("")
     result = profile(tmp_path, server.url, "--reference-store", str(tmp_path / "store"))
     assert result.exit_code == 2, result.output

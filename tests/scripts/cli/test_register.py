@@ -1,4 +1,4 @@
-"""``selvage contract register`` as a user runs it: output, exit codes, nothing torn."""
+"""``selvage contract register`` as a user runs it: output, exit codes, no partial files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add(world: Path, *more: str | Path) -> Result:
 
 
 def judged(world: Path, **changes: object) -> str:
-    """Write what ``evaluate --json`` says of the synthetic bf16 build, with changes; the verdict."""
+    """Write the output of ``evaluate --json`` for the synthetic bf16 build, with changes; the verdict."""
     options: list[str | Path] = [world / "contract.yaml", world / "bf16.yaml"]
     for clause in ("R-fail", "O-print"):
         options += ["--waive", f"{clause}=no server was asked"]
@@ -64,7 +64,7 @@ def tighten(world: Path, threshold: float) -> None:
 )
 def test_evidence_about_something_else_is_refused(foreign: str, value: object, world: Path) -> None:
     """A verdict on another contract, other samples, a kernel under fault, fewer prompts or on easier terms
-    says nothing of this build.
+    is no evidence for this build.
     """
     judged(world, **{foreign: value})
     result = add(world)
@@ -95,7 +95,7 @@ def test_the_register_follows_a_build_through_promotion(world: Path) -> None:
 
 
 def test_a_changed_or_cut_register_exits_two(world: Path) -> None:
-    """An edited line and a missing tail are found; an entry that is not there is bad input."""
+    """An edited line and a missing tail are found; a missing entry is bad input."""
     path = world / "register.jsonl"
     missing = add(world, "--verdict", "pass")
     assert (missing.exit_code, path.exists()) == (2, False)
@@ -129,7 +129,7 @@ def test_a_claimed_verdict_does_not_overrule_the_evidence(world: Path) -> None:
 
 
 def test_a_verdict_that_the_samples_do_not_give_is_refused(world: Path) -> None:
-    """The output of evaluate is made again: an edited verdict is found, whichever way it was edited."""
+    """Evaluate is repeated: an edited verdict is found, whichever way it was edited."""
     judged(world, verdict="fail")
     assert "as the samples say" in add(world).stderr
     tighten(world, 1e-9)
@@ -144,7 +144,7 @@ def test_a_register_that_is_not_there_is_not_intact(world: Path) -> None:
 
 
 def test_a_verdict_must_come_from_somewhere(world: Path) -> None:
-    """Neither a bad word nor evidence without a verdict is taken."""
+    """Neither an invalid word nor evidence without a verdict is accepted."""
     (world / "verdict.json").write_text("[]", encoding="utf-8")
     assert add(world).exit_code == 2
     assert add(world, "--verdict", "fine").exit_code == 2

@@ -17,7 +17,7 @@ from tests.support.documents.own_fleet import KERNELS, write_own_fleet
 def test_a_route_is_not_written_for_a_fleet_that_the_network_does_not_read(
     slices: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """What every world would refuse is said where the document is made, with the command that helps."""
+    """The refusal comes when the document is made, with the command that helps."""
     kernels = tuple(replace(kernel, slices=slices) for kernel in KERNELS)
     scenario = write_own_fleet(tmp_path, kernels=kernels)
     place = tmp_path / "route.yaml"

@@ -100,7 +100,7 @@ def test_what_is_no_meta_contract_is_refused_before_the_search(tmp_path: Path) -
 def test_a_folder_in_place_of_the_result_is_refused_before_the_search(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """What can be written nowhere is not computed for hours first."""
+    """An unusable path is refused before the hours of search."""
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
     assert done.exit_code == 2
     assert f"{tmp_path}: expected a writable file, got Is a directory" in done.output

@@ -1,4 +1,4 @@
-"""Known-law CUSUM against simulation, and the floors that the informed reference is told after."""
+"""Known-law CUSUM against simulation, and the floors of the informed reference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drawn(seed: int) -> KnownLaw:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_run_length_and_delay_are_those_of_simulation(seed: int) -> None:
-    """The linear system gives the run length and the late delay that simulated streams show."""
+    """The linear system gives the run length and the late delay of simulated streams."""
     law = drawn(seed)
     values = np.arange(law.before.size, dtype=np.float64)
     detector = BinnedCusum(edges=tuple((values[1:] - 0.5).tolist()), log_ratio=tuple(law.log_ratio.tolist()))
@@ -71,7 +71,7 @@ def test_a_rarer_false_alarm_costs_delay_and_lorden_is_the_slope() -> None:
 
 
 def test_laws_that_do_not_overlap_are_told_by_one_unit() -> None:
-    """Drift far from the healthy one is known with the first unit, whatever the ARL0."""
+    """Drift far from the healthy one is known with the first observation, whatever the ARL0."""
     rng = np.random.Generator(np.random.PCG64(5))
     law = lognormal_law(1e-4 * rng.lognormal(0.0, 0.2, 40), 1e-1 * rng.lognormal(0.0, 0.2, 40))
     assert delay(law, 1e9) == pytest.approx(1.0, abs=1e-6)
@@ -79,7 +79,7 @@ def test_laws_that_do_not_overlap_are_told_by_one_unit() -> None:
 
 
 def told_of(folder: Path, **fault: object) -> CompiledScenario:
-    """The synthetic world with one fault at 47 s."""
+    """Notices for the synthetic world with one fault at 47 s."""
     folder.mkdir(exist_ok=True)
     row = {"name": "wrong", "onset_s": 47.0, **fault}
     return load_scenario(write_world(folder, scenario_document(horizon_s=240.0, faults=[row])))
@@ -111,14 +111,14 @@ def test_one_replica_is_told_as_one_replica_and_all_as_the_kernel(tmp_path: Path
 
 
 def test_a_crash_is_known_at_the_next_tick(tmp_path: Path) -> None:
-    """Discovery tells of a dead replica: an interval of one tick, and one tick."""
+    """Discovery reports a dead replica: an interval of one tick, and one tick."""
     scenario = told_of(tmp_path, kind="crash", target={"kernel": "bf16", "replica": 0})
     assert known_faults(scenario).from_at_s.tolist() == [47.0 + 2.0 * scenario.tick_s]
 
 
 @pytest.mark.parametrize("kind", ["hang", "http_errors"])
 def test_an_idle_kernel_is_known_by_its_probes(tmp_path: Path, kind: str) -> None:
-    """Nothing is sent to the known-good kernel, and every probe of it shows what is wrong."""
+    """The known-good kernel gets no requests, and every probe of it shows the fault."""
     dose = {"dose": 0.5} if kind == "http_errors" else {}
     scenario = told_of(tmp_path, kind=kind, target={"kernel": "fp32"}, **dose)
     notices = known_faults(scenario)
@@ -128,6 +128,6 @@ def test_an_idle_kernel_is_known_by_its_probes(tmp_path: Path, kind: str) -> Non
 
 
 def test_no_fault_no_notice(tmp_path: Path) -> None:
-    """A scenario without a fault, or with the neutral dose, tells nothing."""
+    """A scenario without a fault, or with the neutral dose, gives no notice."""
     scenario = told_of(tmp_path, kind="slow", target={"kernel": "bf16"}, dose=1.0)
     assert known_faults(scenario).from_at_s.size == 0

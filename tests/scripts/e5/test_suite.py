@@ -17,7 +17,7 @@ from tests.support.fleets.e5_world import write_suite
 
 
 def test_overrides_are_added_to_the_base(tmp_path: Path) -> None:
-    """Each entry is the base with its own faults and changes, grouped by what shows of them."""
+    """Each entry is the base with its own faults and changes, grouped by visibility."""
     suite, file = load_suite(write_suite(tmp_path))
     entries = expand_suite(suite, file)
     assert [(e.name, e.group) for e in entries] == [
@@ -113,7 +113,7 @@ def test_tuned_stands_for_every_setting_that_tuning_chose() -> None:
 
 
 def test_the_shipped_suite_has_eight_faults_and_six_controls() -> None:
-    """What the experiment promises: at least eight fault scenarios and every kind of ordinary change."""
+    """The experiment's promise: at least eight fault scenarios and every kind of ordinary change."""
     suite, file = load_suite(None)
     assert isinstance(load_as(Suite, file), Suite)
     entries = expand_suite(suite, file)
@@ -124,7 +124,7 @@ def test_the_shipped_suite_has_eight_faults_and_six_controls() -> None:
 
 
 def test_an_entry_may_have_a_base_and_a_rate_of_its_own(tmp_path: Path) -> None:
-    """Its own base stands in for the suite's, its rate for the base's; no suite base is needed then."""
+    """Its own base replaces the suite's, its rate the base's; no suite base is needed then."""
     row = {"name": "own", "base": "scenario.yaml", "rate_rps": 3.5, "control": True}
     suite, file = load_suite(write_suite(tmp_path, scenarios=[row], sweep_scenarios=["own"], base=None))
     (entry,) = expand_suite(suite, file)
@@ -132,7 +132,7 @@ def test_an_entry_may_have_a_base_and_a_rate_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_stress_suite_asks_everything_with_and_without_a_fault() -> None:
-    """Every scenario comes as a control and with three bits on the home build, otherwise alike."""
+    """Every scenario comes as a control and with three bits on the home build, otherwise equal."""
     suite, file = load_suite(resolve_uri("package:contracts/library/suites/e5-stress.yaml", "tests"))
     entries = {entry.name: entry for entry in expand_suite(suite, file)}
     controls = [name for name, entry in entries.items() if entry.group == "control"]

@@ -1,4 +1,4 @@
-"""The fixed suites: unchanged since they were registered, and disjoint from what policies are trained on."""
+"""The fixed suites: unchanged since they were registered, and disjoint from the training episodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD_OUT = ("e5-heldout", "e5-heldout-2", "e5-heldout-3", "e5-heldout-4", "e5-he
 
 
 def test_registered_suites_are_unchanged() -> None:
-    """What the suites measure is what was registered before policies were trained."""
+    """The suites' files are those registered before policies were trained."""
     text = resolve_uri(REGISTRY, "tests").read_text(encoding="utf-8")
     assert json.loads(text) == registry()
 
@@ -33,7 +33,7 @@ def test_every_fault_of_a_held_out_suite_is_of_a_family_that_training_holds_out(
 
 
 def test_validation_uses_no_reserved_condition() -> None:
-    """Choosing between policies shows nothing of the conditions that the held-out suite is made of."""
+    """Choosing between policies reveals nothing about the conditions of the held-out suite."""
     used = {fault.condition for entry in entries("e5-validation") for fault in entry.scenario().spec.faults}
     assert not used & set(RESERVED)
 

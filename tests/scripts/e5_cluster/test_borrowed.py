@@ -1,4 +1,4 @@
-"""A RoutePolicy that E5 borrows comes back as it was, whatever happens in between."""
+"""A RoutePolicy that E5 borrows is restored, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ POLICIES = ("fixed-bare", "fixed", "hysteresis", "sequential")
 
 
 def borrowed(server: PolicyServer) -> BorrowedPolicy:
-    """The policy by a fresh process."""
+    """The policy in a fresh process."""
     return BorrowedPolicy(cast(ExperimentCluster, server), "chat")
 
 
 def held(server: PolicyServer) -> dict[str, Any]:
-    """The policy as it is now."""
+    """The present policy."""
     assert server.held is not None
     return server.held
 
@@ -36,7 +36,7 @@ def held(server: PolicyServer) -> dict[str, Any]:
     lost=st.integers(0, 1),
 )
 def test_whatever_was_put_it_comes_back_as_it_was(steps: list[str], conflicts: int, lost: int) -> None:
-    """Through kills, conflicts and lost answers; while the spec is not its own the annotation names it."""
+    """Through kills, conflicts and lost answers; while the spec is changed the annotation keeps it."""
     server = PolicyServer(conflicts=conflicts, lost=lost)
     before = copy.deepcopy(held(server))
     policy = borrowed(server)
@@ -47,7 +47,7 @@ def test_whatever_was_put_it_comes_back_as_it_was(steps: list[str], conflicts: i
         try:
             policy.put(spec_of(before["spec"], step))
         except ClusterError:
-            policy = borrowed(server)  # the run ended of it
+            policy = borrowed(server)  # the run ended with an error
         if held(server)["spec"] != before["spec"]:
             assert json.loads(held(server)["metadata"]["annotations"][UNDO]) == before["spec"]
     server.lost = 0
@@ -57,7 +57,7 @@ def test_whatever_was_put_it_comes_back_as_it_was(steps: list[str], conflicts: i
 
 
 def test_a_policy_that_was_not_borrowed_is_left_alone() -> None:
-    """Nothing is written where there is nothing to give back."""
+    """Nothing is written if there is nothing to restore."""
     server = PolicyServer()
     assert not borrowed(server).give_back()
     assert server.specs == []
@@ -81,7 +81,7 @@ def test_another_client_s_change_is_never_overwritten() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "[" * 100_000])
 def test_an_annotation_that_is_none_is_refused(text: str) -> None:
-    """What cannot be read is said, and nothing is written."""
+    """An unreadable annotation is reported, and nothing is written."""
     server = PolicyServer()
     server.edit(lambda found: found["metadata"].update(annotations={UNDO: text}))
     written = len(server.specs)
@@ -91,7 +91,7 @@ def test_an_annotation_that_is_none_is_refused(text: str) -> None:
 
 
 def test_a_policy_that_is_gone_is_said() -> None:
-    """There is nothing to give back to."""
+    """There is no policy to restore."""
     server = PolicyServer()
     server.held = None
     with pytest.raises(ExperimentError, match="no RoutePolicy chat"):

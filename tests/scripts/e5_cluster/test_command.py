@@ -1,4 +1,4 @@
-"""The command line of E5 on a cluster: what would have no effect, or names nothing, is bad input."""
+"""The command line of E5 on a cluster: options without effect, or unknown names, are bad input."""
 
 from __future__ import annotations
 

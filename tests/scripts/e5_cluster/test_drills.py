@@ -1,4 +1,4 @@
-"""One FaultDrill of E5 by a made-up runner: what counts, what is waited for, what is always cleared away."""
+"""One FaultDrill of E5 by a fake runner: counted results, waits, and clean-up in every case."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ OTHERS: tuple[Any, ...] = (None, "x", [], {}, -1, 1e308, True, [[1]])
 
 
 def conditions(**states: str) -> list[Object]:
-    """As a status holds them."""
+    """Conditions in a status's form."""
     return [{"type": kind, "status": status, "message": f"why {kind}"} for kind, status in states.items()]
 
 
 def status(phase: str, **more: Any) -> Object:
-    """Of a drill of the first generation."""
+    """Status of a drill of the first generation."""
     return {"observedGeneration": 1, "phase": phase, **more}
 
 
@@ -49,7 +49,7 @@ class Runner:
         self.deleted: list[str] = []
 
     def drills(self) -> dict[str, Object]:
-        """All that there are."""
+        """All present drills."""
         return self.there
 
     def drill(self, name: str) -> Object | None:
@@ -61,7 +61,7 @@ class Runner:
         return {**self.there[name], "status": self.statuses[0] if self.statuses else {}}
 
     def create_drill(self, drill: Object) -> Object:
-        """As the server returns it."""
+        """The drill as the server returns it."""
         made = {**drill, "metadata": {**drill["metadata"], "uid": "u", "generation": 1}}
         self.there[drill["metadata"]["name"]] = made
         return made
@@ -85,7 +85,7 @@ def episode(folder: Path) -> tuple[DrillEpisode, Object]:
 
 
 def course_of(runner: Runner) -> DrillCourse:
-    """Of a runner that is asked again at once."""
+    """A course of a runner that is polled without delay."""
     waiting = Waiting(still_ours=lambda: None, poll_s=0.0)
     return DrillCourse(cast(ExperimentCluster, runner), "chat", waiting, lambda _: None)
 
@@ -100,7 +100,7 @@ DONE = status("Done", verdict="Passed", conditions=conditions(Passed="True"))
 
 
 def played(found: DrillEpisode, *, shows: bool = True) -> EndedDrill:
-    """What a runner keeps of the episode's drill, through its ConfigMap."""
+    """A runner's result for the episode's drill, through its ConfigMap."""
     plan = found.entry.plan
     rows = int(plan.total_s)
     record = move_at(replace(broken_record(rows, 4), incident=step_fault(4.0, rows)), 14)
@@ -181,7 +181,7 @@ def test_a_foreign_report_ends_no_run(tmp_path: Path) -> None:
 
 
 def test_a_drill_is_applied_read_and_deleted(tmp_path: Path) -> None:
-    """Its report is that of the very drill; one of an earlier drill of that name is none."""
+    """Its report is that of the same drill; one of an earlier drill with that name does not count."""
     found, drill = episode(tmp_path)
     kept = played(found)
     for uid, expected in (("u", True), ("other", False)):
@@ -218,14 +218,14 @@ def test_a_drill_that_does_not_begin_ends_the_run_and_is_deleted(
 
 
 class Unsteady(Runner):
-    """Its server does not answer two calls in five; what was asked was done all the same."""
+    """A server that leaves two calls in five without an answer, but executes them."""
 
     def __init__(self, *statuses: Object) -> None:
         super().__init__(*statuses)
         self.silent, self.rng = 0, np.random.Generator(np.random.PCG64(1))
 
     def __getattribute__(self, name: str) -> Any:
-        """As the runner's, and then silent."""
+        """As the runner's, but then silent."""
         found = super().__getattribute__(name)
         if name not in ("drills", "drill", "create_drill", "delete_drill", "read_config"):
             return found
@@ -243,7 +243,7 @@ class Unsteady(Runner):
 def test_a_server_that_answers_now_and_then_ends_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it was asked is asked again, and done once."""
+    """Unanswered calls are repeated, and executed once."""
     for name in ("SEEN_S", "PENDING_S", "BESIDE_S", "GONE_S"):
         monkeypatch.setattr(course, name, 30.0)
     found, drill = episode(tmp_path)
@@ -255,7 +255,7 @@ def test_a_server_that_answers_now_and_then_ends_no_run(
 
 
 def test_an_interruption_deletes_the_drill(tmp_path: Path) -> None:
-    """Whatever ends the wait, the drill does not stay."""
+    """Whatever ends the wait, the drill is deleted."""
     found, drill = episode(tmp_path)
     runner = Runner(status("Steady"))
     asked: list[int] = []

@@ -1,4 +1,4 @@
-"""What E5 on a cluster refuses before anything is changed, and what it puts in force."""
+"""Refusals of E5 on a cluster before anything is changed, and the specs that it puts in force."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_seeds_pair_policies_and_faults_last_alike(tmp_path: Path) -> None:
 
 
 def test_drills_have_names_of_their_own(tmp_path: Path) -> None:
-    """No two episodes share a name, names are such that a server takes them, and the seed is the load's."""
+    """No two episodes share a name, servers accept the names, and the seed is the load's."""
     suite = planned(tmp_path)
     drills = [suite.drill(one) for one in suite.episodes]
     names = [one["metadata"]["name"] for one in drills]
@@ -101,7 +101,7 @@ def test_the_policy_at_rest_has_another_name_than_every_acting_policy(tmp_path: 
     ],
 )
 def test_what_is_not_there_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    """A policy, a drill or a configuration that does not fit, each with what was expected."""
+    """A policy, a drill or a configuration that does not fit, each with the expected value."""
     with pytest.raises(DocumentError, match=message):
         planned(tmp_path, **changes)
 

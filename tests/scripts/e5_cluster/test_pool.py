@@ -1,4 +1,4 @@
-"""When a policy is in force and a pool is at rest, by what the operator says."""
+"""When a policy is in force and a pool is at rest, by the operator's status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def policy(**changes: str) -> dict[str, Any]:
 
 
 def test_a_policy_is_in_force_once_the_operator_says_so_of_this_very_spec() -> None:
-    """Of an older spec nothing counts."""
+    """A status of an older spec does not count."""
     assert not_in_force(policy()) == ""
     older = policy()
     older["metadata"]["generation"] = 4
@@ -41,7 +41,7 @@ def test_a_policy_is_in_force_once_the_operator_says_so_of_this_very_spec() -> N
 @pytest.mark.parametrize("kind", ["Ready", "Programmed"])
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_what_may_come_is_waited_for(kind: str, status: str) -> None:
-    """And said, with the operator's own words."""
+    """The reason is given in the operator's own words."""
     assert not_in_force(policy(**{kind: status})) == f"{kind}: why {kind}"
 
 
@@ -66,7 +66,7 @@ def test_a_clause_in_alarm_differs_from_other_degradations() -> None:
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 0.99])
 def test_a_slice_that_another_kernel_serves_is_away(weight: float) -> None:
-    """Even in part; a slice of which nothing is said is away as well."""
+    """Even in part; a slice missing from the status is away as well."""
     found = policy()
     found["status"]["slices"][0]["weights"][0]["weight"] = weight
     assert not_at_home(found, HOMES) == "slices away from home: prose"

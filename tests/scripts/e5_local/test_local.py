@@ -1,4 +1,4 @@
-"""E5 on real servers, without them: what is run, what counts, what a later run finds done."""
+"""E5 on real servers, without them: the episodes, the counted results, and resuming."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.servers.live_fleets import POOL
 
 
 def test_every_drill_gets_the_same_window_and_its_group(tmp_path: Path) -> None:
-    """The fault lasts as long as asked, whatever the document says; nothing ends it; seeds pair policies."""
+    """The fault lasts as long as requested, whatever the document says, unguarded; seeds pair policies."""
     plan = planned(tmp_path)
     entry = plan.entries[0]
     assert (entry.group, entry.plan.undo_at_s) == ("silent_numeric", 20.0 + HOLD_S)
@@ -85,7 +85,7 @@ def test_the_shipped_network_drives_the_fleet_of_drills_under_its_own_certificat
 
 
 def test_a_trained_policy_of_one_s_own_is_named_by_its_artefact(tmp_path: Path) -> None:
-    """It keeps its file's name in results; other settings of it are refused, as those of every policy are."""
+    """Its file's name appears in results; other settings of it are refused, as for every policy."""
     options = LocalOptions(out=tmp_path, folder=FleetFolder(path=tmp_path / "fleet"), drills=("silent",))
     own = f"learned:artefact={LIVE_ARTEFACT}"
     (episode,) = plan_local(replace(options, policies=(own,))).episodes
@@ -163,7 +163,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     first = run_episodes(plan.episodes, run, kept, lambda _: None)
     again = run_episodes(plan.episodes, run, KeptEpisodes(tmp_path / "out"), lambda _: None)
     assert asked == ["fixed", "sequential", "sequential"]
-    assert repr(again[0].measures) == repr(first[0].measures)  # NaN is no NaN's equal
+    assert repr(again[0].measures) == repr(first[0].measures)  # NaN does not equal NaN
     assert again[0].line is not None
     assert first[0].line is not None
     assert again[0].line.weights.tolist() == first[0].line.weights.tolist()
@@ -187,7 +187,7 @@ def test_a_healthy_drill_passes_without_moves(tmp_path: Path) -> None:
 
 
 def test_a_fleet_begins_an_episode_at_home_and_remembers_nothing(tmp_path: Path) -> None:
-    """Decisions are kept with their episode, the controller's state is forgotten, answers stay known."""
+    """Decisions are kept with their episode, the controller's state is deleted, answers are kept."""
     fleet = planned(tmp_path).drills["bits"].fleet
     assert home_plan(fleet).table[0].tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     control, place = tmp_path / "control", tmp_path / "episode"
@@ -210,7 +210,7 @@ def test_a_fleet_begins_an_episode_at_home_and_remembers_nothing(tmp_path: Path)
     ],
 )
 def test_options_of_the_other_target_are_refused(tmp_path: Path, words: list[str], message: str) -> None:
-    """What would have no effect is an error, and no folder is left behind."""
+    """An option without effect is an error, and no folder is left behind."""
     done = CliRunner().invoke(app, ["e5", *words, "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert message in done.output
@@ -220,7 +220,7 @@ def test_options_of_the_other_target_are_refused(tmp_path: Path, words: list[str
 def test_what_cannot_run_is_refused_whole_before_a_server_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network of five slices on a fleet of two, a load of a slice that is not there, no Envoy: all said at
+    """A network of five slices on a fleet of two, a load of a missing slice, no Envoy: all reported at
     once, exit code 2, nothing left behind.
     """
     monkeypatch.setenv("SELVAGE_ENVOY", str(tmp_path / "no-envoy"))

@@ -15,7 +15,7 @@ from tests.support.fleets.local_suites import planned, played
 
 
 def test_the_page_shows_the_run_that_was_measured_and_no_other(tmp_path: Path) -> None:
-    """What counts stands in the row of its policy, beside machine and command; a simulated run is refused."""
+    """Counted results are in their policy's row, with machine and command; a simulated run is refused."""
     plan = planned(tmp_path)
     results = [played(one) for one in plan.episodes]
     content, _ = summary(plan, results, HeaderFacts(command="selvage e5 --target local"))

@@ -1,4 +1,4 @@
-"""Calibration: terms that made a recording are found again, and predict other loads."""
+"""Calibration: the terms behind a recording are recovered, and predict other loads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.support.fleets.parity_recordings import LIMITS, SERVED, STEP, recorde
 
 
 def test_known_terms_come_back() -> None:
-    """From a noisy recording the terms come back to a fraction of what is worth telling."""
+    """From a noisy recording the terms are recovered to a fraction of the reported resolution."""
     found = calibrated([recorded(6.0, 8)], STEP, LIMITS)
     assert found.request_overhead_ms == pytest.approx(SERVED.request_overhead_ms, abs=2.0)
-    # Step and token share what a full replica shows: their sum at its usual fill is what is known well.
+    # Step and token share the cost of a full replica: their sum at its usual fill is known well.
     at_five = found.step_overhead_ms + 5.0 * found.token_overhead_ms
     assert at_five == pytest.approx(SERVED.step_overhead_ms + 5.0 * SERVED.token_overhead_ms, abs=0.3)
     assert found.half_widths is not None
@@ -23,7 +23,7 @@ def test_known_terms_come_back() -> None:
 
 
 def test_a_server_without_overhead_needs_none() -> None:
-    """Where steps alone explain the times, the terms are next to nothing."""
+    """If steps alone explain the times, the terms are next to nothing."""
     found = calibrated([recorded(6.0, 8, serving=ServingPath(), noise=0.01)], STEP, LIMITS)
     assert found.request_overhead_ms < 2.0
     assert found.step_overhead_ms + 5.0 * found.token_overhead_ms < 0.3
@@ -42,6 +42,6 @@ def test_calibrated_at_one_load_it_holds_at_others() -> None:
 
 
 def test_too_few_answers_are_refused() -> None:
-    """A run of a few requests is no ground for three terms."""
+    """A run of a few requests is too little for three terms."""
     with pytest.raises(MeasurementError, match="run longer"):
         calibrated([recorded(1.0, 1, seconds=10.0)], STEP, LIMITS)

@@ -26,7 +26,7 @@ def _send(rate_rps: float) -> NDArray[np.float64]:
 
 
 def test_both_worlds_find_the_same_rate() -> None:
-    """Where the live server is the simulator's twin, the two capacities differ by search and chance alone."""
+    """If the live server is the simulator's twin, the two capacities differ by search and chance alone."""
     whole = recording((3.0, 6.0))
     simulated = simulated_capacity(whole, SERVED, OBJECTIVES, 60.0)
     live = live_capacity(_send, OBJECTIVES, 60.0, simulated)
@@ -36,7 +36,7 @@ def test_both_worlds_find_the_same_rate() -> None:
 
 
 def test_the_serving_path_takes_capacity_away() -> None:
-    """Steps alone promise more than the served replica carries, in the engine and in the closed form."""
+    """Steps alone predict more than the served replica carries, in the engine and in the closed form."""
     whole = recording((3.0, 6.0))
     bare = ServingPath()
     assert simulated_capacity(whole, bare, OBJECTIVES, 30.0) > 1.2 * simulated_capacity(
@@ -46,7 +46,7 @@ def test_the_serving_path_takes_capacity_away() -> None:
 
 
 def test_a_lost_request_keeps_nothing() -> None:
-    """Each objective counts, on its bound too, and an answer that never came keeps none."""
+    """Each objective counts, at its limit too, and a missing answer keeps none."""
     good = (400.0, 30.0, 4000.0)
     times = np.array([good, (401.0, 1.0, 1.0), (1.0, 31.0, 1.0), (1.0, 1.0, 4001.0), (np.nan,) * 3])
     assert kept_ratio(times, OBJECTIVES) == pytest.approx(0.2)

@@ -1,4 +1,4 @@
-"""Drills of both worlds side by side, from the files that drills leave."""
+"""Drills of both worlds side by side, from the files of drills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _drill(place: Path, name: str, **more: Any) -> None:
 
 
 def test_measures_stand_side_by_side(tmp_path: Path) -> None:
-    """Means over the runs of each world, unknown ones left out; other drills and invalid runs count not."""
+    """Means over the runs of each world, without unknown ones, other drills and invalid runs."""
     _drill(tmp_path, "sim-1")
     _drill(tmp_path, "sim-2", measures={"mttr_s": 14.0, "detection_lag_s": None})
     _drill(tmp_path, "live-1", target="local", measures={"mttr_s": 8.0})
@@ -37,7 +37,7 @@ def test_measures_stand_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_drills_is_refused(tmp_path: Path) -> None:
-    """An empty folder is a slip of the finger, not a table without rows."""
+    """An empty folder is an error, not a table without rows."""
     with pytest.raises(DocumentError, match=r"drill\.json"):
         drill_parity([tmp_path])
 

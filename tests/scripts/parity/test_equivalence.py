@@ -1,4 +1,4 @@
-"""Two one-sided tests of MTTR in two worlds, on made drills."""
+"""Two one-sided tests of MTTR in two worlds, on made-up drills."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(folder: Path, drill: str, world: str, mttr_s: float, unrecovered: floa
 
 
 def test_worlds_alike_are_shown_to_be(tmp_path: Path) -> None:
-    """A ratio near 1 passes, its limits lie within the margin, and the power says that it could."""
+    """A ratio near 1 passes, its limits lie within the margin, and the power is sufficient."""
     found = equivalence([made(tmp_path, 1.02)], 0.2)
     assert found.equivalent
     assert 1.0 / 1.2 < found.ratio_low < found.ratio < found.ratio_high < 1.2
@@ -44,7 +44,7 @@ def test_worlds_alike_are_shown_to_be(tmp_path: Path) -> None:
 
 
 def test_a_ratio_beyond_the_margin_and_too_few_runs_are_not(tmp_path: Path) -> None:
-    """Not shown where worlds differ; nor where nothing could be, and then more drills are asked for."""
+    """Not shown if worlds differ; nor if it cannot be shown, and then more drills are requested."""
     assert not equivalence([made(tmp_path / "far", 1.3)], 0.2).equivalent
     found = equivalence([made(tmp_path / "few", 1.0, drills=4, runs=2, spread=0.5)], 0.2)
     assert not found.equivalent

@@ -1,4 +1,4 @@
-"""Recordings as files: they come back as they were, and what is none is refused with its place."""
+"""Recordings as files: they are read back unchanged, and invalid ones are refused with their place."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, change: dict[str, Any],
 
 
 def test_arrivals_that_go_back_are_refused(tmp_path: Path) -> None:
-    """Instants are in order, because the simulator takes them so."""
+    """Arrival times are in order, as the simulator requires."""
     count = len(recording((3.0,), seconds=20.0).runs[0].at_s)
     with pytest.raises(DocumentError, match="go back"):
         load_recording(_written(tmp_path, {"runs.at_s": list(range(count, 0, -1))}))
 
 
 def test_no_json_is_refused(tmp_path: Path) -> None:
-    """A file of something else is an error of the input."""
+    """A file in another format is bad input."""
     file = tmp_path / "recording.json"
     file.write_text("nothing")
     with pytest.raises(DocumentError, match=r"recording\.json"):
@@ -73,7 +73,7 @@ def test_no_json_is_refused(tmp_path: Path) -> None:
 
 
 def test_times_are_those_of_whole_answers() -> None:
-    """A gap is the rest over the tokens after the first; what was not answered to its end has no times."""
+    """A gap is the rest over the tokens after the first; an incomplete answer has no times."""
     one = LoadRecord(
         started_at_s=0.0,
         slice="",
@@ -92,7 +92,7 @@ def test_times_are_those_of_whole_answers() -> None:
 
 
 def test_busy_is_what_was_not_idle(tmp_path: Path) -> None:
-    """Shares come from two readings of the machine's clock; without it they are not known."""
+    """Shares come from two readings of the machine's clock; without it they are unknown."""
     stat = tmp_path / "stat"
     stat.write_text("cpu  60 0 20 15 5 0 0 0 0 0\ncpu0 1\n")
     assert cpu_ticks(stat) == (20.0, 100.0)

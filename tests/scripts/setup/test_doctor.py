@@ -1,4 +1,4 @@
-"""What the doctor says of healthy, shadowed and missing parts."""
+"""The doctor's report on healthy, shadowed and missing parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scripts.setup.doctor import (
 
 
 def test_core_of_this_installation_is_complete() -> None:
-    """No core requirement is missing where the tests run, and the optional extras are not among them."""
+    """No core requirement is missing in the tests' environment, and optional extras are not among them."""
     names = core_requirements()
     states = {check.name: check.status for check in examine()}
     assert {"numpy", "pydantic", "typer"} <= set(names)
@@ -39,7 +39,7 @@ def test_two_distributions_of_one_module_shadow_each_other() -> None:
 
 
 def test_absent_optional_part_names_its_command() -> None:
-    """An optional part that is not there is no fault and comes with the command that provides it."""
+    """A missing optional part is no fault and comes with the command that provides it."""
     check = check_optional(Optional(module="no_such_module", command="make it", purpose="x"), {})
     assert check == DoctorCheck(
         name="no_such_module", status=Status.OPTIONAL, detail="x", next_step="make it"
@@ -75,7 +75,7 @@ def test_foreign_distribution_with_our_name_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_torch_build_is_read_without_importing_it(tmp_path: Path, line: str, build: str) -> None:
-    """The build is what torch's version file says; silence stays silence."""
+    """The build is that of torch's version file; without one it is empty."""
     (tmp_path / "version.py").write_text(f"__version__ = '2'\n{line}\n")
     assert torch_build(tmp_path) == build
 
@@ -88,7 +88,7 @@ def test_numba_cache_is_where_functions_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_numba_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    """A named folder that takes no file is reported with the one used instead, or what follows without."""
+    """A named folder that takes no file is reported with its replacement, or the consequence without one."""
     (tmp_path / "file").touch()
     environment = {"NUMBA_CACHE_DIR": str(tmp_path / "file"), "XDG_CACHE_HOME": str(tmp_path / "file")}
     instead = numba_cache(tmp_path, environment)

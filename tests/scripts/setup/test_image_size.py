@@ -1,4 +1,4 @@
-"""What the measure of the image goes by is what the Containerfile says."""
+"""The measured image is that of the Containerfile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_containerfile_installs_what_is_measured() -> None:
 
 
 def test_a_folder_weighs_what_its_layer_does(tmp_path: Path) -> None:
-    """The size is that of the packed archive, which is counted and not kept."""
+    """The size is that of the packed archive, which is counted and not stored."""
     folder = tmp_path / "selvage"
     folder.mkdir()
     (folder / "text").write_text("x" * 100_000)

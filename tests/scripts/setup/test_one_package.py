@@ -89,7 +89,7 @@ def test_no_source_names_a_layer_at_the_top_when_built(path: Path, monkeypatch: 
 
 
 def test_every_sub_package_is_installed() -> None:
-    """No folder of sources is left out for want of an ``__init__.py``; what manifests mount is data."""
+    """No folder of sources lacks an ``__init__.py``; files that manifests mount are data."""
     packages, folders = layer_packages(ROOT)
     with_sources = {path.parent for layer in LAYERS for path in (ROOT / layer).rglob("*.py")}
     with_sources -= {ROOT / "k8s" / "manifests" / "components" / "pod-metrics"}

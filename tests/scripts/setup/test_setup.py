@@ -1,4 +1,4 @@
-"""The set-up step: which Python, which requirements, when nothing is to be done."""
+"""The set-up step: Python versions, requirements, and no work when nothing changed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_wheel_requirements_follow_markers_and_skips() -> None:
 
 
 def test_set_up_environment_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stamp of the present inputs stops the step before it starts any process."""
+    """A stamp of the present inputs ends the step before it starts any process."""
     venv = virtual_env.Venv(tmp_path)
     venv.python.parent.mkdir()
     venv.python.touch()
@@ -84,7 +84,7 @@ def test_set_up_environment_costs_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 def test_compiling_begins_before_the_rest_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What compiling needs comes first, and the rest is installed while it runs; both are done at the end."""
+    """Requirements of compiling are installed first, and the rest while it runs; both are done at the end."""
     venv, told = virtual_env.Venv(tmp_path), []
     done = tmp_path / "done"
     slow = f"import pathlib, time; time.sleep(0.5); pathlib.Path({str(done)!r}).touch()"
@@ -101,7 +101,7 @@ def test_compiling_begins_before_the_rest_is_installed(
 def test_compiling_ends_with_an_installation_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing goes on compiling behind a step that failed."""
+    """Compiling ends when a step fails."""
     venv, done = virtual_env.Venv(tmp_path), tmp_path / "done"
     for install in ("pip", "tried_pip"):
         monkeypatch.setattr(venv, install, lambda *names: None)
@@ -114,7 +114,7 @@ def test_compiling_ends_with_an_installation_that_fails(
 def test_large_packages_that_fail_are_left_to_the_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be had beside the first packages stops nothing: the step that needs it says so."""
+    """Unavailable large packages stop nothing: the step that needs them reports it."""
     venv = virtual_env.Venv(tmp_path)
 
     monkeypatch.setattr(venv, "pip", lambda *names: None)
@@ -125,7 +125,7 @@ def test_large_packages_that_fail_are_left_to_the_core(
 
 
 def test_large_packages_are_the_cores_own_and_pinned() -> None:
-    """Each is pinned, and none is what compiling takes or needs: two processes write no package."""
+    """Each is pinned, and none is used by compiling: two processes never write the same package."""
     pins = virtual_env.CONSTRAINTS.read_text(encoding="utf-8")
     needed = set(setup_steps.COMPILES_WITH)
     for name in setup_steps.COMPILES_WITH:
@@ -158,14 +158,14 @@ _OTHERS_OF_THE_CORE = (
 
 
 def _stand_in(venv: virtual_env.Venv, code: str) -> None:
-    """A python of ``venv`` that runs ``code`` whatever it is asked to run."""
+    """A python of ``venv`` that runs ``code`` whatever its arguments."""
     venv.python.parent.mkdir(exist_ok=True)
     venv.python.write_text(f"#!{sys.executable}\n{code}\n")
     venv.python.chmod(0o755)
 
 
 def test_stamp_of_other_inputs_or_another_place_does_not_count(tmp_path: Path) -> None:
-    """Changed inputs, or an environment that was moved, ask for a new installation."""
+    """Changed inputs, or a moved environment, require a new installation."""
     venv = virtual_env.Venv(tmp_path)
     venv.python.parent.mkdir()
     venv.python.touch()
@@ -199,7 +199,7 @@ def test_optional_part_that_cannot_be_had_is_said(tmp_path: Path, capsys: pytest
 def test_cuda_build_on_a_machine_without_gpu_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """If pip plans CUDA packages, nothing is downloaded and the message says what to set."""
+    """If pip plans CUDA packages, nothing is downloaded and the message names the setting."""
     venv = virtual_env.Venv(tmp_path)
 
     def plans_cuda(_: virtual_env.Venv, *arguments: str) -> None:
@@ -220,13 +220,13 @@ def test_a_step_that_takes_long_says_that_it_runs(capfd: pytest.CaptureFixture[s
 
 
 def test_unknown_part_is_refused() -> None:
-    """A part name that does not exist is an error that lists the names that do."""
+    """An unknown part name is an error that lists the known names."""
     with pytest.raises(argparse.ArgumentTypeError, match="core, dev, torch, rl, live, vllm"):
         setup_steps.names("dev,vlm")
 
 
 def test_step_shows_help_under_this_python() -> None:
-    """The launcher hands its arguments over."""
+    """The launcher passes its arguments on."""
     command = [sys.executable, str(ROOT / "scripts" / "setup" / "bootstrap.py"), "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--optional" in done.stdout

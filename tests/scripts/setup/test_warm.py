@@ -1,4 +1,4 @@
-"""Compiled caches are warm: what a run needs, the set-up step has compiled."""
+"""Compiled caches are warm: the set-up step has compiled everything that a run needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contracts.jit import FUNCTIONS
 from scripts.setup.warm import SAY_S, STAGES, WARMED, CompileProgress
 from tests.support.fleets.e5_world import write_suite
 
-#: Runs in a process of its own, because other tests compile for types that no run uses.
+#: Runs in a separate process, because other tests compile for types that no run uses.
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -98,7 +98,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_what_two_processes_compiled_is_only_loaded_afterwards(tmp_path: Path) -> None:
-    """The first process hears of every function that the others compile and compiles none itself."""
+    """The first process learns of every function that the others compile and compiles none itself."""
     (tmp_path / "shared.py").write_text(SHARED)
     own = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -115,7 +115,7 @@ def test_what_two_processes_compiled_is_only_loaded_afterwards(tmp_path: Path) -
 def test_progress_is_said_now_and_then_where_lines_stay(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where stderr is no terminal, a line follows another after some seconds at the earliest."""
+    """If stderr is not a terminal, lines are some seconds apart at least."""
     clock = iter([0.0, SAY_S, SAY_S + 1.0, 2.0 * SAY_S, 11.0])
     monkeypatch.setattr("scripts.setup.warm.time.perf_counter", lambda: next(clock))
     progress = CompileProgress()

@@ -1,4 +1,4 @@
-"""Alarms of single clauses: what each needs, and what leaves them alone."""
+"""Alarms of single clauses: which evidence raises them, and which does not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = FLEET.layout.probe_metrics
 
 
 def one(outcome: ProbeOutcome = ProbeOutcome.ANSWERED, **values: float) -> ProbeSamples:
-    """One probe that ended so."""
+    """One probe with this result."""
     row = [values.get(name.partition("@")[0], np.nan) for name in NAMES]
     return ProbeSamples(
         replica=np.zeros((1, 1), dtype=np.int64),
@@ -30,7 +30,7 @@ def one(outcome: ProbeOutcome = ProbeOutcome.ANSWERED, **values: float) -> Probe
 
 
 def first(probes: list[ProbeSamples]) -> tuple[str, int] | None:
-    """What raised the first alarm, after how many probes."""
+    """The source of the first alarm, and after how many probes."""
     watch = AlarmWatch(FLEET)
     for at, probe in enumerate(probes, start=1):
         watch.take(probe, float(at), at)
@@ -53,7 +53,7 @@ def first(probes: list[ProbeSamples]) -> tuple[str, int] | None:
     ],
 )
 def test_each_kind_of_damage_raises_its_own_clause(column: str, value: float, clause: str) -> None:
-    """A handful of damaged answers is enough, one alone is not."""
+    """A handful of damaged answers is enough, a single one is not."""
     found = first([one(ProbeOutcome.ANSWERED, **{column: value})] * 40)
     assert found is not None
     assert found[0] == clause
@@ -70,7 +70,7 @@ def test_a_crossed_answer_alarms_at_once_and_silence_after_a_few() -> None:
 
 
 def test_a_server_that_is_well_raises_nothing() -> None:
-    """10,000 probes with noise of the size that kernels of half precision show."""
+    """10,000 probes with the noise of half-precision kernels."""
     rng = stream(0, "alarms")
     healthy = [
         one(
@@ -86,7 +86,7 @@ def test_a_server_that_is_well_raises_nothing() -> None:
 
 
 def test_generations_have_their_place_in_the_budget() -> None:
-    """Every generation clause has streams, and all streams together stay within what the contract allows."""
+    """Every generation clause has streams, and all streams together stay within the contract's budget."""
     split = split_budget(FLEET.contract, FLEET.layout, FLEET.rates)
     booked = {line.clause for line in split.lines}
     assert {"N-generation-kl", "N-pair-gap", "N-decode-kl", "N-greedy-gap", "S-answer-broken"} <= booked

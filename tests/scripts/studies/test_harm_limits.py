@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize("name", [name for name in POPULATIONS if "harm" not in name])
 def test_a_policy_that_only_gains_passes(name: str) -> None:
-    """Where nothing is ever lost every limit is within the threshold; Student's t refuses most of them."""
+    """If nothing is ever lost every limit is within the threshold; Student's t refuses most of them."""
     population = POPULATIONS[name]
     ours, student = (tried(population, method, CERTIFICATES) for method in ("capped, Hall", "Student"))
     assert (ours.passed, ours.missed) == (ours.n, 0)
@@ -49,7 +49,7 @@ def test_a_policy_that_only_gains_passes(name: str) -> None:
     ],
 )
 def test_harm_that_is_not_rare_is_not_missed(population: LossPopulation) -> None:
-    """Limits miss a mean harm no oftener than all of a certificate may together, gains beside it or none."""
+    """Limits miss a mean harm no more often than all of a certificate may together, with gains or without."""
     found = tried(population, "capped, Hall", CERTIFICATES)
     slack = 3.0 * math.sqrt(nominal() / found.n)
     assert found.missed / found.n <= nominal() + slack
@@ -57,27 +57,27 @@ def test_harm_that_is_not_rare_is_not_missed(population: LossPopulation) -> None
 
 @pytest.mark.parametrize("name", [name for name in POPULATIONS if "harm" in name])
 def test_no_harm_is_missed_oftener_than_by_student(name: str) -> None:
-    """Whatever is lost, and however rarely, the limit of certificates from before missed it as often."""
+    """For any losses, however rare, the limit of earlier certificates missed at least as often."""
     population = POPULATIONS[name]
     ours, student = (tried(population, method, CERTIFICATES) for method in ("capped, Hall", "Student"))
     assert ours.missed <= student.missed + 3.0 * math.sqrt(nominal() * ours.n)
 
 
 def test_twenty_seeds_show_no_half_percent_without_an_assumption() -> None:
-    """A limit for losses up to 1 that holds whatever they are is far beyond the threshold after twenty."""
+    """A limit valid for any losses up to 1 is far above the threshold after twenty seeds."""
     assert assumption_free_least(SEEDS) > 40.0 * THRESHOLD
     assert assumption_free_least(seeds_without_assumption()) <= THRESHOLD
     assert assumption_free_least(seeds_without_assumption() - 1) > THRESHOLD
 
 
 def test_the_threshold_is_that_of_the_shipped_clause() -> None:
-    """What is studied is what certifies."""
+    """The study uses the certificate's threshold."""
     meta = load_as(MetaContract, resolve_uri(SHIPPED_META, "tests"))
     assert {c.metric: c.threshold for c in meta.spec.clauses}["useful_loss_ratio"] == THRESHOLD
 
 
 def test_the_page_has_every_population() -> None:
-    """The table of the page was written since populations were last added, and so was what is below it."""
+    """The page's table has every population, and the text below it is current."""
     text = (ROOT / "docs" / PAGE).read_text(encoding="utf-8")
     rows, least = (
         text.split(f"<!-- begin {mark} -->")[1].split("<!-- end")[0].strip().splitlines()

@@ -1,4 +1,4 @@
-"""Replays of incidents in parts: planned by seed, kept when finished, gone on with, told on their page."""
+"""Replays of incidents in parts: planned by seed, kept when finished, resumed, shown on their page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TWO = "hang,nan-sanitised"
 
 
 def result_of(part: IncidentPart, **more: Any) -> IncidentResult:
-    """A part that nothing saw, but for ``more``."""
+    """An undetected part, except for ``more``."""
     plain = IncidentResult(
         name=part.name,
         seed=part.seed,
@@ -70,13 +70,13 @@ def test_parts_go_seed_by_seed_with_a_control_each() -> None:
     ],
 )
 def test_what_names_no_part_is_refused(seeds: str, classes: str, said: str) -> None:
-    """With the option, and what would do."""
+    """The message names the option, and valid values."""
     with pytest.raises(DocumentError, match=said):
         planned(seeds, classes, 45.0, PLACE)
 
 
 def test_a_kept_part_counts_under_the_same_facts_alone(tmp_path: Path) -> None:
-    """Other sources, another limit or a torn file mean that it is run again."""
+    """Other sources, another limit or a torn file mean that the part is run again."""
     part = planned("0", TWO, 45.0, PLACE)[1]
     kept = KeptParts(tmp_path, "sources")
     assert kept.load(part) is None
@@ -91,7 +91,7 @@ def test_a_kept_part_counts_under_the_same_facts_alone(tmp_path: Path) -> None:
 
 
 def test_a_fault_that_never_struck_is_not_missed() -> None:
-    """It proves nothing, and is told as what it is; misses are told by seed."""
+    """It proves nothing, and is reported as such; misses are listed by seed."""
     control, hang, nan = planned("0", TWO, 45.0, PLACE)
     other = planned("1", "hang", 45.0, PLACE)[1]
     found = [
@@ -114,7 +114,7 @@ def test_a_fault_that_never_struck_is_not_missed() -> None:
 
 
 def test_a_part_takes_the_place_of_the_same_one() -> None:
-    """Results of a new run are added, and none stands twice."""
+    """Results of a new run are added, and none appears twice."""
     parts = planned("0", TWO, 45.0, PLACE)
     old = [result_of(part) for part in parts]
     new = result_of(parts[1], by="no answer", after_s=9.0)
@@ -124,27 +124,27 @@ def test_a_part_takes_the_place_of_the_same_one() -> None:
 
 @dataclass
 class Script:
-    """A server in which ``restless`` parts leave something behind."""
+    """A server on which ``restless`` parts leave an effect behind."""
 
     restless: tuple[str, ...]
     last: str = ""
     seen: list[str] = field(default_factory=list)
 
     def result(self, part: IncidentPart) -> IncidentResult:
-        """Nothing is seen."""
+        """No detection."""
         self.last = part.place
         self.seen.append(part.place)
         return result_of(part)
 
     def unrest(self) -> str:
-        """What the part before left."""
+        """The effect of the previous part."""
         return "a fault is still in force" if self.last in self.restless else ""
 
 
 def scripted(
     bench_: watching.WatchedServer, monkeypatch: pytest.MonkeyPatch, restless: tuple[str, ...]
 ) -> list[Script]:
-    """Servers of ``bench_`` as scripts; the list of those that were started."""
+    """Servers of ``bench_`` as scripts; the list of started ones."""
     started: list[Script] = []
 
     @contextmanager
@@ -159,7 +159,7 @@ def scripted(
 def test_one_server_serves_all_parts_but_where_it_does_not_come_to_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a part that left something behind a new one is started, which is said; at the end none is."""
+    """After a part that left an effect a new server is started, and this is reported; at the end none is."""
     said: list[str] = []
     one = watching.WatchedServer(tmp_path, said.append)
     started = scripted(one, monkeypatch, ("hang.0", "nan-sanitised.1"))
@@ -174,7 +174,7 @@ def test_one_server_serves_all_parts_but_where_it_does_not_come_to_rest(
 def test_a_stopped_replay_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same command runs what is left, says how much was kept, and has the results of all parts."""
+    """The same command runs the rest, reports how much was kept, and has the results of all parts."""
     ran: list[str] = []
 
     class Stopped:
@@ -188,7 +188,7 @@ def test_a_stopped_replay_goes_on(
         def run(
             self, parts: tuple[IncidentPart, ...], on_done: Callable[[IncidentPart, IncidentResult], None]
         ) -> None:
-            """Nothing is seen of the first few."""
+            """Run the first few parts without detection."""
             for number, part in enumerate(parts):
                 if number == self.most:
                     raise KeyboardInterrupt
@@ -210,7 +210,7 @@ def test_a_stopped_replay_goes_on(
 
 
 def test_the_page_is_what_its_command_writes() -> None:
-    """Every block between marks stands there as docs/incidents.json fills it."""
+    """Every block between marks equals the one generated from docs/incidents.json."""
     text = page.PAGE.read_text()
     again = text
     for name, lines in page.blocks(page.published()).items():

@@ -1,4 +1,4 @@
-"""Counts of false switches at loads, and what is refused of them."""
+"""Counts of false switches at loads, and refused options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.studies.load_controls import DAYS, LoadControls, load_controls
 
 
 def test_a_hundred_slice_days_without_any_bound_the_rate() -> None:
-    """None in 100 slice-days says: at most 1.11 per slice-month, by the exact Poisson limit 3.689."""
+    """None in 100 slice-days means at most 1.11 per slice-month, by the exact Poisson limit 3.689."""
     months = DAYS * 86400.0 / SECONDS_PER_MONTH
     found = LoadControls(false_switches=0, capacity_moves=7, slice_months=months).figures()
     assert found["per_slice_month"] == 0.0
@@ -20,7 +20,7 @@ def test_a_hundred_slice_days_without_any_bound_the_rate() -> None:
 
 
 def test_a_load_that_no_scenario_has_is_refused() -> None:
-    """The choices are named."""
+    """The message names the choices."""
     with pytest.raises(DocumentError, match="60"):
         load_controls(("70",), ("hysteresis",), 1.0)
 

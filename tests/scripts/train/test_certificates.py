@@ -1,4 +1,4 @@
-"""The page of the meta-contract shows the certificates that ship."""
+"""The page of the meta-contract shows the shipped certificates."""
 
 from __future__ import annotations
 

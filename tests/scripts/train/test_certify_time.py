@@ -1,4 +1,4 @@
-"""What ``selvage policy certify`` says beforehand of how long it takes, and how far it is."""
+"""Expected duration and progress of ``selvage policy certify``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def test_time_is_told_from_trials_of_every_kind_of_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock on which every trial takes 3 s: each kind's own cost, over the processes, and the decisions
+    """With a clock on which every trial takes 3 s: each kind's own cost, over the processes, and decisions
     one after the other; a short run is not worth trials.
     """
     plan = plan_certification(request("hysteresis", write_meta(tmp_path)))

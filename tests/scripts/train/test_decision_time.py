@@ -1,4 +1,4 @@
-"""The time of decisions that a certificate states."""
+"""The time of decisions in a certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.fleets.synthetic import write_world
 
 
 def clock_of(pass_ms: tuple[float, ...], decisions: int) -> Iterator[int]:
-    """A clock that is read twice a decision; each pass's decisions take its time."""
+    """A clock that is read twice per decision; each pass's decisions take the given time."""
     steps_ns = chain.from_iterable(repeat(int(1e6 * ms), 2 * decisions) for ms in pass_ms)
     return accumulate(steps_ns)
 
@@ -25,7 +25,7 @@ def clock_of(pass_ms: tuple[float, ...], decisions: int) -> Iterator[int]:
 def test_what_else_the_machine_did_is_none_of_the_policys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of three passes of which two are disturbed, the third one's times count."""
+    """If two of three passes are disturbed, the third one's times count."""
     world = load_scenario(write_world(tmp_path))
     decisions = len(decision_time.episode_ms("hysteresis", shipped_meta(), world, 1))
     clock = clock_of((9.0, 1.0, 5.0), decisions)
@@ -36,6 +36,6 @@ def test_what_else_the_machine_did_is_none_of_the_policys(
 
 
 def test_no_episode_is_no_time() -> None:
-    """An incident suite without a scenario gives an error and no latency of nought."""
+    """An incident suite without a scenario gives an error and no latency of 0."""
     with pytest.raises(MeasurementError, match="no decision was timed"):
         decision_time.decisions_ms("hysteresis", shipped_meta(), [])

@@ -1,4 +1,4 @@
-"""``selvage policy export`` of a training folder: what it refuses, and what it tells to do."""
+"""``selvage policy export`` of a training folder: refusals, and their advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts.train.exported import write_run
 
 
 def test_a_run_of_another_recipe_is_told_to_name_its_own(tmp_path: Path) -> None:
-    """A finished run is refused under a recipe that it was not trained by; training again is no way out."""
+    """A finished run is refused under another recipe; training again is not the remedy."""
     found = {"recipe_sha256": "0" * 64, "runs": [{"seed": 0, "score": 1.0, "finished": True}]}
     (tmp_path / "training.json").write_text(json.dumps(found))
     with pytest.raises(DocumentError) as refused:

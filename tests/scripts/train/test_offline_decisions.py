@@ -1,4 +1,4 @@
-"""A controller's decision log as transitions: what was decided, seen as a learned policy would see it."""
+"""A controller's decision log as transitions: its decisions with a learned policy's inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARRAYS = ("observation", "choice", "reward", "cost", "log_probability")
 
 
 def told_in(folder: Path, name: str = "hysteresis") -> dict[str, object]:
-    """Documents in ``folder``, and the recipe of a set-up that they make."""
+    """Documents in ``folder``, and the recipe of a set-up made from them."""
     pool_file = write_yaml(folder / "pool.yaml", pool())
     contract_file = write_yaml(folder / "contract.yaml", contract())
     document = policy(meta_contract(folder), policy=name)
@@ -57,18 +57,18 @@ def seen(setup: ControllerSetup, ticks: int) -> Iterator[FleetTelemetry]:
 
 @dataclass(frozen=True)
 class Listening:
-    """A recorder of simulated episodes that listens to a live controller."""
+    """A recorder of simulated episodes attached to a live controller."""
 
     recorder: TransitionRecorder
 
     def turn(self, turn: Turn) -> None:
-        """Take one tick."""
+        """Record one tick."""
         assert turn.decision is not None
         self.recorder.take(turn.before, turn.after, turn.decision)
 
 
 def ran(folder: Path, told: dict[str, object], ticks: int, *watchers: Listening) -> None:
-    """A start of a controller as ``told`` says, for so many ticks; its log in ``folder``."""
+    """One start of a controller with ``told``, for this many ticks; its log in ``folder``."""
     governed(folder, told, setup_again(told).setup, ticks, *watchers)
 
 
@@ -110,7 +110,7 @@ def test_a_log_holds_what_a_listener_to_the_controller_would_have_kept(tmp_path:
 
 
 def test_each_start_of_a_controller_is_an_episode_and_a_short_one_is_none(tmp_path: Path) -> None:
-    """A restart begins anew, with its own documents; one tick has no outcome, and a log of it is refused."""
+    """A restart is a new episode, with its own documents; one tick has no outcome, and its log is refused."""
     for name, ticks in (("hysteresis", 12), ("sequential", 1), ("hysteresis", 9)):
         ran(tmp_path / "chat", told_in(tmp_path, name), ticks)
     assert [one.ticks for one in read_logs(tmp_path / "chat")] == [11, 8]

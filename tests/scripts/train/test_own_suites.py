@@ -1,4 +1,4 @@
-"""Certification suites for a fleet of one's own: what is made of a scenario, and what is left out."""
+"""Certification suites for a user's own fleet: generated incidents, and omissions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(folder: Path, **changes: Any) -> WrittenSuites:
 
 
 def test_the_documents_fit_each_other(tmp_path: Path) -> None:
-    """Every document loads, leads to files and doses that are there, and the worlds are pinned."""
+    """Every document loads and refers to existing files and doses, and the worlds are pinned."""
     write_own_fleet(tmp_path)
     found = made(tmp_path, seeds=3, quiet_days=0.5)
     meta = load_as(MetaContract, found.meta)
@@ -42,7 +42,7 @@ def test_the_documents_fit_each_other(tmp_path: Path) -> None:
 
 
 def test_incidents_break_the_home_kernel_and_leave_somewhere_to_go(tmp_path: Path) -> None:
-    """Measured conditions of the home kernel alone, mildest and gravest, a lost replica, a busy day."""
+    """Measured conditions of the home kernel alone, mildest and most severe, a lost replica, a busy day."""
     write_own_fleet(tmp_path)
     found = made(tmp_path)
     assert {"fast-regression", "fast-requantise-w3", "fast-crash", "fast-hang", "busy-day"} <= set(
@@ -56,7 +56,7 @@ def test_incidents_break_the_home_kernel_and_leave_somewhere_to_go(tmp_path: Pat
 
 @pytest.mark.parametrize("folder", ["my certify_Suites", "\u00dcbung", "\u4e2d", "-"])
 def test_any_folder_may_hold_suites(folder: str, tmp_path: Path) -> None:
-    """A folder's name is no document's name: blanks, underscores and other scripts are no hindrance."""
+    """A folder's name need not be a valid document name: blanks, underscores, other scripts are accepted."""
     write_own_fleet(tmp_path)
     request = SuiteRequest(scenario=str(tmp_path / "scenario.yaml"), out=tmp_path / folder, seeds=2)
     assert load_as(MetaContract, write_suites(request).meta).metadata.name.startswith("routing-policy")
@@ -72,7 +72,7 @@ def test_long_names_of_kernels_stay_apart(tmp_path: Path) -> None:
 
 
 def test_what_no_policy_can_mitigate_is_left_out(tmp_path: Path) -> None:
-    """Where the other kernel breaks the contract at rest, and no replica is spare, nothing can be made."""
+    """If the other kernel breaks the contract at rest, and no replica is spare, no incident is made."""
     bad = (SINGLE[0], replace(SINGLE[1], drift_kl=0.05))
     write_own_fleet(tmp_path, kernels=bad)
     with pytest.raises(DocumentError, match="no other kernel keeps the contract"):

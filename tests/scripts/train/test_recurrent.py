@@ -39,7 +39,7 @@ WIDTH = 5
 
 
 def content(width: int = WIDTH) -> bytes:
-    """A network of random weights, large enough that it does not stay where it is."""
+    """A network of random weights, large enough that its choices change."""
     rng, choices = stream(1, "recurrent"), LAYOUT.encoder.slices * LAYOUT.choices
     shapes = {
         "lstm_actor.weight_ih_l0": (4 * width, LAYOUT.size),
@@ -89,7 +89,7 @@ def test_onnx_agrees_with_torch_over_a_rollout(tmp_path: Path) -> None:
 
 
 def test_a_fleets_memory_is_its_own_to_the_last_bit() -> None:
-    """Scores and memory of a fleet are the same in a batch, alone, and whatever its neighbours see."""
+    """Scores and memory of a fleet are the same in a batch, alone, and whatever the other fleets' inputs."""
     runner, seen = ScoreRunner(content()), rows(3, 6)
     memory, alone = runner.initial(3), runner.initial(1)
     for tick in seen:
@@ -162,7 +162,7 @@ def test_a_tampered_recurrent_network_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_network_without_half_of_its_memory_is_refused() -> None:
-    """An ONNX file that takes a memory and gives none back, under these names, is no policy."""
+    """An ONNX file that takes a memory and returns none, under these names, is refused."""
     onnx = pytest.importorskip("onnx")
     model = onnx.load_from_string(content())
     del model.graph.output[2]
@@ -171,7 +171,7 @@ def test_a_network_without_half_of_its_memory_is_refused() -> None:
 
 
 def test_export_of_a_recurrent_run_drives(tmp_path: Path) -> None:
-    """Trained, exported twice to equal bytes, and at work in the simulator without torch's help."""
+    """Trained, exported twice to equal bytes, and run in the simulator without torch."""
     from typer.testing import CliRunner
 
     from scripts.cli.main import app

@@ -55,7 +55,7 @@ def recipe_file(folder: Path, updates: int = 2) -> Path:
 
 
 def spec(folder: Path, **changes: Any) -> RecipeSpec:
-    """What it says, with changes."""
+    """Its spec, with changes."""
     return load_recipe(recipe_file(folder)).spec.model_copy(update=changes)
 
 
@@ -101,7 +101,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_scenario_is_refused(tmp_path: Path) -> None:
-    """Nor does it go on in another fleet than it was begun in."""
+    """Nor does it resume in another fleet."""
     world = write_world(tmp_path)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE.format(scenario=world.name, updates=1))
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_another_scenario_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_stop_leaves_a_checkpoint(tmp_path: Path) -> None:
-    """Stopped before its first update, a run has saved its warm start and says that it is not finished."""
+    """Stopped before its first update, a run has saved its warm start and reports that it is unfinished."""
     file, stopped = recipe_file(tmp_path), Stopped()
     stopped.flag = True
     result = SeedRun(load_recipe(file), str(file), 0, tmp_path / "run", stopped).train(None, lambda *_: None)
@@ -166,7 +166,7 @@ def test_a_stopped_seed_is_the_last_one(
 
 
 def test_cloning_fits_the_teacher(tmp_path: Path) -> None:
-    """After a few rounds the pupil earns on the teacher's episodes what the teacher earns."""
+    """After a few rounds the pupil earns the teacher's reward on the teacher's episodes."""
     recipe = spec(tmp_path)
     world = TrainingWorld(recipe, str(tmp_path / "x"), horizon_s=60.0, fleets=8)
     torch.manual_seed(0)
@@ -218,7 +218,7 @@ def test_seeds_are_ranges_or_lists(text: str, seeds: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "3-1", "1,1", "-2"])
 def test_other_seeds_are_refused(text: str) -> None:
-    """What is neither, empty or twice the same is refused."""
+    """Other texts, empty ones and repetitions are refused."""
     with pytest.raises(DocumentError, match="--seeds"):
         parse_seeds(text)
 

@@ -41,7 +41,7 @@ def test_the_adapter_tells_what_the_environment_tells() -> None:
 
 
 def test_an_adapter_that_shows_nothing_still_ends_episodes_and_counts_costs() -> None:
-    """Without shown terms infos are empty but for the horizon; costs are those per offered request."""
+    """Without shown terms infos are empty except for the horizon; costs are those per offered request."""
     from scripts.train.sb3_env import FleetVecEnv
 
     shown, silent = made(2), FleetVecEnv(made(2).env, shown=())
@@ -74,7 +74,7 @@ def test_fleets_in_lock_step_refuse_to_be_set_apart() -> None:
 
 @pytest.mark.needs("torch")
 def test_ppo_takes_the_fleets_as_they_are() -> None:
-    """PPO collects, updates and crosses a horizon on the lock-step fleets; equal seeds train alike."""
+    """PPO collects, updates and crosses a horizon on the lock-step fleets; equal seeds train equally."""
     from stable_baselines3 import PPO
 
     trained = []

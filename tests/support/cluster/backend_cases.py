@@ -1,4 +1,4 @@
-"""Backends of a kernel that no pool may name, and a word of what is said of each."""
+"""Backends of a kernel that no pool may name, and a word of each error."""
 
 from __future__ import annotations
 

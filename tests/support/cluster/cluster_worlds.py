@@ -1,4 +1,4 @@
-"""The sample of ``k8s/examples/chat`` on a real API server, with pods of a test and telemetry made up."""
+"""The sample of ``k8s/examples/chat`` on a real API server, with pods of a test and made-up telemetry."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sample(name: str) -> list[Object]:
 
 @dataclass
 class Bench:
-    """One namespace with the sample in it. drift: KL that probes of a kernel or replica show."""
+    """One namespace with the sample in it. drift: KL of the probes of a kernel or replica."""
 
     api: client.ApiClient
     namespace: str
@@ -62,7 +62,7 @@ class Bench:
 
     @cached_property
     def account(self) -> Account:
-        """The operator's, with the rights of its Role."""
+        """The operator's account, with the rights of its Role."""
         return Account(self.api.configuration)
 
     def cluster(self, **others: Any) -> ApiCluster:
@@ -190,7 +190,7 @@ class Bench:
         caller: HookCaller | None = None,
         **others: Any,
     ) -> NamespaceOperator:
-        """A fresh operator of the namespace; ``others``: parts in place of the made up ones."""
+        """A fresh operator of the namespace; ``others``: replacements of the made-up parts."""
         parts = LoopParts(
             cluster=cluster or self.cluster(),
             clock=self,
@@ -210,7 +210,7 @@ class Bench:
         return operator
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
-        """So many ticks of one second."""
+        """Run ``count`` ticks of one second."""
         for _ in range(count):
             self.now_s += 1.0
             operator.turn()
@@ -235,7 +235,7 @@ class MadeUp:
 
     @property
     def verifier(self) -> PodVerifier | None:
-        """Of pods that come back."""
+        """Verifier of returning pods."""
         return self._bench.verifier
 
     @property
@@ -247,7 +247,7 @@ class MadeUp:
         """Nothing is open."""
 
     def read(self) -> FleetTelemetry:
-        """What the bench says."""
+        """The bench's telemetry."""
         bench, layout = self._bench, self._layout
         now_ms = self._clock.now_ms()
         at_s = self._last_s if bench.silent else now_ms / MS_PER_S

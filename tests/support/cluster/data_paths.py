@@ -1,7 +1,7 @@
-"""The whole way of a request on a cluster: kubectl, API server, operator, drill runner, Envoy, real servers.
+"""The full path of a request on a cluster: kubectl, API server, operator, drill runner, Envoy, real servers.
 
 Operator and drill runner are the processes that the manifests start, the servers real vLLM servers of the
-shipped model, opened for drills. Only kubelets and a cluster's own controllers are the test's.
+shipped model, enabled for drills. Only kubelets and a cluster's own controllers are simulated by the test.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tests.support.servers.drilled_server import START_S, engine_arguments
 from tests.support.servers.engine_fleet import engines
 
 TOKEN = "a-token-of-the-tests-alone"
-#: What every server calls its model.
+#: Model name of every server.
 MODEL = "shipped"
-#: Seconds in which anything must have happened; an idle machine takes a tenth of it.
+#: Time limit of every wait, s; an idle machine takes a tenth of it.
 PATIENCE_S = 300.0
 _DTYPES = {"fp16": "float16", "fp32": "float32"}
 _REFUSE = "selvage-refuse"
@@ -49,7 +49,7 @@ _REFUSE = "selvage-refuse"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
-    """Real servers, one per place of every kernel, at addresses of their own. door: port of drills."""
+    """Real servers, one per place of every kernel, at separate addresses. door: port of drills."""
 
     folder: Path
     port: int
@@ -57,17 +57,17 @@ class Engines:
 
     @property
     def token_file(self) -> Path:
-        """What servers and drill runner share."""
+        """Token shared by servers and drill runner."""
         return self.folder / "token"
 
 
 def address(kernel: str, number: int) -> str:
-    """Of a server."""
+    """Address of a server."""
     return f"127.0.{3 + list(REPLICAS).index(kernel)}.{number + 1}"
 
 
 def pod_names(kernel: str) -> list[str]:
-    """Of a kernel's replicas."""
+    """Names of a kernel's pods."""
     return [f"chat-{kernel}-{number}" for number in range(REPLICAS[kernel])]
 
 
@@ -99,7 +99,7 @@ def _order(found: Engines, kernel: str, number: int) -> ServerOrder:
 
 
 def await_engines(found: Engines) -> None:
-    """Until every server answers."""
+    """Wait until every server answers."""
     until_at_s = time.monotonic() + START_S
     for kernel, count in REPLICAS.items():
         for number in range(count):
@@ -119,7 +119,7 @@ def _await(url: str, until_at_s: float, folder: Path) -> None:
 
 @dataclass
 class DataPath:
-    """One namespace with everything that a cluster has. Use ``applied`` and the waiting of ``until``."""
+    """One namespace with every part of a cluster. Use ``applied`` and wait with ``until``."""
 
     bench: Bench
     folder: Path
@@ -129,7 +129,7 @@ class DataPath:
 
     @property
     def kubectl(self) -> Kubectl:
-        """Against the API server."""
+        """Run kubectl against the API server."""
         return Kubectl(kubeconfig=kubeconfig(self.bench.api.configuration, self.folder), folder=ROOT)
 
     def apply(self, *documents: Object) -> None:
@@ -140,7 +140,7 @@ class DataPath:
         assert done.returncode == 0, done.stderr
 
     def until(self, holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> float:
-        """Wait for ``holds``; the instant on the monotonic clock."""
+        """Wait for ``holds``; returns the time on the monotonic clock."""
         until_at_s = time.monotonic() + within_s
         while not holds():
             assert time.monotonic() < until_at_s, f"{what} did not happen\n{self.told()}"
@@ -190,7 +190,7 @@ class DataPath:
         )  # fmt: skip
 
     def make_pods(self) -> None:
-        """Services, and pods that are ready where the servers are, as kubelets say; fp16 for drills."""
+        """Services, and pods that are ready once the servers are, as kubelets report; fp16 for drills."""
         core = client.CoreV1Api(self.bench.api)
         for kernel in REPLICAS:
             made = service(kernel)
@@ -205,7 +205,7 @@ class DataPath:
                 core.patch_namespaced_pod_status(name, self.bench.namespace, {"status": status})
 
     def refuse(self, stack: ExitStack) -> None:
-        """The backend that refuses, behind its Service."""
+        """The refusing backend, behind its Service."""
         place = self.folder / "refuse"
         place.mkdir()
         (container,) = named("Deployment", _REFUSE)["spec"]["template"]["spec"]["containers"]
@@ -228,7 +228,7 @@ class DataPath:
         self.drills(stack)
 
     def answered(self, slice_name: str, since_at_s: float = 0.0) -> list[LoadRecord]:
-        """Requests of the test's own load on a slice that began since then and have ended."""
+        """Ended requests of the test's own load on a slice that began since then."""
         return [
             one
             for one in list(self.tap.records)
@@ -238,7 +238,7 @@ class DataPath:
 
 @contextmanager
 def data_path(bench: Bench, folder: Path, engines: Engines) -> Iterator[DataPath]:
-    """A namespace with pods, their endpoints and what refuses; gateway, operator and load come apart."""
+    """A namespace with pods, their endpoints and the refusing backend; without gateway, operator and load."""
     found = DataPath(bench=bench, folder=folder, engines=engines, gateway=Gateway(bench=bench, folder=folder))
     with ExitStack() as stack:
         found.make_pods()

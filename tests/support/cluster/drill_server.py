@@ -1,6 +1,6 @@
 """A small server around the staged drill extension, run as a process: ``python drill_server.py HOST PORT``.
 
-What answers drills is the code that runs inside vLLM; the engine behind it is made up.
+Drills are answered by the code that runs inside vLLM; the engine behind it is fake.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Any
 import uvicorn
 from selvage_inject.inside.middleware import DrillMiddleware
 
-#: That requests must tell, as vLLM's --api-key; "": none.
+#: Required of requests, as by vLLM's --api-key; "": none.
 KEY = os.environ.get("MADE_UP_KEY", "")
 
 
 class Engine:
-    """Stands for vLLM's engine client: answers as its workers do, with nothing wrong."""
+    """Replaces vLLM's engine client: answers as its workers do, without faults."""
 
     async def collective_rpc(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
-        """Every worker says that it is clean."""
+        """Every worker reports that it is clean."""
         return [{"canary": "c", "is_clean": 1, "faults": [], "expired": []}]
 
     async def reset_prefix_cache(self, *_: Any) -> bool:
-        """It always is."""
+        """Always succeeds."""
         return True
 
 
 class State:
-    """As of a Starlette application."""
+    """State of a Starlette application."""
 
     engine_client = Engine()
 
 
 class App:
-    """Answers completions; ``DrillMiddleware`` stands around it, as vLLM puts it."""
+    """Answers completions; wrapped by ``DrillMiddleware``, as in vLLM."""
 
     state = State()
 
@@ -49,7 +49,7 @@ class App:
         await self.inside({**scope, "app": self}, receive, send)
 
     async def answer(self, scope: Any, receive: Any, send: Any) -> None:
-        """One completion, or what a server says of itself."""
+        """One completion, or the server's own facts."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
@@ -74,7 +74,7 @@ class App:
 
 
 def _stream(asked: dict[str, Any]) -> bytes:
-    """A greedy answer, token by token: the same numbers whatever is asked."""
+    """A greedy answer, token by token: the same numbers for every request."""
     events = [_event(asked, at) for at in range(asked.get("max_tokens", 1))]
     return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in events) + b"data: [DONE]\n\n"
 

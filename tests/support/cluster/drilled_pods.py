@@ -36,7 +36,7 @@ from tests.support.servers.listening import answered_by
 
 PATIENCE_S = 60.0
 TOKEN = "a-token-of-the-tests-alone"
-#: What every server calls its model.
+#: Model name of every server.
 MODEL = "made-up"
 _KERNELS = {"fp8": 1, "bf16": 2}
 
@@ -52,7 +52,7 @@ class DrillWorld:
     servers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     gateway: str = ""
     key: str = ""
-    """That servers want of requests, "" for none."""
+    """Key that servers require of requests, "" for none."""
     engines: tuple[str, ...] = ()
     """Pods that are real vLLM servers; the others are stand-ins."""
 
@@ -63,7 +63,7 @@ class DrillWorld:
 
     @property
     def token_file(self) -> Path:
-        """What servers and runner share."""
+        """Token shared by servers and runner."""
         return self.folder / "token"
 
     def drills(self, cluster: ApiDrillCluster | None = None, allowed: str = "", key: str = "") -> Drills:
@@ -99,12 +99,12 @@ class DrillWorld:
         return self.bench.conditions("FaultDrill", name)
 
     def told(self, name: str = "late") -> str:
-        """What the conditions of a drill say for people."""
+        """Messages of a drill's conditions."""
         status = self.bench.read("FaultDrill", name).get("status") or {}
         return "; ".join(f"{one['type']}: {one['message']}" for one in status.get("conditions") or [])
 
     def phase(self, name: str = "late") -> str:
-        """How far a drill is."""
+        """Phase of a drill."""
         return str((self.bench.read("FaultDrill", name).get("status") or {}).get("phase", ""))
 
     def note(self, name: str = "late") -> dict[str, str]:
@@ -113,7 +113,7 @@ class DrillWorld:
         return dict(found.data)
 
     def in_force(self, pod_name: str) -> list[str]:
-        """Faults that a pod's server has in force."""
+        """Faults in force on a pod's server."""
         kernel, _, number = pod_name.removeprefix("chat-").rpartition("-")
         url = f"http://{address(kernel, int(number))}:{self.door}/selvage/drill/status"
         found = call(url, within_s=10.0, headers={gate.TOKEN_HEADER: TOKEN})
@@ -131,13 +131,13 @@ class DrillWorld:
         raise AssertionError(f"{drills.problem}; {self.told()}")
 
     def delete_pod(self, name: str) -> None:
-        """The pod is gone at once; its server still answers."""
+        """Delete the pod at once; its server continues to answer."""
         self.core.delete_namespaced_pod(
             name, self.bench.namespace, grace_period_seconds=0, _preload_content=False
         ).release_conn()
 
     def make_pod(self, kernel: str, number: int, allowed: bool = True) -> None:
-        """A pod that is ready at its address, as a kubelet would say."""
+        """A pod that is ready at its address, as a kubelet would report."""
         _, service = sample(kernel)
         labels = dict(service["spec"]["selector"]) | ({DRILLS: ALLOWED} if allowed else {})
         name = f"chat-{kernel}-{number}"
@@ -184,7 +184,7 @@ def drill_spec() -> dict[str, Any]:
 
 
 def address(kernel: str, number: int) -> str:
-    """Of a pod."""
+    """Address of a pod."""
     return f"127.0.{_KERNELS[kernel]}.{number + 1}"
 
 
@@ -258,15 +258,15 @@ def await_server(url: str, within_s: float = PATIENCE_S) -> None:
 
 @contextmanager
 def gateway(world: DrillWorld) -> Iterator[str]:
-    """Gives requests to the pods in turn; 503 where one does not answer."""
+    """Distributes requests to the pods in turn; 503 if one does not answer."""
     turns = iter(range(10**9))
     places = [(kernel, number) for kernel in _KERNELS for number in range(2)]
 
     class Handler(BaseHTTPRequestHandler):
-        """Passes one request on."""
+        """Forwards one request."""
 
         def do_POST(self) -> None:
-            """To the next pod."""
+            """Forward to the next pod."""
             body = self.rfile.read(int(self.headers["content-length"]))
             host = address(*places[next(turns) % len(places)])
             connection = http.client.HTTPConnection(host, world.port, timeout=10.0)

@@ -24,7 +24,7 @@ HARD = 0.02
 
 @dataclass
 class E5World:
-    """``world`` with everything that a cluster has running beside. seen: RoutePolicy specs, as they came."""
+    """``world`` with every part of a cluster running. seen: RoutePolicy specs, in order."""
 
     world: DrillWorld
     seen: list[dict[str, Any]] = field(default_factory=list)
@@ -34,7 +34,7 @@ class E5World:
         return dict(self.world.bench.read("RoutePolicy", "chat"))
 
     def drill_names(self) -> list[str]:
-        """FaultDrills that there are."""
+        """Names of the present FaultDrills."""
         found = self.world.bench.custom.list_namespaced_custom_object(
             "selvage.dev", "v1alpha1", self.world.bench.namespace, "faultdrills"
         )
@@ -63,10 +63,10 @@ def drill_file(folder: Path, **changes: Any) -> Path:
 
 @contextmanager
 def running_cluster(world: DrillWorld) -> Iterator[E5World]:
-    """Operator and drill runner until the block ends; what strikes the first fp8 server shows in
-    probes of its kernel.
+    """Operator and drill runner until the block ends; faults of the first fp8 server show in probes of its
+    kernel.
 
-    The operator's clock goes four times as fast as the drill's.
+    The operator's clock runs four times as fast as the drill's.
     """
     found, bench = E5World(world=world), world.bench
     window = {"detection": {"window_s": 15.0, "min_samples": 10}}
@@ -100,7 +100,7 @@ def _await_lease(cluster: ApiExperiment) -> None:
 
 @contextmanager
 def repeated(step: Callable[[], object], every_s: float) -> Iterator[None]:
-    """``step`` again and again in a thread; what it raised is raised at the end."""
+    """``step`` repeatedly in a thread; its exception is raised at the end."""
     stop, failed = threading.Event(), []
 
     def loop() -> None:

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 def returned(name: str) -> Object:
-    """One object of the sample with what the server adds."""
+    """One object of the sample with the server's additions."""
     (found,) = sample(name)
     found["metadata"] |= {"namespace": "chat", "uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"}
     return dict(found)
@@ -29,7 +29,7 @@ def resources() -> Resources:
 
 
 class PolicyServer:
-    """Holds one RoutePolicy. conflicts: writings that come too late; lost: writings whose answer is lost."""
+    """Holds one RoutePolicy. conflicts: writes that come too late; lost: writes with a lost answer."""
 
     def __init__(self, conflicts: int = 0, lost: int = 0) -> None:
         self.held: Object | None = returned("policy")

@@ -1,4 +1,4 @@
-"""What an account may do by its shipped Role: a client that is refused everything else, and notes each call.
+"""Rights of an account by its shipped Role: a client that is refused everything else, and records calls.
 
 The API server of the tests grants everything to every account, so the rights are checked here: a call that
 the Role does not grant ends in 403 before it is sent, as in a cluster, and fails its test afterwards.
@@ -19,7 +19,7 @@ from kubernetes import client
 
 from tests.support.paths import ROOT
 
-#: Environment variable with the file that calls of the test that runs are written to.
+#: Environment variable with the file for the running test's calls.
 NOTES = "SELVAGE_TEST_CALLS"
 #: Verb, group and resource, as RBAC names them.
 Call = tuple[str, str, str]
@@ -32,7 +32,7 @@ ROLES = {
 }
 OPERATOR, RUNNER, E5 = ROLES
 _VERBS = {"GET": "get", "PUT": "update", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
-#: What every account may read: system:discovery of every cluster.
+#: Rights of every account to read: system:discovery of every cluster.
 _DISCOVERY = ("api", "apis", "version", "healthz", "livez", "readyz", "openapi", "")
 
 
@@ -50,7 +50,7 @@ def granted(account: str) -> frozenset[Call]:
 
 
 def call_of(method: str, url: str, query: Sequence[tuple[str, Any]] = ()) -> Call | None:
-    """The call that a request is; None for discovery, which needs no Role."""
+    """The call of a request; None for discovery, which needs no Role."""
     parts = urlsplit(url)
     path = parts.path.strip("/").split("/")
     head = 2 if path[0] == "api" else 3
@@ -69,7 +69,7 @@ def call_of(method: str, url: str, query: Sequence[tuple[str, Any]] = ()) -> Cal
 
 
 class Account:
-    """A client with the rights of one account. calls: what it asked for."""
+    """A client with the rights of one account. calls: its calls."""
 
     def __init__(self, configuration: client.Configuration, account: str = OPERATOR) -> None:
         self.api = client.ApiClient(configuration)
@@ -92,7 +92,7 @@ def rights(api: client.ApiClient, account: str = OPERATOR) -> client.ApiClient:
 
 
 def note(account: str, call: Call, allowed: frozenset[Call]) -> None:
-    """Write a call down for the test that runs; ApiException 403 where ``account`` may not."""
+    """Record a call for the running test; ApiException 403 if ``account`` lacks the right."""
     if path := os.environ.get(NOTES):
         with Path(path).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps([account, call, call in allowed]) + "\n")
@@ -101,7 +101,7 @@ def note(account: str, call: Call, allowed: frozenset[Call]) -> None:
 
 
 def noted(path: Path) -> list[tuple[str, Call, bool]]:
-    """Account, call and whether it was granted, of every call that was written down."""
+    """Account, call and whether it was granted, of every recorded call."""
     if not path.is_file():
         return []
     rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())

@@ -23,7 +23,7 @@ _RESOURCES = re.compile("/apis?/")
 
 
 def install(account: str) -> None:
-    """Hold this process to the Role of ``account``."""
+    """Limit this process to the Role of ``account``."""
     allowed = granted(account)
     plain, connected = rest.RESTClientObject.request, aiohttp.ClientSession._request
 

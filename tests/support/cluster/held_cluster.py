@@ -1,4 +1,4 @@
-"""A namespace in memory that can refuse, be out of reach and lose pods: for laws that need no API server."""
+"""A namespace in memory that can refuse, be unreachable and lose pods: for tests without an API server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HeldCluster(MemoryCluster):
         return self._configs[config_name(POLICY)]
 
     def lose(self, *keys: str) -> None:
-        """Leave out of the ConfigMap what stands under ``keys``; without any all of it."""
+        """Remove the entries under ``keys`` from the ConfigMap; without keys all of them."""
         if not keys:
             self._configs.clear()
         for key in keys:
@@ -49,12 +49,12 @@ class HeldCluster(MemoryCluster):
         return super().read(name)
 
     def replace(self, route: Manifest, *, trial: bool = False) -> Manifest:
-        """Keep a route."""
+        """Store a route."""
         self.written.append(route)
         return super().replace(route, trial=trial)
 
     def speak(self, names: list[str], said: Mapping[str, tuple[list[Manifest], int]]) -> None:
-        """What gateways say of the route: of each its conditions, and how many generations it is behind."""
+        """Set the gateways' status of the route: conditions, and how many generations each is behind."""
         route = self._routes[POLICY]
         generation = 10
         parents = [
@@ -72,12 +72,12 @@ class HeldCluster(MemoryCluster):
         }
 
     def read_config(self, name: str) -> Manifest | None:
-        """What was kept."""
+        """The stored state."""
         self._ask("read_config")
         return super().read_config(name)
 
     def endpoint_slices(self, service: str) -> list[Manifest]:
-        """Every pod of the Service that its label leaves in."""
+        """Every pod of the Service that its label leaves in rotation."""
         self._ask("endpoint_slices")
         (found,) = super().endpoint_slices(service)
         listed = [one for one in found["endpoints"] if self._label(one["targetRef"]["name"]) != OUT]
@@ -104,7 +104,7 @@ class HeldCluster(MemoryCluster):
         self.places_version += 1
 
     def write_status(self, found: Manifest, status: Manifest) -> None:
-        """Keep it."""
+        """Store it."""
         self._ask("write_status")
         self.statuses[f"{found['kind']}/{found['metadata']['name']}"] = status
 
@@ -120,7 +120,7 @@ class HeldCluster(MemoryCluster):
         return sorted(name for name, value in self.labels.items() if value == OUT)
 
     def weights(self) -> list[list[int]]:
-        """Of each rule of the route in force."""
+        """Weights of each rule of the route in force."""
         rules = self._routes[POLICY]["spec"]["rules"]
         return [[one["weight"] for one in rule["backendRefs"]] for rule in rules]
 
@@ -143,7 +143,7 @@ class HeldWorld(RecordedWorld):
         super().__init__(cluster=HeldCluster(shape), texts=[answer(float(n)) for n in range(200)])
 
     def turns(self, operator: NamespaceOperator, count: int) -> None:
-        """So many ticks of one second."""
+        """Run ``count`` ticks of one second."""
         for _ in range(count):
             self.advance()
             operator.turn()

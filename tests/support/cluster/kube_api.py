@@ -1,7 +1,7 @@
 """A real Kubernetes API server for tests: ``etcd`` and ``kube-apiserver`` of ``KUBEBUILDER_ASSETS``.
 
-Started as envtest does: certificates of its own, loopback alone, a token for the tests, data in a folder
-that is removed at the end. No controller manager runs: what pods and deployments say is the test's to write.
+Started as envtest does: own certificates, loopback alone, a token for the tests, data in a folder
+that is removed at the end. No controller manager runs: tests write the status of pods and deployments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kubernetes import client
 from tests.support.guarded import Guard, guarded
 
 TOKEN = "tests-only"
-#: Seconds in which the server must be ready; it takes one on an idle machine.
+#: Time limit for the server's start, s; it takes one on an idle machine.
 PATIENCE_S = 60.0
 
 
@@ -37,7 +37,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Server:
-        """Start both programs; the folder of their data is gone after the block."""
+        """Start both programs; the folder of their data is removed after the block."""
         try:
             self._begin()
         except BaseException:
@@ -70,7 +70,7 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Begin to answer, with what was written before."""
+        """Start answering, with the data written before."""
         flags = _server_flags(self.folder, self.etcd_url, self._port)
         log = self.folder / "api.log"
         with log.open("ab") as out:
@@ -94,7 +94,7 @@ class Server:
 
 @contextmanager
 def api_server(programs: Path) -> Iterator[client.Configuration]:
-    """How to reach a fresh API server; it is gone after the block."""
+    """Connection to a fresh API server, which is removed after the block."""
     with Server(programs) as server:
         yield server.configuration
 
@@ -120,7 +120,7 @@ def _server_flags(folder: Path, etcd_url: str, port: int) -> list[str]:
 
 
 def _certificates(folder: Path) -> Path:
-    """Write what the server needs to be believed; the authority's certificate is returned."""
+    """Write the server's certificates; returns that of the authority."""
     authority = trustme.CA()
     own = authority.issue_cert("127.0.0.1", "localhost")
     own.private_key_pem.write_to_path(str(folder / "server.key"))
@@ -180,9 +180,9 @@ def _established(extensions: client.ApiextensionsV1Api, name: str) -> bool:
 
 
 def kubeconfig(configuration: client.Configuration, folder: Path) -> Path:
-    """How the process reaches the server."""
+    """Connection settings for another process."""
     path = folder / "kubeconfig"
-    if configuration.api_key.get("authorization") != f"Bearer {TOKEN}":  # no server of ours
+    if configuration.api_key.get("authorization") != f"Bearer {TOKEN}":  # not our server
         return Path(os.environ["KUBECONFIG"])
     token = configuration.api_key["authorization"].removeprefix("Bearer ")
     cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}

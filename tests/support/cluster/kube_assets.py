@@ -1,4 +1,4 @@
-"""Where the programs and definitions lie that tests of the cluster world start; imports nothing heavy."""
+"""Paths of the programs and definitions that cluster tests start; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def full_cluster() -> bool:
-    """Whether tests go to the cluster that KUBECONFIG names, and not to a server of their own."""
+    """Whether tests use the cluster of KUBECONFIG, not their own server."""
     return bool(os.environ.get("SELVAGE_CLUSTER"))
 
 
 def assets() -> Path | None:
-    """Folder with ``etcd`` and ``kube-apiserver``; None where the variable names none."""
+    """Folder with ``etcd`` and ``kube-apiserver``; None if the variable names none."""
     named = os.environ.get("KUBEBUILDER_ASSETS")
     folder = Path(named) if named else None
     found = folder is not None and all((folder / name).is_file() for name in ("etcd", "kube-apiserver"))
@@ -20,7 +20,7 @@ def assets() -> Path | None:
 
 
 def gateway_crds() -> Path | None:
-    """Folder with the Gateway API's definitions; None where the variable names none."""
+    """Folder with the Gateway API's definitions; None if the variable names none."""
     named = os.environ.get("GATEWAY_API_CRDS")
     folder = Path(named) if named else None
     return folder if folder is not None and (folder / "httproutes.yaml").is_file() else None

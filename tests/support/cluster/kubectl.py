@@ -18,7 +18,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubectl:
-    """How it is called: with this configuration, in this folder."""
+    """kubectl with this configuration, in this folder."""
 
     kubeconfig: Path
     folder: Path
@@ -28,23 +28,23 @@ class Kubectl:
         return self._call(["kubectl", *arguments], stdin)
 
     def line(self, text: str) -> Done:
-        """One line of a shell."""
+        """Run one line of a shell."""
         return self._call(["bash", "-c", text], "")
 
     def served(self) -> set[tuple[str, str]]:
-        """API version and kind of all that the server knows."""
+        """API version and kind of all resources of the server."""
         found = self.run("api-resources", "--no-headers")
         assert found.returncode == 0, found.stderr
         rows = [line.split() for line in found.stdout.splitlines()]
         return {(row[-3], row[-1]) for row in rows}
 
     def apply(self, folder: str, *flags: str) -> set[tuple[str, str]]:
-        """Apply what kustomize builds of ``folder``, strictly validated; the kinds that the server lacks."""
+        """Apply kustomize's output for ``folder``, strictly validated; the kinds that the server lacks."""
         flags = ("--server-side", "--force-conflicts", "--validate=strict", *flags)
         return self._of_folder(folder, "apply", *flags)
 
     def would_delete(self, folder: str) -> set[tuple[str, str]]:
-        """A dry run of deleting what kustomize builds of ``folder``; the kinds that the server lacks."""
+        """A dry run of deleting kustomize's output for ``folder``; the kinds that the server lacks."""
         return self._of_folder(folder, "delete", "--dry-run=server")
 
     def _of_folder(self, folder: str, *command: str) -> set[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a cluster must know before our tests: our definitions, and those that routes and pools need."""
+"""Definitions that a cluster needs for our tests: our own, and those of routes and pools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.cluster.kube_assets import gateway_crds, pool_crd
 
 
 def definitions_installed(api: client.ApiClient, keep: bool = False) -> None:
-    """Create them and wait until they are served; ``keep``: those that are there already stay."""
+    """Create them and wait until they are served; ``keep``: existing ones stay."""
     gateway, pool = gateway_crds(), pool_crd()
     assert gateway is not None
     assert pool is not None

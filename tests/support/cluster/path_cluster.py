@@ -1,6 +1,6 @@
-"""What a cluster's own controllers and a gateway's do, for a namespace of a test: EndpointSlices, and Envoy.
+"""The work of a cluster's controllers and of a gateway, for a test's namespace: EndpointSlices, and Envoy.
 
-Both go by what the API server says alone. Services select pods by their labels; of the HTTPRoute and the
+Both use the API server's objects alone. Services select pods by their labels; from the HTTPRoute and the
 EndpointSlices a real Envoy gets its configuration (``tests.support.cluster.route_envoy``).
 """
 
@@ -33,7 +33,7 @@ _SERVICE = "kubernetes.io/service-name"
 
 
 def keep_endpoints(bench: Bench) -> None:
-    """The EndpointSlice of every Service that selects pods, as the cluster's own controller writes it."""
+    """Write the EndpointSlice of every Service that selects pods, as the cluster's own controller does."""
     core = client.CoreV1Api(bench.api)
     pods = core.list_namespaced_pod(bench.namespace).items
     for service in core.list_namespaced_service(bench.namespace).items:
@@ -45,7 +45,7 @@ def keep_endpoints(bench: Bench) -> None:
 
 
 def write_slice(bench: Bench, service: str, port: int, endpoints: list[Object]) -> None:
-    """The one EndpointSlice of a Service; what is there already is not written again."""
+    """Write the one EndpointSlice of a Service, if it changed."""
     discovery, name = client.DiscoveryV1Api(bench.api), f"{service}-a"
     body = {
         "metadata": {"name": name, "labels": {_SERVICE: service}},
@@ -87,7 +87,7 @@ class InForce:
 
 @dataclass
 class Gateway:
-    """An Envoy that follows the route of ``bench``. ``history``: what was in force, oldest first."""
+    """An Envoy that follows the route of ``bench``. ``history``: tables in force, oldest first."""
 
     bench: Bench
     folder: Path
@@ -100,7 +100,7 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Where requests enter."""
+        """URL for requests."""
         return f"http://127.0.0.1:{self.settings.listen_port}"
 
     @property
@@ -109,14 +109,14 @@ class Gateway:
         return f"http://127.0.0.1:{self.settings.admin_port}/stats/prometheus?filter=upstream_rq"
 
     def shares(self, rule: str, at_s: float | None = None) -> dict[str, float]:
-        """Service -> its share of a rule's requests at that instant, None: now; pods apart."""
+        """Service -> its share of a rule's requests at that time (None: now); pods separately."""
         known = [one for one in self.history if at_s is None or one.at_s <= at_s]
         weights = known[-1].weights[rule]
         return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Envoy, which follows the route as the operator wrote it until the block ends."""
+        """Run Envoy, which follows the operator's route until the block ends."""
         files, log = GatewayFiles(folder=self.folder / "gateway"), self.folder / "gateway.log"
         route = self.bench.route()
         wanted = self._files(route, files)
@@ -137,7 +137,7 @@ class Gateway:
                 yield
 
     def _follow(self, driver: GatewayDriver) -> None:
-        """Give Envoy what the API server has now, where that is new, and wait until it is in force."""
+        """Give Envoy the API server's present objects, if they are new, and wait until they are in force."""
         route = self.bench.route()
         wanted = self._files(route, driver.files)
         changed = [one for one in wanted if self._versions.get(one.path) != one.version]

@@ -12,9 +12,9 @@ from tests.support.cluster.cluster_worlds import Object, sample
 from tests.support.documents.documents_written import envelope, write_yaml
 from tests.support.documents.reduced_certificate import LOOSE
 
-#: Kernel -> places for replicas; the first is struck, the second known to be good.
+#: Kernel -> places for replicas; the first is struck, the second is known-good.
 REPLICAS = {"fp16": 2, "fp32": 1}
-#: Requests per second that a replica is said to carry: one of fp16 has no room for prose under a drill.
+#: Declared requests per second of a replica: one of fp16 has no headroom for prose under a drill.
 CAPACITY_RPS = {"fp16": 4.0, "fp32": 7.0}
 PORT = 8000
 _LIBRARY = "package:contracts/library"
@@ -88,7 +88,7 @@ def meta_contract(folder: Path) -> Path:
 
 
 def drill(name: str, **changes: Any) -> Object:
-    """Weights of the first fp16 server in three bits, behind status 200; ``changes`` replace parts of it."""
+    """The first fp16 server's weights in three bits, behind status 200; ``changes`` replace parts of it."""
     fault = {
         "name": "bits",
         "kind": "requantise",

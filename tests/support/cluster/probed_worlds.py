@@ -25,19 +25,19 @@ from live.observe.scraper import Scraper
 from live.run.options import ProbeOptions
 from tests.support.cluster.cluster_worlds import SHED, Bench
 
-#: Turns in which anything must have happened; a tenth of it is usual.
+#: Limit of turns for every wait; a tenth of it is usual.
 PATIENCE = 400
-#: Seconds for what servers are asked; never waited for by a test that passes.
+#: Time limit of requests to servers, s; a passing test never reaches it.
 LIMIT_S = 60.0
 
 
 class OwnScraper(Scraper, PoolReader):
-    """A scraper that is one pool's own."""
+    """A scraper of one pool alone."""
 
 
 @dataclass
 class ProbedWorld:
-    """An operator with a real prober. answers: probes that were answered, by replica."""
+    """An operator with a real prober. answers: answered probes, by replica."""
 
     bench: Bench
     operator: NamespaceOperator
@@ -54,7 +54,7 @@ class ProbedWorld:
         raise AssertionError(f"it did not happen: {self.bench.conditions()}, {self.answers}")
 
     def probed(self, replicas: int, times: int) -> bool:
-        """Whether so many replicas have answered so many probes each."""
+        """Whether this many replicas have answered this many probes each."""
         return len(self.answers) == replicas and min(self.answers.values()) >= times
 
     def _count(self) -> None:
@@ -66,7 +66,7 @@ class ProbedWorld:
             self.answers.update(names[at] for at in probes.replica[probes.valid].tolist())
 
     def _await_answers(self) -> None:
-        """Until what servers were asked is answered or given up."""
+        """Wait until all requests to servers are answered or timed out."""
         source: Any = self.operator.loops["chat"].source
         prober = source._prober._prober
         asked: list[Future[Any] | None] = [source._prober._asked, source._fleet._scrape]

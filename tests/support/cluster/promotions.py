@@ -21,7 +21,7 @@ from scripts.cli.judging.tables import evaluation_json
 from tests.support.cluster.cluster_worlds import Bench, Object, pod, sample
 
 CANDIDATE = "next"
-#: What no profile measures, so that an evaluation of one may succeed.
+#: Clauses that no profile measures, left out so that an evaluation may succeed.
 WAIVED = ("O-fingerprint=no traffic before the shadow", "R-ttft-p95=no traffic before the shadow")
 STAGE = {"stability_s": 8.0, "least_probes": 4, "deadline_s": 60.0}
 
@@ -42,7 +42,7 @@ def everything(bench: Bench, profile: str = "w8a8", **changes: Any) -> None:
 
 
 def evidence(bench: Bench, profile: str = "w8a8", waived: tuple[str, ...] = WAIVED) -> Object:
-    """The evaluation of ``profile`` under the applied contract, in a ConfigMap; how it is referred to."""
+    """The evaluation of ``profile`` under the applied contract, in a ConfigMap; returns a reference to it."""
     contract = document_of(bench.read("KernelContract", "chat-contract"))
     assert isinstance(contract, KernelContract)
     place = resolve_uri(f"package:contracts/library/profiles/{profile}.yaml", "")
@@ -57,7 +57,7 @@ def evidence(bench: Bench, profile: str = "w8a8", waived: tuple[str, ...] = WAIV
 
 
 def promote(bench: Bench, found: Object, name: str = CANDIDATE, **spec: Any) -> Object:
-    """Apply a promotion that rests on the evaluation ``found``."""
+    """Apply a promotion based on the evaluation ``found``."""
     body = {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "KernelPromotion",
@@ -85,7 +85,7 @@ def status(bench: Bench, name: str = CANDIDATE) -> Object:
 
 
 def until(bench: Bench, operator: NamespaceOperator, stage: str, most: int = 60) -> list[dict[str, int]]:
-    """Turn until the candidate is in ``stage``; the weights of the slice prose in every turn on the way."""
+    """Turn until the candidate is in ``stage``; returns the weights of the slice prose in every turn."""
     seen = []
     for _ in range(most):
         bench.turns(operator, 1)

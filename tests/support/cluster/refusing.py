@@ -1,4 +1,4 @@
-"""The shipped backend that refuses, as a process: ``k8s/manifests/refuse/envoy.yaml`` in a real Envoy."""
+"""The shipped refusing backend, as a process: ``k8s/manifests/refuse/envoy.yaml`` in a real Envoy."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.guarded import guarded
 from tests.support.paths import ROOT
 
 FILE = ROOT / "k8s" / "manifests" / "refuse" / "envoy.yaml"
-#: Of the shipped file: where it listens, and its administration.
+#: Ports in the shipped file: its listener, and its administration.
 PORT, ADMIN = 8080, 9901
 
 
 @contextmanager
 def refusing(folder: Path, arguments: Sequence[str]) -> Iterator[int]:
-    """Port of an Envoy that runs the shipped file on ports that are free here.
+    """Port of an Envoy with the shipped file, on ports that are free here.
 
     arguments: its container's, with ``/etc/refuse`` for the folder of the file.
     """
@@ -40,7 +40,7 @@ def refusing(folder: Path, arguments: Sequence[str]) -> Iterator[int]:
 
 
 def await_up(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it answers; AssertionError with the log's end where it never does."""
+    """Wait until it answers; AssertionError with the log's end if it never does."""
     until_at_s = time.monotonic() + 40.0
     while time.monotonic() < until_at_s and process.poll() is None:
         try:

@@ -1,7 +1,7 @@
 """An HTTPRoute and the EndpointSlices behind it as Envoy's configuration, as gateways translate them. Pure.
 
-What is translated is what the operator writes: path prefix, exact headers, weighted Services; all else is
-refused, so that no test passes by what gateways do and this does not. A rule becomes a route in the rules'
+Supported is the operator's output: path prefix, exact headers, weighted Services; anything else is refused,
+so that no test passes by a gateway feature that is missing here. A rule becomes a route in the rules'
 order, each of its backendRefs a cluster by Envoy Gateway's names, its weights a weighted cluster; a backend's
 endpoints are the ready addresses of its Service's EndpointSlices.
 """
@@ -21,7 +21,7 @@ from live.gateway.table import Upstream, WeightedUpstream
 
 Object = dict[str, Any]
 
-#: Of a gateway without timeouts of its own: an answer takes as long as it takes.
+#: Timeout of a gateway without timeouts: answers may take any time.
 _TIMEOUT_S = 600.0
 
 
@@ -35,7 +35,7 @@ class Backend:
 
 
 def backends(route: Object) -> list[list[Backend]]:
-    """Backends of each rule of ``route``; ValueError for what is not translated."""
+    """Backends of each rule of ``route``; ValueError for unsupported fields."""
     metadata = route["metadata"]
     strange = [rule["filters"] for rule in route["spec"]["rules"] if rule.get("filters")]
     if strange:
@@ -82,7 +82,7 @@ def ready_addresses(slices: Iterable[Object]) -> dict[str, tuple[Upstream, ...]]
 def gateway_files(
     route: Object, slices: Sequence[Object], settings: GatewaySettings, files: GatewayFiles
 ) -> list[WatchedFile]:
-    """Every file that Envoy reads of ``route`` and what stands behind it, endpoints first."""
+    """Every file that Envoy reads for ``route`` and its backends, endpoints first."""
     behind = ready_addresses(slices)
     found = [_endpoints(one, behind, settings, files) for rule in backends(route) for one in rule]
     statistics = f"http.{STAT_PREFIX}.rds.{ROUTE_CONFIG}"
@@ -114,7 +114,7 @@ def _match(match: Object) -> Object:
 
 
 def _action(found: Sequence[Backend]) -> Object:
-    """The weighted clusters of a rule; a rule without any weight answers 500, as the Gateway API asks."""
+    """The weighted clusters of a rule; a rule without any weight answers 500, as the Gateway API requires."""
     weighted = [{"name": one.cluster, "weight": one.weight} for one in found if one.weight > 0]
     if not weighted:
         return {"direct_response": {"status": 500}}

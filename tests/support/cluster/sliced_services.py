@@ -1,4 +1,4 @@
-"""A Service of tests with its pods and EndpointSlices, as a watch tells them."""
+"""A Service of tests with its pods and EndpointSlices, as a watch reports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from k8s.operator.pods.slots import OF_SERVICE, PODS, SERVICES, SLICES, Places
 
 Object = dict[str, Any]
 
-#: As a Service in front of vLLM with a sidecar: its metrics come first in every list.
+#: As a Service in front of vLLM with a sidecar: the metrics port is first in every list.
 PORTS: list[Object] = [
     {"name": "metrics", "port": 9090, "targetPort": 9090},
     {"name": "http", "port": 80, "targetPort": "http"},
@@ -24,7 +24,7 @@ LISTENS = [{"name": "metrics", "port": 9090}, {"name": "http", "port": 8000}]
 
 @dataclass
 class WatchedService:
-    """The part of ``Cluster`` that discovery reads, as a watch tells it."""
+    """The part of ``Cluster`` that discovery reads, as a watch reports it."""
 
     places: Places = field(default_factory=Places)
     places_version = None
@@ -77,7 +77,7 @@ def pod(name: str, place: str = "true", phase: str = "Running", *, deleted: bool
 
 
 def found(cluster: WatchedService, port: int) -> FoundEndpoints:
-    """What stands behind ``chat`` at ``port`` of the Service."""
+    """Backends of ``chat`` at ``port`` of the Service."""
     return endpoints_of(cast(Cluster, cluster), BackendRef(name="chat", port=port), None)
 
 

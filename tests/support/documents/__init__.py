@@ -1,1 +1,1 @@
-"""Documents of tests: valid ones, and ones that make no sense."""
+"""Documents of tests: valid and invalid ones."""

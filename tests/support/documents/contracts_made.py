@@ -107,7 +107,7 @@ def profile_files(folder: Path, samples: KernelSamples, **fingerprint: str) -> P
     return path
 
 
-#: Of a profile, what no test looks at.
+#: Fields of a profile that no test reads.
 MEASURED: dict[str, object] = {
     "kernel": "bf16",
     "reference": {"name": "ref", "engine": "torch", "dtype": "float32"},

@@ -24,7 +24,7 @@ AWKWARD = (
 
 
 def documents(kind: type[Document]) -> st.SearchStrategy[Document]:
-    """Documents of ``kind`` that the model accepts; rules between fields are not minded."""
+    """Documents of ``kind`` that the model accepts; rules between fields are ignored."""
     return _model(kind).map(lambda found: found)
 
 

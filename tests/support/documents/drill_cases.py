@@ -34,7 +34,7 @@ def grows(spec: Object) -> None:
     spec["faults"][0].update(shape="ramp", ramp={"rise_s": 10.0})
 
 
-#: What is wrong -> the change of a sound drill's spec that makes it so, and what is said of it.
+#: Defect -> the change of a valid drill's spec that causes it, and its message.
 BROKEN_DRILLS: dict[str, tuple[Change, str]] = {
     "an unknown metric": (
         _set("abort_when", 0, "metric", to="quality"),
@@ -86,7 +86,7 @@ BROKEN_DRILLS: dict[str, tuple[Change, str]] = {
     ),
 }
 
-#: Whatever a drill may have, at its limits.
+#: A drill with every field, at its limits.
 SOUND_DRILL: Object = {
     "load": {
         "rate_rps": 1.0,

@@ -1,6 +1,6 @@
-"""What the examples of docs/extending.md do once they are installed, as one object on stdout.
+"""Results of the examples of docs/extending.md once they are installed, as one object on stdout.
 
-A program of its own: plug-ins are found on the path of a new process.
+A separate program: plug-ins are found on the path of a new process.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ def in_flight(record: selvage.EpisodeRecord) -> float:
 
 
 def verdict(folder: Path, answers: list[str]) -> str:
-    """Of a contract that lets 2 % of the answers loop on ``answers``."""
+    """Verdict on ``answers`` by a contract that allows loops in 2 % of them."""
     written = yaml.safe_load((folder / "contract.yaml").read_text())
     spec = written["spec"]
     spec["slices"] = spec["slices"][:1]
     own = {"id": "S-loop", "family": "S", "metric": "looping", "estimator": "none", "threshold": 0.02}
     spec["clauses"] = [{key: value for key, value in spec["clauses"][0].items() if key != "clip"} | own]
     contract = write_yaml(folder / "own-contract.yaml", written)
-    selvage.load(contract)  # which asks for the metric, so that its module is imported
+    selvage.load(contract)  # loading resolves the metric, which imports its module
     log = folder / "own-log.jsonl"
     log.write_text(import_module("acme_metrics").observed(spec["slices"][0]["name"], answers))
     return str(selvage.judge(contract, log).verdict)
 
 
 def main(folder: Path) -> dict[str, Any]:
-    """Each example at work; ``folder`` is empty."""
+    """Run each example; ``folder`` is empty."""
     write_suite(folder, _HORIZON_S)
     plain = selvage.load_scenario(folder / "scenario.yaml")
     idle = not any(name.startswith("acme") for name in sys.modules)

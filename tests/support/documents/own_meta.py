@@ -1,4 +1,4 @@
-"""A meta-contract of one's own that can be told from the shipped one by what it lets a policy do."""
+"""An own meta-contract that differs from the shipped one in its limits on a policy."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ import yaml
 from scripts.train.own_suites import QUIET_S
 from tests.support.documents.documents_written import write_yaml
 
-#: As many times as fast as on its suites a certificate's quiet hours pass.
+#: Factor by which quiet hours pass faster than in a certificate's suites.
 FASTER = 4.0
-#: What two seeds cannot show, and an untrained network need not.
+#: Clauses that two seeds cannot prove, and that an untrained network need not keep.
 LOOSE = {
     "M-false-switches": 1e6,
     "M-demotions": 1.0,
@@ -53,7 +53,7 @@ def loosened(meta: Path) -> None:
 
 
 def _faster(changes: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``changes`` of quiet hours that pass ``FASTER``; what a server takes for its start stays as it is."""
+    """``changes`` of quiet hours that pass ``FASTER``; a server's start time is unchanged."""
     return [
         one | {name: one[name] / FASTER for name in ("at_s", "duration_s") if one.get(name) is not None}
         for one in changes

@@ -1,4 +1,4 @@
-"""What is wrong with what a document refers to, as its reader says it."""
+"""Problems of a document's references, as its reader reports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contracts.loading.yaml_positions import dotted, parse
 
 
 def reference_problems(document: Document, text: str, file: str) -> list[Problem]:
-    """Problems with what ``document``, read from ``text`` in ``file``, refers to; none if all is well."""
+    """Problems of the references of ``document``, read from ``text`` in ``file``; empty if there is none."""
     written = parse(text, file)
     return [
         Problem(file, written.line_of(b.path), dotted(b.path), b.expected, b.actual, b.next_step)

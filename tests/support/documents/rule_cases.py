@@ -1,4 +1,4 @@
-"""What the tests of rules share: one valid document, one place changed, the problems that come of it."""
+"""Common helpers for tests of rules: a valid document, one changed place, the resulting problems."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def with_traffic(
     failed: NDArray[np.int64] | None = None,
     latency_le: NDArray[np.int64] | None = None,
 ) -> FleetTelemetry:
-    """``seen`` with what replicas did on slices, as servers and gateway tell it.
+    """``seen`` with replicas' work on slices, as servers and gateway report it.
 
     ``answered``, ``failed``: [B, R, S]; ``latency_le`` [B, R, S, F, E + 1], by default below every edge.
     """
@@ -157,7 +157,7 @@ def with_traffic(
 
 
 def with_steps(seen: FleetTelemetry, stuck: NDArray[np.bool_]) -> FleetTelemetry:
-    """``seen`` with counters of engines that step, but for the ``stuck`` [B, R]: these answer no probe."""
+    """``seen`` with counters of engines that step, except the ``stuck`` [B, R], which answer no probe."""
     counted = EngineCounters.unknown(*stuck.shape)
     counted.span_s[:], counted.iterations[:] = 1.0, np.where(stuck, 0.0, 40.0)
     answered = ~np.take_along_axis(stuck, seen.probes.replica, axis=1)

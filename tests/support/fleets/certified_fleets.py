@@ -1,4 +1,4 @@
-"""Fleets whose kernels were certified, and probes of them whose values change."""
+"""Fleets of certified kernels, and probes of them with changing values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMPTS = 40
 
 
 def certified(noise: float = 0.0) -> CertifiedValues:
-    """Healthy values of forty prompts on two kernels, twice measured, well inside the test contract."""
+    """Healthy values of forty prompts on two kernels, measured twice, well within the test contract."""
     rng = stream(3, "certified")
     values = [np.repeat(rng.uniform(0.005, 0.02, (PROMPTS, 1, 2)), 2, axis=1) for _ in range(2)]
     ids = np.arange(PROMPTS, dtype=np.int64) * 7 + 5
@@ -30,7 +30,7 @@ def certified(noise: float = 0.0) -> CertifiedValues:
 
 
 def certified_fleet(noise: float = 0.0) -> FleetSetup:
-    """A fleet whose kernels were certified."""
+    """A fleet of certified kernels."""
     return replace(make_fleet(LAYOUT), certified=certified(noise))
 
 
@@ -50,7 +50,7 @@ def unchanged(values: NDArray[np.float64], replica: NDArray[np.int64], now_s: fl
 
 
 def scaled(replicas: list[int], factor: float, from_at_s: float, until_at_s: float = np.inf) -> Change:
-    """The first metric of these replicas is ``factor`` times what it was, for a time."""
+    """The first metric of these replicas is multiplied by ``factor`` for a time."""
 
     def change(values: NDArray[np.float64], replica: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
         hit = np.isin(replica, replicas) & (from_at_s < now_s <= until_at_s)
@@ -62,7 +62,7 @@ def scaled(replicas: list[int], factor: float, from_at_s: float, until_at_s: flo
 def probes_at(
     fleet: FleetSetup, now_s: float, rng: np.random.Generator, change: Change = unchanged
 ) -> ProbeSamples:
-    """Every replica answers one probe of every slice; with repeat noise where the fleet states some."""
+    """Every replica answers one probe of every slice; with repeat noise if the fleet states some."""
     known = fleet.certified
     assert known is not None
     replica, slice_ = (part.ravel() for part in np.indices((len(LAYOUT.replicas), len(LAYOUT.slices))))

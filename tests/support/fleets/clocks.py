@@ -34,7 +34,7 @@ def clocked_fleet(layout: FleetLayout, cap_ratio: float = 0.5) -> FleetSetup:
 
 
 def clocks(factors: Sequence[float], from_at_s: float = 0.0, until_at_s: float = np.inf) -> Edit:
-    """Steps take so many times as long as certified, by replica (NaN: it shows nothing); outside, 1 time."""
+    """Steps take these multiples of the certified time, by replica (NaN: no clock); outside the span, 1."""
 
     def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
         factor = np.array(factors, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A drill on a target that a test scripts, without any fleet."""
+"""A drill on a scripted target, without a fleet."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def healed_record() -> EpisodeRecord:
 
 @dataclass
 class ScriptedTarget:
-    """Says what the test wants; keeps what it was told, in order, in ``told``."""
+    """Reports the test's script; records its calls, in order, in ``told``."""
 
     episode: EpisodeRecord = field(default_factory=healed_record)
     shows_before: bool = False
@@ -84,11 +84,11 @@ class ScriptedTarget:
     now_s: float = 0.0
 
     def begin(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.told.append("begin")
 
     def advance(self) -> float:
-        """One second on, unless the script says otherwise."""
+        """Advance one second, unless the script differs."""
         self.now_s += 1.0
         if self.now_s >= self.stop_at_s:
             raise KeyboardInterrupt
@@ -97,7 +97,7 @@ class ScriptedTarget:
         return self.now_s
 
     def record(self) -> EpisodeRecord:
-        """What the script has until now."""
+        """The script so far."""
         return truncate(self.episode, self.now_s)
 
     def proof(self, strike: Strike) -> Proof:
@@ -106,18 +106,18 @@ class ScriptedTarget:
         return Proof(happened=self.shows_after if injected else self.shows_before, evidence="scripted")
 
     def inject(self, strike: Strike) -> None:
-        """Note it, or refuse."""
+        """Record the call, or refuse."""
         self.told.append(f"inject {strike.fault.name}")
         if self.refuses:
             raise DrillError("not here")
 
     def keep(self) -> None:
-        """Nothing has a lease, but what ends by itself."""
+        """Nothing has a lease, except a fault that ends by itself."""
         if self.now_s >= self.ends_at_s:
             raise DrillError("bad ended by itself")
 
     def undo(self, strikes: tuple[Strike, ...]) -> tuple[bool, str]:
-        """Note it."""
+        """Record the call."""
         self.told.append("undo " + " ".join(one.fault.name for one in strikes))
         if self.now_s < self.busy_until_s:
             raise DrillError("the server is busy")
@@ -129,26 +129,26 @@ class ScriptedTarget:
         return (Mended(replica="fast-0", healed=healed, told="as scripted", lines=((61.0, "said once"),)),)
 
     def end(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.told.append("end")
 
 
 @dataclass
 class NotedLedger:
-    """Writes into the list of a target, so that the order shows."""
+    """Writes into a target's list, so that the order shows."""
 
     told: list[str]
     full: bool = False
     full_at_the_end: bool = False
 
     def open(self) -> None:
-        """Note it, or fail as a full disk does."""
+        """Record the call, or fail as a full disk does."""
         if self.full:
             raise OSError(28, "No space left on device", "drill.json")
         self.told.append("ledger open")
 
     def close(self, how: str) -> None:
-        """Note it, or fail as a full disk does."""
+        """Record the call, or fail as a full disk does."""
         if self.full_at_the_end:
             raise OSError(28, "No space left on device", "drill.json")
         self.told.append(f"ledger {how}")

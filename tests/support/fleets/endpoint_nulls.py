@@ -1,6 +1,6 @@
-"""Healthy laws as recorded of public endpoints: exact vectors that repeat, stay, drift or renew each day.
+"""Healthy laws recorded at public endpoints: exact vectors that repeat, stay, drift or renew each day.
 
-Nothing is broken in any of them. Each gives what one probe prompt is answered with, a vector of
+None of them has a fault. Each gives the answers to one probe prompt, a vector of
 log-probabilities, for many streams in their order of time.
 """
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 #: Components of an answer.
 TOKENS = 6
-#: What one host's rounding changes, in nats, standard deviation of a component.
+#: Effect of one host's rounding, in nats, standard deviation of a component.
 HOST_NATS = 0.02
 
 
@@ -48,7 +48,7 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drifting:
-    """A slow way of the load, nats per observation at most ``nats``, and independent rounding."""
+    """A slow drift with the load, per observation at most ``nats``, and independent rounding."""
 
     nats: float
     period: int

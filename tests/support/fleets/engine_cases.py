@@ -22,7 +22,7 @@ STEP_MODEL = np.array(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One call at one instant: a method both sides have, and its arguments after the fleet."""
+    """One call at one time: a method of both engines, and its arguments after the fleet."""
 
     at_s: float
     call: str
@@ -136,7 +136,7 @@ def random_act(rng: np.random.Generator, spec: EngineSpec, at_s: float) -> Act:
 
 
 def random_effect(rng: np.random.Generator) -> EngineEffect:
-    """Each field disturbed now and then."""
+    """Each field changed now and then."""
     on = rng.random(7) < 0.35
     effect = EngineEffect(
         condition=int(rng.integers(4)) if on[0] else 0,

@@ -1,4 +1,4 @@
-"""Fakes of the controller's ports, each small enough to read at a glance."""
+"""Small fakes of the controller's ports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controller.ports import RoutingPlan
 
 
 class ScriptedTelemetry:
-    """``TelemetrySource`` that replays what it is given, one entry per read."""
+    """``TelemetrySource`` that replays the given entries, one per read."""
 
     def __init__(self, script: Iterable[FleetTelemetry]) -> None:
         self._script: Iterator[FleetTelemetry] = iter(script)
@@ -28,7 +28,7 @@ class RecordingActuator:
         self._refuses = frozenset(refuses)
 
     def apply(self, plan: RoutingPlan) -> bool:
-        """Put ``plan`` in force unless this call is to be refused."""
+        """Put ``plan`` in force unless this call is set to be refused."""
         self.calls += 1
         if self.calls in self._refuses:
             return False
@@ -37,7 +37,7 @@ class RecordingActuator:
 
 
 class ManualClock:
-    """``Clock`` that moves when told."""
+    """``Clock`` that moves on request."""
 
     def __init__(self, now_ms: float = 0.0) -> None:
         self._now_ms = now_ms

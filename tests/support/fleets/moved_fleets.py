@@ -1,4 +1,4 @@
-"""Fleets of arrays for the watch over own moves: what one tick counts, and how things stand."""
+"""Fleets of arrays for the watch over own moves: one tick's counts, and the present state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MovedFleet:
     batch: int = 1
     law: Law = LAW
     now_s: float = 0.0
-    #: Seconds from one flush of the gateway's statistics to the next, which brings all that came since.
+    #: Seconds between two flushes of the gateway's statistics; each brings all counts since the last.
     flush_s: int = 1
     open_cells: NDArray[np.bool_] = field(default_factory=lambda: np.ones((1, SLICES, KERNELS), np.bool_))
     replica_rps: NDArray[np.float64] = field(default_factory=lambda: np.full((1, KERNELS), 1e3))
@@ -77,7 +77,7 @@ class MovedFleet:
         return found
 
     def blank(self, proposed: NDArray[np.float64]) -> Found:
-        """What the pass fills."""
+        """Records that the pass fills."""
         cells = np.zeros((self.batch, SLICES, KERNELS))
         watched = self.memory["watched"]
         return Found(
@@ -108,7 +108,7 @@ class MovedFleet:
         )
 
     def standing(self) -> Standing:
-        """How things stand."""
+        """The present state."""
 
         def all_of(values: NDArray[Any]) -> NDArray[Any]:
             return np.ascontiguousarray(np.repeat(values, self.batch // len(values), axis=0))

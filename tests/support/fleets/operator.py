@@ -1,4 +1,4 @@
-"""What an operator will do to the supervisor's memory by hand."""
+"""Manual actions of an operator on the supervisor's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings that the simulator made itself, with known serving-path terms and noise of a known size."""
+"""Recordings made by the simulator, with known serving-path terms and noise of a known size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMITS = EngineLimits()
 def recorded(
     rate_rps: float, seed: int, *, seconds: float = 60.0, noise: float = 0.02, serving: ServingPath = SERVED
 ) -> RecordedRun:
-    """A run as servers with ``serving`` would have it, each time off by ``noise`` on the log scale."""
+    """A run of servers with ``serving``, each time with ``noise`` on the log scale."""
     load = drawn(rate_rps, seconds, seed, LENGTHS)
     times = replay(load, STEP, serving, LIMITS)
     times *= np.exp(noise * stream(seed, "parity-noise").normal(size=times.shape))

@@ -1,4 +1,4 @@
-"""What every adapter of a port must show, whatever world it belongs to.
+"""Tests that every adapter of a port must pass, in any world.
 
 A test class of an adapter inherits one of these suites and provides the abstract methods.
 """
@@ -35,7 +35,7 @@ class TelemetrySourceSuite(ABC):
         return [source.read() for _ in range(3)]
 
     def test_shapes(self) -> None:
-        """Every array has the shape that the layout says."""
+        """Every array has the shape of the layout."""
         kernels, slices, replicas = self.layout.shape
         assert kernels > 0
         for seen in self.reads():
@@ -61,7 +61,7 @@ class TelemetrySourceSuite(ABC):
             assert seen.probes.values.shape == (*seen.probes.valid.shape, len(self.layout.probe_metrics))
 
     def test_probes_end_in_one_way(self) -> None:
-        """Only answered ones bring values or take time; the others say how they ended, or nothing."""
+        """Only answered ones have values or take time; the others have their status, or nothing."""
         for seen in self.reads():
             probes = seen.probes
             assert probes.outcome.shape == probes.latency_ms.shape == probes.valid.shape
@@ -119,7 +119,7 @@ class RouteActuatorSuite(ABC):
 
     @abstractmethod
     def table_in_force(self, actuator: RouteActuator) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Table [B, S, K + 1] by which traffic is routed now."""
+        """Table [B, S, K + 1] in force for traffic."""
 
     def plan(self, kernel: int, version: int) -> RoutingPlan:
         kernels, slices, replicas = self.layout.shape

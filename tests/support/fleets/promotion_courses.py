@@ -1,4 +1,4 @@
-"""Courses of a promotion as Hypothesis draws them, and how the machine walks them."""
+"""Courses of a promotion drawn by Hypothesis, and their run through the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEGUN = PromotionState(subject="a" * 64)
 
 
 def passed(outcome: GateOutcome = GateOutcome.SUCCESSFUL) -> OfflineResult:
-    """What the offline evidence says."""
+    """Result of the offline evidence."""
     return OfflineResult(outcome=outcome, reason=str(outcome), message="said by a test")
 
 
@@ -53,7 +53,7 @@ all_terms = st.builds(
     confirms=st.frozensets(st.sampled_from(GATED)),
     vetoes=st.frozensets(st.sampled_from(GATED)),
 )
-#: Stages that are shown at once.
+#: Stages that are passed at once.
 AT_ONCE = StageTerms(stability_s=0.1, least_probes=0, least_answers=0, deadline_s=60.0)
 quick_terms = all_terms.map(lambda terms: replace(terms, shadow=AT_ONCE, canary=AT_ONCE))
 results = st.builds(passed, st.sampled_from([GateOutcome.SUCCESSFUL] * 6 + list(GateOutcome))) | st.none()
@@ -85,7 +85,7 @@ rough = st.builds(
     held_up_by=st.sampled_from(["", "a hook said nothing"]),
     withdrawn=st.sampled_from([False] * 20 + [True]),
 )
-#: All is well but for what webhooks say.
+#: All is well except for webhooks.
 asked = st.builds(
     PromotionSight,
     now_s=st.floats(0.5, 3.0),
@@ -98,7 +98,7 @@ asked = st.builds(
     refused=st.sampled_from([""] * 7 + ["a hook said no"]),
     held_up_by=st.sampled_from(["", "a hook said nothing"]),
 )
-#: Sights whose ``now_s`` is the time since the one before.
+#: Sights with ``now_s`` relative to the previous one.
 courses = st.lists(st.one_of(calm, calm, calm, rough), min_size=1, max_size=60)
 asked_courses = st.lists(st.one_of(calm, asked, asked, rough), min_size=10, max_size=60)
 

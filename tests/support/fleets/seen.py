@@ -1,4 +1,4 @@
-"""Observations for policy tests: all well, unless told otherwise."""
+"""Observations for policy tests: all healthy unless changed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.support.fleets.builders import Clause, make_contract, make_fleet, mak
 
 MEAN = Clause(threshold=0.1, clip=1.0)
 RATE = Clause(name="N-rate", threshold=0.5, rate_limit=0.2, hard=False, level=2)
-#: Budget at which one pooled stream of one clause, one unit a second, has an ARL0 of 200 units.
+#: Budget at which one pooled stream of one clause, one observation a second, has an ARL0 of 200.
 BUDGET_OF_200 = 30.0 * 86400.0 / 200.0 / Budget().kernel_share
 ONE = make_layout(kernels=1, slices=1, per_kernel=1)
 

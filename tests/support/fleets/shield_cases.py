@@ -21,7 +21,7 @@ CLOSE = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A proposal, what is known, and under which limits."""
+    """A proposal, the knowledge, and the limits."""
 
     table: np.ndarray
     view: ShieldView
@@ -29,7 +29,7 @@ class Case:
     limits: ShieldLimits
 
     def shielded(self, table: np.ndarray | None = None) -> Shielded:
-        """What the shield makes of ``table``, by default the case's own."""
+        """The shield's result for ``table``, by default the case's own."""
         return shield(self.table if table is None else table, self.view, self.fleet, self.limits)
 
     @property
@@ -56,17 +56,17 @@ class Case:
 
     @property
     def limit_rps(self) -> np.ndarray:
-        """float [B, K]: what a kernel may carry."""
+        """float [B, K]: planned limit of a kernel."""
         return self.view.ready * self.fleet.capacity_rps * self.limits.max_load_ratio
 
     @property
     def capacity_rps(self) -> np.ndarray:
-        """float [B, K]: what a kernel carries."""
+        """float [B, K]: capacity of a kernel."""
         return self.view.ready * self.fleet.capacity_rps
 
     @property
     def comfort_rps(self) -> np.ndarray:
-        """float [B, K]: what a kernel may carry while others have room."""
+        """float [B, K]: limit of a kernel while others have headroom."""
         return np.clip(
             self.loads(self.view.last),
             self.capacity_rps * self.limits.comfortable_load_ratio,

@@ -44,7 +44,7 @@ def make_facts(
 
 
 def blank_outcome(facts: Facts, dtype: type = float) -> Outcome:
-    """Nothing written yet; numbers are ``dtype``."""
+    """An empty result; numbers are ``dtype``."""
     slices, kernels = facts.allowed.shape
     return Outcome(
         table=np.zeros((slices, kernels + 1), dtype=dtype),
@@ -58,7 +58,7 @@ def blank_outcome(facts: Facts, dtype: type = float) -> Outcome:
 
 
 def blank_work(facts: Facts, dtype: type = float) -> Work:
-    """Room to compute in; numbers are ``dtype``."""
+    """Work arrays; numbers are ``dtype``."""
     slices, kernels = facts.allowed.shape
     return Work(
         headroom_rps=np.zeros(kernels, dtype=dtype),

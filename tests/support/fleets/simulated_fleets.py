@@ -20,7 +20,7 @@ from simulator.world.compiled_scenario import CompiledScenario
 
 HORIZON_S = 40.0
 Fault = dict[str, object]
-#: One fault of every kind that can be simulated, at a dose that does something.
+#: One fault of every kind that can be simulated, at an effective dose.
 FAULTS: dict[str, Fault] = {
     kind: {
         "name": kind.replace("_", "-"),
@@ -45,7 +45,7 @@ CHANGES: list[dict[str, object]] = [
 
 @dataclass
 class FixedDriver:
-    """Keeps one table and rotation for ever and remembers the telemetry; for laws of the world alone."""
+    """Keeps one table and rotation forever and records the telemetry; for laws of the world alone."""
 
     scenario: CompiledScenario
     weights: list[float] | None = None

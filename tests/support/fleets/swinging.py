@@ -1,4 +1,4 @@
-"""A policy that swings between two kernels, and runs of it under the shipped meta-contract."""
+"""A policy that alternates between two kernels, and runs of it under the shipped meta-contract."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Swinging:
     policy_id: str = "swinging"
 
     def initial(self, batch: int) -> PolicyState:
-        """Counts its own calls, so that restored memory can be told from lost memory."""
+        """Counts its own calls, so that restored memory differs from lost memory."""
         return {"calls": np.zeros(batch, dtype=np.int64)}
 
     def propose(self, observation: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:

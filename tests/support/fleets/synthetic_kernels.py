@@ -152,7 +152,7 @@ def _digest(path: Path) -> str:
 
 
 def profile_document(kernel: SyntheticKernel, samples: Path, seed: int = 1) -> dict[str, object]:
-    """The ``KernelProfile`` document of a synthetic kernel whose samples lie at ``samples``."""
+    """The ``KernelProfile`` document of a synthetic kernel with samples at ``samples``."""
     digest, prompts = _digest(samples), write_prompts(samples.parent, kernel.slices)
     fingerprint = {
         "engine": "synthetic",

@@ -1,4 +1,4 @@
-"""Shipped profiles as a server would have shown them: the most probable tokens alone."""
+"""Shipped profiles as a server would show them: the most probable tokens alone."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Servers of tests: real, made up, hostile."""
+"""Servers of tests: real, fake, hostile."""

@@ -21,7 +21,7 @@ TABLE = log_normalise(stream(4, "bigrams").normal(size=(VOCABULARY, VOCABULARY))
 
 @dataclass
 class FakeServer:
-    """A bigram model behind the completions route. ``style`` is what it supports."""
+    """A bigram model behind the completions route. ``style``: the supported request form."""
 
     style: str = "prompt_logprobs"
     drift: float = 0.0
@@ -41,7 +41,7 @@ class FakeServer:
         return httpx.Response(200, json={"system_fingerprint": "toy", "choices": [self.choice(body)]})
 
     def choice(self, body: dict[str, object]) -> dict[str, object]:
-        """One answer with log-probabilities in the wanted form."""
+        """One answer with log-probabilities in the requested form."""
         prompt = body["prompt"]
         assert isinstance(prompt, list)
         if isinstance(prompt[0], list) or not ({"prompt_logprobs", "echo"} & body.keys()):

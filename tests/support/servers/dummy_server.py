@@ -1,6 +1,6 @@
 """A stand-in for a vLLM server, as a process: ``python dummy_server.py NAME PORT``.
 
-It answers completions with its name, streams when asked to, hangs on request, and counts what came.
+It answers completions with its name, streams on request, hangs on request, and counts requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiohttp import web
 
 
 class Dummy:
-    """One server's behaviour; ``PUT /mode`` changes it: {"hang": true} lets completions wait for ever."""
+    """One server's behaviour; ``PUT /mode`` changes it: {"hang": true} lets completions wait forever."""
 
     def __init__(self, name: str) -> None:
         self.name = name

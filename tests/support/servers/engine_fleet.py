@@ -1,10 +1,10 @@
-"""Several real vLLM servers at the price of one import, as a program: forked, and gone when its stdin ends.
+"""Several real vLLM servers for the price of one import, as a program: forked, ended when its stdin closes.
 
 ``python -m tests.support.servers.engine_fleet LOG`` reads a line of JSON per server
 (``{"arguments": [...], "environment": {...}, "log": path, "told": path}``), starts it, and writes its process
-id to ``told``, until its stdin ends. It is the servers' parent, so that no thread of a test is: servers die
-with the *thread* that started them. One such program serves all tests of a process; servers that a test needs
-as users start them, from a command line, are started without it.
+id to ``told``, until its stdin ends. It is the servers' parent, because servers die with the *thread* that
+started them, and threads of tests end. One such program serves all tests of a process; servers that a test
+needs as users start them, from a command line, are started without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POLL_S, _START_S, _END_S = 0.1, 250.0, 30.0
 
 @dataclass(slots=True)
 class _Program:
-    """The program, as long as this process; started when it is first asked, and again where it died."""
+    """The program, as long as this process; started at the first request, and again if it died."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     stack: ExitStack = field(default_factory=ExitStack)
@@ -41,7 +41,7 @@ class _Program:
     log: Path = Path()
 
     def ask(self, order: ServerOrder) -> Path:
-        """Order a server; the file that will hold its process id."""
+        """Order a server; returns the file that will hold its process id."""
         told = order.log.with_suffix(".pid")
         told.unlink(missing_ok=True)
         asked = {
@@ -58,7 +58,7 @@ class _Program:
         return told
 
     def answer(self, told: Path) -> int:
-        """The process id that ``told`` holds soon; AssertionError with the program's log without one."""
+        """The process id in ``told``, once written; AssertionError with the program's log without one."""
         until_at_s = time.monotonic() + _START_S
         while not told.exists():
             waits = self.process is not None and self.process.poll() is None
@@ -85,8 +85,8 @@ _PROGRAM = _Program()
 
 @contextmanager
 def engines(orders: Sequence[ServerOrder]) -> Iterator[Callable[[], list[int]]]:
-    """Servers of ``orders``, which begin to start; all are gone after the block. Yields what waits for their
-    process ids.
+    """Servers of ``orders``, which begin to start; all end after the block. Yields a function that waits for
+    their process ids.
     """
     told = [_PROGRAM.ask(order) for order in orders]
 

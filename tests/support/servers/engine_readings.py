@@ -1,4 +1,4 @@
-"""Readings of made-up servers, by the names of what they say."""
+"""Readings of made-up servers, by the names of their metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Histogram(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """What a server says; what is missing is not exported."""
+    """A server's exported values; missing ones are not exported."""
 
     read_at_s: float
     started_at_s: float | None = 1.0
@@ -39,7 +39,7 @@ class Said:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
     def reading(self) -> EngineReading:
-        """As a reading of one sample for each number."""
+        """A reading with one sample per number."""
         told = [self.histograms.get(family, Histogram((), ())) for family in LATENCY_FAMILIES]
         numbers = [
             np.nan if self.started_at_s is None else self.started_at_s,
@@ -59,7 +59,7 @@ class Said:
 
 
 def told(reading: EngineReading) -> tuple[Any, ...]:
-    """All that ``reading`` says, to compare."""
+    """All values of ``reading``, for comparison."""
     return (
         reading.read_at_s,
         reading.started_at_s,
@@ -71,7 +71,7 @@ def told(reading: EngineReading) -> tuple[Any, ...]:
 
 
 def histograms(reading: EngineReading) -> dict[str, Histogram]:
-    """Of ``HISTOGRAMS``, by family."""
+    """Histograms of ``HISTOGRAMS``, by family."""
     found = zip(LATENCY_FAMILIES, reading.fields.edges_s, reading.fields.begins, strict=True)
     return {
         family: Histogram(edges_s, tuple(reading.numbers[begin : begin + len(edges_s)].tolist()))

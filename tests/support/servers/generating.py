@@ -1,7 +1,7 @@
-"""A server that generates greedily by rule, behind an in-process transport, with damage that is conditional.
+"""A server that generates greedily by rule, behind an in-process transport, with conditional damage.
 
-The next token and its list follow from the tokens before by arithmetic, so cold and hit answers are equal
-while nothing is wrong.
+The next token and its list follow from the previous tokens by arithmetic, so cold and hit answers are equal
+without damage.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LENGTHS = Lengths(block=8, context=256, answer=6, per_slice=8)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a condition may look at."""
+    """Facts that a condition may use."""
 
     prompt_tokens: int
     hit: bool
@@ -54,7 +54,7 @@ class Facts:
 
 @dataclass
 class FakeServer:
-    """Answers as a healthy server does but where ``damage`` holds: there another token is chosen.
+    """Answers as a healthy server does unless ``damage`` holds: then another token is chosen.
 
     cuts: streams end after so many tokens without a stop reason. names: writes the request's id into answers.
     crosses: answers name another request and no prompt. renames: requests get other names. swaps: all but the
@@ -75,7 +75,7 @@ class FakeServer:
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def client(self) -> httpx.Client:
-        """A client of it."""
+        """A client of this server."""
         return httpx.Client(transport=httpx.MockTransport(self.respond))
 
     def respond(self, request: httpx.Request) -> httpx.Response:
@@ -167,7 +167,7 @@ def _event(
 
 
 def golden() -> GoldenAnswers:
-    """What a healthy server answers to every short prompt."""
+    """A healthy server's answers to every short prompt."""
     from live.probe.golden_answers import SAMPLING
 
     asking = asking_of(FakeServer(), GoldenAnswers(answers={}, sampling=SAMPLING))
@@ -185,7 +185,7 @@ def prompts() -> list[GenerationPrompt]:
 
 
 def asking_of(server: FakeServer, right: GoldenAnswers, echo: Echo | None = None) -> Asking:
-    """How ``server`` is asked."""
+    """Probing parameters for ``server``."""
     line = Line(server.client(), "http://server", "m")
     return Asking(line=line, limit_s=5.0, golden=right, echo=echo or Echo())
 
@@ -197,7 +197,7 @@ def plan_of(kind: ProbeKind, right: GoldenAnswers, tokens_per_s: float = 1000.0)
 
 
 def lane_prober(*kinds: ProbeKind) -> Prober:
-    """A prober of one replica ``a-0`` that sends probes of ``kinds`` alone, as often as it may."""
+    """A prober of one replica ``a-0`` that only sends probes of ``kinds``, as often as allowed."""
     layout = FleetLayout(
         kernels=("a",),
         slices=("sql", "prose"),

@@ -1,4 +1,4 @@
-"""A local server of webhooks: each path answers as its name says, and everything that came is kept."""
+"""A local server of webhooks: each path answers as its name says, and every request is recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.servers.listening import Answering, Listening, listening
 
 @dataclass
 class HookServer:
-    """What was asked, and what is answered. statuses: of paths; others answer 200."""
+    """Received requests, and the answers. statuses: by path; other paths answer 200."""
 
     url: str = ""
     statuses: dict[str, int] = field(default_factory=dict)
@@ -24,13 +24,13 @@ class HookServer:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def at(self, path: str) -> list[dict[str, Any]]:
-        """Bodies that came to ``path``, in their order."""
+        """Bodies of requests to ``path``, in order."""
         return [body for found, body in list(self.came) if found == path]
 
 
 @contextmanager
 def hook_server() -> Iterator[HookServer]:
-    """A server on a port of its own; ``/hang`` never answers, ``/drip`` never ends its head."""
+    """A server on its own port; ``/hang`` never answers, ``/drip`` never ends its head."""
     with listening(HookServer(), _Handler) as known:
         yield known
 
@@ -39,7 +39,7 @@ class _Handler(Answering):
     server: Listening[HookServer]
 
     def do_POST(self) -> None:
-        """Keep what came, and answer as the path says."""
+        """Record the request, and answer by its path."""
         known = self.server.known
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         known.came.append((self.path, body))
@@ -53,7 +53,7 @@ class _Handler(Answering):
             self.answer(status, told, Location="/elsewhere", Set_Cookie="seen=1; Path=/")
 
 
-#: What comes at once, before a byte every now and then.
+#: The part sent at once, before a byte every now and then.
 _DRIPS = {
     "/drip": b"HTTP/1.1 200 OK\r\nX-Long: ",
     "/slow-body": b"HTTP/1.1 403 Forbidden\r\nContent-Length: 1000000\r\n\r\n",

@@ -1,4 +1,4 @@
-"""The bigram server with the plug-in's routes, whose answers are made by numpy in this process."""
+"""The bigram server with the plug-in's routes; numpy computes its answers in this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.servers.bigram_server import TABLE, VOCABULARY, FakeServer, p
 
 @dataclass
 class KldFake(FakeServer):
-    """folder: where it reads references; token: what it asks for; asked: routes in their order."""
+    """folder: of its references; token: required; asked: routes in order."""
 
     folder: Path = Path()
     token: str = ""
@@ -38,7 +38,7 @@ class KldFake(FakeServer):
         return self.answered(route, json.loads(request.content))
 
     def status(self) -> dict[str, object]:
-        """What the plug-in says of itself."""
+        """The plug-in's status."""
         limits = {"vocabulary": VOCABULARY, "tokens": 100, "most_prompts": 2, "most_positions": 1000}
         said = {"protocol": self.protocol, "columns": list(COLUMNS), "unfit": self.unfit}
         return {**said, **limits, "folder": str(self.folder)}

@@ -1,4 +1,4 @@
-"""A local HTTP server of a test, on a port of its own; handlers find what they are to answer in ``known``."""
+"""A local HTTP server of a test, on its own port; handlers find their answers in ``known``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def listening(
 
 @dataclass(slots=True)
 class _Nothing:
-    """Known to handlers that need nothing told."""
+    """State of handlers that need none."""
 
     url: str = ""
     ended: threading.Event = field(default_factory=threading.Event)

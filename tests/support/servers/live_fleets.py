@@ -1,4 +1,4 @@
-"""A fleet of real vLLM servers for tests, and what tests look for in it."""
+"""A fleet of real vLLM servers for tests, and queries of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REPLICAS = ("fp16-0", "fp16-1", "fp32-0")
 
 
 def selvage(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
+    """Run the command line in a separate process."""
     command = [sys.executable, "-m", "scripts.cli.main", "fleet", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=400)
 
@@ -127,7 +127,7 @@ LAYOUT = FleetLayout(
 def plan(
     version: int, rows: list[list[float]], rotation: tuple[bool, bool, bool] = (True,) * 3
 ) -> RoutingPlan:
-    """What a controller would ask for; rows [slice][fp16, fp32, shed]."""
+    """A controller's plan; rows [slice][fp16, fp32, shed]."""
     return RoutingPlan(table=np.array([rows]), in_rotation=np.array([rotation]), version=np.array([version]))
 
 
@@ -150,7 +150,7 @@ def applied(actuator: EnvoyActuator, wanted: RoutingPlan) -> None:
 
 
 def forker_of(supervisor: int) -> int:
-    """Child of the supervisor that forks: its command says so, and it leads a group without an engine."""
+    """Child of the supervisor that forks: recognised by its command, leader of a group without an engine."""
     groups = [int(pid.name) for pid in Path("/proc").iterdir() if pid.name.isdigit()]
     found = [pid for pid in groups if _is_forker(pid, supervisor)]
     assert len(found) == 1

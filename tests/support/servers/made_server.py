@@ -20,8 +20,8 @@ NAMES = ("base_ms", "per_prefill_token_ms", "per_decode_sequence_ms", "per_conte
 @dataclass(frozen=True, kw_only=True)
 class Restless:
     """noise: standard deviation of a request's log time. drift, drift_s: of the server's level, and the time
-    in which it forgets. Others run for ``busy_share`` of the time, ``busy_s`` at a time on average, and make
-    everything up to three times as slow.
+    constant of its drift. Other processes run for ``busy_share`` of the time, on average ``busy_s`` each,
+    and slow everything up to threefold.
     """
 
     noise: float = 0.05
@@ -32,7 +32,7 @@ class Restless:
 
 
 class MadeServer:
-    """Takes the time that ``TRUTH`` says, made restless; its clock is its own."""
+    """Takes the time of ``TRUTH`` with noise; it has its own clock."""
 
     def __init__(self, seed: int, ways: Restless, truth: tuple[float, ...] = TRUTH) -> None:
         self._rng = stream(seed, "made-server")

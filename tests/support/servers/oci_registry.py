@@ -1,4 +1,4 @@
-"""A small registry on loopback, with its token service, and all that a hostile one may answer."""
+"""A small registry on loopback, with its token service, and the answers of a hostile one."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def manifest_of(files: dict[str, bytes]) -> bytes:
 
 @dataclass
 class OciRegistry:
-    """What it holds by digest, how it answers, and what came. challenge: of a 401, "" for no 401."""
+    """Its content by digest, its answers, and the requests. challenge: of a 401, "" for no 401."""
 
     url: str = ""
     held: dict[str, bytes] = field(default_factory=dict)
     challenge: str = ""
     wants: str = f"Bearer {TOKEN}"
-    """Value of the Authorization header that opens it."""
+    """Value of the Authorization header that it accepts."""
     redirects: dict[str, str] = field(default_factory=dict)
-    """Last part of a path -> where it is sent to."""
+    """Last part of a path -> redirect target."""
     status: int = 200
     stall: bool = False
     """Begin an answer and never end it."""
     lengths: dict[str, int] = field(default_factory=dict)
-    """Last part of a path -> a Content-Length that is a lie."""
+    """Last part of a path -> a false Content-Length."""
     token_body: bytes = json.dumps({"token": TOKEN}).encode()
     came: list[tuple[str, str]] = field(default_factory=list)
     """Path with query, and Authorization, of each request."""
@@ -69,14 +69,14 @@ class OciRegistry:
         return urlsplit(self.url).netloc
 
     def push(self, files: dict[str, bytes], repository: str = "team/kernels") -> str:
-        """Hold ``files``; the URI of the artefact."""
+        """Store ``files``; returns the URI of the artefact."""
         self.held |= {sha256(content): content for content in files.values()}
         manifest = manifest_of(files)
         self.held[sha256(manifest)] = manifest
         return f"oci://{self.host}/{repository}@sha256:{sha256(manifest)}"
 
     def folder(self, folder: Path, *names: str) -> str:
-        """Push these files of ``folder``."""
+        """Store these files of ``folder``."""
         return self.push({name: (folder / name).read_bytes() for name in names})
 
 
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Listening[OciRegistry]
 
     def do_GET(self) -> None:
-        """As a registry answers, or as the test says."""
+        """Answer as a registry does, or as the test sets."""
         known, given = self.server.known, self.headers.get("Authorization", "")
         known.came.append((self.path, given))
         path = urlsplit(self.path).path
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404 if content is None else 200, content or b"", length=known.lengths.get(last))
 
     def do_POST(self) -> None:
-        """The token service, asked with a refresh token."""
+        """The token service, called with a refresh token."""
         known = self.server.known
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         known.posted.append(parse_qs(body))

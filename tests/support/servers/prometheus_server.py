@@ -1,7 +1,7 @@
-"""A server that speaks the HTTP API of Prometheus as it is documented, over scrapes that a test makes.
+"""A server with the documented HTTP API of Prometheus, over scrapes that a test makes.
 
 ``POST /api/v1/query`` takes an instant query of a range in a form, and answers a matrix: of every series its
-samples within the range, each with the instant of its scrape. Nothing else of the language is known.
+samples within the range, each with the time of its scrape. No other query is supported.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _HEADERS = {"Content_Type": "application/json", "Location": "/elsewhere"}
 
 @dataclass
 class PrometheusServer:
-    """What it scraped, and what it was asked. scripted: status and body in place of an answer."""
+    """Its scrapes, and the received queries. scripted: status and body in place of an answer."""
 
     url: str = ""
     now_s: float | None = None
     """Its clock; None: the machine's."""
     token: str = ""
-    """That it wants; "" for none."""
+    """The required token; "" for none."""
     scripted: tuple[int, bytes] | None = None
     warnings: tuple[str, ...] = ()
     series: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class PrometheusServer:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def scraped(self, text: str, at_s: float, labels: Mapping[str, str]) -> None:
-        """Take the scrape ``text`` of the target with ``labels``."""
+        """Store the scrape ``text`` of the target with ``labels``."""
         for one in read_samples(text):
             told = {"__name__": one.name, **one.labels, **labels}
             self.series.setdefault(tuple(sorted(told.items())), []).append((at_s, float(one.value)))
 
     def data(self, query: str) -> dict[str, Any]:
-        """What ``query`` comes to."""
+        """The result of ``query``."""
         asked = _QUERY.fullmatch(query)
         assert asked is not None, query
         names, namespace_label, namespace, pod_label, pods, window_ms = asked.groups()
@@ -82,7 +82,7 @@ class _Handler(Answering):
     server: Listening[PrometheusServer]
 
     def do_POST(self) -> None:
-        """Answer a query, or as the test says."""
+        """Answer a query, or as the test sets."""
         known = self.server.known
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         known.queries.append(form["query"][0])

@@ -15,7 +15,7 @@ def metrics_text(
     histograms: Mapping[str, tuple[Sequence[float], Sequence[float]]],
     started_at_s: float = 1000.0,
 ) -> str:
-    """By fields of the record; ``histograms``: family -> edges in s and cumulative counts."""
+    """The text for fields of the record; ``histograms``: family -> edges in s and cumulative counts."""
     lines = [f"# TYPE {STARTED} gauge", f"{STARTED} {started_at_s!r}"]
     inside: set[str] = set()
     for field, name in {**COUNTERS, **GAUGES}.items():

@@ -1,7 +1,7 @@
-"""The part of PromQL that our alert rules are written in, evaluated on made series at one instant.
+"""The part of PromQL that our alert rules use, evaluated on made-up series at one time.
 
 Semantics by the Prometheus documentation: a sample counts for five minutes, comparisons filter, ``or``
-matches by all labels but the name. Anything that is not known here raises ValueError.
+matches by all labels but the name. Anything unsupported raises ValueError.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def labels(**named: str) -> Labels:
 
 
 def evaluate(query: str, series: Series, at_s: float) -> Vector:
-    """What ``query`` gives at ``at_s``: an alert fires for every entry."""
+    """Result of ``query`` at ``at_s``: an alert fires for every entry."""
     tokens = _TOKEN.findall(query)
     if "".join(tokens) != re.sub(r"\s+", "", query):
         raise ValueError(f"expected the part of PromQL that is known here, got {query!r}")
@@ -52,7 +52,7 @@ class _Reader:
     at_s: float
 
     def either(self) -> Vector | float:
-        """``a or b``: of b what has other labels than all of a."""
+        """``a or b``: from b the entries with other labels than all of a."""
         found = self.compared()
         while self.took("or"):
             other = self.compared()
@@ -60,7 +60,7 @@ class _Reader:
         return found
 
     def compared(self) -> Vector | float:
-        """``vector < number`` keeps what is so."""
+        """``vector < number`` keeps the entries for which it holds."""
         found = self.multiplied()
         if self.tokens and self.tokens[0] in _COMPARES:
             holds, limit = _COMPARES[self.tokens.pop(0)], self.multiplied()
@@ -118,7 +118,7 @@ class _Reader:
         return found
 
     def selected(self, name: str, function: str = "") -> Vector:
-        """Newest samples of a metric, or what ``function`` makes of a range of them."""
+        """Newest samples of a metric, or ``function`` of a range of them."""
         matchers = self.listed("{", "}") if self.tokens[:1] == ["{"] else []
         range_s = LOOKBACK_S
         if self.took("["):
@@ -134,24 +134,24 @@ class _Reader:
         return found
 
     def listed(self, begin: str, end: str) -> list[str]:
-        """What stands between brackets, without commas."""
+        """Tokens between brackets, without commas."""
         self.needs(begin)
         return [one for one in self.until(end) if one != ","]
 
     def until(self, end: str) -> list[str]:
-        """Tokens up to ``end``, which goes too."""
+        """Tokens up to ``end``, which is consumed."""
         at = self.tokens.index(end)
         found, self.tokens = self.tokens[:at], self.tokens[at + 1 :]
         return found
 
     def took(self, token: str) -> bool:
-        """Whether ``token`` came next; it goes."""
+        """Whether ``token`` came next; it is consumed."""
         there = self.tokens[:1] == [token]
         self.tokens = self.tokens[there:]
         return there
 
     def needs(self, token: str) -> None:
-        """ValueError unless ``token`` comes next; it goes."""
+        """ValueError unless ``token`` comes next; it is consumed."""
         if not self.took(token):
             raise ValueError(f"expected {token} before {self.tokens}")
 

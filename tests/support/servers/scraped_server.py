@@ -1,4 +1,4 @@
-"""A server as far as a scrape of the operator sees one, on every loopback address."""
+"""The metrics endpoint of a server for the operator's scrapes, on every loopback address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METRICS = (
 
 
 class Server(BaseHTTPRequestHandler):
-    """A vLLM server as far as a scrape sees it."""
+    """The metrics endpoint of a vLLM server."""
 
     def do_GET(self) -> None:
         """Answer /metrics."""

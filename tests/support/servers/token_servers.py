@@ -22,8 +22,8 @@ _FIRST, _OTHERS = 0.5, 0.4
 class TokenServer:
     """The servers of one kernel, one on each loopback address, all at one port.
 
-    shift: nats by which the first token of every position is more likely than it should be. key: that every
-    request but a scrape must carry, "" for none. asked: completions so far, by loopback address.
+    shift: nats by which the first token of every position is too likely. key: required of every
+    request but a scrape, "" for none. asked: completions so far, by loopback address.
     """
 
     key: str = ""
@@ -46,7 +46,7 @@ class TokenServer:
         return {"choices": [{"text": "x", "prompt_logprobs": rows}], "system_fingerprint": "build-1"}
 
     def metrics(self) -> str:
-        """Counters that go on: nothing is ever stuck."""
+        """Counters that keep growing: no request is ever stuck."""
         total = sum(self.asked.values())
         return (
             "process_start_time_seconds 1.0\nvllm:num_requests_running 0.0\nvllm:num_requests_waiting 0.0\n"
@@ -55,7 +55,7 @@ class TokenServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Requests to ``served``, which a class of its own for each kernel names."""
+    """Requests to ``served``, which a subclass for each kernel sets."""
 
     served: TokenServer
 

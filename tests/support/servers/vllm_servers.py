@@ -27,9 +27,9 @@ def free_port() -> int:
 
 @contextmanager
 def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[str]:
-    """Python of vLLM with ``words`` in ``folder``; its URL once it answers, and its end afterwards.
+    """Python of vLLM with ``words`` in ``folder``; yields its URL once it answers, and ends it afterwards.
 
-    Raises AssertionError with the end of its log where it does not start.
+    Raises AssertionError with the end of its log if it does not start.
     """
     from live.measure.backends.vllm_backend import vllm_python
 

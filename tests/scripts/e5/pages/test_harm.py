@@ -1,4 +1,4 @@
-"""The page of harm shows what a run says."""
+"""The page of harm shows the results of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of results shows what the runs and the shipped files say."""
+"""The page of results shows the results of runs and the shipped files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison of one configuration with all others, on measures made by hand."""
+"""The comparison of one configuration with all others, on made-up measures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = (5, 6, 7)
 
 
 def episode(configuration: str, scenario: str, seed: int, worse: float) -> dict[str, Any]:
-    """Measures of a configuration that is ``worse`` times as bad, with something of each seed."""
+    """Measures of a configuration that is ``worse`` times as bad, varied by seed."""
     noise = 0.01 * (seed - 6)
     incident = None if scenario == "surge" else {"mttr_s": 100.0 * worse + noise}
     return {
@@ -79,7 +79,7 @@ def test_groups_of_scenarios_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_the_quality_lost_is_a_ratio_to_the_informed_reference(tmp_path: Path) -> None:
-    """The ratio is that of the losses, by shape of the fault; without the reference there is none."""
+    """The ratio of the losses, by shape of the fault; without the reference there is none."""
     suite = write_run(tmp_path, {"fixed-bare": 4.0, "learned": 1.2, "informed": 0.8})
     found = compare(load_run(tmp_path / "out", suite), "learned")["quality_lost_to"]["informed"]
     assert found["by_shape"]["step"]["mean"] == pytest.approx(1.5)
@@ -90,7 +90,7 @@ def test_the_quality_lost_is_a_ratio_to_the_informed_reference(tmp_path: Path) -
 
 
 def test_equal_probe_budgets_are_shown(tmp_path: Path) -> None:
-    """Every configuration's probe tokens over the bare configuration's, where every replica lives."""
+    """Every configuration's probe tokens over the bare configuration's, while every replica lives."""
     suite = write_run(tmp_path, {"fixed-bare": 4.0, "learned": 1.2})
     assert compare(load_run(tmp_path / "out", suite), "learned")["probe_tokens_to_bare"] == {
         "fixed-bare": 1.0,
@@ -99,7 +99,7 @@ def test_equal_probe_budgets_are_shown(tmp_path: Path) -> None:
 
 
 def test_domination_needs_every_measure() -> None:
-    """One measure in which the other is better saves it; equal in all is no domination."""
+    """One measure in which the other is better prevents it; equality in all is no domination."""
     one = {
         "mttr_s": 10.0,
         "quality_preservation": 1.0,

@@ -1,4 +1,4 @@
-"""The README's result section comes from a run, whole, and again the same."""
+"""The README's result section comes completely from a run, and is reproducible."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def content() -> dict[str, Any]:
 
 
 def test_table_has_a_row_per_policy_with_limits() -> None:
-    """Every policy has its row; what is not known is a dash, never a zero."""
+    """Every policy has its row; an unknown value is a dash, never a zero."""
     text = section(content())
     assert "| learned | 50.00 % (25.00 % to 75.00 %)" in text
     assert "| fixed | – (not applicable)" in text
@@ -56,7 +56,7 @@ def test_table_has_a_row_per_policy_with_limits() -> None:
 
 
 def test_a_run_without_the_learned_policy_is_refused() -> None:
-    """The page promises the learned policy, so a run that has none does not fill it."""
+    """The page needs the learned policy, so a run without it does not fill it."""
     known = content()
     del known["groups"]["silent_numeric"]["learned"]
     with pytest.raises(DocumentError, match="make readme"):
@@ -74,7 +74,7 @@ def test_filling_twice_changes_nothing_more() -> None:
 
 
 def test_plot_stands_alone() -> None:
-    """The image needs no page around it and is the same twice."""
+    """The image needs no page around it, and two runs give the same file."""
     svg = plot(content())
     assert svg.startswith("<svg")
     assert "currentColor" not in svg

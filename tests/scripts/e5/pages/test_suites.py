@@ -1,4 +1,4 @@
-"""The page of policies says of every suite what it holds."""
+"""The page of policies describes every suite correctly."""
 
 from __future__ import annotations
 

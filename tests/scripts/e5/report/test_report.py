@@ -1,4 +1,4 @@
-"""Plots and tables of the report: reproducible, self-contained, honest about what is not known."""
+"""Plots and tables of the report: reproducible, self-contained, with unknown values marked."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_plots_are_reproducible_and_take_their_ink_from_the_page() -> None:
 
 
 def test_a_measure_that_does_not_apply_is_a_dash() -> None:
-    """No incident, no MTTR: the cell says so instead of showing a zero."""
+    """Without an incident there is no MTTR: the cell shows a dash instead of a zero."""
     table = policy_table({"p": {"mttr_s": leaf(None)}}, ["p"], ["mttr_s"])
     assert (table.rows[0][1].text, table.rows[0][1].note) == ("–", "not applicable")
 
@@ -85,7 +85,7 @@ def test_numbers_are_for_people() -> None:
 
 
 def test_what_is_broken_at_rest_stands_with_clause_and_numbers() -> None:
-    """One row for each home kernel, slice and clause, and what it means for every number below."""
+    """One row for each home kernel, slice and clause, and the consequence for every number below."""
     row = {"kernel": "fast", "slice": "sql", "clause_id": "N-kl", "hard": True, "value": 1.05e-4}
     row |= {"limit": 1e-4, "unit": "nats", "scenarios": ["a", "b"]}
     section = at_rest_section([row])

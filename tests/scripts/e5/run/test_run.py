@@ -49,7 +49,7 @@ def test_a_local_ray_changes_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same command takes finished jobs from the folder, byte for byte; another one takes none of them."""
+    """The same command takes finished jobs from the folder, byte for byte; another command takes none."""
     monkeypatch.setattr(e5, "git_sha", lambda: "0" * 40)
     run_small(tmp_path)
     whole = {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
@@ -147,7 +147,7 @@ def test_an_interrupted_run_leaves_whole_parts_and_no_result(tmp_path: Path) -> 
 
 
 def test_the_front_keeps_what_nothing_beats() -> None:
-    """Of four points the one beaten on both coordinates is left out, and so is an unknown one."""
+    """Of four points the one dominated on both coordinates is left out, and so is an unknown one."""
     points = {"a": (0.0, 9.0), "b": (2.0, 5.0), "c": (3.0, 6.0), "d": (4.0, 1.0), "e": (float("nan"), 0.0)}
     assert front(points) == ("a", "b", "d")
 

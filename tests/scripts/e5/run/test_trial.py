@@ -1,4 +1,4 @@
-"""What E5 says on a terminal: how long it will take, and its tables."""
+"""E5 on a terminal: its expected duration, and its tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.fleets.e5_world import write_suite
 def test_the_work_of_all_jobs_is_told_from_short_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a clock on which every trial takes 3 s: their share of the whole, over the processes."""
+    """With a clock on which every trial takes 3 s: their share of the whole, over the processes."""
     options = Options(out=tmp_path / "out", suite=write_suite(tmp_path), jobs=2)
     plan = plan_run(options)
     assert estimated_s(plan.jobs, 1) == 0.0, "a short run is not worth trials"
@@ -37,7 +37,7 @@ def test_the_work_of_all_jobs_is_told_from_short_trials(
 
 
 def test_no_number_of_harm_is_cut_however_long_a_name() -> None:
-    """Names are folded where the table is wider than the page; points and limits stand whole."""
+    """Names are wrapped if the table is wider than the page; points and limits are complete."""
     row = {"scenario": "blue-requantise-w3-one-replica", "mean": -71.43, "limit": -35.92}
     harm = {
         "to": "fixed-bare",

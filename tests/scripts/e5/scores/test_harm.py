@@ -17,7 +17,7 @@ SCENARIOS = ("calm", "crowd")
 
 
 def episode(useful: float, exposed: int = 0) -> EpisodeMeasures:
-    """So many useful tokens of 200 per row and slice, so many exposed answers in all of 4000."""
+    """An episode with ``useful`` of 200 tokens per row and slice, and ``exposed`` answers in all of 4000."""
     record = quiet_record()
     record.useful_tokens[:] = useful
     record.exposed[:exposed, 0] = 1
@@ -44,7 +44,7 @@ def episodes(policies: tuple[str, ...]) -> Episodes:
 
 
 def test_harm_is_the_paired_difference_in_points() -> None:
-    """Means are those of the differences, limits lie on the side that tells of harm, the worst comes out."""
+    """Means are those of the differences, limits are on the harmful side, and the worst is named."""
     found = harm(episodes(("fixed-bare", "mover")))
     assert found["note"] == ""
     assert set(found["policies"]) == {"mover"}
@@ -65,7 +65,7 @@ def test_without_fixed_bare_the_section_gives_the_reason() -> None:
 
 
 def test_the_table_begins_with_the_worst_scenario() -> None:
-    """Rows fall from harm to none; only what is worse has a tone."""
+    """Rows are sorted from harm to none; only worse values have a tone."""
     found: dict[str, Any] = harm(episodes(("fixed-bare", "mover")))
     table = harm_table(found, "useful_ratio", -1.0)
     assert [row[0].text for row in table.rows] == ["crowd", "calm"]

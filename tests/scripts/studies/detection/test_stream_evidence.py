@@ -1,4 +1,4 @@
-"""The fold: evidence in the controller's axes equals one plain detector per stream, unit by unit."""
+"""Accumulated evidence in the controller's axes equals one plain detector per stream, step by step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def inside(state: StreamEvidence, plan: StreamPlan) -> NDArray[np.bool_]:
 
 
 def relative_excess(state: StreamEvidence, plan: StreamPlan) -> NDArray[np.float64]:
-    """float64 [B, U, S, C]: how far observations since the likely change lie beyond the limit, as a share of
+    """float64 [B, U, S, C]: distance of observations since the likely change beyond the limit, as a share of
     it.
     """
     count = np.maximum(state.since[..., 0], 1.0)
@@ -175,7 +175,7 @@ def test_a_poisoned_replica_alarms_and_a_healthy_one_does_not() -> None:
 
 
 def test_offline_clauses_and_foreign_slices_have_no_stream() -> None:
-    """Where a clause does not apply nothing is ever folded, and no threshold can be reached."""
+    """For a clause that does not apply nothing is accumulated, and no threshold can be reached."""
     seen = probes(5, 1, 200, scale=100.0)
     state: StreamEvidence = accumulate_probes(
         initial_evidence(1, REPLICAS, PLAN), seen, seen.valid, OWN, PLAN
@@ -204,7 +204,7 @@ def test_evidence_of_health_is_the_recovery_test() -> None:
             y = clauses.upper[c] - value if clauses.mirrored[c] else value
             y = float(value > PLAN.contract.threshold[c]) if clauses.is_rate[c] else y
             if hard and y > 0.0:
-                memory = plain.initial(1)  # a unit over begins the attempt anew
+                memory = plain.initial(1)  # an observation over the limit restarts the attempt
                 continue
             plain.advance(memory, np.array([max(y, 0.0)]), whole)
         assert level[0, 1, 0, c] == pytest.approx(float(memory.statistic[0]), rel=1e-9, abs=1e-12)
@@ -212,7 +212,7 @@ def test_evidence_of_health_is_the_recovery_test() -> None:
 
 @given(units=st.integers(1, 300), confidence=st.floats(0.5, 0.999))
 def test_clean_units_reach_the_confidence_and_not_one_sooner(units: int, confidence: float) -> None:
-    """Where the limit is 0, as many clean units as asked for show health, one fewer do not."""
+    """At limit 0, the required number of clean observations shows health, one fewer does not."""
     gain = clean_gain(confidence, units)
     assert gain**units == pytest.approx(1.0 / (1.0 - confidence), rel=1e-9)
     assert gain ** (units - 1) < 1.0 / (1.0 - confidence)

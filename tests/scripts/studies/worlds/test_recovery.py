@@ -21,7 +21,7 @@ def test_what_was_never_left_is(number: int) -> None:
 
 
 def test_marks_and_means() -> None:
-    """What is left stands before what is slow, and what it costs beside both."""
+    """LEFT precedes SLOW, and COST is added to both."""
     left, slow = IncidentTimes(300.0, False, 20.0, 0.1), IncidentTimes(60.0, True, 20.0, 0.7)
     assert mark({"sequential": [left]}) == "LEFT "
     assert mark({"sequential": [slow]}) == "SLOW COST "

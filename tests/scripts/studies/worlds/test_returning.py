@@ -1,4 +1,4 @@
-"""How soon a healed build serves again, on measured profiles."""
+"""Time until a healed build serves again, on measured profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.studies.worlds.returning import WAYS, Comparing, returns_s
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_what_was_seen_in_health_serves_where_nothing_was_certified(noise: float) -> None:
-    """Four probes a second, repeats that are exact or nearly so: back within half a minute of the end."""
+    """Four probes a second, with exact or nearly exact repeats: back within half a minute of the end."""
     (found,) = returns_s(Comparing("bounds", certified=False, repeat_noise=noise), 1.0, 1)
     assert found <= 30.0
 

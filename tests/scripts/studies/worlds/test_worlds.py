@@ -1,4 +1,4 @@
-"""Random worlds: every number gives a world that can be run, and always the same one."""
+"""Random worlds: every number gives a valid world, and always the same one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.studies.worlds.wider import draw_wider
 
 @pytest.mark.parametrize("wider", [False, True])
 def test_every_number_is_a_world(wider: bool) -> None:
-    """Whatever is drawn is a valid scenario with a home for every slice, and the same each time."""
+    """Every drawn scenario is valid with a home for every slice, and the same each time."""
     draw = draw_wider if wider else draw_spec
     for number in range(25):
         scenario, spec = world(number, wider=wider)
@@ -25,7 +25,7 @@ def test_every_number_is_a_world(wider: bool) -> None:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_every_foreign_number_is_a_world(tmp_path: Path, alone: bool) -> None:
-    """Own engine, contract and slices, the same each time; alone there is one kernel and nothing wrong."""
+    """Own engine, contract and slices, the same each time; with ``alone`` one kernel and no fault."""
     for number in range(3):
         scenario, spec = foreign_world(number, tmp_path, alone=alone)
         assert {one["slice"] for one in spec["workload"]["slice_mix"]} == set(scenario.contract.slices)
@@ -48,7 +48,7 @@ def test_every_foreign_number_is_a_world(tmp_path: Path, alone: bool) -> None:
     ],
 )
 def test_a_lone_kernel_that_carries_more_than_is_thought_is_left_alone(tmp_path: Path, number: int) -> None:
-    """Worlds without a fault in which ``sequential`` once shed what was answered in time."""
+    """Worlds without a fault in which ``sequential`` once shed requests that would have been in time."""
     scenario, _ = foreign_world(number, tmp_path, alone=True)
     ((_, found),) = differences(scenario, ("sequential",), (1, 2))
     assert found.mean() >= HARM_POINTS
@@ -67,14 +67,14 @@ def test_a_lone_kernel_that_carries_more_than_is_thought_is_left_alone(tmp_path:
     ],
 )
 def test_what_was_mended_stays_so(number: int, policy: str) -> None:
-    """Worlds in which a policy once did harm; points of useful tokens before, on the same seeds."""
+    """Worlds in which a policy once did harm; comments: points of useful tokens then, on the same seeds."""
     scenario, _ = world(number, wider=True)
     ((_, found),) = differences(scenario, (policy,), (1, 2))
     assert found.mean() >= HARM_POINTS
 
 
 def test_a_policy_is_compared_seed_by_seed() -> None:
-    """One difference per seed, and none where a policy does as ``fixed-bare`` does."""
+    """One difference per seed, and 0 if a policy acts as ``fixed-bare`` does."""
     scenario, _ = world(3)
     ((name, found),) = differences(scenario, ("fixed",), (1, 2))
     assert name == "fixed"
@@ -83,6 +83,6 @@ def test_a_policy_is_compared_seed_by_seed() -> None:
 
 
 def test_all_worlds_are_summed_up_by_policy() -> None:
-    """Mean and worst, and how many lie below half a point of harm."""
+    """Mean and worst, and the number below half a point of harm."""
     (line,) = summary({"sequential": [2.0, -0.4, -1.0]})
     assert line == "sequential: mean +0.20, worst -1.00 points, harm in 1 of 3 worlds"
