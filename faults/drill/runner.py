@@ -179,14 +179,17 @@ class _Walk:
         return not self.invalid
 
     def _steady(self) -> bool:
-        """Whether the steady-state hypothesis holds before the first injection; True if unknown."""
+        """Whether the steady-state hypothesis holds before the first injection; unknown is not steady."""
         if self.begun:
             return True
         record = self.target.record()
         for guard in self.plan.spec.steady_state:
             found = worst(record, guard, 0, len(record.table))
-            if "before" in guard.phases and found.holds is False:
-                self.invalid = f"not steady before the injection: {guard.name} {found.value:.4g}"
+            if "before" in guard.phases and not found.holds:
+                value = (
+                    "without a value: nothing to judge it by" if found.value is None else f"{found.value:.4g}"
+                )
+                self.invalid = f"not steady before the injection: {guard.name} {value}"
                 return False
         return True
 

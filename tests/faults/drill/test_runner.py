@@ -72,6 +72,17 @@ def test_a_fleet_that_is_not_steady_is_left_alone() -> None:
     assert "not steady" in outcome.reason
 
 
+def test_a_fleet_whose_steadiness_is_unknown_is_left_alone() -> None:
+    """A guard that must hold beforehand and has no value, as no request ended, is not taken as kept."""
+    record = healed_record()
+    for counted in (record.answered, record.failed, record.shed):
+        counted[:20] = 0
+    target = ScriptedTarget(episode=record)
+    outcome = judged(target)
+    assert (outcome.verdict, target.told) == (DrillVerdict.INVALID, ["begin", "end"])
+    assert "answers without a value: nothing to judge it by" in outcome.reason
+
+
 def test_a_guard_ends_the_drill_early() -> None:
     """An outage is undone within a second, and the drill has failed."""
     record = healed_record()
