@@ -39,6 +39,8 @@ class Observation:
 
     ready: NDArray[np.int64]  # [B, K], replicas in rotation
     capacity_rps: NDArray[np.float64]  # [B, K], best estimate for the replicas in rotation
+    #: float64 [B, K], lower limit of ``capacity_rps``, but no less than the load that the replicas carry now
+    sure_rps: NDArray[np.float64]
     load_ratio: NDArray[np.float64]  # [B, K], offered load of the last ticks over ``capacity_rps``
     running: NDArray[np.float64]  # [B, K], requests per replica in the newest scrapes
     waiting: NDArray[np.float64]  # [B, K], queued requests per replica, likewise
@@ -59,9 +61,6 @@ class Observation:
     drifted: NDArray[np.bool_] | None = None
     #: float64 [K, S], ``FleetSetup.quality_loss`` (None: not measured).
     certified_loss: NDArray[np.float64] | None = None
-    #: float64 [B, K], lower limit of ``capacity_rps``, but no less than the load that the replicas carry now
-    #: (None: the estimate is certain).
-    sure_rps: NDArray[np.float64] | None = None
 
     @property
     def may_serve(self) -> NDArray[np.bool_]:
@@ -70,8 +69,8 @@ class Observation:
 
     @property
     def planned_rps(self) -> NDArray[np.float64]:
-        """float64 [B, K], the capacity that moves are planned against: ``sure_rps`` where it is known."""
-        return self.capacity_rps if self.sure_rps is None else self.sure_rps
+        """float64 [B, K], the capacity that moves are planned against: ``sure_rps``."""
+        return self.sure_rps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from contracts.documents import KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY
 from contracts.errors import DocumentError, Problem, refusal
 from contracts.loading.loader import document_sha256
-from contracts.loading.untrusted import json_of
+from contracts.loading.untrusted import json_object_of
 from contracts.loading.uris import resolve_uri
 from contracts.regular_files import TEXT_BYTES, read_regular
 from contracts.units import CONFIDENCE
@@ -57,7 +57,7 @@ def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> 
     contract's, or states a result that its samples do not give; a claim cannot overrule one.
     """
     sha256 = hashlib.sha256(content).hexdigest()
-    found = _object(content)
+    found = json_object_of(content)
     if "verdict" not in found:
         if not claimed:
             hint = "name the output of evaluate --json, or say --verdict"
@@ -67,15 +67,6 @@ def evidence_in(content: bytes, file: Path, build: Build, claimed: str = "") -> 
     verdict = _verdict(str(found["verdict"]), str(file))
     _refuse_other_result(found, build, file)
     return SourcedVerdict(verdict=verdict, source="evaluated", sha256=sha256)
-
-
-def _object(content: bytes) -> dict[str, Any]:
-    """The JSON object in ``content``; empty for anything else."""
-    try:
-        found = json_of(content)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _verdict(text: str, where: str) -> RecordedVerdict:

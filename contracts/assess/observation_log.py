@@ -33,7 +33,7 @@ from contracts.assess.observations import (
     ObservedColumn,
 )
 from contracts.errors import DocumentError, Problem
-from contracts.loading.untrusted import json_line_problem, json_of
+from contracts.loading.untrusted import json_line_problem, json_of, unique_keys
 from contracts.metrics import COLUMN_NAMES, METRICS
 from contracts.metrics.columns import domain_of
 from contracts.metrics.statistical import judged_difference
@@ -84,18 +84,11 @@ def _collect(
     problems: list[tuple[int, str, str]],
 ) -> None:
     try:
-        column, slice_name, value = _observation(json_of(line, _unique), known)
+        column, slice_name, value = _observation(json_of(line, unique_keys), known)
     except (ValueError, OverflowError, RecursionError) as error:
         problems.append((number, "one observation as a JSON object", json_line_problem(error)))
         return
     found.setdefault((slice_name, column), []).append(value)
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise ValueError("a key stands twice")
-    return record
 
 
 def _observation(record: object, known: Mapping[str, bool]) -> tuple[str, str, Floats]:

@@ -31,6 +31,23 @@ def json_of(text: bytes | str, unique: Callable[[list[tuple[str, Any]]], Any] | 
     return json.loads(text, object_pairs_hook=unique)
 
 
+def json_object_of(text: bytes | str) -> dict[str, Any]:
+    """The JSON object ``text``; empty for anything else."""
+    try:
+        content = json_of(text)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of ``pairs``, for ``json_of``; ValueError for a key that stands twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
 def json_line_problem(error: Exception) -> str:
     """What is wrong with one line of JSON; ``json`` itself calls every line the first."""
     if isinstance(error, json.JSONDecodeError):

@@ -45,7 +45,6 @@ class SwitchEpisode:
 
     opened_row: int
     closed_row: int
-    is_quarantine: bool
     index: int  # of the replica for a quarantine, else of the slice
     verdict: SwitchVerdict
 
@@ -87,7 +86,6 @@ def row_episodes(record: EpisodeRecord, *, in_rotation: bool = False) -> list[Sw
         SwitchEpisode(
             opened_row=opened,
             closed_row=closed,
-            is_quarantine=False,
             index=index,
             verdict=_row_verdict(
                 record.table[opened, index] - settled,
@@ -124,11 +122,7 @@ def quarantine_episodes(record: EpisodeRecord) -> list[SwitchEpisode]:
     for index in range(len(record.replicas)):
         for opened, closed in _quarantine_spans(record.quarantined[:, index], settle):
             verdict = SwitchVerdict.TRUE if bad[opened, index] else SwitchVerdict.FALSE
-            episodes.append(
-                SwitchEpisode(
-                    opened_row=opened, closed_row=closed, is_quarantine=True, index=index, verdict=verdict
-                )
-            )
+            episodes.append(SwitchEpisode(opened_row=opened, closed_row=closed, index=index, verdict=verdict))
     return episodes
 
 

@@ -51,7 +51,7 @@ def drill_arguments(
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     token_file = folder / "token"
-    _write_token(token_file)
+    write_token(token_file)
     _stage(folder / "code" / PACKAGE)
     environment = {
         gate.FLAG: "1",
@@ -70,7 +70,7 @@ def drill_arguments(
     )
 
 
-def _write_token(path: Path) -> None:
+def write_token(path: Path) -> None:
     """Write a fresh token that only its owner can read: an older client cannot control a new server."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)

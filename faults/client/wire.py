@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.errors import SelvageError
-from contracts.loading.untrusted import json_of
+from contracts.loading.untrusted import json_object_of
 from contracts.regular_files import TEXT_BYTES, open_regular
 from faults.inside.gate import TOKEN_HEADER
 
@@ -66,10 +66,10 @@ def call(
     request = urllib.request.Request(url, data, {"content-type": "application/json", **(headers or {})})
     try:
         with _OPENER.open(request, timeout=within_s) as answer:
-            return HttpAnswer(status=answer.status, content=_object(answer.read(TEXT_BYTES)))
+            return HttpAnswer(status=answer.status, content=json_object_of(answer.read(TEXT_BYTES)))
     except urllib.error.HTTPError as error:
         with error:
-            return HttpAnswer(status=error.code, content=_object(error.read(TEXT_BYTES)))
+            return HttpAnswer(status=error.code, content=json_object_of(error.read(TEXT_BYTES)))
     except TimeoutError as error:
         raise ReplicaSilentError(f"{url} did not answer within {within_s:g} s") from error
     except urllib.error.URLError as error:
@@ -104,11 +104,3 @@ def _token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = (error.strerror if isinstance(error, OSError) else "") or "it holds no token"
         raise DrillRefusedError(f"the token file {path} cannot be read: {message}") from error
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        content = json_of(text)
-    except (ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

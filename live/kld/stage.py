@@ -7,12 +7,12 @@ folder, which is added to ``PYTHONPATH``. A server started without these variabl
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.loading.files import write_pinned
+from faults.client.launch import write_token
 from live.kld.inside import gate
 
 PACKAGE = "selvage_kld"
@@ -58,16 +58,9 @@ def stage(folder: Path, *, with_token: bool = True, before: dict[str, str] | Non
     }
     if not with_token:
         return Staged(environment=environment, references=references, token_file=None)
-    _write_token(token_file)
+    write_token(token_file)
     environment[gate.TOKEN_FILE] = str(token_file.resolve())
     return Staged(environment=environment, references=references, token_file=token_file)
-
-
-def _write_token(path: Path) -> None:
-    """A fresh token in a file that only its owner can read."""
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_urlsafe(32))
 
 
 def _stage_code(folder: Path) -> None:

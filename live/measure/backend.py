@@ -99,7 +99,6 @@ class EngineFacts:
     weights_bytes: int
     kv_bytes_per_token: int
     vocabulary: int
-    isa_limit: str = ""
 
 
 class Session(Protocol):

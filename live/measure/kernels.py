@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,6 @@ class Kernel:
     compiled: bool = False
     attention: str = "sdpa"
     sequences: int = 1
-    tags: tuple[str, ...] = field(default=())
 
 
 def engine_options(**values: str | int | bool) -> tuple[EngineOption, ...]:

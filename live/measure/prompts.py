@@ -23,7 +23,7 @@ from contracts.assess.samples import SPLITS
 from contracts.documents.envelope import INT64_MAX
 from contracts.errors import DocumentError, Problem, refusal
 from contracts.loading.files import write_pinned
-from contracts.loading.untrusted import json_line_problem, json_of
+from contracts.loading.untrusted import json_line_problem, json_of, unique_keys
 from contracts.regular_files import TEXT_BYTES, read_regular_text
 from contracts.rng import stream
 from live.measure.checkpoint import read_config, read_tokenizer
@@ -191,16 +191,9 @@ def _misfit(prompt: Prompt, settings: dict[str, Any]) -> Problem | None:
     return Problem("prompts", 0, f"prompt {prompt.id}", wanted, found, "correct or leave out this prompt")
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    row = dict(pairs)
-    if len(row) != len(pairs):
-        raise ValueError("a key stands twice")
-    return row
-
-
 def _parse(path: Path, number: int, line: str) -> Prompt:
     try:
-        row = json_of(line, _unique)
+        row = json_of(line, unique_keys)
     except (ValueError, RecursionError) as error:
         raise _refusal(path, number, "", "one JSON object per line", json_line_problem(error)) from None
     if not isinstance(row, dict):

@@ -25,10 +25,9 @@ _PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldenAnswers:
-    """Answers by ``key`` of the question; sampling: how they were made."""
+    """Answers by ``key`` of the question, all made by ``SAMPLING``."""
 
     answers: Mapping[str, GreedyAnswer]
-    sampling: Mapping[str, object]
 
     def of(self, question: Question) -> GreedyAnswer:
         """The right answer; KeyError if the question was never asked."""
@@ -63,7 +62,7 @@ def golden_answers(
         "answers": {name: _plain(one) for name, one in found.items()},
     }
     write_pinned(path, json.dumps(content).encode())
-    return GoldenAnswers(answers=found, sampling=SAMPLING)
+    return GoldenAnswers(answers=found)
 
 
 def right_answers(line: Line, questions: Iterable[Question]) -> GoldenAnswers:
@@ -71,7 +70,7 @@ def right_answers(line: Line, questions: Iterable[Question]) -> GoldenAnswers:
     httpx do.
     """
     found = {key(one): _asked(line, one) for one in questions}
-    return GoldenAnswers(answers=found, sampling=SAMPLING)
+    return GoldenAnswers(answers=found)
 
 
 def _asked(line: Line, question: Question) -> GreedyAnswer:
@@ -102,7 +101,7 @@ def _read(path: Path, wanted: Iterable[str], identity: tuple[str, ...]) -> Golde
             raise ValueError("answers to other questions")
     except MALFORMED as error:
         raise refusal(path, "stored answers", str(error)[:200], "delete it to ask again") from None
-    return GoldenAnswers(answers=answers, sampling=SAMPLING)
+    return GoldenAnswers(answers=answers)
 
 
 def _answer(plain: Mapping[str, Any]) -> GreedyAnswer:

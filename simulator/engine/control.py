@@ -10,7 +10,6 @@ from simulator.engine.counters import ATTEMPTS_FAILED
 from simulator.engine.exported import HEAD_WAIT_S, KV_USED, forget_counts, head_wait_s, read_exported
 from simulator.engine.free_records import retry_later
 from simulator.engine.gauges import (
-    ALIVE,
     CONSECUTIVE_FAILED,
     OUTSTANDING,
     RUNNING,
@@ -161,7 +160,6 @@ def read_gauges(fleets: Array, replicas: Array, requests: Array, out: Array, mea
             out[WAITING, b, r] = replica.waiting
             out[OUTSTANDING, b, r] = replica.outstanding
             out[CONSECUTIVE_FAILED, b, r] = replica.consecutive_failed
-            out[ALIVE, b, r] = 1 if now_s >= replica.alive_at_s else 0
             done = steps_done(replica, now_s)
             read_exported(replica, done, measured[b, r])
             measured[b, r, HEAD_WAIT_S] = head_wait_s(replica, requests[b], now_s)

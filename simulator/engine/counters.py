@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Columns of a cell (replica, slice).
+#: Columns of a cell (replica, slice); ``ATTEMPTS_REJECTED``: answered 429.
 ANSWERED, FAILED, ATTEMPTS_FAILED, ATTEMPTS_REJECTED, SLO_MISSED = range(5)
 EXPOSED, EXPOSED_IN_FLIGHT, TOKENS, DISPATCHED, TIMED_OUT = range(5, 10)
 CELL_COLUMNS = 10
 
-#: Columns of a slice; from ``FIRST_REASON`` on: failures by ``RequestStatus``, from ``TIMEOUT``.
+#: Columns of a slice; ``UNROUTED``: failures that reached no replica, not included in a cell's ``FAILED``;
+#: from ``FIRST_REASON`` on: all failures by ``RequestStatus``, from ``TIMEOUT``.
 OFFERED, SHED_COUNT, UNROUTED, OFFERED_TOKENS, FIRST_REASON = range(5)
 SLICE_COLUMNS = FIRST_REASON + 5
 
@@ -46,21 +47,9 @@ class Counters:
         return self.per_slice[..., SHED_COUNT]
 
     @property
-    def unrouted(self) -> NDArray[np.int64]:
-        """Failures of requests that reached no replica, [B, S]; not included in ``failed``."""
-        return self.per_slice[..., UNROUTED]
-
-    @property
     def offered_tokens(self) -> NDArray[np.float64]:
         """Output tokens of the offered requests, float64 [B, S]."""
         return self.per_slice[..., OFFERED_TOKENS].astype(np.float64)
-
-    @property
-    def failed_by_reason(self) -> NDArray[np.int64]:
-        """Failed requests, including unrouted ones, [B, S, 5] in the order of ``RequestStatus``, from
-        ``TIMEOUT``.
-        """
-        return self.per_slice[..., FIRST_REASON:]
 
     @property
     def dispatched(self) -> NDArray[np.int64]:
@@ -81,11 +70,6 @@ class Counters:
     def attempts_failed(self) -> NDArray[np.int64]:
         """Attempts that ended badly (5xx, reset, timeout) as a gateway counts them, [B, R, S]."""
         return self.cells[..., ATTEMPTS_FAILED]
-
-    @property
-    def attempts_rejected(self) -> NDArray[np.int64]:
-        """Attempts answered 429, [B, R, S]."""
-        return self.cells[..., ATTEMPTS_REJECTED]
 
     @property
     def slo_missed(self) -> NDArray[np.int64]:

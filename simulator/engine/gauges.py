@@ -17,8 +17,8 @@ from simulator.engine.exported import (
 )
 
 #: Rows of ``Gauges.counts``.
-RUNNING, WAITING, OUTSTANDING, CONSECUTIVE_FAILED, ALIVE = range(5)
-GAUGE_ROWS = 5
+RUNNING, WAITING, OUTSTANDING, CONSECUTIVE_FAILED = range(4)
+GAUGE_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Gauges:
     """What a replica would report about itself now. Everything is [B, R]."""
 
     counts: NDArray[np.int64]
-    """[5, B, R], read through the named properties."""
+    """[GAUGE_ROWS, B, R], read through the named properties."""
     measured: NDArray[np.float64]
     """[B, R, MEASURED_COLUMNS], read likewise."""
 
@@ -81,8 +81,3 @@ class Gauges:
     def consecutive_failed(self) -> NDArray[np.int64]:
         """Failed attempts since the last answer; a 429 neither counts nor resets."""
         return self.counts[CONSECUTIVE_FAILED]
-
-    @property
-    def alive(self) -> NDArray[np.bool_]:
-        """Whether the process accepts connections."""
-        return self.counts[ALIVE] != 0

@@ -1,8 +1,9 @@
-"""One home each: a constant with one meaning is defined once, and imported everywhere else."""
+"""One home each: a constant or function with one meaning is defined once, and imported everywhere else."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,34 @@ ALLOWED = {
     "SHORTEST_TOKEN": "two packages inside vLLM that each stand alone there",
     "WATCH_S": "inside the injected files, whose bytes manifests pin; goes when these change",
 }
+#: Characters of a function, without its docstring and types, from which a copy is no chance.
+WORTH_A_HOME = 100
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Body of every function with names that it makes itself numbered in their order, and its own name."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            names = [argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)]
+            inside = [one for part in body for one in ast.walk(part) if isinstance(one, ast.Name)]
+            names += [name.id for name in inside if isinstance(name.ctx, ast.Store)]
+            yield numbered("\n".join(map(ast.unparse, body)), names), node.name
+
+
+def numbered(text: str, names: list[str]) -> str:
+    """``text`` with each of ``names`` replaced by its place among them."""
+    places = {name: f"v{place}" for place, name in enumerate(dict.fromkeys(names))}
+    return re.sub(r"\b[a-z_]\w*\b", lambda found: places.get(found[0], found[0]), text)
+
+
+def copies(sources: dict[str, str]) -> list[list[str]]:
+    """Functions of ``sources`` that do the same by the same words, as lists of ``path: name``."""
+    found: dict[str, list[str]] = {}
+    for path, text in sources.items():
+        for body, name in functions(ast.parse(text)):
+            found.setdefault(body, []).append(f"{path}: {name}")
+    return [at for body, at in found.items() if len(at) > 1 and len(body) >= WORTH_A_HOME]
 
 
 def constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
@@ -101,3 +130,19 @@ def test_no_name_is_allowed_in_vain() -> None:
 def test_a_second_home_is_seen(first: str, second: str, found: bool) -> None:
     """Underscores, annotations and tuples hide no second definition; other values and views do not count."""
     assert bool(homes({"live/a.py": first, "scripts/b.py": second})) is found
+
+
+def test_a_function_has_one_home() -> None:
+    """No function of any size stands twice, under whatever names: one module imports it."""
+    assert not copies(shipped())
+
+
+@pytest.mark.parametrize(("most", "found"), [("most", True), ("limit", True), ("most + 1", False)])
+def test_a_copied_function_is_seen(most: str, found: bool) -> None:
+    """Other names and docstrings hide no copy; another calculation is none (negative control)."""
+    text = (
+        "def {0}({1}, more: int):\n    '{0}'\n    kept = [one for one in more.values() if one.is_known]\n"
+        "    return sum(min(one.count, {2}) for one in kept) / max(1, len(kept) * {2})\n"
+    )
+    first, name = text.format("first", "most", "most"), most.split()[0]
+    assert bool(copies({"a.py": first, "b.py": text.format("_second", name, most)})) is found

@@ -63,8 +63,11 @@ def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
 class Function(NamedTuple):
-    """A function or method as the rules need it."""
+    """A function or method, async or not, as the rules need it."""
 
     name: str
     body_lines: int
@@ -76,14 +79,14 @@ class Function(NamedTuple):
 @cache
 def functions(path: Path) -> list[Function]:
     """Every function and method of a source, which is parsed once for all rules."""
-    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, Definition)]
     return [
         Function(f.name, body_lines(f), parameters(f), is_compiled(f), bool(ast.get_docstring(f)))
         for f in found
     ]
 
 
-def body_lines(function: ast.FunctionDef) -> int:
+def body_lines(function: Definition) -> int:
     """Lines of a function without its decorators and its docstring."""
     lines = (function.end_lineno or 0) - function.lineno + 1
     if ast.get_docstring(function) is not None:
@@ -91,15 +94,22 @@ def body_lines(function: ast.FunctionDef) -> int:
     return lines
 
 
-def parameters(function: ast.FunctionDef) -> int:
+def parameters(function: Definition) -> int:
     """Parameters of a function, ``self`` and ``cls`` apart."""
     given = function.args.posonlyargs + function.args.args + function.args.kwonlyargs
     return len([one for one in given if one.arg not in ("self", "cls")])
 
 
-def is_compiled(function: ast.FunctionDef) -> bool:
+def is_compiled(function: Definition) -> bool:
     """Whether a function is compiled: its cells stand for registers, not for a reader."""
     return any("compiled" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def test_functions_that_wait_are_counted_too(tmp_path: Path) -> None:
+    """An ``async def`` is measured as any other function (negative control)."""
+    (tmp_path / "long.py").write_text("async def long(a, *, b):\n" + "    await a\n" * 41)
+    (long,) = functions(tmp_path / "long.py")
+    assert (long.name, long.parameters, long.body_lines > FUNCTION_LINES) == ("long", 2, True)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=named)

@@ -12,10 +12,15 @@ from tests.support.paths import FOLDERS, ROOT, SHIPPED_SOURCES
 
 #: Called by a library, by their name or through a decorator.
 CALLED = re.compile(r"command|callback|register|kopf|\bon\.|overload|extending|validator|serializer")
+#: Bases that call no method of a class by themselves.
+OPEN_BASES = {"Protocol", "NamedTuple", "ABC", "Generic", "StrEnum", "IntEnum", "Enum"}
 #: A string that may be a name, not a sentence.
 SHORT = 100
 #: Names used by tests or not at all that stay all the same, and why. Only fewer.
 ALLOWED = {
+    "live.kld.inside.endpoint.KldPlugin.attach_router": "vLLM calls it, as every plug-in of a server",
+    "live.kld.inside.endpoint.KldPlugin.init_state": "vLLM calls it, as every plug-in of a server",
+    "live.measure.backends.vllm_backend.VllmSession.score_by_api": "a test checks the capture by it",
     "live.observe.past.MOST_OUTSIDE": "the bound that the module promises for its default threshold",
 }
 
@@ -46,6 +51,19 @@ def defined(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
             )
 
 
+def methods(known: dict[str, ast.Module]) -> Iterator[tuple[str, str]]:
+    """(Module and class, name) of methods and properties; those that a library's class asks for apart."""
+    classes = [(m, c) for m, tree in known.items() for c in tree.body if isinstance(c, ast.ClassDef)]
+    own = {kind.name for _, kind in classes} | OPEN_BASES
+    for module, kind in classes:
+        bases = {ast.unparse(base).split("[")[0].rsplit(".")[-1] for base in kind.bases}
+        for node in kind.body if bases <= own else ():
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                decorators = " ".join(map(ast.unparse, node.decorator_list))
+                if not node.name.startswith("__") and not CALLED.search(decorators):
+                    yield f"{module}.{kind.name}", node.name
+
+
 def loaded(node: ast.AST) -> Counter[str]:
     """How often a piece of source reads each name."""
     found = (one for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
@@ -73,7 +91,7 @@ def told() -> set[str]:
 
 
 def unused(known: dict[str, ast.Module]) -> set[str]:
-    """Functions, classes and constants named only by their own definition."""
+    """Functions, classes, constants and methods named only by their own definition."""
     found = set()
     elsewhere = {name for tree in known.values() for name in called_by_others(tree)} | told()
     for module, tree in known.items():
@@ -81,11 +99,11 @@ def unused(known: dict[str, ast.Module]) -> set[str]:
         for name, node in defined(tree):
             if name not in elsewhere and reads[name] <= loaded(node)[name]:
                 found.add(f"{module}.{name}")
-    return found
+    return found | {f"{home}.{name}" for home, name in methods(known) if name not in elsewhere}
 
 
 def test_what_is_defined_is_used_outside_of_tests() -> None:
-    """Every function, class and constant is named by another part of the project, a page or a manifest."""
+    """Every function, class, constant and method is named by other code, a page or a manifest."""
     found = unused(trees())
     assert not found - ALLOWED.keys(), "move to tests/support or delete"
     assert not ALLOWED.keys() - found, "used by now: take them out of the list"
@@ -97,3 +115,14 @@ def test_a_function_that_calls_itself_alone_is_found() -> None:
         "def _spare(n):\n    return _spare(n - 1)\n\n_KEPT_SPARE = 3\n\ndef _busy_one(): ...\n\n_busy_one()\n"
     )
     assert unused({"spare": ast.parse(text)}) == {"spare._spare", "spare._KEPT_SPARE"}
+
+
+def test_a_method_that_nobody_calls_is_found() -> None:
+    """Unless a library's class may call it, a method has a caller (negative control)."""
+    text = (
+        "class _Own:\n    def _spare(self): ...\n    def _busy_one(self): ...\n\n"
+        "class _Heir(_Own):\n    def _spare_too(self): ...\n\n"
+        "class _Foreign(json.JSONEncoder):\n    def default(self, o): ...\n\n"
+        "_Own()._busy_one(), _Heir, _Foreign\n"
+    )
+    assert unused({"spare": ast.parse(text)}) == {"spare._Own._spare", "spare._Heir._spare_too"}

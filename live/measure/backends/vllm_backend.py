@@ -102,7 +102,6 @@ class VllmSession:
             weights_bytes=weights,
             kv_bytes_per_token=described["kv_bytes_per_token"],
             vocabulary=described["vocabulary"],
-            isa_limit=described["isa_limit"],
         )
 
     def score(self, prompts: Sequence[Prompt]) -> Iterator[Scores]:
@@ -127,11 +126,6 @@ class VllmSession:
         """The same through vLLM's public API; slow, used to check the capture."""
         rows = self._driver.call("log_probabilities_by_api", prompt=list(prompt.token_ids))["rows"]
         return FullScores(log_probs=np.array(rows, dtype=np.float32))
-
-    def greedy(self, prompt: Prompt, tokens: int) -> list[int]:
-        """Greedy continuation that may reuse cached prefixes, as users generate."""
-        answer = self._driver.call("greedy", prompt=list(prompt.token_ids), tokens=tokens)
-        return [int(token) for token in answer["token_ids"]]
 
     def reset_prefix_cache(self) -> None:
         """Drop cached KV blocks, which may have been computed under a fault."""

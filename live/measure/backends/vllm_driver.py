@@ -76,7 +76,6 @@ class VllmDriver:
             "compile_mode": "eager" if config.model_config.enforce_eager else "compiled",
             "hardware": _hardware(),
             "isa": _capabilities(),
-            "isa_limit": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
             "system_fingerprint": _system_fingerprint(config),
             "kv_bytes_per_token": self._kv_bytes_per_token(),
             "vocabulary": int(config.model_config.get_vocab_size()),
@@ -102,12 +101,6 @@ class VllmDriver:
         positions = list(output.prompt_logprobs or [])[1:]
         rows = [[position[i].logprob for i in range(len(position))] for position in positions if position]
         return {"rows": rows}
-
-    def greedy(self, prompt: list[int], tokens: int) -> dict[str, Any]:
-        """Greedy continuation through the prefix cache, as users generate."""
-        params = SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True, detokenize=False)
-        output = self.llm.generate({"prompt_token_ids": prompt}, params, use_tqdm=False)[0]
-        return {"token_ids": list(output.outputs[0].token_ids)}
 
     def rpc(self, method: str, args: list[Any]) -> dict[str, Any]:
         """Call a worker extension method on every worker; returns the first worker's result."""

@@ -36,13 +36,10 @@ _ONE_SIGMA = (0.1587, 0.8413)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """covariance [P, P] of the coefficients; stretches that it was seen in; level_ratio: standard deviation
-    of the server's own level between them, as a share.
-    """
+    """How far the coefficients of a server's step times are from certain, and how long it was looked at."""
 
-    covariance: Floats  # [P, P], of the coefficients
+    covariance: Floats  # [P, P], of the coefficients, the server's own level between stretches included
     stretches: int
-    level_ratio: float
 
 
 def typical_ms(blocks: Floats) -> Floats:
@@ -63,7 +60,6 @@ def spread_of(blocks: Floats, coefficients: Floats, fit: Callable[[Floats], Floa
     return Spread(
         covariance=within + level**2 * np.outer(coefficients, coefficients),
         stretches=len(parts),
-        level_ratio=level,
     )
 
 

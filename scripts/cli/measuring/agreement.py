@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from contracts.documents.profile import KernelProfile
-from contracts.errors import DocumentError
+from contracts.errors import refusal
 from contracts.loading.files import json_text
 from contracts.loading.loader import document_sha256, load_as
 from contracts.loading.profiles import why_untimed
@@ -22,7 +22,6 @@ from live.measure.steps.agreement import (
     ValueAgreement,
     step_agreement,
 )
-from scripts.cli.measuring.request import problem
 
 _Profiles = Mapping[Path, KernelProfile]
 
@@ -74,15 +73,15 @@ def _refuse_incomparable(profiles: _Profiles) -> None:
     seen: dict[str, Path] = {}
     for path, one in profiles.items():
         if one.spec.step_time is None:
-            raise DocumentError([problem(str(path), "a profile with step times", *why_untimed(one))])
+            raise refusal(str(path), "a profile with step times", *why_untimed(one))
         if one.spec.fingerprint != head.spec.fingerprint:
             expected = f"the configuration of {first} ({head.spec.kernel})"
             hint = "compare profiles of one server, measured at different times"
-            raise DocumentError([problem(str(path), expected, f"another, of {one.spec.kernel}", hint)])
+            raise refusal(str(path), expected, f"another, of {one.spec.kernel}", hint)
         twin = seen.setdefault(document_sha256(one), path)
         if twin != path:
             hint = "a measurement always agrees with itself; give another one"
-            raise DocumentError([problem(str(path), "a measurement of its own", f"a copy of {twin}", hint)])
+            raise refusal(str(path), "a measurement of its own", f"a copy of {twin}", hint)
 
 
 def _terms(asked: AgreeOptions) -> CapacityTerms:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.documents.profile import HEALTHY
-from contracts.errors import DocumentError
-from scripts.cli.measuring.request import ProfileRequest, problem
+from contracts.errors import refusal
+from scripts.cli.measuring.request import ProfileRequest
 
 if TYPE_CHECKING:
     from live.measure.backend import ServingBackend
@@ -32,13 +32,13 @@ def refuse_unheard(request: ProfileRequest) -> None:
     ]
     if unheard:
         word, beside = unheard[0]
-        raise DocumentError([problem(word, f"{beside} beside it", "none", f"add {beside}, or leave it out")])
+        raise refusal(word, f"{beside} beside it", "none", f"add {beside}, or leave it out")
     if server.url and request.faults:
         step = "leave it out; give badly configured servers by --condition"
-        raise DocumentError([problem("--faults", "kernels that run here", "a running server", step)])
+        raise refusal("--faults", "kernels that run here", "a running server", step)
     if reference.url and reference.device_map:
         step = "leave out one of the two"
-        raise DocumentError([problem("--device-map", "a reference on this machine", "a server", step)])
+        raise refusal("--device-map", "a reference on this machine", "a server", step)
 
 
 def refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: list[Prompt]) -> None:
@@ -48,7 +48,7 @@ def refuse_overwriting(request: ProfileRequest, kernels: list[Kernel], golden: l
     there = [f"{kernel.name}.yaml" for kernel in kernels if (request.out / f"{kernel.name}.yaml").exists()]
     if there and not request.force:
         told_ = ", ".join(there)
-        raise DocumentError([problem(str(request.out), "a folder without them", told_, "add --force")])
+        raise refusal(str(request.out), "a folder without them", told_, "add --force")
     refuse_other(request, request.out / "prompts.jsonl", dump_prompts(golden).encode())
 
 
@@ -56,7 +56,7 @@ def refuse_other(request: ProfileRequest, path: Path, content: bytes) -> None:
     """DocumentError if ``path`` has any other content than ``content``, unless ``--force`` was given."""
     if not request.force and path.exists() and path.read_bytes() != content:
         step = "name another --out, or add --force and measure every kernel in it again"
-        raise DocumentError([problem(str(path), "what this run writes, or nothing", "another file", step)])
+        raise refusal(str(path), "what this run writes, or nothing", "another file", step)
 
 
 def refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> None:
@@ -66,7 +66,7 @@ def refuse_unknown_doses(request: ProfileRequest, plans: list[MeasurePlan]) -> N
     unknown = sorted(set(request.doses) - known)
     if unknown:
         wanted = "a fault condition of a kernel that is measured under faults"
-        raise DocumentError([problem("--dose", wanted, unknown[0], "see docs/profiles.md, or add --faults")])
+        raise refusal("--dose", wanted, unknown[0], "see docs/profiles.md, or add --faults")
 
 
 def refuse_unusable_servers(
@@ -84,9 +84,7 @@ def refuse_unusable_servers(
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
         message = f"{twice} twice" if twice != HEALTHY else f"{twice}, which the measured server is"
-        raise DocumentError(
-            [problem("--condition", "a name for each server", message, "choose another name")]
-        )
+        raise refusal("--condition", "a name for each server", message, "choose another name")
     urls = ", ".join([request.server.endpoint.base, *(server.endpoint.base for server in servers)])
     print(f"Trying {urls} by one prompt.", file=sys.stderr, flush=True)
     longest = max(golden, key=lambda prompt: prompt.positions)

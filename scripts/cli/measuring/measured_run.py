@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contracts.errors import DocumentError
+from contracts.errors import refusal
 from contracts.loading.files import write_pinned
 from scripts.cli.measuring.checks import (
     refuse_other,
@@ -21,7 +21,7 @@ from scripts.cli.measuring.checks import (
     refuse_unknown_doses,
     refuse_unusable_servers,
 )
-from scripts.cli.measuring.request import BackendName, ProfileRequest, problem
+from scripts.cli.measuring.request import BackendName, ProfileRequest
 from scripts.guard import on_interrupt
 from scripts.output import ready_folder
 from scripts.progress import ProgressLine, show_progress
@@ -231,7 +231,7 @@ def _chosen(request: ProfileRequest, backend: ServingBackend) -> list[Kernel]:
         names = ", ".join(kernel.name for kernel in backend.kernels)
         on_gpu = {kernel.name for kernel in GPU_KERNELS}.intersection(request.kernels)
         step = "run it where torch sees an NVIDIA GPU" if on_gpu else "choose a kernel"
-        raise DocumentError([problem("--kernel", f"one of {names}", str(error.args[0]), step)]) from None
+        raise refusal("--kernel", f"one of {names}", str(error.args[0]), step) from None
 
 
 def _plan(request: ProfileRequest, kernel: Kernel) -> MeasurePlan:

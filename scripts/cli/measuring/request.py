@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contracts.errors import DocumentError, Problem
+from contracts.errors import refusal
 from contracts.regular_files import read_regular_text
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ class ServerRequest:
         parts = [one.partition("=") for one in self.conditions]
         for name, _, url in parts:
             if not url:
-                raise DocumentError(
-                    [problem("--condition", "NAME=URL", name, "e.g. kv-fp8=http://HOST:8001")]
-                )
+                raise refusal("--condition", "NAME=URL", name, "e.g. kv-fp8=http://HOST:8001")
             _named("--condition", name)
         return tuple(ServerCondition(name=name, endpoint=self._at(url)) for name, _, url in parts)
 
@@ -93,9 +91,7 @@ class ServerRequest:
         from live.measure.endpoint import Endpoint
 
         if not url:
-            raise DocumentError(
-                [problem("--endpoint", "the URL of a running server", "none", "add --endpoint")]
-            )
+            raise refusal("--endpoint", "the URL of a running server", "none", "add --endpoint")
         key = read_key("--api-key", self.key_env, self.key_file)
         return Endpoint(url=url, model=self.model, api_key=key, ca_file=self.ca_file)
 
@@ -197,13 +193,11 @@ def read_key(option: str, variable: str, file: Path | None) -> str:
     """The API key in an environment variable or a file; empty if neither is named."""
     if variable and file is not None:
         told = f"{variable} and {file}"
-        raise DocumentError(
-            [problem(f"{option}-env, {option}-file", "one key", told, "leave out one of the two")]
-        )
+        raise refusal(f"{option}-env, {option}-file", "one key", told, "leave out one of the two")
     if variable:
         if variable not in os.environ:
             message = f"{variable} is not set"
-            raise DocumentError([problem(f"{option}-env", "a variable with the key", message, "export it")])
+            raise refusal(f"{option}-env", "a variable with the key", message, "export it")
         return _one_key(f"${variable}", os.environ[variable].strip())
     if file is None:
         return ""
@@ -214,20 +208,15 @@ def _one_key(place: str, key: str) -> str:
     """``key`` if a header can carry it; an error never shows it."""
     if not key or not all("!" <= sign <= "~" for sign in key):
         message = "nothing" if not key else "blanks, line ends, or letters that are not ASCII"
-        raise DocumentError([problem(place, "one line with the key, of ASCII", message, "correct it")])
+        raise refusal(place, "one line with the key, of ASCII", message, "correct it")
     return key
-
-
-def problem(file: str, expected: str, actual: str, next_step: str) -> Problem:
-    """A finding about an option or a file as a whole."""
-    return Problem(file=file, line=0, path="", expected=expected, actual=actual, next_step=next_step)
 
 
 def _named(option: str, name: str) -> None:
     """DocumentError if ``name`` cannot be a document's name."""
     if not _NAME.fullmatch(name):
         expected = "small letters, digits, '.' and '-', at most 63, a letter or digit at both ends"
-        raise DocumentError([problem(option, expected, repr(name), "choose such a name")])
+        raise refusal(option, expected, repr(name), "choose such a name")
 
 
 def _given(options: Mapping[str, object]) -> list[str]:

@@ -73,7 +73,6 @@ class RunPlan:
     """A checked run: every scenario compiles, every configuration is known, before anything runs."""
 
     suite: Suite
-    suite_file: Path
     entries: tuple[SuiteEntry, ...]
     configurations: tuple[Configuration, ...]
     sweep: tuple[Configuration, ...]
@@ -104,7 +103,6 @@ def plan_run(options: Options) -> RunPlan:
     example = next((e.name for e in entries if e.group == "silent_numeric"), entries[0].name)
     plan = RunPlan(
         suite=suite,
-        suite_file=file,
         entries=entries,
         configurations=configurations,
         sweep=sweep,

@@ -43,6 +43,7 @@ def observation(seed: int = 0, batch: int = 2) -> Observation:
         certified=rng.random(by_cell) < 0.7,
         ready=rng.integers(0, 3, (batch, KERNELS)),
         capacity_rps=rng.random((batch, KERNELS)) * 30,
+        sure_rps=np.zeros((batch, KERNELS)),
         load_ratio=rng.random((batch, KERNELS)) * 8,
         offered_rps=rng.random((batch, SLICES)) * 50,
         consecutive_failed=rng.integers(0, 20, by_replica),

@@ -151,7 +151,7 @@ def test_an_unforeseen_failure_of_a_mender_delays_no_other_replica() -> None:
 def mender_of(status: int, restarts: Callable[[], bool] | None = None) -> ServerMender:
     """A mender of a server that answers its flush with ``status``."""
     client = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(status)))
-    golden = GoldenAnswers(answers={}, sampling={})
+    golden = GoldenAnswers(answers={})
     verification = Verification(prompts=(PROMPT,), golden=golden, limit_s=1.0)
     return ServerMender(
         line=lambda: Line(client, "http://server", "m"), verification=verification, restarts=restarts
@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_flushed_waits_for_another_process() -> None:
         return httpx.Response(200, text=f"up 1.0\nprocess_start_time_seconds {began[0]}\n")
 
     client = httpx.Client(transport=httpx.MockTransport(answer))
-    golden = GoldenAnswers(answers={}, sampling={})
+    golden = GoldenAnswers(answers={})
     verification = Verification(prompts=(PROMPT,), golden=golden, limit_s=1.0)
 
     one = ServerMender(line=lambda: Line(client, "http://server", "m"), verification=verification)

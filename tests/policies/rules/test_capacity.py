@@ -65,7 +65,7 @@ def test_a_move_is_planned_against_the_lower_limit_of_capacity() -> None:
     seen = calm(FLEET, offered_rps=np.full((1, 3), 10.0), sure_rps=np.array([[100.0, 20.0, 20.0]]))
     table = fit(seen, all_on(1))[0].table
     assert (table[0, :, 1] * 10.0).sum() <= 0.9 * 20.0 + 1e-9
-    assert fit(replace(seen, sure_rps=None), all_on(1))[0].table.tolist() == all_on(1).tolist()
+    assert fit(replace(seen, sure_rps=seen.capacity_rps), all_on(1))[0].table.tolist() == all_on(1).tolist()
 
 
 def test_a_table_within_capacity_is_unchanged() -> None:
@@ -193,6 +193,7 @@ def test_the_order_of_kernels_does_not_matter(seed: int, order: list[int]) -> No
     turned = replace(
         seen,
         capacity_rps=seen.capacity_rps[:, order],
+        sure_rps=seen.sure_rps[:, order],
         level=seen.level[:, order],
         certified=seen.certified[:, order],
     )
@@ -225,5 +226,6 @@ def test_a_plan_without_room_stays_unless_another_is_clearly_better() -> None:
         again, memory = fit(replace(wobble, table=proposal.table), all_on(0), memory)
         np.testing.assert_array_equal(again.table, proposal.table)
     other = np.array([[150.0, 50.0, 2.0]])
-    changed = replace(first, now_s=first.now_s + 400.0, table=proposal.table, capacity_rps=other)
+    now_s = first.now_s + 400.0
+    changed = replace(first, now_s=now_s, table=proposal.table, capacity_rps=other, sure_rps=other)
     assert not np.array_equal(fit(changed, all_on(0), memory)[0].table, proposal.table)

@@ -48,7 +48,8 @@ def test_fallback_prefers_known_good_then_the_best_certified() -> None:
     """Level fallback empties home: known-good if it complies, else the largest compliant kernel."""
     seen = unhealthy(calm(FLEET), 0, 0, Level.FALLBACK)
     assert propose("threshold", seen)[0].tolist() == [0.0, 0.0, 0.0, 1.0, 0.0]
-    seen = unhealthy(replace(seen, capacity_rps=seen.capacity_rps * [1.0, 1.0, 2.0, 1.0]), 3, 0, Level.GUARD)
+    twice = seen.capacity_rps * [1.0, 1.0, 2.0, 1.0]
+    seen = unhealthy(replace(seen, capacity_rps=twice, sure_rps=twice), 3, 0, Level.GUARD)
     assert propose("threshold", seen)[0].tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
 
 
@@ -87,7 +88,8 @@ def test_home_without_replicas_counts_as_fallback() -> None:
     seen = calm(FLEET)
     ready, capacity = seen.ready.copy(), seen.capacity_rps.copy()
     ready[:, 0], capacity[:, 0] = 0, 0.0
-    assert propose("threshold", replace(seen, ready=ready, capacity_rps=capacity))[:, 3].tolist() == [
+    down = replace(seen, ready=ready, capacity_rps=capacity, sure_rps=capacity)
+    assert propose("threshold", down)[:, 3].tolist() == [
         1.0,
         1.0,
     ]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.api import FleetEngine
+from simulator.engine.counters import FIRST_REASON, UNROUTED
 from simulator.engine.requests import RequestStatus
 from simulator.engine.spec import EngineEffect, EngineSpec
 from tests.support.fleets.engine_cases import (
@@ -62,9 +63,10 @@ def test_requests_are_conserved(seed: int) -> None:
         assert in_flight == engine.gauges().outstanding.sum()
         assert (engine.gauges().running + engine.gauges().waiting == engine.gauges().outstanding).all()
     counters = engine.drain_counters()
-    ended = counters.answered.sum() + counters.failed_by_reason.sum() + counters.shed.sum()
+    failed = counters.per_slice[..., FIRST_REASON:].sum()
+    ended = counters.answered.sum() + failed + counters.shed.sum()
     assert counters.offered.sum() == ended + in_flight == 250
-    assert counters.failed_by_reason.sum() == counters.failed.sum() + counters.unrouted.sum()
+    assert failed == counters.failed.sum() + counters.per_slice[..., UNROUTED].sum()
     tokens = engine.requests(0)["output_tokens"]
     assert counters.answered_tokens.sum() == tokens[status == RequestStatus.ANSWERED].sum()
     assert counters.offered_tokens.sum() == tokens.sum()

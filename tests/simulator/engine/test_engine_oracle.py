@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.api import FleetEngine
+from simulator.engine.counters import ATTEMPTS_REJECTED
 from simulator.engine.requests import RequestArrivals, RequestStatus
 from simulator.engine.spec import EngineEffect, EngineSpec
 from tests.reference.engine_oracle import Oracle
@@ -59,13 +60,13 @@ def assert_same_counts(engine: FleetEngine, oracle: Oracle) -> None:
         "answered",
         "failed",
         "attempts_failed",
-        "attempts_rejected",
         "exposed",
         "exposed_in_flight",
         "slo_missed",
         "dispatched",
     ):
         np.testing.assert_array_equal(getattr(oracle, name), getattr(counters, name)[0], err_msg=name)
+    np.testing.assert_array_equal(oracle.attempts_rejected, counters.cells[0, ..., ATTEMPTS_REJECTED])
     np.testing.assert_allclose(counters.useful_tokens[0], oracle.useful_tokens, rtol=1e-9, atol=1e-6)
     for name in ("outstanding", "consecutive_failed"):
         np.testing.assert_array_equal(

@@ -7,6 +7,7 @@ import pytest
 
 from contracts.scoring.reward import RewardWeights
 from contracts.telemetry import Source
+from simulator.engine.counters import FIRST_REASON
 from simulator.env.core import EnvCore
 from tests.support.fleets.env_world import STEPS, STORMY, actions, config
 
@@ -23,7 +24,7 @@ def test_reward_follows_its_definition() -> None:
         step = core.step(action)
         terms, counters, last, table = step.terms, core.fleets.counters, table, step.decision.plan.table
         by_replica = counters.answered.sum(axis=2)
-        answered, failed = by_replica.sum(axis=1), counters.failed_by_reason.sum(axis=(1, 2))
+        answered, failed = by_replica.sum(axis=1), counters.per_slice[..., FIRST_REASON:].sum(axis=(1, 2))
         ended = answered + failed + counters.shed.sum(axis=1)
         goodput = (answered - counters.slo_missed.sum(axis=1)) / np.maximum(1, ended)
         drift = counters.excess_tv_tokens.sum(axis=1) / np.maximum(1.0, counters.answered_tokens.sum(axis=1))
@@ -64,7 +65,7 @@ def test_costs_follow_their_definition() -> None:
                 above = latency[:, :, mine, contract.column[c], contract.edge[c] + 1 :]
                 exceed = above.sum(axis=(1, 2, 3)).astype(float)
             elif source == Source.FAILED:
-                exceed = counters.failed_by_reason[:, mine].sum(axis=(1, 2)).astype(float)
+                exceed = counters.per_slice[:, mine, FIRST_REASON:].sum(axis=(1, 2)).astype(float)
                 units = units + exceed
             elif source == Source.FINGERPRINT:
                 exceed = (answered.sum(axis=2) * board.wrong_fingerprint).sum(axis=1).astype(float)

@@ -13,7 +13,7 @@ from controller.ports import Observation
 
 
 def calm(fleet: FleetSetup, now_s: float = 0.0, batch: int = 1, **changes: Any) -> Observation:
-    """Everything certified, ready and lightly loaded; ``changes`` replace fields."""
+    """Everything certified, ready and lightly loaded, capacities known surely; ``changes`` replace fields."""
     kernels, slices, replicas = fleet.layout.shape
     owner = fleet.layout.replica_kernel
     ready = np.tile(np.bincount(owner, minlength=kernels), (batch, 1))
@@ -33,6 +33,7 @@ def calm(fleet: FleetSetup, now_s: float = 0.0, batch: int = 1, **changes: Any) 
         certified=np.ones(cells, dtype=np.bool_),
         ready=ready,
         capacity_rps=ready * fleet.capacity_rps,
+        sure_rps=ready * fleet.capacity_rps,
         load_ratio=np.zeros((batch, kernels)),
         running=np.zeros((batch, kernels)),
         waiting=np.zeros((batch, kernels)),
@@ -46,7 +47,7 @@ def calm(fleet: FleetSetup, now_s: float = 0.0, batch: int = 1, **changes: Any) 
         home=fleet.home,
         replica_kernel=owner,
     )
-    return replace(seen, **changes)
+    return replace(seen, **({"sure_rps": changes.get("capacity_rps", seen.sure_rps)} | changes))
 
 
 def unhealthy(

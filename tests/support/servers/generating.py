@@ -19,7 +19,7 @@ from contracts.compiled.contract import FleetLayout
 from live.measure.prompts import Prompt
 from live.probe.answers import Line
 from live.probe.generation import GenerationPlan, Lengths, short_prompts
-from live.probe.golden_answers import SAMPLING, GoldenAnswers, key
+from live.probe.golden_answers import GoldenAnswers, key
 from live.probe.kinds import Asking, Echo, GenerationPrompt, ProbeKind
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import ProbeBudget
@@ -168,15 +168,13 @@ def _event(
 
 def golden() -> GoldenAnswers:
     """A healthy server's answers to every short prompt."""
-    from live.probe.golden_answers import SAMPLING
-
-    asking = asking_of(FakeServer(), GoldenAnswers(answers={}, sampling=SAMPLING))
+    asking = asking_of(FakeServer(), GoldenAnswers(answers={}))
     answers = {}
     for prompt in prompts():
         found = asking.answer(prompt.question(), {})
         assert found is not None
         answers[key(prompt.question())] = found
-    return GoldenAnswers(answers=answers, sampling=SAMPLING)
+    return GoldenAnswers(answers=answers)
 
 
 def prompts() -> list[GenerationPrompt]:
@@ -206,7 +204,7 @@ def lane_prober(*kinds: ProbeKind) -> Prober:
         probe_metrics=("kl_mean@top_k", "pair_gap"),
         known_good=0,
     )
-    nothing = GoldenAnswers(answers={}, sampling=SAMPLING)
+    nothing = GoldenAnswers(answers={})
     plans = [plan_of(kind, nothing, tokens_per_s=1e6) for kind in kinds]
     plan = ProbePlan(prompts=[], references=[], budget=ProbeBudget(tokens_per_s=1.0), generation=plans)
     return Prober(layout, plan, {"a-0": "http://127.0.0.1:9"}, "m", began_at_s=0.0)
