@@ -15,6 +15,7 @@ from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_as, load_text
 from contracts.loading.uris import resolve_uri
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION, document_of, object_of, resource_named
+from k8s.resources.rules import RULES
 from tests.support.cluster.backend_cases import BROKEN_BACKENDS
 from tests.support.documents.documents_written import envelope
 from tests.support.documents.drill_cases import BROKEN_DRILLS, SOUND_DRILL, grows
@@ -167,6 +168,12 @@ def hook(**changes: object) -> Object:
     return {"name": "tests", "kind": "veto", "url": "https://hooks.example/veto", **changes}
 
 
+def frozen(until: str, weight: float = 1.0) -> Object:
+    """Break-glass with one pinned row."""
+    row = {"slice": "prose", "weights": [{"kernel": "bf16", "weight": weight}]}
+    return {"until": until, "reason": "a test holds it", "table": [row]}
+
+
 BROKEN: dict[str, tuple[str, Change, str]] = {
     "slice twice": ("KernelContract", _twice("slices"), "each name once"),
     "no default slice": (
@@ -207,6 +214,11 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
         _set("shadow", "deadline_s", to=1.0),
         "at least stability_s",
     ),
+    "no time for the canary": (
+        "KernelPromotion",
+        _set("canary", "deadline_s", to=1.0),
+        "canary: deadline_s is at least",
+    ),
     "a guard above the canary": (
         "KernelPromotion",
         _set("canary", "guard_ratio", to=0.4),
@@ -243,6 +255,34 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
         _set("webhooks", to=[hook(url="https://hooks.example/a\nb")]),
         "should match",
     ),
+    "rewards the wrong way round": (
+        "KernelContract",
+        _set(
+            "assumptions",
+            to={"reward_min": 1.0, "reward_max": 0.5, "advantage_max": 1.0, "score_norm_max": 1.0},
+        ),
+        "reward_max lies above",
+    ),
+    "more slices than a route has rules": (
+        "KernelContract",
+        lambda spec: spec["slices"].extend({"name": f"more-{n}"} for n in range(17 - len(spec["slices"]))),
+        "at most 16 items",
+    ),
+    "zone and zones": (
+        "KernelPool",
+        lambda spec: spec["kernels"][0].update(zone="a", zones=["a"] * spec["kernels"][0]["replicas"]),
+        "zone or zones, not both",
+    ),
+    "a pinned row without its whole": (
+        "RoutePolicy",
+        _set("freeze", to=frozen("2030-01-31T18:00:00Z", weight=0.7)),
+        "weights that add up to 1",
+    ),
+    "a replica of no kernel": (
+        "FaultDrill",
+        _set("faults", 0, "target", to={"replica": 0}),
+        "within a kernel",
+    ),
     "fault after the drill": ("FaultDrill", _set("faults", 0, "onset_s", to=1e6), "before time_to_live_s"),
 }
 
@@ -259,6 +299,18 @@ CLUSTER_ONLY: dict[str, tuple[str, Change, str]] = {
     "learned without artefact": ("RoutePolicy", lambda spec: spec.pop("artifact"), "pinned PolicyArtifact"),
     "no guard": ("FaultDrill", _set("abort_when", to=[]), "at least one guard"),
     "a dose that grows": ("FaultDrill", grows, "on or off"),
+    "frozen for good": (
+        "RoutePolicy",
+        _set("freeze", to=frozen("9999-12-31T00:00:00Z")),
+        "an instant in UTC",
+    ),
+    "more kernels than a rule has backends": (
+        "KernelPool",
+        lambda spec: spec["kernels"].extend(
+            {**copy.deepcopy(spec["kernels"][0]), "name": f"more-{n}"} for n in range(16)
+        ),
+        "an HTTPRoute rule holds 16 backends",
+    ),
 }
 
 
@@ -276,6 +328,20 @@ def test_nonsense_is_refused_at_apply(api: client.ApiClient, namespace: str, nam
     broken = VALID[kind]()
     change(broken["spec"])
     assert said in refusal(api, namespace, broken)
+
+
+@pytest.mark.needs("kube_api")
+@pytest.mark.parametrize("kind", sorted(RULES))
+def test_every_rule_refuses_something(api: client.ApiClient, namespace: str, kind: str) -> None:
+    """No rule of a definition is idle: the server refuses some nonsense with the words of each."""
+    said = []
+    for about, change, _ in {**BROKEN, **CLUSTER_ONLY}.values():
+        if about == kind:
+            broken = VALID[kind]()
+            change(broken["spec"])
+            said.append(refusal(api, namespace, broken))
+    idle = [rule.message for rule in RULES[kind] if not any(rule.message in text for text in said)]
+    assert idle == []
 
 
 @pytest.mark.needs("kube_api")

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from k8s.operator.objects import Cluster, ClusterError, EventNote, Manifest
 from k8s.operator.status.conditions import condition
@@ -131,3 +133,31 @@ def test_a_condition_that_comes_and_goes_fills_no_cluster_with_events(
     assert len(cluster.noted) == before + 2
     publisher.say(said(False), 401.0 + 2.0 * EVENT_EACH_S)
     assert len(cluster.noted) > before + 2
+
+
+#: Status and reason of Ready and of Degraded.
+looks = st.tuples(*[st.tuples(st.sampled_from([True, False, None]), st.sampled_from(["One", "Two"]))] * 2)
+
+
+@given(st.lists(looks, min_size=1, max_size=10))
+def test_every_transition_is_one_event_and_every_condition_has_reason_and_generation(
+    seen: list[tuple[tuple[bool | None, str], ...]],
+) -> None:
+    """Each change of status or reason is one Event, and each condition states reason and generation."""
+    cluster = Refusing()
+    cluster.events_refused = False
+    publisher = Publisher(cast(Cluster, cluster))
+    changed: list[str] = []
+    before: dict[str, tuple[bool | None, str]] = {}
+    for at, look in enumerate(seen):
+        now = dict(zip(("Ready", "Degraded"), look, strict=True))
+        changed += [kind for kind, found in now.items() if before.get(kind) != found]
+        before = now
+        about = {**POLICY, "metadata": {**POLICY["metadata"], "generation": at + 1}}
+        conditions = tuple(condition(kind, *found, "why") for kind, found in now.items())
+        publisher.say(Publication(about=about, conditions=conditions, body={}), 2.0 * at)
+        stated = {one["type"]: one for one in cluster.statuses[-1]["conditions"]}
+        assert cluster.statuses[-1]["observedGeneration"] == at + 1
+        assert {one["observedGeneration"] for one in stated.values()} == {at + 1}
+        assert {kind: one["reason"] for kind, one in stated.items()} == {k: v[1] for k, v in now.items()}
+    assert [one.message.split(" is ")[0] for one in cluster.noted] == changed
