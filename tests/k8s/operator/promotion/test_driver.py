@@ -16,12 +16,6 @@ HARD = 0.02
 OWN = f"chat-{CANDIDATE}"
 
 
-@pytest.fixture
-def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """A namespace of the test's own, still empty."""
-    return Bench(api=api, namespace=namespace)
-
-
 def mirrors(bench: Bench) -> list[str]:
     """Services that the rule of the slice prose mirrors to."""
     rule = next(one for one in bench.route()["spec"]["rules"] if one.get("name") == "prose")
