@@ -31,6 +31,10 @@ pytestmark = pytest.mark.waits
 EXAMPLES = SAMPLE.parent / "advise"
 DASHBOARD = ROOT / "k8s" / "manifests" / "dashboard" / "selvage-operator.json"
 ALERTS = ROOT / "k8s" / "manifests" / "alerts" / "rules.yaml"
+#: Ends of names of gauges and histograms.
+UNITS = {"bool", "observations", "ratio", "replicas", "seconds"}
+#: Labels with few values: objects of a namespace, and words of this build. No pod and no message.
+BOUNDED = {"policy", "slice", "kernel", "promotion", "stage", "verdict", "outcome", "reason", "le"}
 #: Labels that Prometheus adds to targets in a cluster.
 _OF_TARGETS = {"namespace"}
 _SELECTED = re.compile(r"(selvage_[a-z_]+)(?:\{([^}]*(?:\{\{[^}]*\}\}[^}]*)*)\})?")
@@ -80,8 +84,8 @@ def exported(registry: CollectorRegistry) -> dict[str, set[str]]:
     return found
 
 
-def test_every_query_names_a_metric_that_is_exported() -> None:
-    """Each metric in a query of examples, alerts or the dashboard is exported."""
+def idle_registry() -> CollectorRegistry:
+    """Metrics of an operator without resources."""
     parts = LoopParts(
         cluster=NOWHERE,
         clock=Bench(api=cast(client.ApiClient, None), namespace=""),
@@ -89,7 +93,22 @@ def test_every_query_names_a_metric_that_is_exported() -> None:
         now=lambda: datetime.now(UTC),
         shed=SHED,
     )
-    known = exported(OperatorCollector(NamespaceOperator(parts), LoopCounts(), lambda: True).register())
+    return OperatorCollector(NamespaceOperator(parts), LoopCounts(), lambda: True).register()
+
+
+def test_every_metric_is_named_by_noun_and_unit() -> None:
+    """A metric is a counter, whose samples end in _total, or its name ends in its unit."""
+    text = generate_latest(idle_registry()).decode()
+    families = [one for one in text_string_to_metric_families(text) if not one.name.endswith("_created")]
+    assert len(families) >= 20
+    for one in families:
+        assert one.name.startswith("selvage_")
+        assert one.type == "counter" or one.name.rsplit("_", 1)[1] in UNITS, one.name
+
+
+def test_every_query_names_a_metric_that_is_exported() -> None:
+    """Every query of examples, alerts and the dashboard names metrics that the operator exports."""
+    known = exported(idle_registry())
     asked = [name for query in queries() for name, _ in selected(query)]
     assert len(asked) >= 15
     assert set(asked) <= known.keys()
@@ -99,13 +118,14 @@ def test_every_query_names_a_metric_that_is_exported() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_label_of_a_query_is_exported(api: client.ApiClient, namespace: str) -> None:
-    """Each label that a query selects or groups by is on the samples of a running operator."""
+    """Labels of a working operator's samples are bounded, and every one that a query names is among them."""
     bench = Bench(api=api, namespace=namespace)
     everything(bench)
     promote(bench, evidence(bench))
     operator = bench.operator()
     until(bench, operator, "Shadow")
     known = exported(OperatorCollector(operator, LoopCounts(turns=3), lambda: True).register())
+    assert set().union(*known.values()) <= BOUNDED
     for query in queries():
         for name, labels in selected(query):
             assert labels - _OF_TARGETS <= known[name], query

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.servers.live_fleets import until
 pytestmark = [pytest.mark.needs("full_cluster", "kubectl"), pytest.mark.slow, pytest.mark.timeout(600)]
 
 POLICY = ROOT / "k8s" / "manifests" / "admission" / "quarantine-label.yaml"
+DRILLS = ROOT / "k8s" / "manifests" / "components" / "drills" / "admission.yaml"
 ACCOUNT = "selvage-operator"
 
 
@@ -42,15 +44,15 @@ def chat(api: client.ApiClient) -> Iterator[str]:
         core.delete_namespace("chat")
 
 
-@pytest.fixture
-def judged(api: client.ApiClient) -> Iterator[client.ApiClient]:
-    """The cluster with the admission policy in force under a name of these tests."""
+@contextmanager
+def in_force(api: client.ApiClient, file: Path) -> Iterator[None]:
+    """The admission policy of ``file`` is in force within the block, under a name of these tests."""
     admission = client.AdmissionregistrationV1Api(api)
-    policy, binding = _renamed(yaml.safe_load_all(POLICY.read_text(encoding="utf-8")))
+    policy, binding = _renamed(yaml.safe_load_all(file.read_text(encoding="utf-8")))
     admission.create_validating_admission_policy(policy)
     admission.create_validating_admission_policy_binding(binding)
     try:
-        yield api
+        yield
     finally:
         admission.delete_validating_admission_policy_binding(binding["metadata"]["name"])
         admission.delete_validating_admission_policy(policy["metadata"]["name"])
@@ -62,6 +64,13 @@ def _renamed(found: Iterator[Object]) -> tuple[Object, Object]:
         one["metadata"]["name"] = "selvage-tests"
     binding["spec"]["policyName"] = "selvage-tests"
     return policy, binding
+
+
+@pytest.fixture
+def judged(api: client.ApiClient) -> Iterator[client.ApiClient]:
+    """The cluster with the operator's admission policy in force."""
+    with in_force(api, POLICY):
+        yield api
 
 
 def test_the_admission_policy_allows_the_operator_two_labels(
@@ -84,6 +93,25 @@ def test_the_admission_policy_allows_the_operator_two_labels(
     assert refused("annotate", "a=b")
     assert refused("label", "selvage.dev/in-rotation=maybe")
     assert not refused("label", "selvage.dev/in-rotation=false")
+
+
+def test_the_drill_runner_deletes_labelled_pods_alone(
+    api: client.ApiClient, namespace: str, kubectl: Kubectl
+) -> None:
+    """The drill runner's account of a pod's own namespace deletes it only where its label allows that."""
+    for name, labels in (("plain", {"app": "chat"}), ("drilled", {"selvage.dev/drills": "allowed"})):
+        client.CoreV1Api(api).create_namespaced_pod(namespace, pod(name, labels))
+    runner = f"system:serviceaccount:{namespace}:selvage-drills"
+    as_runner = (f"--namespace={namespace}", f"--as={runner}", "--as-group=system:masters")
+
+    def refused(name: str) -> bool:
+        done = kubectl.run("delete", "pod", name, *as_runner, "--dry-run=server", "--wait=false")
+        assert done.returncode == 0 or "selvage-tests" in done.stderr, done.stderr  # refused by somebody else
+        return done.returncode != 0
+
+    with in_force(api, DRILLS):
+        until(lambda: refused("plain"))  # a policy counts some time after it was made
+        assert not refused("drilled")
 
 
 @pytest.mark.parametrize("folder", ["k8s/manifests", "k8s/examples/drills"])

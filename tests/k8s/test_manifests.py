@@ -105,6 +105,21 @@ def test_quarantine_is_in_the_service_and_never_in_the_deployment(kernel: str) -
     assert named("Service", f"chat-{kernel}", SAMPLE)["spec"]["selector"][IN_ROTATION] == "true"
 
 
+@pytest.mark.parametrize("kernel", ["fp8", "bf16"])
+def test_servers_of_the_sample_run_on_nodes_with_gpus_and_are_probed(kernel: str) -> None:
+    """A server of the sample is placed by the node's GPU, claims it, and is probed at the port it serves."""
+    spec = named("Deployment", f"chat-{kernel}", SAMPLE)["spec"]["template"]["spec"]
+    (container,) = (one for one in spec["containers"] if one["name"] == "vllm")
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    for kind in ("requests", "limits"):
+        assert container["resources"][kind]["nvidia.com/gpu"] == "1"
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    for probe in ("startupProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["path"] == "/health"
+        assert asked["port"] in {*ports, *ports.values()}
+
+
 def test_every_file_is_listed_by_its_kustomization() -> None:
     """The kustomization of each folder lists every file and folder in it."""
     for folder in {path.parent for path in [*MANIFESTS.rglob("*.yaml"), *SAMPLE.parent.rglob("*.yaml")]}:

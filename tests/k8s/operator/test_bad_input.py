@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from contracts.loading.files import sha256_of
 from tests.support.cluster.cluster_worlds import Bench
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
 
 Spec = dict[str, Any]
+POLICIES = ROOT / "contracts" / "library" / "policies"
 
-BAD: dict[str, tuple[str, str, Spec, str]] = {
-    "unknown pool": ("RoutePolicy", "chat", {"pool": "nowhere"}, "RefNotFound"),
-    "unknown contract": ("RoutePolicy", "chat", {"contract": "nowhere"}, "RefNotFound"),
+#: Kind, name and change of a resource; reason of ResolvedRefs then, and what its message says to do.
+BAD: dict[str, tuple[str, str, Spec, str, str]] = {
+    "unknown pool": (
+        "RoutePolicy",
+        "chat",
+        {"pool": "nowhere"},
+        "RefNotFound",
+        "no KernelPool nowhere in this namespace (there are: chat-pool); apply it",
+    ),
+    "unknown contract": (
+        "RoutePolicy",
+        "chat",
+        {"contract": "nowhere"},
+        "RefNotFound",
+        "no KernelContract nowhere in this namespace (there are: chat-contract); apply it",
+    ),
     "other slices": (
         "KernelPool",
         "chat-pool",
         {"home": [{"slice": "prose", "kernel": "fp8"}]},
         "SlicesDiffer",
+        "its spec.home names each slice of KernelContract chat-contract once",
     ),
-    "unknown policy": ("RoutePolicy", "chat", {"policy": "nobody"}, "DoesNotFit"),
+    "unknown policy": ("RoutePolicy", "chat", {"policy": "nobody"}, "DoesNotFit", "e.g. hysteresis"),
     "hash of the meta-contract differs": (
         "RoutePolicy",
         "chat",
         {"meta_contract_sha256": "0" * 64},
         "DoesNotFit",
+        "then pin what it is now",
     ),
     "unknown kernel is pinned": (
         "RoutePolicy",
@@ -40,14 +61,21 @@ BAD: dict[str, tuple[str, str, Spec, str]] = {
             }
         },
         "UnknownKernel",
+        "name its slices and serving kernels",
     ),
 }
 
 
+def said(bench: Bench) -> str:
+    """Message of the policy's condition ResolvedRefs."""
+    conditions = bench.read("RoutePolicy", "chat")["status"]["conditions"]
+    return next(str(one["message"]) for one in conditions if one["type"] == "ResolvedRefs")
+
+
 @pytest.mark.parametrize("name", sorted(BAD))
 def test_bad_input_is_reported_and_the_last_good_configuration_stays(bench: Bench, name: str) -> None:
-    """Bad input gets a condition with its reason, and the last good configuration still acts on faults."""
-    kind, about, spec, reason = BAD[name]
+    """A condition says what is wrong and what to do, and the last good configuration still acts on faults."""
+    kind, about, spec, reason, to_do = BAD[name]
     bench.everything()
     operator = bench.operator()
     bench.turns(operator, 5)
@@ -58,9 +86,32 @@ def test_bad_input_is_reported_and_the_last_good_configuration_stays(bench: Benc
     assert found["ResolvedRefs"] == ("False", reason)
     assert found["Ready"] == ("False", reason)
     assert found["Degraded"] == ("True", "LastGoodConfiguration")
+    assert to_do in said(bench)
     bench.drift["fp8"] = 0.02
     bench.turns(operator, 45)
     assert bench.weights("prose")["chat-bf16"] == 10_000
+
+
+@pytest.mark.parametrize("lacks", ["its hash", "a certificate"])
+def test_an_artefact_that_may_not_drive_is_refused(bench: Bench, tmp_path: Path, lacks: str) -> None:
+    """A policy artefact of another hash, or without a certificate, never drives; the last policy goes on."""
+    shutil.copytree(POLICIES, tmp_path / "policies")
+    file = tmp_path / "policies" / "routing.yaml"
+    found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    del found["spec"]["certificate"]
+    file.write_text(yaml.safe_dump(found), encoding="utf-8")
+    pin = "0" * 64 if lacks == "its hash" else sha256_of(file)
+    bench.everything()
+    operator = bench.operator()
+    bench.turns(operator, 5)
+    before = operator.loops["chat"]
+    bench.change("RoutePolicy", "chat", {"policy": "learned", "artifact": {"uri": str(file), "sha256": pin}})
+    operator.nudge()
+    bench.turns(operator, 3)
+    assert bench.conditions()["ResolvedRefs"] == ("False", "DoesNotFit")
+    assert bench.conditions()["Degraded"] == ("True", "LastGoodConfiguration")
+    assert operator.loops["chat"] is before
+    assert ("sha256" if lacks == "its hash" else "certificate") in said(bench)
 
 
 def test_the_last_good_configuration_survives_a_restart(bench: Bench) -> None:

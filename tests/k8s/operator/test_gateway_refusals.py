@@ -146,11 +146,11 @@ def test_a_move_is_in_force_once_its_gateways_accept_it() -> None:
     world.turns(operator, 3)
     loop = operator.loops[POLICY]
     assert loop.in_force
-    assert "nobody knows" in cluster.condition("Programmed")[2]
+    assert "whether they are in force is unknown" in cluster.condition("Programmed")[2]
     speak({"front": (FINE, 0), "side": (FINE, 0)})
     world.turns(operator, 6)
     assert (loop.in_force, cluster.condition("Programmed")[:2]) == (True, ("True", "Written"))
-    assert "nobody knows" not in cluster.condition("Programmed")[2]
+    assert "whether they are in force is unknown" not in cluster.condition("Programmed")[2]
     speak({"front": (FINE, 0), "side": (FINE, 1)})
     world.turns(operator, 6)
     assert (loop.in_force, cluster.condition("Programmed")[:2]) == (False, ("True", "Written"))

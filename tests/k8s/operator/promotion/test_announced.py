@@ -20,9 +20,8 @@ PODS = [f"chat-fp8-{n}" for n in range(2)]
 
 
 @pytest.fixture
-def bench(api: client.ApiClient, namespace: str) -> Bench:
+def bench(bench: Bench) -> Bench:
     """The sample with fp8 servers that state their build, and a candidate that shares their Deployment."""
-    found = Bench(api=api, namespace=namespace)
 
     def stated(pool: Object) -> None:
         kernel = pool["spec"]["kernels"][0]
@@ -34,14 +33,14 @@ def bench(api: client.ApiClient, namespace: str) -> Bench:
         }
         with_candidate(pool, "w8a8", {})
 
-    found.everything(stated)
+    bench.everything(stated)
     _, service = sample("fp8")
     service["metadata"]["name"] = OWN
     service["spec"]["selector"][IN_ROTATION] = UPGRADED
-    client.CoreV1Api(api).create_namespaced_service(namespace, service)
+    client.CoreV1Api(bench.api).create_namespaced_service(bench.namespace, service)
     for name in PODS:
-        annotate(found, name, OLD)
-    return found
+        annotate(bench, name, OLD)
+    return bench
 
 
 def annotate(bench: Bench, name: str, build: str) -> None:

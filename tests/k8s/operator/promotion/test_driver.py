@@ -16,12 +16,6 @@ HARD = 0.02
 OWN = f"chat-{CANDIDATE}"
 
 
-@pytest.fixture
-def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """An empty namespace for this test."""
-    return Bench(api=api, namespace=namespace)
-
-
 def mirrors(bench: Bench) -> list[str]:
     """Services to which the rule of slice prose mirrors."""
     rule = next(one for one in bench.route()["spec"]["rules"] if one.get("name") == "prose")

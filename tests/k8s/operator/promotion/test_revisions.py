@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from kubernetes import client
 
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, until
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
-
-
-@pytest.fixture
-def bench(api: client.ApiClient, namespace: str) -> Bench:
-    """An empty namespace for this test."""
-    return Bench(api=api, namespace=namespace)
 
 
 def test_no_revision_of_a_promotion_leaves_a_slice_without_a_kernel(bench: Bench) -> None:

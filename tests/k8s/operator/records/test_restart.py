@@ -20,6 +20,7 @@ from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.kube_api import Server
 from tests.support.cluster.kube_assets import assets
 from tests.support.cluster.made_cluster import definitions_installed
+from tests.support.cluster.route_revisions import whole_routes
 from tests.support.servers.live_fleets import until
 
 pytestmark = [
@@ -73,13 +74,15 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def bench(server: Server) -> Iterator[Bench]:
-    """A namespace on that server."""
+    """A namespace on that server, in which no revision of a route may leave a slice empty."""
     found = client.Configuration()
     found.__dict__.update(server.configuration.__dict__)
     found.retries = False
     with client.ApiClient(found) as api:
         made = client.CoreV1Api(api).create_namespace({"metadata": {"generateName": "test-"}})
-        yield Bench(api=api, namespace=str(made.metadata.name))
+        namespace = str(made.metadata.name)
+        with whole_routes(api, namespace):
+            yield Bench(api=api, namespace=namespace)
 
 
 @contextmanager
