@@ -22,7 +22,7 @@ from contracts.documents.envelope import (
 )
 from contracts.documents.scenario import ScheduledFault, SliceShare
 
-#: What a guard may watch: shares, all of them.
+#: Metrics that a guard may watch; all are shares.
 GUARD_METRICS = ("failure_rate", "late_ratio", "exposed_ratio", "rotation_ratio")
 DrillPhase = Literal["before", "during", "after"]
 

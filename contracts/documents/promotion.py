@@ -1,4 +1,4 @@
-"""``KernelPromotion``: how a candidate kernel of a pool is let in, stage by stage, and on what evidence."""
+"""``KernelPromotion``: stages by which a candidate kernel enters service, and the evidence each needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from contracts.documents.envelope import (
 GatedStage = Literal["shadow", "canary", "full"]
 HookKind = Literal["confirm", "veto", "event", "rollback"]
 
-#: No user and password, no fragment, no space and no control character.
+#: An http or https URL without user, password, fragment, spaces and control characters.
 HookUrl = Annotated[
     str,
     Field(
