@@ -1,7 +1,7 @@
 """Document models: frozen, strict pydantic models of the YAML, one module per kind.
 
-A module is imported when a name of it is first used: making models costs time, and a command reads one or
-two kinds. ``kind_called`` is how a kind is found by its name.
+A module is imported when one of its names is first used: building models takes time, and a command reads one
+or two kinds. ``kind_called`` finds a kind by its name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PARTS = {
     "ScenarioSpec": "scenario",
     "ScheduledFault": "scenario",
 }
-#: Names of all kinds; ``KINDS`` has the models, and imports them all.
+#: Names of all kinds; ``KINDS`` holds the models and imports all of them.
 KIND_NAMES = tuple(_KINDS)
 
 __all__ = [
@@ -83,7 +83,7 @@ __all__ = [
 
 
 def kind_called(name: str) -> type[Document]:
-    """The model of the kind ``name``, one of ``KIND_NAMES``; KeyError for another."""
+    """The model of kind ``name``; KeyError if it is not in ``KIND_NAMES``."""
     found: type[Document] = getattr(import_module(f"{__name__}.{_KINDS[name]}"), name)
     return found
 

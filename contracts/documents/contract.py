@@ -1,4 +1,4 @@
-"""``KernelContract``: slices, clauses, escalation, detection. Words and maths as in the design notes."""
+"""``KernelContract``: slices, clauses, escalation and detection; symbols as in the design notes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from contracts.documents.envelope import (
 )
 from contracts.documents.scenario import ScheduledFault, SliceShare
 
-#: What a guard may watch: shares, all of them.
+#: Metrics that a guard may watch; all are shares.
 GUARD_METRICS = ("failure_rate", "late_ratio", "exposed_ratio", "rotation_ratio")
 DrillPhase = Literal["before", "during", "after"]
 
@@ -39,8 +39,7 @@ class Guard(Strict):
     slice: Name | None = None
     """Slice whose requests the guard watches; absent: all requests."""
     sense: Literal["at_most", "at_least"] = "at_most"
-    """Good side of the threshold. at_most: the metric must not exceed it; at_least: must not fall below
-    it."""
+    """Good side of the threshold, which itself counts as good."""
     threshold: NonNegative
     """Limit on the metric, a share 0..1."""
     window_s: Positive = 30.0
@@ -88,7 +87,7 @@ class Expectations(Strict):
     """Required results; absent ones are reported, not judged. Times count from the first onset."""
 
     moved_within_s: Positive | None = None
-    """Longest time from the first onset until traffic first moves off the fault, s; absent: not judged."""
+    """Longest time from the first onset until traffic first leaves what is broken, s; absent: not judged."""
     recovered_within_s: Positive | None = None
     """Longest time from the first onset until every slice keeps contract and objectives, s; absent: not
     judged."""

@@ -42,7 +42,7 @@ class Strict(BaseModel):
         serialize_by_alias=True,
         protected_namespaces=(),
         use_attribute_docstrings=True,
-        defer_build=True,  # of all kinds that are imported a command reads one or two
+        defer_build=True,  # a command reads one or two of the imported kinds
     )
 
 
@@ -56,14 +56,14 @@ class Label(Strict):
 
 
 def _records_from_map(given: object) -> object:
-    """Labels as written (a map) in key order; anything else is left for the field to judge."""
+    """Records in key order from a map of labels; any other value unchanged, for the field to validate."""
     if not isinstance(given, Mapping):
         return given
     return tuple({"key": key, "value": given[key]} for key in sorted(given, key=str))
 
 
 def _map_from_records(labels: tuple[Label, ...]) -> dict[str, str]:
-    """Labels as they are written."""
+    """The map form of ``labels``, as in YAML."""
     return {label.key: label.value for label in labels}
 
 
@@ -76,7 +76,7 @@ Labels = Annotated[
 
 
 class Metadata(Strict):
-    """Kubernetes metadata as far as a file needs it."""
+    """The Kubernetes metadata that documents use."""
 
     name: DnsName
     namespace: DnsName | None = None

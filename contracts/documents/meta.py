@@ -53,15 +53,23 @@ class MetaClause(Strict):
     """One limit on a metric of the policy; ``at_least`` clauses are lower limits (dwell)."""
 
     id: Name
+    """Name of the clause, unique in this meta-contract."""
     metric: PolicyMetric
+    """Metric of the policy that the clause limits."""
     sense: Literal["at_most", "at_least"] = "at_most"
+    """Good side of the threshold."""
     threshold: NonNegative
+    """Limit on the metric, in the metric's unit."""
     checked: Literal["offline", "online", "both"]
+    """offline: for the certificate; online: by the supervisor; or both."""
     judged_on: Literal["incidents", "quiet"] | None = None
     """Suite on which the clause is judged offline; absent for a clause that is checked online only."""
     on_violation: Literal["refuse_artifact", "clamp", "hold", "demote"]
+    """refuse_artifact: the certificate fails; clamp, hold or demote: what the controller does online."""
     exempt: Annotated[tuple[Exemption, ...], Field(max_length=4)] = ()
+    """Events that do not count as violations."""
     reason: Text
+    """Why the clause exists, as text for people."""
 
 
 class Repromotion(Strict):
@@ -95,11 +103,15 @@ class MetaSpec(Strict):
     """Clauses of the meta-contract, and the baseline policy that replaces a demoted policy."""
 
     description: Text
+    """What the meta-contract demands, as text for people."""
     clauses: Annotated[tuple[MetaClause, ...], Field(min_length=1, max_length=64)]
+    """Limits on metrics of the policy."""
     baseline: Literal["threshold", "hysteresis", "fixed_known_good"]
+    """Built-in policy that replaces a demoted policy."""
     repromotion: Repromotion = Repromotion()
     certification: Certification | None = None
     suite_seeds: PositiveCount = 20
+    """Fewest seeds that each scenario of the suites runs on, a count."""
 
 
 class MetaContract(Document):

@@ -15,7 +15,7 @@ Role = Literal["candidate", "serving", "known_good", "reference"]
 ServerUrl = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.\[\]:_-]+$", max_length=300)]
 
 
-#: http or https, with a path at most: no user and password, no query, no fragment.
+#: An http or https URL, optionally with a path, without user, password, query and fragment.
 BaseUrl = Annotated[
     str, Field(pattern=r"^https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~-]+)*/?$", max_length=500)
 ]

@@ -26,7 +26,7 @@ from contracts.documents.envelope import (
     Uri,
 )
 
-#: The condition that every other one is compared with.
+#: Name of the condition that all others are compared with.
 HEALTHY = "healthy"
 Words = Annotated[str, Field(max_length=400)]
 
@@ -63,6 +63,7 @@ class Reference(Strict):
     engine: Words = ""
     dtype: Words = ""
     log_probs: FileRef | None = None
+    """File of the golden log-probabilities; absent: not kept."""
 
 
 class StepPoint(Strict):
@@ -101,12 +102,17 @@ class StepTime(Strict):
     """Time of one engine step, ms: base + per token prefilled + per sequence decoded + per context token."""
 
     base_ms: NonNegative
+    """Time of a step without tokens, ms."""
     per_prefill_token_ms: NonNegative
+    """Time that each prefilled token adds, ms."""
     per_decode_sequence_ms: NonNegative
+    """Time that each decoded sequence adds, ms."""
     per_context_token_ms: NonNegative
+    """Time that each token of context adds, ms."""
     relative_error: NonNegative
     """Median of |fitted - measured| / measured over the measured points."""
     measured_points: Count
+    """Number of measured points behind the fit."""
     points: Annotated[tuple[StepPoint, ...], Field(max_length=512)] = ()
     half_widths: StepHalfWidths | None = None
     """Uncertainty of the coefficients; absent in older profiles."""
@@ -165,8 +171,11 @@ class Memory(Strict):
     """Memory of one replica, bytes."""
 
     weights_bytes: Count
+    """Size of the weights, bytes."""
     kv_bytes_per_token: Count
+    """Size of the KV cache per token, bytes."""
     peak_rss_bytes: Count
+    """Largest resident memory of the server process, bytes."""
 
 
 class MeasuredMetric(Strict):
@@ -176,28 +185,34 @@ class MeasuredMetric(Strict):
     metric: MetricName
     estimator: Estimator
     split: Literal["certify", "probe", "traffic"] = "certify"
+    """Purpose of the prompts: certification, probes, or simulated traffic."""
     mean: float
     p50: float
     p95: float
     p99: float
     max: float
     n: PositiveCount
+    """Number of prompts."""
 
 
 class Condition(Strict):
     """The kernel in one condition: healthy, or with a fault at one dose."""
 
     name: Name
+    """Name of the condition, unique in this profile."""
     fault: Name = "none"
     """Kind of the fault; ``none`` when healthy."""
     dose_setting: float = 0.0
     """Dose as given to the injector, for example bits; 0 when healthy."""
     dose_unit: Words = ""
+    """Unit of the dose, as text."""
     verified: bool
     """True: a functional canary confirmed that the injection took place."""
     restored_bit_exact: bool
     step_time_factor: Positive = 1.0
+    """Engine step time as a multiple of the healthy one."""
     measures: Annotated[tuple[MeasuredMetric, ...], Field(max_length=4096)]
+    """Metrics measured in this condition."""
 
 
 class Samples(Strict):
@@ -205,6 +220,7 @@ class Samples(Strict):
 
     uri: Uri
     sha256: Sha256
+    """SHA-256 of the file's bytes."""
     format: Literal["npz"] = "npz"
 
 
@@ -231,6 +247,7 @@ class ProfileSpec(Strict):
     """Measurements of one kernel."""
 
     kernel: Name
+    """Name of the measured kernel."""
     description: Annotated[str, Field(max_length=4000)] = ""
     fingerprint: Fingerprint
     reference: Reference
@@ -243,8 +260,10 @@ class ProfileSpec(Strict):
     conditions: Annotated[tuple[Condition, ...], Field(min_length=1, max_length=64)]
     samples: Samples
     prompts: FileRef
+    """File of the golden prompts."""
     provenance: Provenance
     not_measured: Annotated[tuple[MetricName, ...], Field(max_length=128)] = ()
+    """Metrics that the profile does not measure."""
     notes: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
 
 

@@ -1,4 +1,4 @@
-"""``KernelPromotion``: how a candidate kernel of a pool is let in, stage by stage, and on what evidence."""
+"""``KernelPromotion``: stages by which a candidate kernel enters service, and the evidence each needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from contracts.documents.envelope import (
 GatedStage = Literal["shadow", "canary", "full"]
 HookKind = Literal["confirm", "veto", "event", "rollback"]
 
-#: No user and password, no fragment, no space and no control character.
+#: An http or https URL without user, password, fragment, spaces and control characters.
 HookUrl = Annotated[
     str,
     Field(
@@ -35,15 +35,15 @@ Share = Annotated[float, Field(gt=0.0, le=0.5)]
 
 
 class OfflineEvidence(Strict):
-    """Evidence measured before the candidate serves any request; exactly one of the two is given."""
+    """Evidence measured before the candidate serves any request: either evaluation or register_file."""
 
     evaluation: FileRef | None = None
     """Output of `selvage contract evaluate --json` on the candidate's profile, pinned by SHA-256: a path, a
     ``package:`` URI or ``configmap:NAME/KEY``. It is judged again from the profile's samples. Absent:
-    register_file."""
+    register_file is given."""
     register_file: FileRef | None = None
     """Register written by `selvage contract register`, pinned by SHA-256; its newest entry on the candidate's
-    build and contract decides. Absent: evaluation."""
+    build and contract decides. Absent: evaluation is given."""
     checkpoint_sha256: Sha256 | None = None
     """SHA-256 of the weights that the register's entry must be about; absent: any weights."""
 

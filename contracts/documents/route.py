@@ -21,9 +21,9 @@ from contracts.documents.envelope import (
     Uri,
 )
 
-#: Probes in a row without an answer in time that tell a hang: one may be lost, two may share a stall.
+#: Consecutive unanswered probes that indicate a hang: one may be lost, and two may fall into one stall.
 HANG_TIMEOUTS = 3
-#: What a replica's step times are held against.
+#: What a replica's step times are compared with.
 HeldAgainst = Literal["certified", "usual", "off"]
 
 
@@ -111,9 +111,9 @@ class RoutePolicySpec(Strict):
     """``MetaContract`` that the policy itself must keep: a path, a ``package:`` or an ``oci://`` URI."""
     meta_contract_sha256: Sha256 | None = None
     """SHA-256 of the meta-contract's canonical form, as `selvage contract validate` prints it. Absent: only
-    the artifact's certificate pins the meta-contract; with a built-in policy nothing does."""
+    the artefact's certificate pins the meta-contract; with a built-in policy nothing does."""
     signed_by: Sha256 | None = None
-    """Public ed25519 key, in hex, as `selvage policy sign` prints it. The artifact's manifest must be signed
+    """Public ed25519 key, in hex, as `selvage policy sign` prints it. The artefact's manifest must be signed
     by it, as must the baseline's certificate beside a meta-contract that is no ``package:`` URI. Absent: no
     signature is required."""
     shield: ShieldSettings = ShieldSettings()

@@ -29,7 +29,7 @@ from contracts.documents.pool import PoolSpec
 from contracts.documents.trigger import LiveInjection, Trigger
 from contracts.plugins import Registry
 
-#: Every kind of fault by name; ``faults.catalogue`` fills it, others add to it.
+#: Kinds of fault by name, filled by ``faults.catalogue`` and by plug-ins.
 FAULT_KINDS: Registry[Any] = Registry("selvage_fleet.faults")
 
 OwnFaultKind = Literal[
@@ -68,7 +68,7 @@ def _own_or_registered(kind: object, own: ValidatorFunctionWrapHandler) -> objec
 
 
 class _EveryKind:
-    """Lets a schema list what validation accepts: the built-in kinds, then those of plug-ins."""
+    """Makes the schema list the accepted kinds: the built-in ones, then those of plug-ins."""
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -162,16 +162,20 @@ class Workload(Strict):
     drift: TokenDrift | None = None
     """Change of token counts over the episode; absent: none."""
     session_share: Ratio = 0.0
+    """Share of requests that belong to a session, 0..1."""
 
 
 class Gateway(Strict):
     """The gateway in front of the replicas."""
 
     timeout_s: Positive = 60.0
+    """Time after which an unanswered request fails, s."""
     max_attempts: PositiveCount = 2
+    """Most replicas that one request is sent to, a count."""
     queue_limit: PositiveCount = 256
     """Requests that may wait at one replica before further ones get a 503."""
     sticky: bool = False
+    """True: requests of a session go to the replica that holds its prefix."""
 
 
 class TelemetrySettings(Strict):

@@ -28,12 +28,15 @@ class SuiteScenario(Strict):
     """One scenario of a suite; a ``control`` has ordinary changes but no fault."""
 
     name: Name
+    """Name of the scenario, unique in this suite."""
     description: Annotated[str, Field(max_length=4000)] = ""
+    """What the scenario shows, as text for people."""
     uri: Uri | None = None
     """Scenario file of this entry; absent: the base with the overrides below."""
     base: Uri | None = None
     """Scenario that this entry starts from; absent: the suite's base."""
     control: bool = False
+    """True: the scenario has no fault."""
     near_miss: bool = False
     """True: the fault keeps the contract, so every switch away from it is false."""
     faults: Annotated[tuple[ScheduledFault, ...], Field(max_length=64)] = ()
@@ -65,16 +68,20 @@ class FewerSeeds(Strict):
     policies: Annotated[tuple[ConfigurationText, ...], Field(min_length=1, max_length=64)]
     """Names of the configurations; that of a RoutePolicy is ``route-policy-NAME``."""
     seeds: PositiveCount
+    """Number of seeds that these configurations run on."""
 
 
 class SuiteSpec(Strict):
     """An experiment."""
 
     description: Text
+    """What the experiment compares, as text for people."""
     base: Uri | None = None
     """Scenario that entries without a ``uri`` start from; absent: each entry names its own."""
     scenarios: Annotated[tuple[SuiteScenario, ...], Field(min_length=1, max_length=128)]
+    """Scenarios of the experiment."""
     policies: Annotated[tuple[ConfigurationText, ...], Field(max_length=64)] = ()
+    """Policy configurations that are compared."""
     sweep: Annotated[tuple[ConfigurationText, ...], Field(max_length=64)] = ()
     """Further settings of the policies, for the trade-off between false switches and recovery."""
     sweep_scenarios: Annotated[tuple[Name, ...], Field(max_length=128)] = ()
@@ -82,8 +89,11 @@ class SuiteSpec(Strict):
     route_policy: Uri | None = None
     """A RoutePolicy that runs with its own settings as one more configuration; absent: none."""
     seed: Count = 0
+    """First seed."""
     seeds: PositiveCount = 20
+    """Number of seeds that each configuration runs on."""
     fewer_seeds: FewerSeeds | None = None
+    """Configurations that run on fewer seeds; absent: none."""
 
 
 class Suite(Document):

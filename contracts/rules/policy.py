@@ -76,7 +76,7 @@ def _judgeable(clause: MetaClause, path: KeyPath) -> Iterator[Breach]:
 
 
 def artifact_breaches(spec: ArtifactSpec) -> Iterator[Breach]:
-    """Broken rules of one artifact. An artifact without a certificate is valid, but no route accepts it."""
+    """Broken rules of one artefact. An artefact without a certificate is valid, but no route accepts it."""
     if spec.certificate is not None:
         yield from prefixed(("certificate",), certificate_breaches(spec.certificate))
 
