@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from contracts.documents.profile import KernelProfile
-from contracts.errors import DocumentError
+from contracts.errors import refusal
 from contracts.loading.files import json_text
 from contracts.loading.loader import load_as
 from live.measure.drift_table import drift_page, drift_table
@@ -28,7 +28,6 @@ from scripts.cli.measuring.request import (
     ProfileRequest,
     ReferenceRequest,
     ServerRequest,
-    problem,
 )
 from scripts.cli.options import options
 
@@ -199,7 +198,7 @@ def table(
     """Print the drift table (kernel, precision, slice) of the profiles in FOLDER as Markdown."""
     paths = sorted(folder.glob("*.yaml"))
     if not paths:
-        raise DocumentError([problem(str(folder), "a folder with profiles", "no *.yaml", "check the path")])
+        raise refusal(str(folder), "a folder with profiles", "no *.yaml", "check the path")
     profiles = [load_as(KernelProfile, path) for path in paths]
     if as_json:
         summary = [_summary(one, path) for one, path in zip(profiles, paths, strict=True)]

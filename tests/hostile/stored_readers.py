@@ -23,6 +23,7 @@ from contracts.assess.samples import load_samples
 from contracts.documents import FileRef, KernelContract, KernelProfile
 from contracts.documents.profile import HEALTHY
 from contracts.loading.loader import load_as
+from contracts.loading.untrusted import json_object_of
 from contracts.loading.uris import resolve_uri
 from faults.client import wire
 from k8s.operator.drills import ledger
@@ -272,7 +273,7 @@ STORED: dict[str, Reader] = {
         read=wire._token, originals=written("token", "abc\n"), kinds=(*mutations.BYTES, mutations.lines)
     ),
     "answers of control endpoints": Reader(
-        read=lambda path: refused_if(not wire._object(path.read_bytes())),
+        read=lambda path: refused_if(not json_object_of(path.read_bytes())),
         originals=written("answer.json", '{"injected": true, "engine": {"a": [1]}}'),
         kinds=mutations.JSON,
     ),
