@@ -74,6 +74,7 @@ _LATENCY = Dose(quantity="ms", neutral=0.0, lowest=0.0, highest=600_000.0, defau
 
 _NATS = Dose(quantity="nats", neutral=0.0, lowest=0.0, highest=1000.0, default=1.0)
 
+_IN_POD = "the same injection in a pod whose server was started for drills"
 _ROWS = "rows of logits that were changed; greedy answers differ"
 _FORGET = "stop changing logits, reset the prefix cache"
 _CANARY = "functional canary: fixed input through every linear layer, bytes differ from the clean run"
@@ -88,7 +89,7 @@ def _numeric(name: str) -> FaultKind:
         silent=True,
         measured=True,
         live_injection="worker_extension",
-        kubernetes_form="worker-extension rpc through an exec probe container of the pod",
+        kubernetes_form=_IN_POD,
         verification=_CANARY,
         undo=_RESTORE,
     )
@@ -101,7 +102,7 @@ def _live_only(name: str, dose: Dose, injection: str, verification: str, undo: s
         dose=dose,
         silent=name not in ("cut_json", "cut_stream"),
         live_injection=injection,
-        kubernetes_form="the same injection in a pod whose server was started for drills",
+        kubernetes_form=_IN_POD,
         verification=verification,
         undo=undo,
     )
@@ -121,70 +122,70 @@ _KINDS: tuple[FaultKind, ...] = (
     FaultKind(
         name="slow", channel=Channel.STEP_TIME, dose=_FACTOR,
         live_injection="worker_extension",
-        kubernetes_form="CPU limit or clock cap of the pod",
+        kubernetes_form=_IN_POD,
         verification="step time of a fixed batch grows by the stated factor",
         undo="remove the delay",
     ),
     FaultKind(
         name="hang", channel=Channel.HANG, dose=_SWITCH,
         live_injection="worker_extension",
-        kubernetes_form="SIGSTOP of the engine process",
+        kubernetes_form=_IN_POD,
         verification="a request stalls while the health check still answers 200",
         undo="the step under way goes on (a stopped process: SIGCONT), then one warm-up request",
     ),
     FaultKind(
         name="crash", channel=Channel.CRASH, dose=_SWITCH,
         live_injection="worker_extension",
-        kubernetes_form="delete the pod with grace period 0",
+        kubernetes_form="the pod is deleted with grace period 0",
         verification="the process is gone and its port refuses",
         undo="the supervisor restarts the replica",
     ),
     FaultKind(
         name="kv_pressure", channel=Channel.KV, dose=_RATIO,
         live_injection="worker_extension",
-        kubernetes_form="worker-extension rpc",
+        kubernetes_form=_IN_POD,
         verification="free KV blocks fall by the stated ratio",
         undo="free the held blocks",
     ),
     FaultKind(
         name="http_errors", channel=Channel.HTTP_ERROR, dose=_RATIO,
         live_injection="middleware",
-        kubernetes_form="fault filter in the sidecar",
+        kubernetes_form=_IN_POD,
         verification="share of HTTP 503 among test requests",
         undo="delete the rule",
     ),
     FaultKind(
         name="latency", channel=Channel.HTTP_LATENCY, dose=_LATENCY,
         live_injection="middleware",
-        kubernetes_form="delay filter in the sidecar",
+        kubernetes_form=f"{_IN_POD}, or a NetworkChaos of Chaos Mesh if the drill hands it over",
         verification="time to first byte grows by the stated delay",
         undo="delete the rule",
     ),
     FaultKind(
         name="telemetry_loss", channel=Channel.TELEMETRY, dose=_SWITCH, silent=True,
         live_injection="middleware",
-        kubernetes_form="NetworkPolicy against scraper",
+        kubernetes_form=_IN_POD,
         verification="the scrape target turns stale while requests succeed",
         undo="delete the rule",
     ),
     FaultKind(
         name="trace_fields_missing", channel=Channel.TRACE_FIELDS, dose=_RATIO, silent=True,
         live_injection="middleware",
-        kubernetes_form="response filter in the sidecar",
+        kubernetes_form=_IN_POD,
         verification="share of answers without the field",
         undo="delete the rule",
     ),
     FaultKind(
         name="wrong_fingerprint", channel=Channel.FINGERPRINT, dose=_SWITCH, silent=True,
         live_injection="middleware",
-        kubernetes_form="set the fingerprint value of the container",
+        kubernetes_form=_IN_POD,
         verification="reported fingerprint differs from the pool's",
         undo="restore the value and restart",
     ),
     FaultKind(
         name="correlated", channel=Channel.NUMERIC, dose=_MEASURED, silent=True, measured=True,
         live_injection="worker_extension",
-        kubernetes_form="the same injection on pods of several Deployments, chosen by label",
+        kubernetes_form="the same injection in several pods whose servers were started for drills",
         verification=_CANARY, undo=_RESTORE,
     ),
     FaultKind(
@@ -198,7 +199,7 @@ _KINDS: tuple[FaultKind, ...] = (
     FaultKind(
         name="raise", channel=Channel.CRASH, dose=_SWITCH,
         live_injection="worker_extension",
-        kubernetes_form="worker-extension rpc",
+        kubernetes_form=_IN_POD,
         verification="the engine is dead: requests fail, then the port refuses",
         undo="the supervisor restarts the replica",
     ),

@@ -131,6 +131,22 @@ def list_drills(
 
 
 @app.command()
+def kinds(
+    name: Annotated[str, typer.Argument(help="One kind, in full; without it all kinds, a line each.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show the kinds of faults: dose, injection, form on Kubernetes, proof and undo."""
+    from scripts.drill.kinds import fault_rows, lines_of
+
+    rows = fault_rows(name)
+    if as_json:
+        typer.echo(json_text({"kinds": rows}))
+        return
+    for line in lines_of(rows, whole=bool(name)):
+        typer.echo(line)
+
+
+@app.command()
 def validate(
     drills: Annotated[list[str], typer.Argument(help="Names of shipped drills, files or package: URIs.")],
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from faults.catalogue import CATALOGUE
 from scripts.cli.main import app
 
 
@@ -36,6 +37,21 @@ def test_the_same_drill_gives_the_same_bytes() -> None:
     assert json.loads(first.stdout)["verdict"] == "passed"
 
 
+def test_kinds_shows_every_fault_and_one_in_full() -> None:
+    """All kinds have a line; one kind shows dose, injection, form on Kubernetes, proof and undo."""
+    code, said = drill("kinds")
+    assert code == 0
+    assert [line.split()[0] for line in said.splitlines()] == CATALOGUE.known()
+    code, said = drill("kinds", "latency", "--json")
+    assert code == 0
+    [found] = json.loads(said)["kinds"]
+    assert found["dose"] == "ms, 0 to 600000; 0 changes nothing"
+    code, said = drill("kinds", "latency")
+    assert code == 0
+    texts = [str(value) for key, value in found.items() if key != "name"]
+    assert all(text in said for text in texts)
+
+
 def test_list_and_validate_say_where_drills_run() -> None:
     """A live-only drill says why the simulator refuses it, and is valid all the same."""
     code, said = drill("list", "--json")
@@ -55,6 +71,7 @@ def test_list_and_validate_say_where_drills_run() -> None:
         (("run", "crash", "--policy", "nobody-knows-it"), "--policy"),
         (("run", "stuck-token"), "a kind of fault that can be simulated"),
         (("validate", "no-such-drill"), "no-such-drill"),
+        (("kinds", "no-such-kind"), "NAME: expected a kind of fault"),
     ],
 )
 def test_bad_input_is_refused_with_code_2(words: tuple[str, ...], said: str) -> None:
