@@ -1,0 +1,53 @@
+"""Fill the table of slow replicas and builds in ``docs/detection-results.md`` from the ``e5.json`` of a run.
+
+python -m scripts.e5.pages.slow docs --run out/e5-slow/e5.json
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from contracts.errors import refusal
+from scripts.output import fill, table
+
+PAGE = "detection-results.md"
+SUITE = "e5-slow"
+#: Digits of a mean time and of its limits, s.
+DIGITS = 1
+
+
+def slow_table(content: dict[str, Any]) -> list[str]:
+    """MTTR per scenario and policy, s, with 95 % limits; one row per scenario."""
+    policies = content["header"]["policies"]
+    rows = [
+        [name, *(_limits(content["scenarios"][name][policy]["mttr_s"]) for policy in policies)]
+        for name in (one["name"] for one in content["header"]["scenarios"])
+    ]
+    return table(["MTTR, s", *policies], rows, numbers=True)
+
+
+def _limits(leaf: dict[str, float | None]) -> str:
+    if leaf["mean"] is None:
+        return "–"
+    mean, low, high = (f"{leaf[key]:,.{DIGITS}f}" for key in ("mean", "ci_low", "ci_high"))
+    return f"{mean} ({low} to {high})"
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Folder of the page.")],
+    run: Annotated[Path, typer.Option(help="The e5.json of a run of the suite e5-slow.")],
+) -> None:
+    """Fill the table."""
+    content = json.loads(run.read_text(encoding="utf-8"))
+    suite = content["header"]["suite"]
+    if suite != SUITE:
+        raise refusal(run, SUITE, suite, "name the e5.json of a run of that suite", path="header.suite")
+    fill(folder / PAGE, {"slow": slow_table(content)})
+
+
+if __name__ == "__main__":
+    typer.run(main)
