@@ -8,7 +8,8 @@ import pytest
 from kubernetes import client
 
 from k8s.routes.rules import MOST_BACKENDS
-from tests.k8s.resources.test_definition import Change, Object, create, pool, refusal
+from tests.k8s.resources.test_definition import create, refusal
+from tests.support.cluster.resource_cases import Change, Object, pool
 
 pytestmark = pytest.mark.waits
 

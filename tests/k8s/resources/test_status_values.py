@@ -23,7 +23,8 @@ from k8s.operator.promotion.report import promotion_body, promotion_conditions
 from k8s.operator.status.conditions import ResourceCondition, as_json, condition
 from k8s.resources.kinds import document_of
 from k8s.resources.status import DrillPhase, status_schema
-from tests.k8s.resources.test_definition import create, drill, promotion
+from tests.k8s.resources.test_definition import create
+from tests.support.cluster.resource_cases import drill, promotion
 
 pytestmark = pytest.mark.waits
 

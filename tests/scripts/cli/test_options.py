@@ -53,7 +53,7 @@ def test_help_is_the_functions_own() -> None:
     """The help shows the function's docstring and the fields' help."""
     code, text = _run("--help")
     assert code == 0
-    assert "Show what was asked." in text
+    assert "Show the record." in text
     assert "How many." in text
 
 
