@@ -35,7 +35,9 @@ SHORT_MODULES = {
     # Edges: their importers do not need a library.
     "policies/artefacts.py": "joins registry and certificates for whoever loads artefacts, with onnxruntime",
     "policies/offline/recipes.py": "settings that the command shows without torch",
+    "scripts/drill/kinds.py": "what one command shows of the catalogue",
     "scripts/drill/sim.py": "a drill where the extra of live servers is not installed",
+    "scripts/e5/pages/slow.py": "one table of one page",
     "scripts/train/inputs.py": "what training and search print, without the library that trains",
     # Run, mounted or loaded by their own name.
     "contracts/rules/profile.py": "rules of one kind of document, imported when one of that kind is judged",

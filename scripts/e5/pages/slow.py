@@ -1,6 +1,6 @@
 """Fill the table of slow replicas and builds in ``docs/detection-results.md`` from the ``e5.json`` of a run.
 
-python -m scripts.e5.pages.slow docs --run out/e5-slow/e5.json
+python -m scripts.e5.pages.slow docs/detection-results.md --run out/e5-slow/e5.json
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import typer
 from contracts.errors import refusal
 from scripts.output import fill, table
 
-PAGE = "detection-results.md"
 SUITE = "e5-slow"
 #: Digits of a mean time and of its limits, s.
 DIGITS = 1
@@ -38,7 +37,7 @@ def _limits(leaf: dict[str, float | None]) -> str:
 
 
 def main(
-    folder: Annotated[Path, typer.Argument(help="Folder of the page.")],
+    page: Annotated[Path, typer.Argument(help="The page with the table.")],
     run: Annotated[Path, typer.Option(help="The e5.json of a run of the suite e5-slow.")],
 ) -> None:
     """Fill the table."""
@@ -46,7 +45,7 @@ def main(
     suite = content["header"]["suite"]
     if suite != SUITE:
         raise refusal(run, SUITE, suite, "name the e5.json of a run of that suite", path="header.suite")
-    fill(folder / PAGE, {"slow": slow_table(content)})
+    fill(page, {"slow": slow_table(content)})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
-from scripts.e5.pages.slow import PAGE, main, slow_table
+from scripts.e5.pages.slow import main, slow_table
 
 
 def content(suite: str = "e5-slow") -> dict[str, Any]:
@@ -30,12 +30,12 @@ def test_each_scenario_has_a_row_with_limits_per_policy() -> None:
 
 def test_the_page_is_filled_by_the_run_of_its_suite_alone(tmp_path: Path) -> None:
     """A run of another suite is refused and leaves the page as it was."""
-    page, run = tmp_path / PAGE, tmp_path / "e5.json"
+    page, run = tmp_path / "page.md", tmp_path / "e5.json"
     page.write_text("<!-- begin slow -->\nold\n<!-- end slow -->")
     run.write_text(json.dumps(content("e5")))
     with pytest.raises(DocumentError, match="expected e5-slow, got e5"):
-        main(tmp_path, run)
+        main(page, run)
     assert "old" in page.read_text()
     run.write_text(json.dumps(content()))
-    main(tmp_path, run)
+    main(page, run)
     assert "one-of-four" in page.read_text()
