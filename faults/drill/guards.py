@@ -59,6 +59,11 @@ class GuardReading:
         beyond = self.value - self.guard.threshold
         return beyond <= 1e-12 if self.guard.sense == "at_most" else beyond >= -1e-12
 
+    @property
+    def text(self) -> str:
+        """The value and its time, or why it is unknown."""
+        return "no request ended" if self.value is None else f"{self.value:.4g} at {self.at_s:g} s"
+
 
 def latest(record: EpisodeRecord, guard: Guard, start_row: int = 0) -> GuardReading:
     """The guard over the last window of the record, which begins at ``start_row`` at the earliest."""

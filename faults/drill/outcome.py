@@ -202,12 +202,11 @@ def _healed(plan: DrillPlan, run: DrillRun) -> list[DrillCheck]:
 def _guard_check(phase: str, reading: GuardReading) -> DrillCheck:
     guard = reading.guard
     word = "at most" if guard.sense == "at_most" else "at least"
-    actual = "no request ended" if reading.value is None else f"{reading.value:.4g} at {reading.at_s:g} s"
     return DrillCheck(
         name=f"{guard.name} {phase}",
         passed=reading.holds,
         expected=f"{guard.metric} {word} {guard.threshold:g}",
-        actual=actual,
+        actual=reading.text,
     )
 
 

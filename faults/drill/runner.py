@@ -186,10 +186,7 @@ class _Walk:
         for guard in self.plan.spec.steady_state:
             found = worst(record, guard, 0, len(record.table))
             if "before" in guard.phases and not found.holds:
-                value = (
-                    "without a value: nothing to judge it by" if found.value is None else f"{found.value:.4g}"
-                )
-                self.invalid = f"not steady before the injection: {guard.name} {value}"
+                self.invalid = f"not steady before the injection: {guard.name}: {found.text}"
                 return False
         return True
 
@@ -225,7 +222,7 @@ class _Walk:
         for guard in self.plan.spec.abort_when:
             found = latest(record, guard) if record is not None else None
             if found is not None and found.holds is False:
-                self.aborted = f"{guard.name}: {guard.metric} {found.value:.4g} at {found.at_s:g} s"
+                self.aborted = f"{guard.name}: {guard.metric} {found.text}"
                 self.say(f"abort: {self.aborted}")
 
     def undo(self) -> None:

@@ -80,7 +80,7 @@ def test_a_fleet_whose_steadiness_is_unknown_is_left_alone() -> None:
     target = ScriptedTarget(episode=record)
     outcome = judged(target)
     assert (outcome.verdict, target.told) == (DrillVerdict.INVALID, ["begin", "end"])
-    assert "answers without a value: nothing to judge it by" in outcome.reason
+    assert "not steady before the injection: answers: no request ended" in outcome.reason
 
 
 def test_a_guard_ends_the_drill_early() -> None:
