@@ -87,7 +87,7 @@ def label(name: str) -> str:
 
 def _own(row: dict[str, Leaf]) -> list[str]:
     quality = f"{100.0 * row['quality_preservation']['mean']:.2f} %"
-    return [quality, _limits(row["mttr_s"]), _limits(row["false_switches_per_slice_month"])]
+    return [quality, with_limits(row["mttr_s"]), with_limits(row["false_switches_per_slice_month"])]
 
 
 def _means(row: dict[str, Leaf]) -> list[str]:
@@ -95,7 +95,10 @@ def _means(row: dict[str, Leaf]) -> list[str]:
     return [f"{row[name]['mean']:,.1f}" if math.isfinite(row[name]["mean"]) else "–" for name in names]
 
 
-def _limits(leaf: Leaf) -> str:
+def with_limits(leaf: dict[str, Any]) -> str:
+    """Mean with its limits; a dash where there is none."""
+    if leaf["mean"] is None:
+        return "–"
     return f"{leaf['mean']:,.1f} ({leaf['ci_low']:,.1f} to {leaf['ci_high']:,.1f})"
 
 

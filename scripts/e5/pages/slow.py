@@ -12,28 +12,20 @@ from typing import Annotated, Any
 import typer
 
 from contracts.errors import refusal
+from scripts.e5.pages.policies import with_limits
 from scripts.output import fill, table
 
 SUITE = "e5-slow"
-#: Digits of a mean time and of its limits, s.
-DIGITS = 1
 
 
 def slow_table(content: dict[str, Any]) -> list[str]:
     """MTTR per scenario and policy, s, with 95 % limits; one row per scenario."""
     policies = content["header"]["policies"]
     rows = [
-        [name, *(_limits(content["scenarios"][name][policy]["mttr_s"]) for policy in policies)]
+        [name, *(with_limits(content["scenarios"][name][policy]["mttr_s"]) for policy in policies)]
         for name in (one["name"] for one in content["header"]["scenarios"])
     ]
     return table(["MTTR, s", *policies], rows, numbers=True)
-
-
-def _limits(leaf: dict[str, float | None]) -> str:
-    if leaf["mean"] is None:
-        return "–"
-    mean, low, high = (f"{leaf[key]:,.{DIGITS}f}" for key in ("mean", "ci_low", "ci_high"))
-    return f"{mean} ({low} to {high})"
 
 
 def main(
