@@ -11,11 +11,13 @@ pytest.importorskip("kubernetes", reason="install the extra k8s: make setup-test
 
 from kubernetes import client
 
+from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.full_cluster import prepared, reached, settled
 from tests.support.cluster.granted import NOTES, noted
 from tests.support.cluster.kube_api import api_server
 from tests.support.cluster.kube_assets import assets, full_cluster
 from tests.support.cluster.made_cluster import definitions_installed
+from tests.support.cluster.route_revisions import whole_routes
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +33,13 @@ def api() -> Iterator[client.ApiClient]:
     with api_server(programs) as configuration, client.ApiClient(configuration) as found:
         definitions_installed(found)
         yield found
+
+
+@pytest.fixture
+def bench(api: client.ApiClient, namespace: str) -> Iterator[Bench]:
+    """An empty namespace for this test, in which no revision of a route may leave a slice empty."""
+    with whole_routes(api, namespace):
+        yield Bench(api=api, namespace=namespace)
 
 
 @pytest.fixture(autouse=True)

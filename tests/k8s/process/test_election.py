@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +17,6 @@ from k8s.process.metrics import LoopCounts
 from k8s.process.serve import Loop
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.granted import rights
-from tests.support.cluster.route_revisions import whole_routes
 from tests.support.servers.live_fleets import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
@@ -65,13 +63,6 @@ def led(candidates: list[Candidate], clock: list[float], seconds: int) -> list[l
             one.leadership.step()
         found.append([one.leadership.leads() for one in candidates])
     return found
-
-
-@pytest.fixture
-def bench(api: client.ApiClient, namespace: str) -> Iterator[Bench]:
-    """An empty namespace for this test, in which no revision of a route may leave a slice empty."""
-    with whole_routes(api, namespace):
-        yield Bench(api=api, namespace=namespace)
 
 
 def steady_s() -> float:
