@@ -65,7 +65,7 @@ def drift_score(value: Floats, certified: Floats, repeat_noise: float) -> Floats
         raise ValueError(f"expected a repeat noise >= 0, got {repeat_noise}")
     unknown = np.isnan(value) | np.isnan(certified)
     same = value == certified
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         distance = np.log(value / certified)
         score = distance / repeat_noise if repeat_noise > 0.0 else np.copysign(np.inf, distance)
     # A value of 0 or of the other sign is no multiple of the certified one: its score is infinite.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -74,18 +75,28 @@ def test_the_first_row_that_changes_is_served_more(case: Case) -> None:
         assert changed.size == 0 or row[changed[0]] < 0.0
 
 
-@given(lossy)
-def test_a_compliant_kernel_with_headroom_comes_first(case: Case) -> None:
-    """A row with weight on a soft cell has no headroom below comfort left on any compliant kernel.
-
-    Between comfort and limit it may have some: only what is short without soft cells opens a kernel so far.
-    """
+def passed_over(case: Case, most_rps: np.ndarray) -> bool:
+    """Whether a row has weight on a soft cell while a compliant kernel has room below ``most_rps`` [B, K]."""
     safe = case.shielded().table
-    room_rps = np.minimum(case.comfort_rps, case.limit_rps) - case.loads(safe)
+    room_rps = most_rps - case.loads(safe)
     rate = case.view.offered_rps[:, :, None]
     tolerated = ((safe[..., :-1] * rate > 1e-4) & soft(case) & ~case.eligible).any(axis=2)
     tolerated &= ~case.no_target
-    assert not (tolerated[:, :, None] & case.eligible & (room_rps[:, None, :] > 1e-4)).any()
+    return bool((tolerated[:, :, None] & case.eligible & (room_rps[:, None, :] > 1e-4)).any())
+
+
+@given(lossy)
+def test_a_compliant_kernel_with_headroom_below_comfort_comes_first(case: Case) -> None:
+    """A row with weight on a soft cell has no headroom left below the comfort of any compliant kernel."""
+    assert not passed_over(case, np.minimum(case.comfort_rps, case.limit_rps))
+
+
+@pytest.mark.xfail(reason="relent opens no kernel from its comfortable load to its limit")
+@settings(max_examples=1000)
+@given(lossy)
+def test_a_compliant_kernel_with_headroom_comes_first(case: Case) -> None:
+    """A row with weight on a soft cell has no headroom left on any compliant kernel."""
+    assert not passed_over(case, case.limit_rps)
 
 
 @given(lossy)
