@@ -106,16 +106,17 @@ def open_to_limit(facts, outcome, work):
     """Open kernels up to their limit where that helps rows with overflow.
 
     These are the kernels that such rows may use, and kernels to which other rows could move to make room.
+    ``work.headroom_rps`` grows by what is opened.
     """
     growing = True
     for s in range(facts.allowed.shape[0]):
         if work.overflow[s] > SLACK:
-            _open_row(facts, outcome, s)
+            _open_row(facts, outcome, work, s)
     while growing:
         growing = False
         for s in range(facts.allowed.shape[0]):
             if _leads_on(facts, outcome, s):
-                _open_row(facts, outcome, s)
+                _open_row(facts, outcome, work, s)
                 growing = True
 
 
@@ -132,8 +133,9 @@ def _leads_on(facts, outcome, s):
 
 
 @compiled(forceinline=True)
-def _open_row(facts, outcome, s):
+def _open_row(facts, outcome, work, s):
     """Open the kernels that row ``s`` may use up to their limit."""
     for k in range(facts.allowed.shape[1]):
         if facts.allowed[s, k]:
+            work.headroom_rps[k] += facts.limit_rps[k] - outcome.most_rps[k]
             outcome.most_rps[k] = facts.limit_rps[k]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 
-from controller.shield.capacity import LEAST_SOLVED_RPS, SLACK
-from controller.shield.lesser_evil import WHOLE
+from controller.shield.capacity import SLACK
+from controller.shield.lesser_evil import WHOLE, comply
 from controller.shield.records import Facts
 
 Floats = NDArray[np.float64]
@@ -36,20 +36,8 @@ def place_exactly(facts: Facts, target: Floats) -> Floats:
     wide = facts.allowed | (facts.loss < WHOLE)
     if (table[:, -1] <= target[:, -1] + SLACK).all() or bool((wide == facts.allowed).all()):
         return table
-    return _back_to_compliance(solve_exactly(target, wide, *known), facts)
-
-
-def _back_to_compliance(table: Floats, facts: Facts) -> Floats:
-    """``table``, with weight on soft cells moved to allowed kernels of the row that have headroom."""
-    table, rate = table.copy(), facts.offered_rps
-    headroom_rps = facts.limit_rps - rate @ table[:, :-1]
-    soft = [(s, k) for s, k in np.argwhere(~facts.allowed & (table[:, :-1] > SLACK)) if rate[s] > 0.0]
-    for _ in range(len(soft)):
-        for s, k in sorted(soft, key=lambda cell: -facts.loss[cell]):
-            for other in np.flatnonzero(facts.allowed[s] & (headroom_rps > LEAST_SOLVED_RPS)):
-                part = min(table[s, k], headroom_rps[other] / rate[s])
-                table[s, [k, other]] += -part, part
-                headroom_rps[[k, other]] += part * rate[s], -part * rate[s]
+    table = solve_exactly(target, wide, *known)
+    comply(facts, table, facts.limit_rps - facts.offered_rps @ table[:, :-1])
     return table
 
 

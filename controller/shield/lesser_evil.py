@@ -5,18 +5,27 @@ would be shed, two losses are compared in the contract's own weights: that of an
 soft clauses (``Facts.loss``, in answers; a *soft cell*), and that of no answer, which is 1. The row is served
 where the first is less:
 
-1. on compliant kernels, as before; a row leaves one only to make room for another row;
+1. on compliant kernels, as before, up to their limit; a row leaves one only to make room for another row;
 2. on its own soft cells with headroom, the least loss first, equal losses in proportion to their headroom;
 3. in the place of rows of lower priority, the lowest first;
 4. in the place of another row that has soft cells with headroom, if it has none itself.
 
+At the end, weight on soft cells moves to compliant kernels that have headroom left (``comply``).
 Hard clauses are not weighed: a cell that breaks one has no loss below 1.
 """
 
 from __future__ import annotations
 
 from contracts.jit import compiled
-from controller.shield.capacity import EPSILON, SLACK, allocate_others, allocate_own, evict, reroute
+from controller.shield.capacity import (
+    EPSILON,
+    SLACK,
+    allocate_others,
+    allocate_own,
+    evict,
+    reroute,
+)
+from controller.shield.comfort import open_to_limit
 from controller.shield.records import SOFT, Facts
 
 #: Loss of an unanswered request, in answers: the largest possible. A kernel with this loss is not used.
@@ -34,12 +43,54 @@ def relent(facts, outcome, work):
         for k in range(kernels):
             work.open_[s, k] = facts.allowed[s, k] or facts.loss[s, k] < WHOLE
     wide = _opened(facts, work.open_)
+    open_to_limit(wide, outcome, work)
     for s in range(slices):
         if work.overflow[s] > 0.0:
             outcome.table[s, kernels] = outcome.target[s, kernels]
     for at in range(facts.order.shape[0]):
         _place(facts, wide, outcome, work, at)
+    comply(facts, outcome.table, work.headroom_rps)
     return wide
+
+
+@compiled
+def comply(facts, table, headroom_rps):
+    """Move weight of ``table`` [S, K + 1] on soft cells to allowed kernels of the row with headroom.
+
+    ``headroom_rps`` [K] follows. What one row leaves may serve another, so the rows are gone through again.
+    """
+    for _ in range(facts.order.shape[0]):
+        moved_rps = 0.0
+        for at in range(facts.order.shape[0]):
+            moved_rps += _comply_row(facts, table, headroom_rps, facts.order[at])
+        if moved_rps <= EPSILON:
+            return
+
+
+@compiled(forceinline=True)
+def _comply_row(facts, table, headroom_rps, s):
+    """Empty soft cells of row ``s``, the greatest loss first, while there is headroom; returns RPS moved."""
+    row, rate, allowed = table[s], facts.offered_rps[s], facts.allowed[s]
+    moved_rps = 0.0
+    for _ in range(allowed.shape[0]):
+        worst, room_rps = -1, 0.0
+        for k in range(allowed.shape[0]):
+            if allowed[k]:
+                room_rps += max(headroom_rps[k], 0.0)
+            elif row[k] * rate > EPSILON and (worst < 0 or facts.loss[s, k] > facts.loss[s, worst]):
+                worst = k
+        if worst < 0 or room_rps <= EPSILON:
+            return moved_rps
+        part_rps = min(row[worst] * rate, room_rps)
+        for k in range(allowed.shape[0]):
+            if allowed[k]:
+                share_rps = part_rps * max(headroom_rps[k], 0.0) / room_rps
+                row[k] += share_rps / rate
+                headroom_rps[k] -= share_rps
+        row[worst] = max(row[worst] - part_rps / rate, 0.0)
+        headroom_rps[worst] += part_rps
+        moved_rps += part_rps
+    return moved_rps
 
 
 @compiled(forceinline=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -91,12 +90,22 @@ def test_a_compliant_kernel_with_headroom_below_comfort_comes_first(case: Case) 
     assert not passed_over(case, np.minimum(case.comfort_rps, case.limit_rps))
 
 
-@pytest.mark.xfail(reason="relent opens no kernel from its comfortable load to its limit")
 @settings(max_examples=1000)
 @given(lossy)
 def test_a_compliant_kernel_with_headroom_comes_first(case: Case) -> None:
     """A row with weight on a soft cell has no headroom left on any compliant kernel."""
     assert not passed_over(case, case.limit_rps)
+
+
+@settings(max_examples=300)
+@given(lossy)
+def test_nothing_is_shed_that_a_cell_has_room_for(case: Case) -> None:
+    """A row that sheds more than proposed has no headroom left on compliant kernels and on soft cells."""
+    result = case.shielded()
+    room_rps = case.limit_rps - case.loads(result.table)
+    more = result.table[..., -1] - case.table[..., -1]
+    shed = (more * case.view.offered_rps > 1e-4) & ~case.no_target
+    assert not (shed[:, :, None] & (case.eligible | soft(case)) & (room_rps[:, None, :] > 1e-4)).any()
 
 
 @given(lossy)
@@ -109,9 +118,28 @@ def test_no_kernel_carries_more_than_its_limit(case: Case) -> None:
 @settings(max_examples=300)
 @given(lossy)
 def test_shielding_twice_is_shielding_once(case: Case) -> None:
-    """A tolerated table is tolerated again, bit for bit."""
+    """A table without soft cells is allowed again bit for bit; with soft cells, as much is served again."""
     once = case.shielded()
-    np.testing.assert_array_equal(case.shielded(once.table).table, once.table)
+    twice = case.shielded(once.table).table
+    compliant = ~((once.reason & ShieldReason.SOFT) > 0).any(axis=1)
+    np.testing.assert_array_equal(twice[compliant], once.table[compliant])
+    np.testing.assert_allclose(twice[..., -1], once.table[..., -1], atol=1e-6)
+
+
+def test_a_tolerated_table_is_nearly_always_tolerated_again_bit_for_bit() -> None:
+    """Fewer than one in a hundred fleets with soft cells is placed otherwise the second time."""
+    alike: list[bool] = []
+
+    @settings(max_examples=300)
+    @given(lossy)
+    def shield_twice(case: Case) -> None:
+        once = case.shielded()
+        same = (case.shielded(once.table).table == once.table).all(axis=(1, 2))
+        alike.extend(same[((once.reason & ShieldReason.SOFT) > 0).any(axis=1)])
+
+    shield_twice()
+    assert len(alike) > 100
+    assert np.mean(alike) > 0.99
 
 
 def facts_of(seed: int, slices: int = SLICES) -> tuple[Facts, np.ndarray]:
