@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -24,6 +27,37 @@ def test_the_two_runs_leave_nothing_out() -> None:
     assert parts.SHARED[:2] == ("-m", "not alone")
     assert parts.OWN == ("-m", "alone")
     assert set(PARTS) >= ALONE
+
+
+BROKEN = """
+import pytest
+
+@pytest.fixture
+def missing():
+    raise OSError("no such server")
+
+def test_fails(): assert 1 == 2, "one is not two"
+def test_cannot_begin(missing): pass
+def test_holds(): pass
+"""
+
+
+def test_what_failed_is_named_with_what_it_said(tmp_path: Path) -> None:
+    """A test that fails and one whose fixture does are named; one that holds is not."""
+    (tmp_path / "test_broken.py").write_text(BROKEN)
+    report = tmp_path / "report.xml"
+    ran = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "."]
+    assert subprocess.run(ran, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    failed = list(parts.failures(report))
+    assert len(failed) == 2
+    assert failed[0].startswith("test_broken::test_fails: AssertionError: one is not two")
+    assert failed[1].startswith("test_broken::test_cannot_begin:")
+    assert "no such server" in failed[1]
+
+
+def test_a_run_without_a_report_names_nothing(tmp_path: Path) -> None:
+    """A run that was killed before it wrote its report adds no names."""
+    assert list(parts.failures(tmp_path / "none.xml")) == []
 
 
 class Item:
