@@ -12,7 +12,7 @@ from live.fleet.processes import await_group_end, group_members
 from tests.support.guarded import guarded
 from tests.support.paths import ROOT
 
-PATIENCE_S = 50.0
+PATIENCE_S = 300.0
 #: Starts a process from a thread that ends, as fixtures do, and waits to be killed.
 PROGRAM = """
 import os, sys, threading

@@ -128,7 +128,6 @@ def _found(what: Callable[[Path], object], folder: Path) -> object:
         return None
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("what", "unread", "share"),
     [
@@ -174,7 +173,6 @@ def test_no_byte_of_a_certificate_or_its_episodes_changes_unnoticed(
     assert altered == "certificate" or again.exit_code == 1
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("forged", ["inputs", "ranges", "another range"])
 def test_what_a_certificate_records_of_its_suites_is_drawn_again(forged: str, tmp_path: Path) -> None:
     """``policy show`` refuses inputs other than those of the suites, and ranges wider than theirs."""

@@ -95,7 +95,6 @@ def judged(folder: Path) -> object:
     return [found[key] for key in hashes] if "inputs" in found else None
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("what", "leads_to"),
     [

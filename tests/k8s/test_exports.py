@@ -116,7 +116,6 @@ def test_every_query_names_a_metric_that_is_exported() -> None:
 
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_every_label_of_a_query_is_exported(api: client.ApiClient, namespace: str) -> None:
     """Labels of a working operator's samples are bounded, and every one that a query names is among them."""
     bench = Bench(api=api, namespace=namespace)

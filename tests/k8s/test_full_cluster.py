@@ -19,7 +19,7 @@ from tests.support.cluster.kubectl import Kubectl
 from tests.support.paths import ROOT
 from tests.support.servers.live_fleets import until
 
-pytestmark = [pytest.mark.needs("full_cluster", "kubectl"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("full_cluster", "kubectl"), pytest.mark.slow]
 
 POLICY = ROOT / "k8s" / "manifests" / "admission" / "quarantine-label.yaml"
 DRILLS = ROOT / "k8s" / "manifests" / "components" / "drills" / "admission.yaml"

@@ -167,7 +167,6 @@ def _path(found: dict[str, Any], namespace: str) -> str:
 
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: str) -> None:
     """The operator uses everything that its Role allows; the fixture ``calls`` checks the opposite."""
     from k8s.api.watched import NamespaceWatch

@@ -24,7 +24,7 @@ from tests.support.cluster.made_cluster import definitions_installed
 from tests.support.documents.drills import DRILL
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.timeout(300), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.waits]
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

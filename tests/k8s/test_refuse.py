@@ -23,7 +23,6 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.needs("envoy")
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("path", ["/", "/v1/completions", "/v1/chat/completions?x=1"])
 def test_every_request_is_refused_with_a_retry_time(refused: str, path: str) -> None:
     """The shipped file in a real Envoy answers every request with 429, Retry-After and an error in JSON."""

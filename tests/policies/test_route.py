@@ -118,7 +118,6 @@ def test_observing_decides_and_moves_nothing(scenario: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("meta")
-@pytest.mark.timeout(180)
 def test_observing_is_reported_with_what_would_have_happened(tmp_path: Path) -> None:
     """Nothing is executed, so nothing recovers; the report has the decisions' lag and the enforced episodes.
 

@@ -125,7 +125,6 @@ def defined(module: Path) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if SHOWN.search(p.read_text())], ids=lambda page: page.name
 )
@@ -147,7 +146,6 @@ PROGRAMS = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("page", "program"), PROGRAMS, ids=[page.name for page, _ in PROGRAMS])
 def test_programs_on_the_pages_run(page: Path, program: str, tmp_path: Path) -> None:
     """A block marked ``python run`` runs unchanged, outside the project's folder."""

@@ -65,7 +65,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 class TestInstalledExamples:
     """Each example works, by its name alone."""
 

@@ -49,7 +49,7 @@ for name, (modules, _) in root.COMMANDS.items():
     show(typer.main.get_command(root.collect(modules)), ["selvage", name])
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:

@@ -35,7 +35,7 @@ def program(body: str, state: Path, **more: Any) -> subprocess.CompletedProcess[
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=50,
+        timeout=300,
         env={**os.environ, **settings},
         **options,
     )
@@ -127,7 +127,7 @@ def test_ctrl_c_while_the_command_is_loaded_shows_no_traceback(module: str) -> N
         [sys.executable, "-c", code],
         capture_output=True,
         check=False,
-        timeout=50,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         preexec_fn=heed_hangup,
     )

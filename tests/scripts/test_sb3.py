@@ -42,7 +42,6 @@ def action(content: bytes, seen: np.ndarray) -> np.ndarray:
     return np.asarray(session.run(["action"], {"observation": seen})[0])
 
 
-@pytest.mark.timeout(180)
 def test_the_file_acts_as_the_policy_does(tmp_path: Path) -> None:
     """Saved or in memory, with own layers and activation or the defaults: the same actions."""
     import torch
@@ -66,7 +65,6 @@ class Harm:
         return (open, (self.path, "w"))
 
 
-@pytest.mark.timeout(180)
 def test_no_code_of_a_zip_is_run(tmp_path: Path) -> None:
     """A zip with code to unpickle in its weights or data is refused, or read without it; no code is run."""
     harm = pickle.dumps(Harm(str(tmp_path / "harmed")))
@@ -78,7 +76,6 @@ def test_no_code_of_a_zip_is_run(tmp_path: Path) -> None:
     assert not (tmp_path / "harmed").exists()
 
 
-@pytest.mark.timeout(180)
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
     """An unknown activation, and a file that is not such a zip, are named."""
     import torch
@@ -91,7 +88,6 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
         bytes_of_zip(tmp_path / "no.zip")
 
 
-@pytest.mark.timeout(600)
 def test_a_policy_of_the_environment_runs_in_the_simulation(tmp_path: Path) -> None:
     """Exported by the command, it drives a scenario as ``gym:onnx=FILE``; another pool's is refused."""
     from controller.encoding.encoder import Encoder

@@ -13,7 +13,7 @@ import pytest
 from contracts.errors import DocumentError, LostWorkerError, MissingPartError
 from scripts.workers import EVERY_CORE, TRIES, Workers, open_workers, refuse_unknown
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

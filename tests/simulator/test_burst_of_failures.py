@@ -55,7 +55,6 @@ def lost_points(policy: str, spec: dict[str, Any]) -> np.ndarray[Any, np.dtype[n
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["sequential", "hysteresis"])
 def test_failures_at_the_start_of_a_burst_do_not_cost_a_replica(policy: str) -> None:
     """Failures for 6 of every 20 s under bursts: the mean of four seeds costs less than half a point."""
@@ -67,7 +66,6 @@ def test_failures_at_the_start_of_a_burst_do_not_cost_a_replica(policy: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["sequential", "hysteresis"])
 def test_a_replica_made_late_by_a_failing_peers_retries_stays(policy: str) -> None:
     """Four fifths of the load make the healthy replica late; taking it out would leave the failing one."""

@@ -51,7 +51,6 @@ def in_time(records: list[EpisodeRecord]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_bursts_of_long_prompts_are_no_fault(azure_trace_path: Path) -> None:
     """No replica is slow by its own clock, and the fleet answers no worse than under fixed-bare."""
     file = resolve_uri(BASE, "tests")

@@ -51,7 +51,6 @@ def episodes(folder: Path, kernel: str) -> list[EpisodeRecord]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kernel", ["bf16", "w8a8", "bf16-compiled", "fp16", "fp32"])
 def test_answers_are_in_time_whichever_kernel_is_preferred(tmp_path: Path, kernel: str) -> None:
     """No fewer than under fixed-bare, although the policy proposes more on the kernel than it carries."""

@@ -25,7 +25,6 @@ def test_the_library_is_large_and_states_where_each_drill_runs() -> None:
     assert {name for name, by in refused.items() if by["local"]} == set()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", SIMULATED)
 def test_every_simulated_drill_is_proved_and_undone(name: str) -> None:
     """The fault shows after its onset and not before, and the controller acts as the drill expects."""

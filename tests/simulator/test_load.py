@@ -73,7 +73,6 @@ def _lost_points(world: CompiledScenario) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("profile", "tokens", "load"),
     [("fp32", (700.0, 60.0), 1.1), ("fp16", (600.0, 60.0), 1.25), ("bf16", (1500.0, 60.0), 1.15)],
@@ -103,7 +102,6 @@ SLOW_ONES = pytest.mark.parametrize(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @SLOW_ONES
 def test_a_slow_replica_leaves_where_the_others_answer_everything(
     tokens: tuple[float, float], shape: dict[str, Any]
@@ -115,7 +113,6 @@ def test_a_slow_replica_leaves_where_the_others_answer_everything(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @SLOW_ONES
 def test_a_slow_replica_stays_where_more_would_be_shed_than_is_late(
     tokens: tuple[float, float], shape: dict[str, Any]
@@ -127,7 +124,6 @@ def test_a_slow_replica_stays_where_more_would_be_shed_than_is_late(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_bursts_queue_does_not_stay_on_the_target_kernel() -> None:
     """Home breaks its contract under bursts, and the other kernel takes only what it answers in time."""
     wrong = {"kind": "requantise", "condition": "requantise-w3", "target": {"kernel": "bf16"}}
@@ -137,7 +133,6 @@ def test_a_bursts_queue_does_not_stay_on_the_target_kernel() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_rolling_restart_near_capacity_sheds_nothing() -> None:
     """With one of six away for twenty seconds at a time the others answer a fifth more in time."""
     spec = _spec({"bf16": 6}, (512.0, 256.0), 1.2)
@@ -153,7 +148,6 @@ def test_a_rolling_restart_near_capacity_sheds_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("profile", "tokens", "load"), [("fp16", (900.0, 40.0), 4.0), ("bf16", (600.0, 200.0), 1.3)]
 )

@@ -144,7 +144,6 @@ def test_verdicts_follow_the_interval() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_whole_comparison_is_the_same_twice() -> None:
     """A small comparison gives equal strict JSON twice, with a verdict for every fault."""
     size = Size(

@@ -12,7 +12,6 @@ RATE_RPS = 8 * REPLICA_RPS
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["sequential", "learned"])
 def test_the_only_large_kernel_returns_as_soon_as_its_numbers_are_right(policy: str) -> None:
     """Wrong numbers for a minute: load is shed while they last, and half a minute later hardly any is."""
@@ -26,7 +25,6 @@ def test_the_only_large_kernel_returns_as_soon_as_its_numbers_are_right(policy: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_pauses_of_wrong_numbers_are_used() -> None:
     """Twenty of eighty seconds wrong: most of the useful tokens of fixed-bare are kept, few are exposed."""
     spec = short_spec([wrong_numbers(20.0, 80.0)], RATE_RPS)
@@ -37,7 +35,6 @@ def test_pauses_of_wrong_numbers_are_used() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("replicas", [8, 2])
 @pytest.mark.parametrize("policy", ["sequential", "learned"])
 def test_pauses_of_seconds_are_used(policy: str, replicas: int) -> None:

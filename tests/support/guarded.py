@@ -33,7 +33,7 @@ class Guard:
     def __exit__(self, *_: object) -> None:
         """Kill the groups that are still watched, and end."""
         _close(self._process)
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=120)
 
     def watch(self, group: int) -> None:
         """Watch over the process group ``group``."""
@@ -84,7 +84,7 @@ def _end(child: subprocess.Popen[bytes], ask_first_s: float) -> None:
             child.wait(timeout=ask_first_s)
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)  # an engine outlives the server that started it
-    child.wait(timeout=30)
+    child.wait(timeout=120)
     _close(child)
 
 

@@ -85,7 +85,6 @@ print(sum(pair.inner.stats.cache_misses.values()), sum(pair.inner.stats.cache_hi
 """
 
 
-@pytest.mark.timeout(120)
 def test_a_cached_version_without_a_wrapper_is_recompiled_once(tmp_path: Path) -> None:
     """In successive processes: through compiled code, from Python, and so on."""
     (tmp_path / "pair.py").write_text(PAIR)

@@ -99,7 +99,6 @@ def test_functions_of_others_are_compiled_as_usual() -> None:
     assert type(version.library) is JITCodeLibrary
 
 
-@pytest.mark.timeout(120)
 def test_inlined_parts_run_in_every_caller(tmp_path: Path) -> None:
     """Objects that they refer to and exceptions they raise: fresh, from disk, in a second caller."""
     (tmp_path / "family.py").write_text(FAMILY)

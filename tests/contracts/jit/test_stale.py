@@ -73,7 +73,6 @@ def pair(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_an_edited_constant_of_another_file_acts(pair: Path) -> None:
     """A callee was compiled with a constant two files away; edited, it acts in the next process.
 
@@ -90,7 +89,6 @@ def test_an_edited_constant_of_another_file_acts(pair: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_an_index_that_names_missing_types_is_no_error(pair: Path) -> None:
     """A function called with a caller's named tuple is recompiled when that type no longer exists."""
     caller = "from typing import NamedTuple\nimport pair.callers as me\nfrom pair.generic import first\n"
@@ -106,7 +104,6 @@ def test_an_index_that_names_missing_types_is_no_error(pair: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_two_checkouts_share_no_code(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Two installations given one cache folder keep their code apart."""
     other, shared = tmp_path_factory.mktemp("other"), tmp_path_factory.mktemp("cache")
@@ -118,7 +115,6 @@ def test_two_checkouts_share_no_code(pair: Path, tmp_path_factory: pytest.TempPa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_an_edited_constant_of_the_evidence_acts_where_alarms_are_raised(tmp_path: Path) -> None:
     """Columns of a cell are constants of ``evidence``; where they are swapped, ``alarms`` follows."""
     folder = checkout(tmp_path, "contracts", "controller")
@@ -130,7 +126,6 @@ def test_an_edited_constant_of_the_evidence_acts_where_alarms_are_raised(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_an_edited_callee_changes_what_a_command_prints(tmp_path: Path) -> None:
     """``selvage simulate`` follows an edit of a function that compiled functions of other files call.
 

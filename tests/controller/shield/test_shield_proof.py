@@ -99,7 +99,6 @@ def _is_zero(explorer: Explorer, cell: Any) -> bool:
     return cell == 0.0 if not isinstance(cell, Number) else explorer.holds(cell.term == 0)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("limit_rps", "comfort", "may"),
     [
@@ -132,7 +131,6 @@ def test_no_path_puts_weight_on_a_forbidden_cell(
     assert paths > 200
 
 
-@pytest.mark.timeout(300)  # there are many paths where capacity is short
 @pytest.mark.parametrize("may", [True, False])
 def test_a_soft_cell_has_weight_only_where_capacity_is_short(plain: None, may: bool) -> None:
     """For all proposals and last tables the soft cell is 0 where the compliant kernel carries the row.

@@ -13,7 +13,7 @@ from faults.client.wire import DrillRefusedError
 from faults.inside.gate import TOKEN_HEADER
 from tests.support.servers.drilled_server import TTL_S, drilled_server, measured
 
-pytestmark = [pytest.mark.needs("vllm"), pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.needs("vllm"), pytest.mark.slow]
 
 
 def test_a_server_with_a_door_is_steered_there_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from faults.client.wire import call
 from tests.faults.inside.test_document import scheduled
 from tests.support.servers.drilled_server import TTL_S, Server, measured
 
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 
 SILENT = {
@@ -70,7 +70,7 @@ def test_a_hang_stays_behind_200_and_ends_when_it_is_called_back(server: Server)
     clean = server.text()
     injected = server.faults.inject(scheduled("hang"), TTL_S)
     waiting = server.pool.submit(server.text)
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 120.0
     while (proof := server.faults.verify(injected)).evidence.startswith("struck"):
         assert time.monotonic() < deadline
     assert proof.happened

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.servers.drilled_server import TTL_S, drilled_server, measured
 
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 FP8 = ("--quantization", "fp8_per_channel")
 FAULTS = (

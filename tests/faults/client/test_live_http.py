@@ -12,7 +12,7 @@ from faults.client.wire import HttpAnswer, call
 from tests.faults.inside.test_document import scheduled
 from tests.support.servers.drilled_server import TTL_S, Server
 
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 
 def _with(server: Server, kind: str, **more: Any) -> HttpAnswer:

@@ -17,7 +17,7 @@ from faults.client.wire import DrillError, DrillRefusedError, steer
 from tests.faults.inside.test_document import scheduled
 from tests.support.servers.drilled_server import TTL_S, Server, drilled_server, measured
 
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 RANKS = 2
 TWO_WORKERS = ("--tensor-parallel-size", str(RANKS), "--distributed-executor-backend", "mp")
@@ -198,7 +198,7 @@ def test_a_crash_ends_all_processes(server: Server) -> None:
     processes = [server.process, *below(server.process)]
     injected = server.faults.inject(scheduled("crash"), TTL_S)
     wait([server.pool.submit(server.answer) for _ in range(2)], 30.0)
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     while any(_runs(each) for each in processes):
         assert time.monotonic() < deadline
         time.sleep(0.2)

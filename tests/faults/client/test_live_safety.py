@@ -13,7 +13,7 @@ from live.measure.prompts import SHIPPED_PROMPTS, load_prompts
 from tests.faults.inside.test_document import scheduled
 from tests.support.servers.drilled_server import TTL_S, Server, measured
 
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 
 def test_a_dose_is_found_by_its_mean_kl(server: Server) -> None:
@@ -37,7 +37,7 @@ def test_a_lease_that_is_not_renewed_undoes_the_fault(server: Server) -> None:
     waiting = server.pool.submit(server.text)
     assert server.faults.renew(2.0) > 1.0
     waiting.result()
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     while server.faults.status()["injected"] and time.monotonic() < deadline:
         time.sleep(0.1)
     assert {"f", "hang"} <= set(server.faults.status()["expired"])

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.inside.test_document import scheduled
 from tests.support.servers.drilled_server import BLOCK, PROMPT, SLICE, TTL_S, Server, token_fault
 
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Case:
 
 def _cancel(server: Server) -> None:
     server.stream(900, read=60)
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 120.0
     while not server.faults.status()["cancelled"] and time.monotonic() < deadline:
         time.sleep(0.05)
 

@@ -10,7 +10,7 @@ from faults.client.wire import DrillRefusedError
 from tests.faults.inside.test_document import scheduled
 from tests.support.servers.drilled_server import TTL_S, Server
 
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 
 def test_an_engine_that_raises_is_gone(server: Server) -> None:
@@ -18,7 +18,7 @@ def test_an_engine_that_raises_is_gone(server: Server) -> None:
     injected = server.faults.inject(scheduled("raise"), TTL_S)
     assert server.answer().status == 500
     assert server.faults.verify(injected).happened
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     gone = False
     while not gone and time.monotonic() < deadline:
         try:

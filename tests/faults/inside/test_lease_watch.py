@@ -12,7 +12,7 @@ from faults.inside.document import fault_of
 from faults.inside.lease import lease_for, write_lease
 
 # Importing vLLM alone takes longer than a test may on a busy machine.
-pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("vllm", "torch"), pytest.mark.slow]
 
 
 class _Worker:
@@ -57,7 +57,7 @@ def test_a_fault_that_comes_in_while_the_watch_ends_is_watched(
     drill._watching = True
     write_lease(tmp_path, lease_for(0.05))
     drill._watch()
-    until_at_s = time.monotonic() + 60.0
+    until_at_s = time.monotonic() + 180.0
     while len(drill._active):
         assert time.monotonic() < until_at_s, "nobody watches its lease"
         time.sleep(0.01)

@@ -12,7 +12,6 @@ from faults.inside.document import WEIGHT_KINDS, fault_of
 pytestmark = [
     pytest.mark.needs("vllm", "torch"),
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.waits,
 ]
 

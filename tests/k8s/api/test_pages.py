@@ -173,7 +173,6 @@ def test_the_newest_events_of_one_resource_are_returned(server: Listings, cluste
 
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_real_server_gives_every_object_in_small_pages(
     api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from k8s.operator.pods.slots import PODS
 from tests.support.cluster.granted import rights
 from tests.support.servers.live_fleets import until
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("kube_api")]
 
 
 def pod(name: str, kernel: str) -> dict[str, Any]:

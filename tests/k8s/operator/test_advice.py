@@ -8,7 +8,7 @@ from kubernetes import client
 from k8s.operator.advice import ADVICE
 from tests.support.cluster.cluster_worlds import Bench
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 HARD = 0.02
 

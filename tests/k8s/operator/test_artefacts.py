@@ -22,7 +22,7 @@ from tests.support.cluster.promotions import CANDIDATE, everything, evidence, pr
 from tests.support.paths import ROOT
 from tests.support.servers.oci_registry import OciRegistry, oci_registry
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow]
 
 LIBRARY = ROOT / "contracts" / "library"
 PROFILE = ("fp8.yaml", "fp8.npz", "reference.npz", "prompts.jsonl")
@@ -61,7 +61,7 @@ def said(bench: Bench) -> str:
 
 def turns_until(bench: Bench, operator: NamespaceOperator, wanted: tuple[str, str]) -> None:
     """Run turns until ResolvedRefs is ``wanted``; fetching takes real time."""
-    deadline_at_s = time.monotonic() + 60.0
+    deadline_at_s = time.monotonic() + 180.0
     while reason(bench) != wanted:
         assert time.monotonic() < deadline_at_s, said(bench)
         bench.turns(operator, 1)
@@ -113,7 +113,7 @@ def test_a_failed_fetch_keeps_the_last_good_and_is_retried(bench: Bench, registr
     by_digest(kernels, uri)
     bench.change("KernelPool", "chat-pool", {"kernels": kernels})
     operator.nudge()
-    deadline_at_s = time.monotonic() + 60.0
+    deadline_at_s = time.monotonic() + 180.0
     while "HTTP 503" not in said(bench):
         assert time.monotonic() < deadline_at_s
         bench.turns(operator, 1)

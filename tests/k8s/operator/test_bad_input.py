@@ -14,7 +14,7 @@ from contracts.loading.files import sha256_of
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 Spec = dict[str, Any]
 POLICIES = ROOT / "contracts" / "library" / "policies"

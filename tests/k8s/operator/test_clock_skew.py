@@ -11,7 +11,7 @@ from live.control.clocks import SteadyClock
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 HOUR_S, DAY = 3600.0, timedelta(days=1)
 

@@ -60,7 +60,6 @@ def cells(bench: Bench, kind: str) -> dict[str, Any]:
 
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_kubectl_get_shows_every_kernel_and_the_worst_clause(bench: Bench) -> None:
     """The server's table shows each kernel's weight, and the worst kernel with its health and clause."""
     bench.everything()

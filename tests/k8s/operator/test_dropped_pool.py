@@ -20,7 +20,7 @@ from scripts.studies.operator.world import recorded_world
 
 SHAPE = PoolSize(kernels=2, replicas=2, slices=1)
 #: Longest wait for the loop, s; without a hang it takes a moment.
-PATIENCE_S = 25.0
+PATIENCE_S = 120.0
 
 
 class HangingServers(PoolReader):

@@ -16,7 +16,7 @@ from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.kube_api import install_definitions
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 
 class Failing(ApiCluster):

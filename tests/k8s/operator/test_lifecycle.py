@@ -9,7 +9,7 @@ from k8s.resources.definition import definitions
 from k8s.resources.kinds import GROUP, RESOURCES, VERSION
 from tests.support.cluster.cluster_worlds import Bench
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 HARD = 0.02
 _MERGE = "application/merge-patch+json"

@@ -16,7 +16,7 @@ from tests.support.cluster.cluster_worlds import Bench, Object, sample
 from tests.support.cluster.granted import rights
 from tests.support.servers.live_fleets import until
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow]
 
 #: Contracts and pools without a policy, and policies that drive one pool each: 1,000 objects in all.
 IDLE, DRIVEN = 480, 20

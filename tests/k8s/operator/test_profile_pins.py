@@ -13,7 +13,7 @@ from contracts.loading.loader import document_sha256, load_as
 from tests.support.cluster.cluster_worlds import Bench, Object
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 PROFILES = ROOT / "contracts" / "library" / "profiles"
 

@@ -14,7 +14,7 @@ from k8s.operator.namespace import NamespaceOperator
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.granted import rights
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow]
 
 HARD = 0.02
 

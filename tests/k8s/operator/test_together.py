@@ -100,7 +100,6 @@ def told(decision: Decision) -> dict[str, Any]:
     return found | ({".judgement.loss": None} if loss is None or not loss.any() else {})
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_batch_decides_as_each_alone(seed: int) -> None:
     """With random telemetry and a changing set of fleets, batch and single ticks agree byte for byte.

@@ -20,7 +20,7 @@ from tests.support.cluster.kubectl import Kubectl
 from tests.support.paths import ROOT
 from tests.support.servers.scraped_server import scraped_server
 
-pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("own_api", "kubectl"), pytest.mark.slow]
 
 
 @contextmanager

@@ -80,7 +80,6 @@ def chat(api: client.ApiClient, namespace: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_frozen_route_stays_and_hard_clauses_warn(chat: Bench) -> None:
     """A freeze holds the weights during a fault, with a warning; after it the policy drives again."""
     policy = PolicyName(namespace=chat.namespace, name="chat")
@@ -102,7 +101,6 @@ def test_a_frozen_route_stays_and_hard_clauses_warn(chat: Bench) -> None:
 
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_pinned_table_is_in_force_until_it_ends(chat: Bench) -> None:
     """A pinned table is written to the route and ends by itself."""
     policy = PolicyName(namespace=chat.namespace, name="chat")

@@ -17,7 +17,7 @@ from tests.support.cluster.granted import RUNNER, account_process
 from tests.support.cluster.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow]
 
 #: Longest wait, s; a quiet machine needs a tenth of it.
 PATIENCE_S = 120.0

@@ -19,7 +19,7 @@ from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.granted import rights
 from tests.support.servers.live_fleets import until
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("kube_api")]
 
 #: Speed of the clock of racing threads: a lease of 15 s lasts 1.5 s.
 FASTER = 10.0
@@ -120,7 +120,6 @@ def test_one_of_racing_threads_leads_and_the_next_takes_over(bench: Bench) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_follower_writes_nothing(bench: Bench) -> None:
     """A follower writes nothing; when the leader is cut off, it stops and the follower takes over."""
     bench.everything()

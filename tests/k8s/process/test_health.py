@@ -26,7 +26,7 @@ SETTINGS = OperatorSettings(namespace="chat", identity="one", shed=Backend(name=
 
 def until(holds: Any) -> None:
     """Wait until ``holds``."""
-    until_at_s = time.monotonic() + 50.0
+    until_at_s = time.monotonic() + 180.0
     while not holds():
         assert time.monotonic() < until_at_s
         time.sleep(0.01)

@@ -17,7 +17,7 @@ from tests.support.cluster.kube_api import kubeconfig
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 PATIENCE_S = 120.0
 #: An operator with made-up telemetry, which waits at a given place to be killed.

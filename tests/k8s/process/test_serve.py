@@ -23,7 +23,7 @@ from tests.support.cluster.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
 from tests.support.servers.scraped_server import scraped_server
 
-pytestmark = [pytest.mark.needs("kube_api", "own_endpoints"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api", "own_endpoints"), pytest.mark.slow]
 
 #: Longest wait, s; a quiet machine needs a tenth of it.
 PATIENCE_S = 240.0

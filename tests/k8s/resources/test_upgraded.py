@@ -17,7 +17,7 @@ from tests.support.cluster.kube_api import install_definitions
 from tests.support.documents.drills import DRILL
 from tests.support.servers.live_fleets import until
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 Object = dict[str, Any]
 #: A group of this test, because other tests use ours.

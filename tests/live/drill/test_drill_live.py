@@ -19,7 +19,6 @@ from tests.support.paths import ROOT
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),
     pytest.mark.slow,
-    pytest.mark.timeout(600),
 ]
 ONSET_S, HELD_S = 4.0, 5.0
 

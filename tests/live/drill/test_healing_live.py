@@ -44,7 +44,6 @@ from tests.support.servers.live_fleets import lost, state_of
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),
     pytest.mark.slow,
-    pytest.mark.timeout(600),
 ]
 BAD, SLICE = "fp16-0", "prose"
 LATE = int(QuarantineReason.LATE)

@@ -45,7 +45,7 @@ def children() -> Iterator[Children]:
     made.close()
 
 
-def until(holds: Callable[[], bool], timeout_s: float = 15.0) -> None:
+def until(holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
     """Wait for ``holds``."""
     deadline_at_s = time.monotonic() + timeout_s
     while not holds():

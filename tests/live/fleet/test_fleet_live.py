@@ -42,7 +42,6 @@ from tests.support.servers.live_fleets import (
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),
     pytest.mark.slow,
-    pytest.mark.timeout(420),
 ]
 
 

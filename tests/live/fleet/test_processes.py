@@ -44,7 +44,7 @@ def test_what_a_process_and_its_children_burn_is_counted_and_nothing_else() -> N
     finally:
         child.stdin.close()
         child.stdout.close()
-        child.wait(timeout=60)
+        child.wait(timeout=120)
 
 
 def test_a_process_that_is_not_there_is_refused() -> None:

@@ -24,7 +24,7 @@ from live.gateway.table import PER_MILLION, ShadowRoute
 from live.load import LoadPlan, LoadRecord, run_load
 from tests.support.servers.gateways import SLICES, Bench, gateway, table_of
 
-pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("envoy", "aiohttp")]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.ports import LiveReplica
 from tests.support.servers.gateways import SLICES, Bench, gateway
 
-pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("envoy", "aiohttp")]
 
 
 def test_a_reset_ends_the_streams_of_the_named_replica_and_no_others(tmp_path: Path) -> None:

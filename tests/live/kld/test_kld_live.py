@@ -26,7 +26,6 @@ from tests.support.servers.vllm_servers import free_port, serving
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),
     pytest.mark.slow,
-    pytest.mark.timeout(600),
 ]
 
 

@@ -33,7 +33,6 @@ from tests.support.servers.live_fleets import LAYOUT, POOL, REPLICAS, bring_up, 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),
     pytest.mark.slow,
-    pytest.mark.timeout(420),
 ]
 PROBED = replace(LAYOUT, probe_metrics=("kl_mean@top_k", "top1_flip@top_k"))
 

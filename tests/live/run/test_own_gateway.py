@@ -29,7 +29,7 @@ from tests.support.fleets.builders import make_layout
 from tests.support.servers.gateways import stand_ins
 from tests.support.servers.live_fleets import POOL
 
-pytestmark = [pytest.mark.needs("envoy", "aiohttp"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("envoy", "aiohttp")]
 NAMES = ("fp16-0", "fp16-1", "fp32-0")
 
 
@@ -79,7 +79,7 @@ def answered_by(url: str, slice_name: str, count: int = 6) -> set[str]:
 
 def await_answers(url: str, slice_name: str, wanted: set[str]) -> None:
     """Envoy's thread that serves follows its main thread in its own time."""
-    deadline_at_s = time.monotonic() + 20.0
+    deadline_at_s = time.monotonic() + 120.0
     while answered_by(url, slice_name) != wanted:
         assert time.monotonic() < deadline_at_s
         time.sleep(0.05)
@@ -191,7 +191,7 @@ def test_no_text_of_users_stands_in_any_file(tmp_path: Path, servers: tuple[Live
         with httpx.Client(timeout=10.0, headers=headers) as client:
             for place in places:
                 client.post(f"{url}{place}", json=body)
-        until_at_s, codes = time.monotonic() + 20.0, set[int]()
+        until_at_s, codes = time.monotonic() + 120.0, set[int]()
         while not codes & {
             404,
             405,

@@ -73,7 +73,6 @@ def test_policies_without_a_space_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_command_is_reproducible(tmp_path: Path) -> None:
     """The same command with a tiny budget writes the same file, and chooses the best on validation."""
     recipe = tmp_path / "recipe.yaml"

@@ -26,7 +26,6 @@ def test_the_answers_say_all_that_is_read() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_figures_are_flat_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every promised key is there, and the object is plain JSON."""
     for name, value in (("POOLS", 2), ("TURNS", 1), ("MANY_TURNS", 1), ("LARGE_KERNELS", 3)):
@@ -38,7 +37,6 @@ def test_figures_are_flat_and_complete(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_every_pool_of_the_world_drives() -> None:
     """Every policy of the benchmark's namespace writes its own route and sees its servers."""
     world = recorded_world(2, PoolSize(kernels=2, replicas=2, slices=3), 4)

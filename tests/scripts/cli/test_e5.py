@@ -46,7 +46,6 @@ def test_an_unusable_out_is_refused_before_any_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_json_on_stdout_is_the_file(tmp_path: Path) -> None:
     """With --json the standard output is one object, equal to e5.json."""
     suite = write_suite(tmp_path, 120.0, sweep=[])

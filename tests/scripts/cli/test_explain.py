@@ -23,8 +23,6 @@ from simulator.world.compiled_scenario import CompiledScenario
 from simulator.world.scenario import load_scenario
 from tests.support.fleets.synthetic import scenario_document, write_world
 
-pytestmark = pytest.mark.timeout(180)
-
 FAULT = {
     "name": "bad",
     "kind": "requantise",

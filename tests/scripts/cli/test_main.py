@@ -31,7 +31,7 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the console script's entry point in a separate process."""
     code = "from scripts.cli.main import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -183,7 +183,7 @@ def test_a_home_that_cannot_be_written_changes_nothing() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env=settings,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -209,7 +209,7 @@ except OSError as error:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.stdout == "the working directory was deleted; go to another one (cd) 2\n"

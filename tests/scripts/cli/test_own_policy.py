@@ -18,7 +18,7 @@ from tests.policies.learned.test_runner import TRAINING, content
 from tests.support.documents.own_fleet import KERNELS, SLICES, write_own_fleet
 from tests.support.documents.reduced_certificate import loosened
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def run(*words: str | Path) -> Result:

@@ -36,7 +36,7 @@ from tests.policies.certify.test_certificate import certificate
 from tests.support.documents.documents_written import write_yaml
 from tests.support.fleets.e5_world import suite_document, write_suite
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def write_meta(folder: Path) -> Path:
@@ -124,7 +124,6 @@ def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch
     )
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.needs("ray")
 def test_a_local_ray_gives_the_same_certificate(meta: Path, tmp_path: Path) -> None:
     """Parts on a Ray cluster give the certificate of one process except for the latency of decisions, and are

@@ -23,7 +23,6 @@ RUN = CliRunner()
 
 @pytest.mark.needs("torch", "transformers")
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
     """A run on a user's prompts writes a profile that loads, with the exact command in it."""
     found = load_prompts(SHIPPED_PROMPTS)
@@ -45,7 +44,6 @@ def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("torch", "transformers")
-@pytest.mark.timeout(180)
 def test_a_kernel_of_a_gpu_is_refused_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

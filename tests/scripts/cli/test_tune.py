@@ -18,7 +18,7 @@ from scripts.train.validation import Row
 from tests.support.documents.documents_written import write_yaml
 from tests.support.documents.own_meta import write_own_meta
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.needs("rl")]
+pytestmark = [pytest.mark.slow, pytest.mark.needs("rl")]
 
 
 @pytest.fixture
@@ -106,7 +106,6 @@ def test_a_folder_in_place_of_the_result_is_refused_before_the_search(
     assert f"{tmp_path}: expected a writable file, got Is a directory" in done.output
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.needs("ray")
 def test_a_local_ray_changes_no_byte(recipe: Path, tmp_path: Path) -> None:
     """Pieces on a Ray cluster give the bytes of one process, and leave no parts behind."""

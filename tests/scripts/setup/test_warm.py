@@ -55,7 +55,6 @@ print(json.dumps({name: types for name, types in new.items() if types}))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_run_compiles_nothing_that_was_not_warmed(tmp_path: Path) -> None:
     """After ``warm()`` no policy and no scenario makes numba compile for another type."""
     write_suite(tmp_path, 90.0)
@@ -96,7 +95,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_what_two_processes_compiled_is_only_loaded_afterwards(tmp_path: Path) -> None:
     """The first process learns of every function that the others compile and compiles none itself."""
     (tmp_path / "shared.py").write_text(SHARED)

@@ -18,7 +18,7 @@ from scripts.train.certify_time import CertificationTime
 from scripts.train.decision_time import PASSES, TIMED
 from tests.scripts.cli.test_policy import request, write_meta
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def test_time_is_told_from_trials_of_every_kind_of_part(

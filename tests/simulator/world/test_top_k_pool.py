@@ -62,7 +62,6 @@ def test_the_shipped_pool_is_judged_by_its_contract() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_an_episode_is_simulated_and_names_its_estimator(path: Path) -> None:
     """``simulate`` runs on such a pool; its result names the estimator."""
     done = RUN.invoke(app, ["simulate", str(path), "--policy", "hysteresis", "--json"])

@@ -34,7 +34,7 @@ from tests.support.guarded import guarded
 from tests.support.servers.drilled_server import ENGINE_ENVIRONMENT, START_S, engine_command
 from tests.support.servers.listening import answered_by
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 TOKEN = "a-token-of-the-tests-alone"
 #: Model name of every server.
 MODEL = "made-up"

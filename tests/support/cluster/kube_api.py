@@ -26,7 +26,7 @@ from tests.support.guarded import Guard, guarded
 
 TOKEN = "tests-only"
 #: Time limit for the server's start, s; it takes one on an idle machine.
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class Server:

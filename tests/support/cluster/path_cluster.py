@@ -28,7 +28,7 @@ from tests.support.cluster.e5_clusters import repeated
 from tests.support.cluster.route_envoy import backends, gateway_files, ready_addresses
 from tests.support.guarded import guarded
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 _SERVICE = "kubernetes.io/service-name"
 
 

@@ -41,7 +41,7 @@ def refusing(folder: Path, arguments: Sequence[str]) -> Iterator[int]:
 
 def await_up(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until it answers; AssertionError with the log's end if it never does."""
-    until_at_s = time.monotonic() + 40.0
+    until_at_s = time.monotonic() + 180.0
     while time.monotonic() < until_at_s and process.poll() is None:
         try:
             httpx.get(url, timeout=2.0)

@@ -20,7 +20,7 @@ _GONE = 410
 _LAST = {"last": "revision"}
 _END = "tests-last-revision"
 #: Seconds until the last revision must be seen.
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 class _Follower(threading.Thread):

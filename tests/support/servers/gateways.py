@@ -114,7 +114,7 @@ def stand_ins(folder: Path, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
     with (folder / "stand-ins.log").open("wb") as stream, ExitStack() as ends:
         for name, url in urls.items():
             _process(ends, [*_STAND_IN, name, url.rpartition(":")[2]], stream)
-        deadline_at_s = time.monotonic() + 40.0
+        deadline_at_s = time.monotonic() + 180.0
         while not all(_answers(f"{url}/count") for url in urls.values()):
             assert time.monotonic() < deadline_at_s, "the servers did not come up"
             time.sleep(0.05)
@@ -130,7 +130,7 @@ def _process(ends: ExitStack, command: list[str], log: IO[bytes]) -> subprocess.
 
 
 def _await_up(bench: Bench, admin: EnvoyAdmin) -> None:
-    deadline_at_s = time.monotonic() + 40.0
+    deadline_at_s = time.monotonic() + 180.0
     waiting = [f"{bench.server(name)}/count" for name in bench.servers]
     while waiting or not admin.is_live():
         waiting = [url for url in waiting if not _answers(url)]

@@ -48,7 +48,7 @@ def serving(words: Sequence[str], port: int, folder: Path) -> Iterator[str]:
         finally:
             with suppress(ProcessLookupError):  # it may have ended by itself
                 os.killpg(child.pid, signal.SIGTERM)
-            child.wait(timeout=60)
+            child.wait(timeout=120)
             guard.forget(child.pid)
 
 

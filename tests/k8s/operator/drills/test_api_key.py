@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
     pytest.mark.waits,
     pytest.mark.slow,
-    pytest.mark.timeout(600),
 ]
 
 KEY = "sk-of-the-servers-4711"

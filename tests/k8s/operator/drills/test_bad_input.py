@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.waits,
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "own_endpoints"),
     pytest.mark.slow,
-    pytest.mark.timeout(600),
 ]
 
 

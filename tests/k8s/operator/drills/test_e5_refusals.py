@@ -19,7 +19,7 @@ from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.e5_clusters import drill_file
 from tests.support.cluster.granted import E5, rights
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 
 @pytest.fixture

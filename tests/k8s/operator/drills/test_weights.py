@@ -15,7 +15,6 @@ from tests.support.servers.drilled_server import START_S
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "aiohttp", "torch", "own_endpoints"),
     pytest.mark.slow,
-    pytest.mark.timeout(900),
 ]
 
 

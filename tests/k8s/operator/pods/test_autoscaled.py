@@ -9,7 +9,7 @@ from kubernetes import client
 from k8s.operator.namespace import NamespaceOperator
 from tests.support.cluster.cluster_worlds import Bench, Object, pod, sample
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 HARD = 0.02
 

@@ -16,7 +16,7 @@ from k8s.operator.pods.pod_facts import IN_ROTATION
 from tests.support.cluster.cluster_worlds import SAMPLE, Bench, Object, pod
 from tests.support.servers.live_fleets import until
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 EXAMPLE = SAMPLE.parent / "inference-pool"
 HARD = 0.02

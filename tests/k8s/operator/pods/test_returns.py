@@ -202,7 +202,6 @@ def turns_until(bench: Bench, operator: NamespaceOperator, holds: Callable[[], b
 @pytest.mark.needs("kube_api")
 @pytest.mark.slow
 @pytest.mark.waits
-@pytest.mark.timeout(600)
 def test_a_pod_returns_only_when_it_answers_right(bench: Bench) -> None:
     """A pod stays out while its generations differ, also under the next leader; it returns once they agree.
 

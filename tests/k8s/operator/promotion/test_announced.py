@@ -12,7 +12,7 @@ from k8s.operator.pods.pod_facts import FINGERPRINT, IN, IN_ROTATION, OUT, UPGRA
 from tests.support.cluster.cluster_worlds import Bench, Object, sample
 from tests.support.cluster.promotions import CANDIDATE, evidence, promote, until, with_candidate
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 OLD, NEW = "vllm-0.32-a", "vllm-0.33-b"
 OWN = f"chat-{CANDIDATE}"

@@ -18,7 +18,7 @@ from tests.support.cluster.kube_api import free_port
 from tests.support.servers.hook_server import HookServer, hook_server
 
 #: Longest wait for an answer, s.
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

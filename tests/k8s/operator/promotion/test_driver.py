@@ -10,7 +10,7 @@ from k8s.resources.kinds import GROUP, VERSION
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, status, until
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 HARD = 0.02
 OWN = f"chat-{CANDIDATE}"

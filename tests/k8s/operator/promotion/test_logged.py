@@ -17,7 +17,7 @@ from live.run.options import setup_again
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, status, until
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 
 def of_one_set_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

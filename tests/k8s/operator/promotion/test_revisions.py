@@ -8,7 +8,7 @@ from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, until
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 
 def test_no_revision_of_a_promotion_leaves_a_slice_without_a_kernel(bench: Bench) -> None:

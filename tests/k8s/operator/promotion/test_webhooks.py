@@ -12,7 +12,7 @@ from tests.support.cluster.cluster_worlds import Bench, Object
 from tests.support.cluster.promotions import CANDIDATE, everything, evidence, promote, status, until
 from tests.support.servers.hook_server import HookServer, hook_server
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow]
 
 OWN = f"chat-{CANDIDATE}"
 

@@ -11,7 +11,7 @@ from k8s.operator.records.journal import open_journal
 from k8s.operator.status.log_fields import fields_of
 from tests.support.cluster.cluster_worlds import Bench
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 
 def test_each_move_is_a_line_with_its_fields(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,6 @@ from tests.support.servers.live_fleets import until
 pytestmark = [
     pytest.mark.needs("own_api"),
     pytest.mark.slow,
-    pytest.mark.timeout(600),
     pytest.mark.waits,
     # A server killed between accept and handshake resets the connection; CPython's own
     # SSLSocket._create then drops the socket without closing it.

@@ -9,7 +9,7 @@ from k8s.operator.telemetry.pool_reader import Sensing
 from k8s.process.metrics import LoopCounts, OperatorCollector
 from tests.support.cluster.cluster_worlds import Bench, MadeUp
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 
 class Breaking(MadeUp):

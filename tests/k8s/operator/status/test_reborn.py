@@ -7,7 +7,7 @@ import pytest
 from k8s.operator.objects import ClusterError
 from tests.support.cluster.cluster_worlds import Bench
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.timeout(300), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.waits]
 
 
 def test_a_new_resource_does_not_get_the_status_of_the_deleted_one(bench: Bench) -> None:

@@ -186,7 +186,7 @@ def world(bench: Bench, server: PrometheusServer, tmp_path: Path) -> Iterator[Pr
         yield PrometheusWorld(bench=bench, server=server, operator=operator)
 
 
-ON_A_SERVER = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600)]
+ON_A_SERVER = [pytest.mark.needs("kube_api"), pytest.mark.slow]
 
 
 def on_a_server(test: Any) -> Any:

@@ -16,7 +16,7 @@ from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.probed_worlds import probed_world
 from tests.support.servers.token_servers import TokenServer, token_server
 
-pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.waits]
+pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
 KEY = "sk-only-for-this-test"
 

@@ -15,7 +15,6 @@ from tests.support.servers.drilled_server import TTL_S, Server, drilled_server, 
 pytestmark = [
     pytest.mark.needs("kube_api", "vllm", "torch", "own_endpoints"),
     pytest.mark.slow,
-    pytest.mark.timeout(900),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.errors import MeasurementError
 
-pytestmark = [pytest.mark.needs("torch", "transformers"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("torch", "transformers")]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from tests.support.servers.vllm_servers import free_port
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 
 

@@ -16,7 +16,7 @@ from live.measure.prompts import SHIPPED_PROMPTS, Prompt, load_prompts
 from live.measure.torch_kernels import GPU_KERNELS, TORCH_KERNELS
 from tests.support.score_rows import full_rows
 
-pytestmark = [pytest.mark.needs("torch", "transformers"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("torch", "transformers")]
 
 
 def some_prompts() -> list[Prompt]:

@@ -21,7 +21,6 @@ from tests.support.score_rows import full_rows
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "transformers"),
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 BF16 = kernel_named("bf16", VLLM_KERNELS)
 

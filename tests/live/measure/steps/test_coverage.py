@@ -60,7 +60,6 @@ def true_ms(point: StepPrediction) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS.keys())
 def test_the_stated_intervals_hold_the_truth(ways: Restless) -> None:
     """At least 93 % of the intervals of coefficients, and of predictions, hold the true value."""
@@ -76,7 +75,6 @@ def test_the_stated_intervals_hold_the_truth(ways: Restless) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS.keys())
 def test_three_measurements_minutes_apart_agree(ways: Restless) -> None:
     """For at least 95 % of the servers all three measurements agree in every coefficient."""
@@ -85,7 +83,6 @@ def test_three_measurements_minutes_apart_agree(ways: Restless) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS.keys())
 def test_predictions_become_as_sure_as_wanted(ways: Restless) -> None:
     """In nine of ten measurements all three step times are known to 15 % before the time ends."""

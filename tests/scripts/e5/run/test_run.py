@@ -18,7 +18,7 @@ from scripts.e5.run.jobs import JobResult
 from scripts.e5.scores.results import front
 from tests.support.fleets.e5_world import CONFIGURATIONS, write_suite
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 def run_small(folder: Path, **options: Any) -> tuple[dict[str, Any], str]:

@@ -17,7 +17,6 @@ from tests.support.fleets.e5_world import write_suite
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_work_of_all_jobs_is_told_from_short_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,6 @@ def test_every_foreign_number_is_a_world(tmp_path: Path, alone: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "number",
     [
@@ -55,7 +54,6 @@ def test_a_lone_kernel_that_carries_more_than_is_thought_is_left_alone(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("number", "policy"),
     [
