@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 
 from contracts.documents.profile import KernelProfile
 from contracts.loading.loader import load_as
+from live.measure import backend
+from live.measure.backend import StepPlan
 from live.measure.kernels import VLLM_KERNELS, RestartFault, kernel_named
 from live.measure.prompts import SHIPPED_PROMPTS, load_prompts, save_prompts
 from scripts.cli.main import app
@@ -23,8 +26,12 @@ RUN = CliRunner()
 
 @pytest.mark.needs("torch", "transformers")
 @pytest.mark.slow
-def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
-    """A run on a user's prompts writes a profile that loads, with the exact command in it."""
+def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on a user's prompts writes a profile that loads, with the exact command in it.
+
+    Small batches and short contexts are timed: the whole plan takes minutes of a core.
+    """
+    monkeypatch.setattr(backend, "StepPlan", partial(StepPlan, batches=(1, 4), contexts=(32, 128)))
     found = load_prompts(SHIPPED_PROMPTS)
     mine = [
         p for split in ("certify", "probe", "traffic") for p in [q for q in found if q.split == split][:2]
@@ -32,12 +39,14 @@ def test_a_torch_kernel_is_measured_on_own_prompts(tmp_path: Path) -> None:
     save_prompts(tmp_path / "mine.jsonl", mine)
     out = tmp_path / "out"
     words = ["profile", "--backend", "torch", "--kernel", "torch-bf16-sdpa", "--no-faults", "--json"]
-    result = RUN.invoke(app, [*words, "--prompts", str(tmp_path / "mine.jsonl"), "--out", str(out)])
+    words += ["--step-half-width", "10", "--prompts", str(tmp_path / "mine.jsonl"), "--out", str(out)]
+    result = RUN.invoke(app, words)
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout.splitlines()[-1])["profiles"]
     assert [row["kernel"] for row in summary] == ["torch-bf16-sdpa"]
     document = load_as(KernelProfile, out / "torch-bf16-sdpa.yaml")
     assert "--kernel torch-bf16-sdpa" in document.spec.provenance.command
+    assert document.spec.step_time is not None
     assert not list(out.glob("*.tmp"))
     table = RUN.invoke(app, ["profile", "table", str(out)])
     assert "torch-bf16-sdpa" in table.stdout

@@ -1,0 +1,50 @@
+"""Fill the table of visible faults in ``docs/detection-results.md`` from the figures of ``bench evidence``.
+
+selvage bench evidence --json > evidence.json
+python -m scripts.e5.pages.evidence docs/detection-results.md --figures evidence.json
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from contracts.errors import refusal
+from scripts.output import fill, table
+
+FORMS = ("before", "new")
+#: What a table shows of both forms, and the digits.
+SHOWN = {"action_s": ".0f", "mttr_s": ".0f", "recovered": "d", "false_switches": "d"}
+HEAD = ("", "action, s: before", "new", "MTTR, s: before", "new", "recovered: before", "new")
+
+
+def evidence_table(figures: dict[str, Any]) -> list[str]:
+    """One row per scenario; a control has false switches only."""
+    names = dict.fromkeys(key.split("/")[0] for key in figures if "/" in key)
+    rows = [
+        [f"`{name}`", *(_shown(figures.get(f"{name}/{form}/{key}"), key) for key in SHOWN for form in FORMS)]
+        for name in names
+    ]
+    return table((*HEAD, "false switches: before", "new"), rows, numbers=True)
+
+
+def _shown(value: float | None, key: str) -> str:
+    return "" if value is None else f"{value:{SHOWN[key]}}"
+
+
+def main(
+    page: Annotated[Path, typer.Argument(help="The page with the table.")],
+    figures: Annotated[Path, typer.Option(help="What `selvage bench evidence --json` wrote.")],
+) -> None:
+    """Fill the table."""
+    found = json.loads(figures.read_text(encoding="utf-8"))
+    if not any(key.endswith("/new/action_s") for key in found):
+        raise refusal(figures, "figures of `bench evidence`", "others", "name what it wrote with --json")
+    fill(page, {"evidence": evidence_table(found)})
+
+
+if __name__ == "__main__":
+    typer.run(main)
