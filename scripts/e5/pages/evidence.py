@@ -22,11 +22,11 @@ HEAD = ("", "action, s: before", "new", "MTTR, s: before", "new", "recovered: be
 
 
 def evidence_table(figures: dict[str, Any]) -> list[str]:
-    """One row per scenario; a control has false switches only."""
+    """One row per scenario; controls, which have false switches only, last."""
     names = dict.fromkeys(key.split("/")[0] for key in figures if "/" in key)
     rows = [
         [f"`{name}`", *(_shown(figures.get(f"{name}/{form}/{key}"), key) for key in SHOWN for form in FORMS)]
-        for name in names
+        for name in sorted(names, key=lambda name: f"{name}/new/action_s" not in figures)
     ]
     return table((*HEAD, "false switches: before", "new"), rows, numbers=True)
 
