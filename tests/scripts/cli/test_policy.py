@@ -25,6 +25,7 @@ from scripts.partial_results import KeptResults
 from scripts.train import certify as certify_module
 from scripts.train import certify_parts
 from scripts.train.certify import (
+    CertificationPlan,
     CertificationRequest,
     certificate_of,
     plan_certification,
@@ -61,6 +62,18 @@ def write_meta(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
+def plan(meta: Path) -> CertificationPlan:
+    """A certification of ``hysteresis`` in one process."""
+    return plan_certification(request("hysteresis", meta))
+
+
+@pytest.fixture(scope="module")
+def whole(plan: CertificationPlan) -> Certificate:
+    """The certificate of that process in one go."""
+    return certificate_of(plan, run_suites(plan))
+
+
+@pytest.fixture(scope="module")
 def meta(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A meta-contract with a certification of a few seconds."""
     return write_meta(tmp_path_factory.mktemp("certify"))
@@ -81,22 +94,22 @@ def but_for_time(found: Certificate) -> dict[str, object]:
     return plain
 
 
-def test_certificates_do_not_depend_on_the_batch(meta: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_do_not_depend_on_the_batch(
+    plan: CertificationPlan, whole: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fleets in lock-step or one by one give the same certificate."""
-    plan = plan_certification(request("hysteresis", meta))
-    together = certificate_of(plan, run_suites(plan))
     monkeypatch.setattr(certify_module, "BATCH", 1)
-    assert but_for_time(certificate_of(plan, run_suites(plan))) == but_for_time(together)
-    assert together.worlds_sha256 == worlds_sha256(plan)
-    assert together.quiet_slice_days >= 0.02
+    assert but_for_time(certificate_of(plan, run_suites(plan))) == but_for_time(whole)
+    assert whole.worlds_sha256 == worlds_sha256(plan)
+    assert whole.quiet_slice_days >= 0.02
 
 
-def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_certification_goes_on(
+    plan: CertificationPlan, whole: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a stop two finished parts are not run again, the rest may run in two processes; the certificate
     is that of one process in one go, except for the latency of decisions.
     """
-    plan = plan_certification(request("hysteresis", meta))
-    whole = certificate_of(plan, run_suites(plan))
     folder = tmp_path / "parts"
 
     def stop(share: float) -> None:
@@ -125,12 +138,13 @@ def test_a_stopped_certification_goes_on(meta: Path, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.needs("ray")
-def test_a_local_ray_gives_the_same_certificate(meta: Path, tmp_path: Path) -> None:
+def test_a_local_ray_gives_the_same_certificate(
+    plan: CertificationPlan, whole: Certificate, tmp_path: Path
+) -> None:
     """Parts on a Ray cluster give the certificate of one process except for the latency of decisions, and are
     kept, so that a stopped run resumes from them.
     """
-    plan = plan_certification(request("hysteresis", meta))
-    whole, folder = certificate_of(plan, run_suites(plan)), tmp_path / "parts"
+    folder = tmp_path / "parts"
     beside = replace(plan, request=replace(plan.request, jobs=2, backend="ray"))
     found = certificate_of(beside, run_suites(beside, kept=KeptResults(folder)))
     assert but_for_time(found) == but_for_time(whole)
