@@ -17,14 +17,8 @@ import numpy as np
 from contracts.documents import KernelContract, PoolSpec, Scenario
 from contracts.documents.envelope import Metadata
 from contracts.documents.pool import Home
-from contracts.documents.scenario import (
-    Gateway,
-    ScenarioSpec,
-    ScheduledFault,
-    TelemetrySettings,
-    TokenLengths,
-    Workload,
-)
+from contracts.documents.scenario import Gateway, ScenarioSpec, ScheduledFault, TelemetrySettings
+from contracts.documents.workload import TokenLengths, Workload
 from contracts.loading.loader import load_as
 from contracts.loading.shipped import SERVING_POOL
 from contracts.loading.uris import resolve_uri

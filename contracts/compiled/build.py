@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.documents.contract import Clause, ContractSpec, KernelContract, Slice
-from contracts.documents.profile import ServingPath, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.errors import DocumentError, Problem
 from contracts.loading.loader import document_sha256
 from contracts.metrics import JudgedBy, MetricSpec, Sense, metric

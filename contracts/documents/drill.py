@@ -20,7 +20,8 @@ from contracts.documents.envelope import (
     Text,
     Uri,
 )
-from contracts.documents.scenario import ScheduledFault, SliceShare
+from contracts.documents.scenario import ScheduledFault
+from contracts.documents.workload import SliceShare
 
 #: Metrics that a guard may watch; all are shares.
 GUARD_METRICS = ("failure_rate", "late_ratio", "exposed_ratio", "rotation_ratio")

@@ -17,7 +17,6 @@ from contracts.documents.envelope import (
     FileRef,
     MetricName,
     Name,
-    NonNegative,
     Positive,
     PositiveCount,
     Sha256,
@@ -25,6 +24,8 @@ from contracts.documents.envelope import (
     Text,
     Uri,
 )
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 
 #: Name of the condition that all others are compared with.
 HEALTHY = "healthy"
@@ -60,111 +61,13 @@ class Reference(Strict):
     """The kernel that the golden log-probabilities came from."""
 
     name: Name
+    """Name of the kernel."""
     engine: Words = ""
+    """Engine that computed them; empty: not known."""
     dtype: Words = ""
+    """Data type of weights and activations; empty: not known."""
     log_probs: FileRef | None = None
     """File of the golden log-probabilities; absent: not kept."""
-
-
-class StepPoint(Strict):
-    """One measured engine step, or the sums over the steps of one timed request."""
-
-    prefill_tokens: Count
-    decode_sequences: Count
-    context_tokens: Count
-    measured_ms: NonNegative
-    steps: PositiveCount | None = None
-    """Number of engine steps in this point; absent: one."""
-    sequences: PositiveCount | None = None
-    """Sequences of the timed request; absent where the engine itself was timed."""
-
-
-class StepHalfWidths(Strict):
-    """Half-widths of the 95 % confidence intervals of the coefficients."""
-
-    base_ms: NonNegative
-    per_prefill_token_ms: NonNegative
-    per_decode_sequence_ms: NonNegative
-    per_context_token_ms: NonNegative
-
-
-class StepPrediction(Strict):
-    """The model's step time at one operating point, with its half-width at 95 % confidence."""
-
-    prefill_tokens: Count
-    decode_sequences: Count
-    context_tokens: Count
-    predicted_ms: NonNegative
-    half_width_ms: NonNegative
-
-
-class StepTime(Strict):
-    """Time of one engine step, ms: base + per token prefilled + per sequence decoded + per context token."""
-
-    base_ms: NonNegative
-    """Time of a step without tokens, ms."""
-    per_prefill_token_ms: NonNegative
-    """Time that each prefilled token adds, ms."""
-    per_decode_sequence_ms: NonNegative
-    """Time that each decoded sequence adds, ms."""
-    per_context_token_ms: NonNegative
-    """Time that each token of context adds, ms."""
-    relative_error: NonNegative
-    """Median of |fitted - measured| / measured over the measured points."""
-    measured_points: Count
-    """Number of measured points behind the fit."""
-    points: Annotated[tuple[StepPoint, ...], Field(max_length=512)] = ()
-    half_widths: StepHalfWidths | None = None
-    """Uncertainty of the coefficients; absent in older profiles."""
-    predictions: Annotated[tuple[StepPrediction, ...], Field(max_length=16)] | None = None
-    dropped_points: Count | None = None
-    """Number of points left out because their measured time was zero; absent in older profiles."""
-    per_request_ms: NonNegative | None = None
-    """Time that a timed request takes beside its steps (client, network, server interface), ms; absent: not
-    fitted."""
-    per_sequence_ms: NonNegative | None = None
-    """Time that each sequence of a timed request adds to per_request_ms, ms; absent: not fitted."""
-
-
-class ServingPoint(Strict):
-    """Medians over concurrent streamed requests, by the client and by the engine's histograms."""
-
-    concurrent: PositiveCount
-    prompt_tokens: Count
-    answer_tokens: PositiveCount
-    first_ms: NonNegative
-    inter_token_ms: NonNegative
-    engine_first_ms: NonNegative | None = None
-    """Queue and prefill time by the engine's own histograms, ms; absent: the server exports none."""
-    engine_inter_token_ms: NonNegative | None = None
-    """Time between tokens by the engine's own histograms, ms; absent: the server exports none."""
-
-
-class ServingHalfWidths(Strict):
-    """Half-widths of the 95 % confidence intervals of the terms."""
-
-    request_overhead_ms: NonNegative
-    step_overhead_ms: NonNegative
-    token_overhead_ms: NonNegative
-
-
-class ServingPath(Strict):
-    """What serving adds to the engine's steps: API process, tokeniser, detokeniser, stream, shared cores.
-
-    The request overhead delays tokens; the other two occupy the engine's loop and widen gaps between tokens.
-    """
-
-    request_overhead_ms: NonNegative = 0.0
-    """Delay of a request's first and last token, ms; the engine does other work meanwhile."""
-    step_overhead_ms: NonNegative = 0.0
-    """Time between one engine step and the next, ms."""
-    token_overhead_ms: NonNegative = 0.0
-    """Time that each streamed token adds to the step that makes it, ms."""
-    half_widths: ServingHalfWidths | None = None
-    outside_engine_ratio: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of ``request_overhead_ms`` that the engine's own histograms do not include, 0..1; absent: not
-    known."""
-    points: Annotated[tuple[ServingPoint, ...], Field(max_length=64)] = ()
 
 
 class Memory(Strict):
@@ -182,15 +85,23 @@ class MeasuredMetric(Strict):
     """Distribution of one metric on one slice over prompts, in the metric's unit."""
 
     slice: Name
+    """Slice of the prompts."""
     metric: MetricName
+    """Name of the metric."""
     estimator: Estimator
+    """How the metric was estimated from what the server answers."""
     split: Literal["certify", "probe", "traffic"] = "certify"
     """Purpose of the prompts: certification, probes, or simulated traffic."""
     mean: float
+    """Mean over prompts, in the metric's unit."""
     p50: float
+    """Median over prompts, in the metric's unit."""
     p95: float
+    """95th percentile over prompts, in the metric's unit."""
     p99: float
+    """99th percentile over prompts, in the metric's unit."""
     max: float
+    """Largest value, in the metric's unit."""
     n: PositiveCount
     """Number of prompts."""
 
@@ -209,6 +120,7 @@ class Condition(Strict):
     verified: bool
     """True: a functional canary confirmed that the injection took place."""
     restored_bit_exact: bool
+    """True: after the undo the kernel answered bit for bit as before."""
     step_time_factor: Positive = 1.0
     """Engine step time as a multiple of the healthy one."""
     measures: Annotated[tuple[MeasuredMetric, ...], Field(max_length=4096)]
@@ -219,28 +131,39 @@ class Samples(Strict):
     """File with the values by condition, prompt, repeat and metric."""
 
     uri: Uri
+    """Place of the file."""
     sha256: Sha256
     """SHA-256 of the file's bytes."""
     format: Literal["npz"] = "npz"
+    """Format of the file: NumPy arrays without pickled objects."""
 
 
 class Version(Strict):
     """Version of one installed package."""
 
     name: Words
+    """Name of the package."""
     version: Words
+    """Its version."""
 
 
 class Provenance(Strict):
     """What is needed to repeat the measurement."""
 
     command: Text
+    """Command that measured."""
     versions: Annotated[tuple[Version, ...], Field(max_length=64)]
+    """Versions of the packages that took part."""
     hardware: Text
+    """Processor or accelerator, as text."""
     model: Words = ""
+    """Name of the model; empty: not known."""
     model_sha256: Sha256
+    """SHA-256 of the checkpoint's files."""
     seed: Count
+    """Seed of every random draw."""
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}(T[0-9:.]+(Z|[+-]\d{2}:\d{2}))?$")]
+    """Day of the measurement, or its time with a zone (ISO 8601)."""
 
 
 class ProfileSpec(Strict):
@@ -249,22 +172,30 @@ class ProfileSpec(Strict):
     kernel: Name
     """Name of the measured kernel."""
     description: Annotated[str, Field(max_length=4000)] = ""
+    """What the kernel is, for readers."""
     fingerprint: Fingerprint
+    """What tells this kernel from others."""
     reference: Reference
+    """Kernel that it is compared with."""
     step_time: StepTime | None = None
     """Step-time model; absent: not measured, so the kernel can be judged but not simulated."""
     serving: ServingPath | None = None
     """Overheads of the serving path; absent: not measured, and simulated latencies are those of engine steps
     alone."""
     memory: Memory
+    """Memory of one replica."""
     conditions: Annotated[tuple[Condition, ...], Field(min_length=1, max_length=64)]
+    """Measurements by condition, the healthy one among them."""
     samples: Samples
+    """File with the values by prompt."""
     prompts: FileRef
     """File of the golden prompts."""
     provenance: Provenance
+    """What is needed to repeat the measurement."""
     not_measured: Annotated[tuple[MetricName, ...], Field(max_length=128)] = ()
     """Metrics that the profile does not measure."""
     notes: Annotated[tuple[Text, ...], Field(max_length=64)] = ()
+    """Remarks of the measurement, for readers."""
 
 
 class KernelProfile(Document):

@@ -27,6 +27,7 @@ from contracts.documents.envelope import (
 )
 from contracts.documents.pool import PoolSpec
 from contracts.documents.trigger import LiveInjection, Trigger
+from contracts.documents.workload import Workload
 from contracts.plugins import Registry
 
 #: Kinds of fault by name, filled by ``faults.catalogue`` and by plug-ins.
@@ -89,82 +90,6 @@ FaultShape = Literal["step", "ramp", "intermittent", "slow_onset"]
 ChangeKind = Literal["rolling_restart", "scale_up", "scale_down", "cache_flush", "surge", "lost_scrapes"]
 
 
-class SliceShare(Strict):
-    """Share of the offered requests that belong to one slice."""
-
-    slice: Name
-    """Name of a slice."""
-    share: Ratio
-    """Share of all offered requests, 0..1; the shares add up to 1."""
-
-
-class TokenLengths(Strict):
-    """Distribution of a token count; ``sigma`` is the log-normal's shape (of the logarithm)."""
-
-    distribution: Literal["lognormal", "fixed"] = "lognormal"
-    mean: Positive
-    sigma: NonNegative = 0.0
-    max_tokens: PositiveCount = 32768
-
-
-class GammaArrivals(Strict):
-    """Gamma-distributed gaps; coefficient of variation 1 is Poisson, more is burstier."""
-
-    gap_cv: Positive
-
-
-class DiurnalArrivals(Strict):
-    """Sinusoidal rate: rate_rps * (1 + amplitude_ratio * sin(2 pi (t - phase_s) / period_s))."""
-
-    period_s: Positive
-    amplitude_ratio: Ratio
-    phase_s: NonNegative = 0.0
-
-
-class SurgeArrivals(Strict):
-    """Rate multiplied by ``factor`` from ``at_s`` for ``duration_s``."""
-
-    at_s: NonNegative
-    duration_s: Positive
-    factor: Positive
-
-
-class DeclaredTokens(Strict):
-    """Mean token counts from which the controller derives capacities."""
-
-    prompt_tokens: Positive
-    output_tokens: Positive
-
-
-class TokenDrift(Strict):
-    """Linear change of token counts, from no change at 0 s to these factors at the horizon."""
-
-    prompt_factor: Positive = 1.0
-    output_factor: Positive = 1.0
-
-
-class Workload(Strict):
-    """Requests that arrive. The block that ``arrivals`` names must be present (none for poisson)."""
-
-    rate_rps: Positive
-    arrivals: Literal["poisson", "gamma", "diurnal", "surge", "trace"] = "poisson"
-    gamma: GammaArrivals | None = None
-    diurnal: DiurnalArrivals | None = None
-    surge: SurgeArrivals | None = None
-    trace_uri: Uri | None = None
-    """Trace in the Azure LLM format, scaled to ``rate_rps``; absent unless arrivals is trace."""
-    slice_mix: Annotated[tuple[SliceShare, ...], Field(min_length=1, max_length=16)]
-    prompt_tokens: TokenLengths
-    output_tokens: TokenLengths
-    declared: DeclaredTokens | None = None
-    """Token counts that the controller is told; absent: the means above. Simulated requests never use
-    them."""
-    drift: TokenDrift | None = None
-    """Change of token counts over the episode; absent: none."""
-    session_share: Ratio = 0.0
-    """Share of requests that belong to a session, 0..1."""
-
-
 class Gateway(Strict):
     """The gateway in front of the replicas."""
 
@@ -182,11 +107,15 @@ class TelemetrySettings(Strict):
     """How much the controller can see. ``repeat_noise`` is relative; 0 as measured on one host."""
 
     scrape_interval_s: Positive = 1.0
+    """Time between two scrapes of a replica, s."""
     scrape_delay_s: NonNegative = 0.5
+    """Time from a scrape until the controller reads it, s."""
     scrape_loss_ratio: Ratio = 0.0
+    """Share of scrapes that are lost, 0..1."""
     probes_per_s: NonNegative = 1.0
     """Probes per replica and second, round robin over slices; the same for every policy."""
     repeat_noise: NonNegative = 0.0
+    """Relative standard deviation of a repeated probe (of the logarithm); 0: bit for bit the same."""
 
 
 class FaultTarget(Strict):
@@ -235,6 +164,7 @@ class ScheduledFault(Strict):
     kind: FaultKind
     """Kind of the fault, an entry of the fault catalogue."""
     target: FaultTarget = FaultTarget()
+    """Replicas that the fault strikes."""
     condition: Name | None = None
     """Condition of the kernel's profile whose measured values the target shows; absent: none."""
     dose: NonNegative | None = None
@@ -247,8 +177,11 @@ class ScheduledFault(Strict):
     shape: FaultShape = "step"
     """Course of the dose over time; every shape but step has a block of the same name."""
     ramp: RampShape | None = None
+    """Settings of the shape ramp; absent for others."""
     intermittent: IntermittentShape | None = None
+    """Settings of the shape intermittent; absent for others."""
     slow_onset: SlowOnsetShape | None = None
+    """Settings of the shape slow_onset; absent for others."""
     trigger: Trigger | None = None
     """Conditions under which the fault acts; absent: always."""
     live: LiveInjection | None = None
@@ -259,16 +192,23 @@ class Change(Strict):
     """An ordinary event, not a fault."""
 
     name: Name | None = None
+    """Name of the change; absent: its kind."""
     kind: ChangeKind
+    """Kind of the change."""
     at_s: NonNegative
+    """Time from the start to the change, s."""
     kernel: Name | None = None
+    """Kernel that changes; absent: every kernel."""
     zone: Name | None = None
+    """Zone that changes; absent: every zone."""
     replicas: PositiveCount | None = None
     """Number of replicas added or removed, a count; absent: one."""
     step_s: Positive | None = None
     """Time between two replicas of a rolling restart, s; absent: twice the cold start."""
     cold_start_s: NonNegative | None = None
+    """Time until a new or restarted replica answers, s; absent: 20 s."""
     duration_s: Positive | None = None
+    """Time that the change lasts, s; absent: to the horizon."""
     factor: Positive | None = None
     """Factor by which a surge multiplies the load."""
     ratio: Ratio | None = None
@@ -279,16 +219,27 @@ class ScenarioSpec(Strict):
     """One episode family. Exactly one of ``pool`` and ``pool_uri``."""
 
     description: Text
+    """What happens, for readers."""
     pool: PoolSpec | None = None
+    """Kernels of the fleet; absent: see pool_uri."""
     pool_uri: Uri | None = None
+    """Place of a KernelPool; absent: see pool."""
     contract: Uri
+    """Place of the kernel contract."""
     horizon_s: Positive
+    """Length of an episode, s."""
     tick_s: Positive = 1.0
+    """Time between two decisions of the controller, s."""
     workload: Workload
+    """Requests that arrive."""
     gateway: Gateway = Gateway()
+    """Settings of the gateway."""
     telemetry: TelemetrySettings = TelemetrySettings()
+    """How much the controller can see."""
     faults: Annotated[tuple[ScheduledFault, ...], Field(max_length=64)] = ()
+    """Faults of an episode; empty: none."""
     changes: Annotated[tuple[Change, ...], Field(max_length=64)] = ()
+    """Ordinary changes of an episode; empty: none."""
 
 
 class Scenario(Document):

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from contracts.documents.drill import GUARD_METRICS, DrillLoad, DrillSpec, Guard
 from contracts.documents.pool import PoolKernel, PoolSpec
-from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault, Workload
+from contracts.documents.scenario import Change, FaultTarget, ScenarioSpec, ScheduledFault
 from contracts.documents.trigger import Trigger
+from contracts.documents.workload import Workload
 from contracts.errors import KeyPath
 from contracts.rules.breach import Breach, only_block, prefixed, repeated_names, unknown_name
 from contracts.rules.pool import pool_breaches

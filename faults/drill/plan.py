@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from contracts.documents import FaultDrill, PoolSpec
 from contracts.documents.drill import DrillLoad, DrillSpec
-from contracts.documents.scenario import FaultTarget, ScheduledFault, SliceShare
+from contracts.documents.scenario import FaultTarget, ScheduledFault
+from contracts.documents.workload import SliceShare
 from contracts.errors import DocumentError, refusal
 from faults.schedule import struck_share
 

@@ -18,7 +18,8 @@ from contracts.compiled.build import compile_contract, edges_for, request_delay_
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.steady_state import Demand, EngineModel, capacities_rps
 from contracts.documents import KernelContract, KernelPool, KernelProfile, PoolKernel, RoutePolicy
-from contracts.documents.profile import ServingPath, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.loading.loader import load_as
 from contracts.loading.profiles import check_pinned_profiles
 from contracts.loading.uris import resolve_uri

@@ -20,7 +20,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import Fingerprint, StepPoint
+from contracts.documents.profile import Fingerprint
+from contracts.documents.step_time import StepPoint
 from contracts.metrics import COLUMN_NAMES, top_k_columns
 from live.measure.kernels import EngineOption, FaultDose, Kernel, Variable
 from live.measure.prompts import Prompt

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import ServingPath, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from live.measure.backend import EngineFacts, StepPlan
 from live.measure.endpoint import Endpoint
 from live.measure.kernels import FaultDose, Kernel, RestartFault

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import StepPoint
+from contracts.documents.step_time import StepPoint
 from contracts.errors import MeasurementError
 from contracts.metrics import COLUMN_NAMES, draw_tokens, prompt_columns
 from contracts.rng import stream

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.documents import Scenario
-from contracts.documents.scenario import DeclaredTokens
+from contracts.documents.workload import DeclaredTokens
 from contracts.loading.loader import load_as
 from contracts.loading.shipped import E5_BASE
 from contracts.loading.uris import resolve_uri

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from contracts.documents.pool import EngineLimits
-    from contracts.documents.profile import ServingPath, StepTime
+    from contracts.documents.serving_path import ServingPath
+    from contracts.documents.step_time import StepTime
     from scripts.parity.observing import Observed
     from scripts.parity.recording import MeasuredCapacity, ParityRecording, RecordedRun, RequestObjectives
     from scripts.parity.replica import ParityReplica

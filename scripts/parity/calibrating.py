@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from contracts.documents.pool import EngineLimits
-from contracts.documents.profile import ServingHalfWidths, ServingPath, StepTime
+from contracts.documents.serving_path import ServingHalfWidths, ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.errors import MeasurementError
 from scripts.parity.recording import FIRST, GAP, RecordedRun
 from scripts.parity.replaying import RequestLoad, load_of, replay

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
-from contracts.documents.profile import ServingPath
+from contracts.documents.serving_path import ServingPath
 from contracts.units import s_from_ms
 from scripts.bisection import bisect_highest
 from scripts.parity.recording import FIRST, GAP, WHOLE, MeasuredCapacity, ParityRecording, RequestObjectives

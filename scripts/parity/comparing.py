@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import ServingPath
+from contracts.documents.serving_path import ServingPath
 from scripts.output import table
 from scripts.parity.recording import GAP, TIMES, ParityRecording, RecordedRun
 from scripts.parity.replaying import load_of, replay

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.profile import ServingPath, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.errors import MeasurementError
 from live.load import LoadPlan, LoadRecord, run_load
 from live.measure.backend import Session, StepPlan

@@ -15,7 +15,9 @@ from pydantic import Field, ValidationError
 
 from contracts.documents.envelope import NonNegative, Positive, PositiveCount, Strict
 from contracts.documents.pool import EngineLimits
-from contracts.documents.profile import ServingPath, StepTime, Version, Words
+from contracts.documents.profile import Version, Words
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.errors import DocumentError, refusal
 from contracts.loading.untrusted import refuse_too_many_values
 from contracts.regular_files import TEXT_BYTES, read_regular

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.documents.pool import EngineLimits
-from contracts.documents.profile import ServingPath, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.rng import stream
 from contracts.units import MS_PER_S
 from scripts.parity.recording import RecordedRun

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from contracts.documents.profile import ServingPath
+from contracts.documents.serving_path import ServingPath
 from contracts.loading.files import plain
 from scripts.parity.calibrating import calibrated
 from scripts.parity.capacity import model_capacity, simulated_capacity

@@ -16,14 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.documents.scenario import (
-    Change,
-    DiurnalArrivals,
-    GammaArrivals,
-    ScheduledFault,
-    TokenLengths,
-    Workload,
-)
+from contracts.documents.scenario import Change, ScheduledFault
+from contracts.documents.workload import DiurnalArrivals, GammaArrivals, TokenLengths, Workload
 from contracts.rng import stream
 from faults.schedule import expand
 from simulator.env.base import Base

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.compiled.contract import FleetLayout
-from contracts.documents.scenario import ScenarioSpec, TokenLengths, Workload
+from contracts.documents.scenario import ScenarioSpec
+from contracts.documents.workload import TokenLengths, Workload
 from contracts.loading.uris import resolve_uri
 from contracts.workload.arrivals import LengthLaw, RateProfile, constant_rate, diurnal_rate
 from contracts.workload.azure_trace import Trace, load_trace

@@ -18,7 +18,8 @@ import httpx
 import numpy as np
 
 from contracts.assess.sources import UNSTATED
-from contracts.documents.profile import Fingerprint, StepPoint
+from contracts.documents.profile import Fingerprint
+from contracts.documents.step_time import StepPoint
 from contracts.errors import BrokenAnswerError, MeasurementError, refusal
 from contracts.loading.untrusted import MALFORMED
 from live.bounded_http import whole_answer

@@ -15,7 +15,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from contracts.documents.profile import Fingerprint, StepPoint
+from contracts.documents.profile import Fingerprint
+from contracts.documents.step_time import StepPoint
 from contracts.errors import MeasurementError
 from contracts.units import MS_PER_S
 from live.measure import checkpoint

@@ -21,7 +21,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from contracts.documents.profile import Fingerprint, StepPoint
+from contracts.documents.profile import Fingerprint
+from contracts.documents.step_time import StepPoint
 from contracts.errors import MeasurementError, MissingPartError
 from contracts.home import HOME
 from live.measure import checkpoint, kernels

@@ -15,7 +15,8 @@ import numpy as np
 
 from contracts.compiled.build import request_delay_s, served_step_s
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps
-from contracts.documents.profile import ServingPath, StepHalfWidths, StepPrediction, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepHalfWidths, StepPrediction, StepTime
 from contracts.errors import MeasurementError
 from contracts.units import s_from_ms
 from live.measure.steps.model import OPERATING_POINTS, widest_prediction

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.stats import t as student_t
 
-from contracts.documents.profile import StepHalfWidths, StepPoint, StepPrediction, StepTime
+from contracts.documents.step_time import StepHalfWidths, StepPoint, StepPrediction, StepTime
 from contracts.errors import MeasurementError
 from contracts.units import CONFIDENCE
 from live.measure.steps.spread import Spread, spread_of

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.stats import t as student_t
 
-from contracts.documents.profile import ServingHalfWidths, ServingPath, ServingPoint, StepTime
+from contracts.documents.serving_path import ServingHalfWidths, ServingPath, ServingPoint
+from contracts.documents.step_time import StepTime
 from contracts.errors import MeasurementError
 from contracts.units import CONFIDENCE
 from live.errors import LiveError

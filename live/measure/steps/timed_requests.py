@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from contracts.documents.profile import StepPoint
+from contracts.documents.step_time import StepPoint
 from contracts.errors import MeasurementError
 from contracts.rng import stream
 from contracts.units import MS_PER_S

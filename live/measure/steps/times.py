@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from contracts.documents.profile import ServingPath, StepPoint, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepPoint, StepTime
 from contracts.errors import MeasurementError
 from contracts.loading.profiles import REFUSED_STEP_TIMES
 from live.measure.backend import Session, StepPlan

@@ -21,7 +21,8 @@ from contracts.compiled.carried import HARDLY_LATER, HEADROOM_RATIO, LEAST_LOAD
 from contracts.compiled.contract import CompiledContract, FleetLayout
 from contracts.compiled.steady_state import Demand, EngineModel, capacity_rps, steady_limits_rps, step_s
 from contracts.documents import KernelContract
-from contracts.documents.profile import ServingPath, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.errors import DocumentError
 from contracts.loading.loader import document_sha256, load_text
 from contracts.metrics import COLUMN_NAMES, GENERATION_COLUMNS, PASSIVE_COLUMNS

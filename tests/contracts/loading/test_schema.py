@@ -191,3 +191,16 @@ def test_numbers_without_a_point_are_numbers() -> None:
         "level": "L1", "remediation": "r", "reason": "r"}],
         "escalation": {"guard_threshold": 0.5, "fallback_threshold": 2, "when_uncertified": "shed"}}}"""
     assert load_text(text % (1, 0, 0), "a") == load_text(text % ("1.0", "0.0", "-0.0"), "b")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_field_of_a_document_says_what_it_is(kind: type[Document]) -> None:
+    """Every field below ``spec``, however deep, has a description."""
+    spec = structural_schema(kind)["properties"]["spec"]
+    without = [
+        name
+        for node in nodes(spec)
+        for name, field in node.get("properties", {}).items()
+        if not field.get("description", "").strip()
+    ]
+    assert without == []

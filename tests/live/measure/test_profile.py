@@ -12,7 +12,8 @@ import pytest
 
 from contracts.assess.samples import SPLITS, load_samples
 from contracts.documents.envelope import FileRef
-from contracts.documents.profile import Fingerprint, KernelProfile, StepPoint
+from contracts.documents.profile import Fingerprint, KernelProfile
+from contracts.documents.step_time import StepPoint
 from contracts.errors import DocumentError, MeasurementError
 from contracts.loading.loader import load_as
 from contracts.metrics import COLUMN_NAMES

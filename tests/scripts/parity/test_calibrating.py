@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contracts.documents.profile import ServingPath
+from contracts.documents.serving_path import ServingPath
 from contracts.errors import MeasurementError
 from scripts.parity.calibrating import calibrated
 from scripts.parity.comparing import JUDGED, LEAST_ALLOWED, compared

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from contracts.documents.profile import ServingPath
+from contracts.documents.serving_path import ServingPath
 from scripts.parity.capacity import (
     LIVE_TOLERANCE,
     kept_ratio,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from contracts.documents.pool import EngineLimits
-from contracts.documents.profile import ServingPath, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepTime
 from contracts.rng import stream
 from scripts.parity.recording import ParityRecording, RecordedRun
 from scripts.parity.replaying import drawn, replay

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.documents.profile import StepPoint
+from contracts.documents.step_time import StepPoint
 from contracts.rng import stream
 from live.measure.backend import StepPlan
 from live.measure.steps.timed_requests import PassingTime, time_requests

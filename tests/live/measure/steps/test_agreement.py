@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from contracts.documents import KernelProfile
-from contracts.documents.profile import ServingPath, StepHalfWidths, StepTime
+from contracts.documents.serving_path import ServingPath
+from contracts.documents.step_time import StepHalfWidths, StepTime
 from contracts.errors import MeasurementError
 from contracts.loading.loader import dump_text, load_as
 from contracts.rng import stream

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from contracts.documents.profile import StepPrediction, StepTime
+from contracts.documents.step_time import StepPrediction, StepTime
 from live.measure.backend import Session, StepPlan
 from live.measure.steps.agreement import WANTED_SHARE, step_agreement
 from live.measure.steps.model import fit_step_time, widest_point, widest_prediction

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.documents.profile import StepPoint, StepTime
+from contracts.documents.step_time import StepPoint, StepTime
 from contracts.errors import MeasurementError
 from contracts.rng import stream
 from live.measure.steps.model import fit_step_time, step_time_ratio, widest_prediction

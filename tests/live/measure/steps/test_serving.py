@@ -9,7 +9,7 @@ from typing import cast
 import httpx
 import pytest
 
-from contracts.documents.profile import StepTime
+from contracts.documents.step_time import StepTime
 from contracts.errors import MeasurementError
 from live.measure.backend import Session, StepPlan
 from live.measure.steps.serving import BLOCKS, ROUNDS, engine_sums, measure_serving, stream_load
