@@ -37,6 +37,7 @@ SHORT_MODULES = {
     "policies/offline/recipes.py": "settings that the command shows without torch",
     "scripts/drill/kinds.py": "what one command shows of the catalogue",
     "scripts/drill/sim.py": "a drill where the extra of live servers is not installed",
+    "scripts/e5/pages/evidence.py": "one table of one page",
     "scripts/e5/pages/slow.py": "one table of one page",
     "scripts/train/inputs.py": "what training and search print, without the library that trains",
     # Run, mounted or loaded by their own name.
