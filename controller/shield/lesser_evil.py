@@ -17,14 +17,7 @@ Hard clauses are not weighed: a cell that breaks one has no loss below 1.
 from __future__ import annotations
 
 from contracts.jit import compiled
-from controller.shield.capacity import (
-    EPSILON,
-    SLACK,
-    allocate_others,
-    allocate_own,
-    evict,
-    reroute,
-)
+from controller.shield.capacity import EPSILON, SLACK, allocate_others, allocate_own, evict, reroute
 from controller.shield.comfort import open_to_limit
 from controller.shield.records import SOFT, Facts
 

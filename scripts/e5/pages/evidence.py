@@ -18,7 +18,8 @@ from scripts.output import fill, table
 FORMS = ("before", "new")
 #: What a table shows of both forms, and the digits.
 SHOWN = {"action_s": ".0f", "mttr_s": ".0f", "recovered": "d", "false_switches": "d"}
-HEAD = ("", "action, s: before", "new", "MTTR, s: before", "new", "recovered: before", "new")
+#: Their heads; each has a column of both forms.
+HEADS = ("action, s", "MTTR, s", "recovered", "false switches")
 
 
 def evidence_table(figures: dict[str, Any]) -> list[str]:
@@ -28,7 +29,8 @@ def evidence_table(figures: dict[str, Any]) -> list[str]:
         [f"`{name}`", *(_shown(figures.get(f"{name}/{form}/{key}"), key) for key in SHOWN for form in FORMS)]
         for name in sorted(names, key=lambda name: f"{name}/new/action_s" not in figures)
     ]
-    return table((*HEAD, "false switches: before", "new"), rows, numbers=True)
+    head = ["", *(column for title in HEADS for column in (f"{title}: before", "new"))]
+    return table(head, rows, numbers=True)
 
 
 def _shown(value: float | None, key: str) -> str:
