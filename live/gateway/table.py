@@ -50,9 +50,6 @@ class SliceRoute:
     slice: str
     endpoints: tuple[WeightedUpstream, ...]
     shed_per_million: int = 0
-    #: Share of the slice that was planned for kernels without a replica in rotation, given to its other
-    #: kernels.
-    spread_ratio: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse shares outside a million and replicas listed twice."""
@@ -184,7 +181,6 @@ def _parts(there: list[tuple[Upstream, float]]) -> list[tuple[Upstream, float]]:
 
 
 def _route(name: str, row: NDArray[np.float64], serving: list[list[tuple[Upstream, float]]]) -> SliceRoute:
-    kept = float(row[:-1].sum())
     carried = sum(float(share) for share, there in zip(row[:-1], serving, strict=True) if there)
     endpoints = [
         WeightedUpstream(
@@ -195,8 +191,5 @@ def _route(name: str, row: NDArray[np.float64], serving: list[list[tuple[Upstrea
         for upstream, part in there
     ]
     return SliceRoute(
-        slice=name,
-        endpoints=tuple(endpoints),
-        shed_per_million=round(PER_MILLION * float(row[-1])),
-        spread_ratio=max(0.0, kept - carried),
+        slice=name, endpoints=tuple(endpoints), shed_per_million=round(PER_MILLION * float(row[-1]))
     )

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from contracts.loading.shipped import SHIPPED_ARTEFACT
 from tests.scripts.test_guard import heed_hangup, is_running
 from tests.support.fleets.e5_world import write_suite
 from tests.support.paths import ROOT
+from tests.support.waiting import until
 
 
 def children(process: int) -> set[int]:
@@ -22,16 +22,6 @@ def children(process: int) -> set[int]:
     tasks = Path(f"/proc/{process}/task").glob("*/children")
     own = {int(child) for task in tasks for child in task.read_text().split()}
     return own.union(*(children(child) for child in own))
-
-
-def until(what: str, holds: object, within_s: float) -> None:
-    """Wait for ``holds``; fails with ``what`` after this time."""
-    assert callable(holds)
-    end_at_s = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > end_at_s:
-            pytest.fail(what)
-        time.sleep(0.2)
 
 
 #: Commands that would run for hours, without their output option.
@@ -56,12 +46,12 @@ def end_with_workers(words: list[str], number: signal.Signals, folder: Path) -> 
     )
     seen: set[int] = set()
     try:
-        until("no workers", lambda: run.poll() is not None or len(children(run.pid)) >= 3, 400.0)
+        until(lambda: run.poll() is not None or len(children(run.pid)) >= 3, 400.0, lambda: "no workers")
         seen = children(run.pid)
         assert run.poll() is None
         run.send_signal(number)
         assert run.wait(timeout=120) == CODES[number]
-        until("a worker outlived the run", lambda: not any(is_running(one) for one in seen), 240.0)
+        until(lambda: not any(is_running(one) for one in seen), 240.0, lambda: "a worker outlived the run")
     finally:
         run.kill()
         run.wait()

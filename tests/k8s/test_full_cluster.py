@@ -17,7 +17,7 @@ from tests.support.cluster.cluster_worlds import Bench, Object, pod
 from tests.support.cluster.kube_api import kubeconfig
 from tests.support.cluster.kubectl import Kubectl
 from tests.support.paths import ROOT
-from tests.support.servers.live_fleets import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("full_cluster", "kubectl"), pytest.mark.slow]
 

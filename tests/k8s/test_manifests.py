@@ -171,7 +171,7 @@ def test_the_role_is_what_the_operator_uses(api: client.ApiClient, namespace: st
     """The operator uses everything that its Role allows; the fixture ``calls`` checks the opposite."""
     from k8s.api.watched import NamespaceWatch
     from k8s.process.election import Leadership
-    from tests.support.servers.live_fleets import until
+    from tests.support.waiting import until
 
     bench = Bench(api=api, namespace=namespace)
     account = bench.account

@@ -11,7 +11,7 @@ from k8s.api.cluster import ApiCluster
 from k8s.api.watched import NamespaceWatch, _Gone
 from k8s.operator.pods.slots import PODS
 from tests.support.cluster.granted import rights
-from tests.support.servers.live_fleets import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("kube_api")]
 

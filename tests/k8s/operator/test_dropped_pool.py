@@ -17,10 +17,9 @@ from k8s.operator.telemetry.pool_source import PoolSource, Watching
 from live.observe.metrics import EngineReading
 from scripts.studies.operator.resources import PoolSize
 from scripts.studies.operator.world import recorded_world
+from tests.support.waiting import PATIENCE_S
 
 SHAPE = PoolSize(kernels=2, replicas=2, slices=1)
-#: Longest wait for the loop, s; without a hang it takes a moment.
-PATIENCE_S = 120.0
 
 
 class HangingServers(PoolReader):

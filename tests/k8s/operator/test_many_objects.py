@@ -14,7 +14,7 @@ from k8s.api.watched import NamespaceWatch
 from k8s.resources.kinds import GROUP, VERSION, resource_named
 from tests.support.cluster.cluster_worlds import Bench, Object, sample
 from tests.support.cluster.granted import rights
-from tests.support.servers.live_fleets import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow]
 

@@ -16,11 +16,9 @@ from kubernetes import client
 from tests.support.cluster.granted import RUNNER, account_process
 from tests.support.cluster.kube_api import free_port, kubeconfig
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow]
-
-#: Longest wait, s; a quiet machine needs a tenth of it.
-PATIENCE_S = 120.0
 
 
 def probed(port: int, path: str) -> int:

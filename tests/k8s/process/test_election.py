@@ -17,7 +17,7 @@ from k8s.process.metrics import LoopCounts
 from k8s.process.serve import Loop
 from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.granted import rights
-from tests.support.servers.live_fleets import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("kube_api")]
 
@@ -108,7 +108,7 @@ def test_one_of_racing_threads_leads_and_the_next_takes_over(bench: Bench) -> No
         thread.start()
     try:
         for _ in range(LEAST_CHANGES + 1):
-            until(led_by_another, timeout_s=60.0)
+            until(led_by_another)
             stopped[leaders[-1]].set()
     finally:
         ended.set()

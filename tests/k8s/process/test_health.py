@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from typing import Any
 
 import httpx
 import pytest
@@ -20,16 +18,9 @@ from k8s.process.serve import Loop, OperatorSettings, SharedConnections
 from k8s.routes.rules import Backend
 from scripts.cli.kubernetes_drills import DrillsRequest
 from tests.k8s.test_manifests import MANIFESTS, named, objects
+from tests.support.waiting import until
 
 SETTINGS = OperatorSettings(namespace="chat", identity="one", shed=Backend(name="refuse", port=8080))
-
-
-def until(holds: Any) -> None:
-    """Wait until ``holds``."""
-    until_at_s = time.monotonic() + 180.0
-    while not holds():
-        assert time.monotonic() < until_at_s
-        time.sleep(0.01)
 
 
 def test_probes_are_answered_while_something_is_compiled() -> None:

@@ -16,10 +16,10 @@ from tests.support.cluster.cluster_worlds import Bench
 from tests.support.cluster.kube_api import kubeconfig
 from tests.support.cluster.route_revisions import assert_never_empty, every_revision
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 
-PATIENCE_S = 120.0
 #: An operator with made-up telemetry, which waits at a given place to be killed.
 PROGRAM = """
 import os, sys, threading

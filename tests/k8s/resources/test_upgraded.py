@@ -15,7 +15,7 @@ from k8s.resources.definition import definition
 from k8s.resources.kinds import VERSION, document_of, resource_named
 from tests.support.cluster.kube_api import install_definitions
 from tests.support.documents.drills import DRILL
-from tests.support.servers.live_fleets import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from live.fleet.processes import (
     runs,
 )
 from live.fleet.watchdog import watch
+from tests.support.waiting import until
 
 _SLEEPER = [sys.executable, "-c", "import time; time.sleep(300)"]
 #: A shell that has a child of its own, as an API server has an engine.
@@ -43,14 +43,6 @@ def children() -> Iterator[Children]:
     made = Children()
     yield made
     made.close()
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    """Wait for ``holds``."""
-    deadline_at_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_at_s, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def start(children: Children, tmp_path: Path, command: list[str]) -> int:

@@ -36,8 +36,8 @@ from tests.support.servers.live_fleets import (
     server,
     spread,
     state_of,
-    until,
 )
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),
@@ -146,7 +146,7 @@ def test_a_killed_api_server_leaves_no_engine(fleet: FleetFolder) -> None:
     was = pid_of(fleet, "fp32-0")
     engine = engine_of(was)
     os.kill(was, signal.SIGKILL)
-    until(lambda: engine not in group_members(was), 15.0)
+    until(lambda: engine not in group_members(was))
     await_restarted(fleet, "fp32-0", was)
 
 
@@ -180,7 +180,7 @@ def test_a_killed_envoy_is_started_again(fleet: FleetFolder) -> None:
         now = state_of(fleet).gateway
         return now.process is not None and now.process != was.process
 
-    until(again, 30.0)
+    until(again)
     assert state_of(fleet).gateway.url == was.url
     assert lost(run_load(load(fleet, 1.0))) == []
 
@@ -193,7 +193,7 @@ def test_a_killed_supervisor_leaves_no_process(fleet: FleetFolder) -> None:
     groups.append(last.gateway.process.pid)
     os.kill(last.supervisor.pid, signal.SIGKILL)
     assert all(await_group_end(group, 20.0) for group in groups)
-    until(lambda: not runs(last.supervisor), 10.0)
+    until(lambda: not runs(last.supervisor))
     said = selvage("status", "--folder", str(fleet.path))
     assert (said.returncode, "no fleet runs" in said.stdout) == (1, True)
     assert selvage("down", "--folder", str(fleet.path)).returncode == 0
@@ -207,7 +207,7 @@ def test_a_single_server_leaves_no_process_either(tmp_path: Path) -> None:
         was = pid_of(folder, "fp16-0")
         engine = engine_of(was)
         os.kill(was, signal.SIGKILL)
-        until(lambda: engine not in group_members(was), 15.0)
+        until(lambda: engine not in group_members(was))
         groups = [one.process.pid for one in state_of(folder).servers if one.process is not None]
     finally:
         assert down(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from live.gateway.statistics import GatewayLogs
 from live.gateway.table import PER_MILLION, ShadowRoute
 from live.load import LoadPlan, LoadRecord, run_load
 from tests.support.servers.gateways import SLICES, Bench, gateway, table_of
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("envoy", "aiohttp")]
 
@@ -70,7 +71,7 @@ def test_requests_follow_the_weights_of_the_table(bench: Bench) -> None:
     took_s = bench.apply({"r0": 700_000, "r1": 300_000}, version=2)
     assert took_s > 0.0
     # the main thread acknowledges; worker threads follow later
-    _until(lambda: answers(bench, 10) == {"r0": 7, "r1": 3})
+    until(lambda: answers(bench, 10) == {"r0": 7, "r1": 3})
     assert answers(bench, 40) == {"r0": 28, "r1": 12}
     assert bench.driver.apply(table_of(bench.upstreams, {"r0": 700_000, "r1": 300_000}, version=2)) == 0.0
 
@@ -135,7 +136,7 @@ def test_a_reset_sends_unanswered_requests_elsewhere(bench: Bench) -> None:
     outcome = _stuck_request(bench)
     bench.apply({"r1": 1, "r2": 1}, version=3)
     bench.driver.reset("r0", bench.upstreams)
-    _until(lambda: bool(outcome))
+    until(lambda: bool(outcome))
     assert outcome[0].status_code == 200
     assert outcome[0].headers["x-selvage-replica"] in {"r1", "r2"}
     bench.set_mode("r0")
@@ -175,7 +176,7 @@ def test_a_share_is_copied_to_the_shadow_kernel(bench: Bench) -> None:
     bench.apply({"r0": 1}, version=7, shadows=shadow)
     assert answers(bench, 10, "code") == {"r0": 10}
     assert answers(bench, 5, "prose") == {"r0": 5}
-    _until(lambda: bench.count("r2") == before + 10)
+    until(lambda: bench.count("r2") == before + 10)
 
 
 def test_requests_without_a_known_header_belong_to_the_default_slice(bench: Bench) -> None:
@@ -285,12 +286,5 @@ def _stuck_request(bench: Bench) -> list[httpx.Response]:
 
     before = bench.count("r0")
     threading.Thread(target=ask, daemon=True).start()
-    _until(lambda: bench.count("r0") > before)
+    until(lambda: bench.count("r0") > before)
     return outcome
-
-
-def _until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline_at_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_at_s, "it did not happen in time"
-        time.sleep(0.02)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -17,6 +15,7 @@ from controller.ports import RoutingPlan
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.ports import LiveReplica
 from tests.support.servers.gateways import SLICES, Bench, gateway
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("envoy", "aiohttp")]
 
@@ -51,9 +50,9 @@ def _ended(bench: Bench) -> dict[str, list[str]]:
     table = np.tile([0.5, 0.25, 0.25, 0.0], (1, 2, 1))
     assert actuator.apply(RoutingPlan(table=table, in_rotation=away, version=np.array([9]), reset=~away))
     actuator.reset("r0")
-    _until(lambda: bool(ends["r0"]))
+    until(lambda: bool(ends["r0"]))
     assert bench.ask().headers["x-selvage-replica"] in {"r1", "r2"}
-    _until(lambda: all(ends.values()))
+    until(lambda: all(ends.values()))
     return ends
 
 
@@ -96,10 +95,3 @@ class _Fixed:
             )
             for one in self._bench.upstreams
         )
-
-
-def _until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline_at_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_at_s, "it did not happen in time"
-        time.sleep(0.02)

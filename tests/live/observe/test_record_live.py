@@ -28,7 +28,8 @@ from live.observe.scraper import Scraper
 from live.probe.prober import ProbePlan, Prober
 from live.probe.schedule import ProbeBudget
 from tests.support.fleets.builders import no_probes
-from tests.support.servers.live_fleets import LAYOUT, POOL, REPLICAS, bring_up, load, state_of, until
+from tests.support.servers.live_fleets import LAYOUT, POOL, REPLICAS, bring_up, load, state_of
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.needs("vllm", "torch", "envoy", "aiohttp"),

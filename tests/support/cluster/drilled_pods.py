@@ -33,8 +33,8 @@ from tests.support.cluster.kube_api import free_port
 from tests.support.guarded import guarded
 from tests.support.servers.drilled_server import ENGINE_ENVIRONMENT, START_S, engine_command
 from tests.support.servers.listening import answered_by
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 180.0
 TOKEN = "a-token-of-the-tests-alone"
 #: Model name of every server.
 MODEL = "made-up"

@@ -15,8 +15,9 @@ import yaml
 from k8s.api.experiments import ApiExperiment
 from k8s.process.drills import LEASE, turn
 from k8s.process.election import Leadership
-from tests.support.cluster.drilled_pods import PATIENCE_S, DrillWorld, drill_spec
+from tests.support.cluster.drilled_pods import DrillWorld, drill_spec
 from tests.support.cluster.granted import E5, RUNNER, rights
+from tests.support.waiting import PATIENCE_S
 
 #: A numeric drift that breaks the sample's hard clauses, nats.
 HARD = 0.02

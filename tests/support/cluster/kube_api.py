@@ -23,10 +23,9 @@ import trustme
 from kubernetes import client
 
 from tests.support.guarded import Guard, guarded
+from tests.support.waiting import PATIENCE_S
 
 TOKEN = "tests-only"
-#: Time limit for the server's start, s; it takes one on an idle machine.
-PATIENCE_S = 180.0
 
 
 class Server:

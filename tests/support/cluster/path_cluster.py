@@ -27,8 +27,8 @@ from tests.support.cluster.cluster_worlds import Bench, Object
 from tests.support.cluster.e5_clusters import repeated
 from tests.support.cluster.route_envoy import backends, gateway_files, ready_addresses
 from tests.support.guarded import guarded
+from tests.support.waiting import PATIENCE_S
 
-PATIENCE_S = 180.0
 _SERVICE = "kubernetes.io/service-name"
 
 

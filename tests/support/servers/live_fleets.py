@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from live.fleet.state import FleetDiscovery, FleetFolder, FleetState, Phase, Ser
 from live.gateway.actuator import EnvoyActuator, RoutingFrame
 from live.load import LoadPlan, LoadRecord
 from tests.support.paths import ROOT
+from tests.support.waiting import until
 
 #: Half and single precision: they run on every processor, bfloat16 does not (see live.fleet.plan).
 POOL = """
@@ -77,14 +77,6 @@ def engine_of(group: int) -> int:
     found = engine_process(group)
     assert found is not None
     return found
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 90.0) -> None:
-    """Wait for ``holds``."""
-    deadline_at_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_at_s, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def await_restarted(folder: FleetFolder, name: str, was: int) -> None:

@@ -14,10 +14,11 @@ from kubernetes import client
 from k8s.api.drills import ApiDrillCluster
 from k8s.operator.drills.cluster import FINALIZER
 from k8s.operator.objects import Manifest
-from tests.support.cluster.drilled_pods import PATIENCE_S, DrillWorld
+from tests.support.cluster.drilled_pods import DrillWorld
 from tests.support.cluster.granted import RUNNER, account_process
 from tests.support.cluster.kube_api import kubeconfig
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = [
     pytest.mark.waits,

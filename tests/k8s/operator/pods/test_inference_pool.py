@@ -14,7 +14,7 @@ from k8s.api.watched import NamespaceWatch
 from k8s.operator.pods.endpoints import ready_url, selector_of
 from k8s.operator.pods.pod_facts import IN_ROTATION
 from tests.support.cluster.cluster_worlds import SAMPLE, Bench, Object, pod
-from tests.support.servers.live_fleets import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("kube_api"), pytest.mark.slow, pytest.mark.waits]
 

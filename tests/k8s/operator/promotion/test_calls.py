@@ -16,9 +16,7 @@ from k8s.operator.promotion.calls import (
 from live.origins import allowed_origin, origin_of
 from tests.support.cluster.kube_api import free_port
 from tests.support.servers.hook_server import HookServer, hook_server
-
-#: Longest wait for an answer, s.
-PATIENCE_S = 180.0
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.support.cluster.kube_api import Server
 from tests.support.cluster.kube_assets import assets
 from tests.support.cluster.made_cluster import definitions_installed
 from tests.support.cluster.route_revisions import whole_routes
-from tests.support.servers.live_fleets import until
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.needs("own_api"),
