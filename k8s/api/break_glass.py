@@ -49,7 +49,7 @@ def mend_glass(api: client.ApiClient, policy: PolicyName, pinned: bool) -> Manif
     if freeze is None:
         raise ClusterError(f"{policy.name} is not frozen, so nothing is taken away")
     if pinned and not freeze.get("table"):
-        raise ClusterError(f"{policy.name} is frozen and pins nothing; selvage kubernetes unfreeze ends it")
+        raise ClusterError(f"{policy.name} is frozen and pins nothing; selvage unfreeze ends it")
     _patch(api, policy, found, {"freeze": None})
     return dict(freeze)
 

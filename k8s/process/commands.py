@@ -1,4 +1,4 @@
-"""``selvage kubernetes status|pin|freeze|unpin|unfreeze`` and ``selvage explain --kubernetes``.
+"""``selvage status|explain --kubernetes`` and ``selvage pin|freeze|unpin|unfreeze``.
 
 They show what the operator wrote into the cluster; pin and freeze set ``spec.freeze`` of a RoutePolicy.
 """

@@ -1,4 +1,4 @@
-"""``selvage kubernetes``: the custom resource definitions, the operator, and its status."""
+"""``selvage kubernetes``: the custom resource definitions, the operator and its drills."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from contracts.documents.drill import Undo
 from contracts.errors import MissingPartError
 from k8s.resources.definition import manifest_files, write_manifests
 from scripts.cli.kubernetes_drills import drill_extension, drills
-from scripts.cli.kubernetes_glass import freeze, pin, unfreeze, unpin
 from scripts.cli.measuring.request import read_key
 from scripts.cli.options import (
     GENERATION_TOKENS,
@@ -43,10 +42,6 @@ _UNSAID = Undo()
 app = typer.Typer(no_args_is_help=True, help="Custom resources and operator for Kubernetes.")
 app.command("drill-extension")(drill_extension)
 app.command("drills")(drills)
-app.command("freeze")(freeze)
-app.command("pin")(pin)
-app.command("unfreeze")(unfreeze)
-app.command("unpin")(unpin)
 
 
 @app.callback()
@@ -264,14 +259,3 @@ def _watching(asked: OperatorRequest, access: Access, registries: RegistryAccess
         prometheus=prometheus,
         scrape_timeout_s=asked.scrape_timeout,
     )
-
-
-@app.command()
-def status(namespace: Annotated[str, _NAMESPACE] = "default") -> None:
-    """Show for every policy which one drives, where each slice goes, and which conditions need attention."""
-    try:
-        from k8s.process.commands import status_lines
-    except ModuleNotFoundError as error:
-        raise MissingPartError(f"{error.name} is not installed; pip install 'selvage-fleet[k8s]'") from None
-    for line in status_lines(namespace):
-        typer.echo(line)

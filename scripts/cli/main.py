@@ -51,8 +51,13 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "oci": (("oci",), "Fetch artefacts that documents name from OCI registries."),
     "kubernetes": (
         ("kubernetes",),
-        "Write custom resources, run the operator, freeze and inspect policies on Kubernetes.",
+        "Write custom resources, run the operator and its drills on Kubernetes.",
     ),
+    "status": (("status",), "Show which policy drives where on Kubernetes, and what needs attention."),
+    "pin": (("break_glass",), "Break-glass on Kubernetes: put rows of the table in force for so long."),
+    "unpin": (("break_glass",), "End a pin before its time."),
+    "freeze": (("break_glass",), "Break-glass on Kubernetes: hold the weights of a policy for so long."),
+    "unfreeze": (("break_glass",), "End a freeze or a pin before its time."),
     "doctor": (("doctor",), "Report what is installed, shadowed or missing."),
 }
 
@@ -90,6 +95,12 @@ def collect(modules: tuple[str, ...]) -> typer.Typer:
     return root
 
 
+def command_of(name: str, modules: tuple[str, ...]) -> Any:
+    """The command ``name``, of ``modules``: their group, or the one of their commands that has this name."""
+    found: Any = typer.main.get_command(collect(modules))
+    return getattr(found, "commands", {}).get(name, found)
+
+
 def _adopt(root: typer.Typer, module: Any) -> None:
     if hasattr(module, "register"):
         module.register(root)
@@ -120,7 +131,7 @@ class LazyGroup(TyperGroup):
             from scripts.cli.options import read_values  # no command's module for ``--help``
 
             modules = ALONE.get((args[0], args[1] if len(args) > 1 else ""), COMMANDS[args[0]][0])
-            command = typer.main.get_command(collect(modules))
+            command = command_of(args[0], modules)
             command.help = command.help or COMMANDS[args[0]][1]
             command.name = args[0]
             read_values(command)

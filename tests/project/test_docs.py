@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from scripts.cli.main import COMMANDS, app, collect
+from scripts.cli.main import COMMANDS, app, command_of
 from tests.support.paths import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
@@ -42,7 +42,7 @@ def selvage_command(words: list[str]) -> tuple[Any, list[str]]:
     root: Any = typer.main.get_command(app)
     if not words or words[0] not in COMMANDS:
         return root, words
-    command: Any = typer.main.get_command(collect(COMMANDS[words[0]][0]))
+    command: Any = command_of(words[0], COMMANDS[words[0]][0])
     rest = words[1:]
     while rest and rest[0] in getattr(command, "commands", {}):
         command, rest = command.commands[rest[0]], rest[1:]

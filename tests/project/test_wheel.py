@@ -38,7 +38,6 @@ spec:
 EVERY_HELP = """
 import sys
 from importlib import import_module
-import typer
 root = import_module(sys.argv[1])
 def show(command, words):
     context = command.make_context(" ".join(words), ["--help"], resilient_parsing=True)
@@ -46,7 +45,7 @@ def show(command, words):
     for name in getattr(command, "commands", {}):
         show(command.commands[name], [*words, name])
 for name, (modules, _) in root.COMMANDS.items():
-    show(typer.main.get_command(root.collect(modules)), ["selvage", name])
+    show(root.command_of(name, modules), ["selvage", name])
 """
 
 pytestmark = pytest.mark.slow

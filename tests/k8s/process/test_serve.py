@@ -75,7 +75,7 @@ def test_a_process_makes_the_sample_ready_and_leaves_its_route(
         try:
             await_ready(bench, process, log)
             told = httpx.get(f"http://127.0.0.1:{metrics}/metrics", timeout=30.0).text
-            status = [sys.executable, "-m", "scripts.cli.main", "kubernetes", "status"]
+            status = [sys.executable, "-m", "scripts.cli.main", "status", "--kubernetes"]
             shown = subprocess.check_output(
                 [*status, "--namespace", namespace], cwd=ROOT, env=environment, text=True
             )

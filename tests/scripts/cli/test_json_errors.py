@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from contracts.assess.gate import GateOutcome
 from contracts.loading.shipped import SERVING_POOL
-from scripts.cli.main import COMMANDS, app, collect, error_json
+from scripts.cli.main import COMMANDS, app, command_of, error_json
 
 
 def commands_of(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -27,7 +26,7 @@ def commands_of(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...
 WITH_JSON = sorted(
     words
     for name, (modules, _) in COMMANDS.items()
-    for words in commands_of(typer.main.get_command(collect(modules)), (name,))
+    for words in commands_of(command_of(name, modules), (name,))
 )
 
 

@@ -213,3 +213,18 @@ except OSError as error:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.stdout == "the working directory was deleted; go to another one (cd) 2\n"
+
+
+@pytest.mark.parametrize("name", ["pin", "unpin", "freeze", "unfreeze"])
+def test_one_module_may_have_several_root_commands(name: str) -> None:
+    """Each is reached by its own name, and not as a group of all."""
+    command = selvage.command_of(name, selvage.COMMANDS[name][0])
+    assert command.name == name
+    assert not hasattr(command, "commands")
+
+
+def test_status_without_a_cluster_names_the_command_that_is_meant() -> None:
+    """What runs on this machine is shown by another command."""
+    done = CliRunner().invoke(selvage.app, ["status"])
+    assert done.exit_code == 2
+    assert "selvage fleet status" in done.output

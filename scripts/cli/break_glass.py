@@ -1,4 +1,4 @@
-"""``selvage kubernetes freeze|pin|unfreeze|unpin``: break-glass, as a field of a RoutePolicy that expires."""
+"""``selvage freeze|pin|unfreeze|unpin``: break-glass, as a field of a RoutePolicy that expires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _POLICY = typer.Argument(help="Name of the RoutePolicy.")
 _FOR = typer.Option("--for", help="Duration, as 30m or 2h; it ends by itself.")
 _REASON = typer.Option("--reason", help="Person who freezes it, and the reason; stored in the resource.")
 
+app = typer.Typer(no_args_is_help=True, help="Break-glass on Kubernetes.")
 
+
+@app.command()
 def freeze(
     policy: Annotated[str, _POLICY],
     lasts: Annotated[str, _FOR],
@@ -25,6 +28,7 @@ def freeze(
     _hold(policy, namespace, lasts, reason, ())
 
 
+@app.command()
 def pin(
     policy: Annotated[str, _POLICY],
     rows: Annotated[list[str], typer.Argument(help="SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2.")],
@@ -36,11 +40,13 @@ def pin(
     _hold(policy, namespace, lasts, reason, rows)
 
 
+@app.command()
 def unfreeze(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
     """End a freeze or a pin before its time: the policy drives again."""
     _release(policy, namespace, pinned=False)
 
 
+@app.command()
 def unpin(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
     """End a pin before its time: the policy drives again."""
     _release(policy, namespace, pinned=True)
