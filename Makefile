@@ -22,8 +22,8 @@ live: setup-test ## Real vLLM servers behind Envoy: break one, let it heal, say 
 setup: ## Install the core into .venv (no torch)
 	@$(PYTHON) scripts/setup/bootstrap.py
 
-setup-test: ## Install the core, the developer tools, torch, training tools, Envoy, vLLM, Ray and the Kubernetes client
-	@$(PYTHON) scripts/setup/bootstrap.py --with dev --optional torch,rl,live,vllm,k8s,ray
+setup-test: ## Install the core, the developer tools, torch, training tools, Envoy, vLLM, Ray, the Kubernetes client and its API server
+	@$(PYTHON) scripts/setup/bootstrap.py --with dev --optional torch,rl,live,vllm,k8s,ray,kube_api
 
 e5: setup ## Run experiment E5 and its stress part; tables on the terminal, out/e5/report.html (E5_ARGS=... adds options)
 	$(BIN)/selvage e5 --out out/e5 $(E5_ARGS)

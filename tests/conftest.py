@@ -122,10 +122,14 @@ def _own_api_missing() -> str:
     if reason := module_missing("kubernetes")() or module_missing("trustme")():
         return reason
     if assets() is None:
-        return "KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver"
+        return "neither KUBEBUILDER_ASSETS nor set-up's folder has etcd and kube-apiserver"
     if gateway_crds() is None:
-        return "GATEWAY_API_CRDS names no folder with httproutes.yaml"
-    return "" if pool_crd() is not None else "GATEWAY_API_CRDS names no folder with inferencepools.yaml"
+        return "neither GATEWAY_API_CRDS nor set-up's folder has httproutes.yaml"
+    return (
+        ""
+        if pool_crd() is not None
+        else "no inferencepools.yaml lies with the definitions of the Gateway API"
+    )
 
 
 PARTS: dict[str, Part] = {

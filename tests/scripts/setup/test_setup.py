@@ -196,6 +196,20 @@ def test_optional_part_that_cannot_be_had_is_said(tmp_path: Path, capsys: pytest
         setup_steps.INSTALLERS["vllm"] = original
 
 
+@pytest.mark.parametrize("named", ["", "/some/where"])
+def test_an_api_server_is_fetched_unless_one_is_named(
+    named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With KUBEBUILDER_ASSETS nothing is fetched; without it by the environment's Python, from a file."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(setup_steps, "run", ran.append)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", named)
+    venv = virtual_env.Venv(tmp_path)
+    setup_steps.fetch_kube_api(venv)
+    assert [Path(command[0]) for command in ran] == [venv.python] * (not named)
+    assert all(Path(command[1]).is_file() for command in ran)
+
+
 def test_cuda_build_on_a_machine_without_gpu_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

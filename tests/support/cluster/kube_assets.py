@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from scripts.setup.kube_assets import FOLDER, PROGRAMS
+
 
 def full_cluster() -> bool:
     """Whether tests use the cluster of KUBECONFIG, not their own server."""
@@ -12,18 +14,15 @@ def full_cluster() -> bool:
 
 
 def assets() -> Path | None:
-    """Folder with ``etcd`` and ``kube-apiserver``; None if the variable names none."""
-    named = os.environ.get("KUBEBUILDER_ASSETS")
-    folder = Path(named) if named else None
-    found = folder is not None and all((folder / name).is_file() for name in ("etcd", "kube-apiserver"))
-    return folder if found else None
+    """Folder with ``etcd`` and ``kube-apiserver``: the variable's, or the one of set-up; None without."""
+    folder = Path(os.environ.get("KUBEBUILDER_ASSETS") or FOLDER)
+    return folder if all((folder / name).is_file() for name in PROGRAMS) else None
 
 
 def gateway_crds() -> Path | None:
-    """Folder with the Gateway API's definitions; None if the variable names none."""
-    named = os.environ.get("GATEWAY_API_CRDS")
-    folder = Path(named) if named else None
-    return folder if folder is not None and (folder / "httproutes.yaml").is_file() else None
+    """Folder with the Gateway API's definitions: the variable's, or the one of set-up; None without."""
+    folder = Path(os.environ.get("GATEWAY_API_CRDS") or FOLDER)
+    return folder if (folder / "httproutes.yaml").is_file() else None
 
 
 def pool_crd() -> Path | None:
