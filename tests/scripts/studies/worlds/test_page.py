@@ -11,6 +11,7 @@ import pytest
 from contracts.errors import DocumentError
 from scripts.studies.worlds.harm import WorldsRun, drawn, print_worlds, world
 from scripts.studies.worlds.page import KNOWN, PAGE, SUMMARY, WORST, main, read_runs, tables
+from tests.support.paths import DOCS
 
 SPEC = {
     "pool": {"kernels": [{"name": "k0-bf16", "replicas": 3}, {"name": "k1-fp16", "replicas": 1}]},
@@ -111,6 +112,15 @@ def test_the_page_is_filled_between_its_marks(tmp_path: Path) -> None:
     text = (tmp_path / PAGE).read_text()
     assert text.count("old") == 1
     assert "| other engines, 3 to 3 | mover | 2 | +1.0 |" in text
+
+
+def test_the_page_has_the_heads_that_the_command_writes(tmp_path: Path) -> None:
+    """So filling it changes figures alone; each of its marks stands once."""
+    text = (DOCS / PAGE).read_text()
+    heads = tables(read_runs(written(tmp_path, run("drawn", {3: [1.0, 1.0]}))))[SUMMARY][:2]
+    assert f"<!-- begin {SUMMARY} -->\n" + "\n".join(heads) in text
+    for name in (SUMMARY, WORST, KNOWN):
+        assert text.count(f"<!-- begin {name} -->") == text.count(f"<!-- end {name} -->") == 1
 
 
 def test_what_was_drawn_is_told_in_full() -> None:
