@@ -17,9 +17,10 @@ import typer
 from contracts.errors import refusal
 from scripts.e5.configurations import BASELINE_CONFIGURATION
 from scripts.e5.pages.policies import PAGE, with_limits
+from scripts.e5.pages.readme import GROUP
 from scripts.output import fill, table
 
-MARK, GROUP = "answers", "silent_numeric"
+MARK = "answers"
 #: Contracts of the two runs.
 TWENTY, WHOLE = "serving-pool", "serving-pool-full-vocab"
 #: Measures of the table, each of both runs, and their heads.

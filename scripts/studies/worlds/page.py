@@ -20,10 +20,10 @@ import typer
 from contracts.assess.limits import mean_limits, rate_limits
 from contracts.errors import refusal
 from contracts.units import CONFIDENCE
+from scripts.e5.pages.harm import PAGE
 from scripts.output import fill, table
 from scripts.studies.worlds.harm import HARM_POINTS
 
-PAGE = "harm.md"
 SUMMARY, WORST, KNOWN = "worlds", "worlds-worst", "worlds-known"
 #: Kinds of worlds, in the order of the page, as it calls them.
 KINDS = {"drawn": "first kind", "wider": "wider", "foreign": "other engines", "alone": "one kernel alone"}

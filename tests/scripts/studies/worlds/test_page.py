@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from contracts.errors import DocumentError
+from scripts.e5.pages.harm import PAGE
 from scripts.studies.worlds.harm import WorldsRun, drawn, print_worlds, world
-from scripts.studies.worlds.page import KNOWN, PAGE, SUMMARY, WORST, main, read_runs, tables
+from scripts.studies.worlds.page import KNOWN, SUMMARY, WORST, main, read_runs, tables
 from tests.support.paths import DOCS
 
 SPEC = {
