@@ -41,7 +41,7 @@ nightly: setup-test ## Walk docs/own-servers.md as it stands, against two vLLM s
 hostile: setup-test ## The long part of tests/hostile: 10,000 mutated files per reader
 	SELVAGE_MUTATIONS=10000 $(BIN)/python -m pytest -s tests/hostile $(TEST_ARGS)
 
-readme: setup ## Run E5 and write the result section of README.md
+readme: setup ## Run E5 and write both result tables of README.md
 	$(BIN)/selvage e5 --stress-seeds 0 --out out/readme
 	$(BIN)/python -m scripts.e5.pages.readme out/readme/e5.json
 

@@ -23,7 +23,7 @@ from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.loading.uris import resolve_uri
 from contracts.rng import stream
 from scripts.studies.worlds.drawn import SEED, SLICES, Spec, draw_spec
-from scripts.studies.worlds.harm import at_load, print_worlds
+from scripts.studies.worlds.harm import AsJson, Only, Policies, Seeds, WorldsRun, at_load, print_worlds
 from simulator.world.compiled_scenario import CompiledScenario
 
 #: Coefficients of the step time, and the range of their factors.
@@ -158,18 +158,19 @@ def _clause_of(clause: Spec, slices: list[str], slo: dict[str, float]) -> list[S
 
 
 def main(
-    first: Annotated[int, typer.Argument(help="Number of the first world.")],
-    last: Annotated[int, typer.Argument(help="Number after the last one.")],
-    policies: str = "sequential,hysteresis",
-    seeds: Annotated[int, typer.Option(min=1, help="Paired seeds of each world.")] = 2,
+    first: Annotated[int, typer.Argument(help="Number of the first world.")] = 0,
+    last: Annotated[int, typer.Argument(help="Number after the last one.")] = 0,
+    policies: Policies = "sequential,hysteresis",
+    seeds: Seeds = 2,
+    only: Only = "",
     alone: Annotated[bool, typer.Option("--alone", help="One kernel, overloaded, and no fault.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a line for every world, and one for every policy over all of them."""
+    run = WorldsRun.of("alone" if alone else "foreign", range(first, last), only, policies, seeds)
     with tempfile.TemporaryDirectory() as folder:
-        worlds = (
-            (number, *foreign_world(number, Path(folder), alone=alone)) for number in range(first, last)
-        )
-        print_worlds(worlds, tuple(policies.split(",")), seeds)
+        worlds = (foreign_world(number, Path(folder), alone=alone) for number in run.numbers)
+        print_worlds(run, worlds, as_json=as_json)
 
 
 if __name__ == "__main__":

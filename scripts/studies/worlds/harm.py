@@ -1,22 +1,26 @@
 """Whether policies do harm in random worlds: ``python -m scripts.studies.worlds.harm 0 100``.
 
 A line per world: useful tokens against ``fixed-bare`` in percentage points, by policy and seed, and what was
-drawn. A world in which the mean of a policy is below -0.5 is marked HARM.
+drawn. A world in which the mean of a policy is below -0.5 is marked HARM. With ``--json`` the lines go to
+stderr, and stdout has one object, of which ``scripts.studies.worlds.page`` makes the tables of docs/harm.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from contracts.loading.files import json_text
 from contracts.scoring.measures import measure_episode
 from contracts.scoring.quality import healthy_quality, pool_quality
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
+from scripts.provenance import git_sha
 from scripts.studies.worlds.drawn import MOST_RPS, Spec, draw_spec, scenario_of
 from scripts.studies.worlds.wider import draw_wider
 from simulator.fleet import run_episodes
@@ -27,6 +31,38 @@ from simulator.world.scenario import compile_scenario
 HARM_POINTS = -0.5
 #: Points by policy, float64 [seeds].
 Found = dict[str, NDArray[np.float64]]
+#: Options that both commands have.
+Policies = Annotated[str, typer.Option(help="Comma-separated policies, compared with fixed-bare.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Paired seeds of each world.")]
+Only = Annotated[str, typer.Option(help="Comma-separated numbers of worlds, in place of FIRST and LAST.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one object; the lines go to stderr.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldsRun:
+    """Random worlds that run together.
+
+    kind: how they are drawn. numbers: of the worlds. chosen: named one by one and not a range, so that no
+    share of them says anything of other worlds.
+    """
+
+    kind: str
+    numbers: tuple[int, ...]
+    policies: tuple[str, ...]
+    seeds: int
+    chosen: bool = False
+
+    @classmethod
+    def of(cls, kind: str, numbers: range, only: str, policies: str, seeds: int) -> WorldsRun:
+        """From the options of a command; ``only`` has precedence over ``numbers``."""
+        chosen = tuple(int(each) for each in only.split(",") if each)
+        return cls(
+            kind=kind,
+            numbers=chosen or tuple(numbers),
+            policies=tuple(policies.split(",")),
+            seeds=seeds,
+            chosen=bool(chosen),
+        )
 
 
 def world(number: int, *, wider: bool = False) -> tuple[CompiledScenario, Spec]:
@@ -74,10 +110,23 @@ def world_line(number: int, spec: Spec, found: Found) -> str:
     """The line of world ``number``."""
     harm = "HARM " if min(each.mean() for each in found.values()) < HARM_POINTS else ""
     by_policy = [f"{name} {each.mean():+.2f} {np.round(each, 2).tolist()}" for name, each in found.items()]
-    about = [f"{one['kind']} {_dose(one)} {one['target']}" for one in spec["faults"]]
-    kernels = [f"{one['name']} x{one['replicas']}" for one in spec["pool"]["kernels"]]
-    rate_rps = spec["workload"]["rate_rps"]
-    return f"{number}: {harm}{'; '.join(by_policy)}; {kernels}, {rate_rps} rps, {about}"
+    return f"{number}: {harm}{'; '.join(by_policy)}; {drawn(spec)}"
+
+
+def drawn(spec: Spec) -> str:
+    """What was drawn: kernels with their replicas, load, faults."""
+    kernels = ", ".join(f"{one['name']} x{one['replicas']}" for one in spec["pool"]["kernels"])
+    faults = "; ".join(_fault(one) for one in spec["faults"]) or "no fault"
+    return f"{kernels}; {spec['workload']['rate_rps']:g} requests/s; {faults}"
+
+
+def _fault(one: Spec) -> str:
+    dose = one.get("dose", one.get("condition", ""))
+    where = " ".join(f"{key} {value}" for key, value in one["target"].items())
+    lasts = f", {one['duration_s']:g} s" if "duration_s" in one else ""
+    if turns := one.get("intermittent"):
+        lasts = f", {turns['duty_ratio'] * turns['period_s']:g} of {turns['period_s']:g} s"
+    return f"{one['kind']} {dose} on {where}{lasts}".replace("  ", " ")
 
 
 def summary(means: dict[str, list[float]]) -> Iterator[str]:
@@ -89,33 +138,40 @@ def summary(means: dict[str, list[float]]) -> Iterator[str]:
 
 
 def print_worlds(
-    worlds: Iterable[tuple[int, CompiledScenario, Spec]], policies: tuple[str, ...], seeds: int
+    run: WorldsRun, worlds: Iterable[tuple[CompiledScenario, Spec]], *, as_json: bool = False
 ) -> None:
-    """Run each world in turn (number, scenario, drawn parameters) and print its line, then the summary."""
+    """Run ``worlds`` (scenario, drawn parameters), which have the numbers of ``run``, each in turn; print a
+    line of each, then the summary or the object.
+    """
     means: dict[str, list[float]] = {}
-    for number, scenario, spec in worlds:
-        found = dict(differences(scenario, policies, tuple(range(1, seeds + 1))))
-        print(world_line(number, spec, found), flush=True)
-        for name, points in found.items():
-            means.setdefault(name, []).append(float(points.mean()))
+    rows: list[dict[str, Any]] = []
+    for number, (scenario, spec) in zip(run.numbers, worlds, strict=True):
+        found = dict(differences(scenario, run.policies, tuple(range(1, run.seeds + 1))))
+        typer.echo(world_line(number, spec, found), err=as_json)
+        points = {name: each.tolist() for name, each in found.items()}
+        rows.append({"number": number, "points": points, "drawn": drawn(spec)})
+        for name, each in found.items():
+            means.setdefault(name, []).append(float(each.mean()))
+    if as_json:
+        told = {"kind": run.kind, "chosen": run.chosen, "seeds": run.seeds, "git_sha": git_sha()}
+        typer.echo(json_text({**told, "worlds": rows}))
+        return
     for line in summary(means):
-        print(line)
-
-
-def _dose(fault: Spec) -> str:
-    return str(fault.get("dose", fault.get("condition", "")))
+        typer.echo(line)
 
 
 def main(
-    first: Annotated[int, typer.Argument(help="Number of the first world.")],
-    last: Annotated[int, typer.Argument(help="Number after the last one.")],
-    policies: str = "sequential,hysteresis,learned",
-    seeds: Annotated[int, typer.Option(min=1, help="Paired seeds of each world.")] = 2,
+    first: Annotated[int, typer.Argument(help="Number of the first world.")] = 0,
+    last: Annotated[int, typer.Argument(help="Number after the last one.")] = 0,
+    policies: Policies = "sequential,hysteresis,learned",
+    seeds: Seeds = 2,
+    only: Only = "",
     wider: Annotated[bool, typer.Option("--wider", help="Worlds of the wider kind.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a line for every world, and one for every policy over all of them."""
-    worlds = ((number, *world(number, wider=wider)) for number in range(first, last))
-    print_worlds(worlds, tuple(policies.split(",")), seeds)
+    run = WorldsRun.of("wider" if wider else "drawn", range(first, last), only, policies, seeds)
+    print_worlds(run, (world(number, wider=wider) for number in run.numbers), as_json=as_json)
 
 
 def _compiled(number: int, spec: Spec) -> CompiledScenario:

@@ -1,7 +1,8 @@
 """Fleets with few kernels, one of which is wrong now and then: ``python -m scripts.studies.worlds.short``.
 
 All slices have the same home kernel, and the known-good kernel is one replica beside it. A row per world:
-useful tokens, and failed or exposed requests, against ``fixed-bare`` in percentage points, by seed.
+useful tokens, and failed or exposed requests, against ``fixed-bare`` in percentage points, by seed. With
+``--page docs/harm.md`` the table goes there.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,10 +18,13 @@ from contracts.loading.shipped import LIBRARY, SERVING_POOL
 from contracts.scoring.episode import EpisodeRecord
 from contracts.scoring.measures import measure_service
 from scripts.e5.configurations import BASELINE_CONFIGURATION, parse_configurations
+from scripts.output import fill, table
 from scripts.studies.worlds.drawn import SLICES, Spec, scenario_of
 from simulator.fleet import run_episodes
 from simulator.world.scenario import compile_scenario
 
+MARK = "short"
+HEAD = ("replicas", "probes/s", "wrong, s", "useful tokens", "failed or exposed")
 ONSET_S, HORIZON_S = 60.0, 300.0
 #: Offered for each replica.
 REPLICA_RPS = 3.125
@@ -79,7 +83,7 @@ def short_episodes(policy: str, spec: Spec, seeds: int) -> list[EpisodeRecord]:
     return run_episodes(world, parse_configurations((policy,))[-1].driver(world), list(range(1, seeds + 1)))
 
 
-def rows(policy: str, seeds: int) -> Iterator[str]:
+def rows(policy: str, seeds: int) -> Iterator[list[str]]:
     """Rows of the table."""
     for replicas, probes, (wrong_s, period_s) in product(REPLICAS, PROBES_PER_S, PAUSES):
         faults = [wrong_numbers(wrong_s, period_s)]
@@ -93,16 +97,21 @@ def rows(policy: str, seeds: int) -> Iterator[str]:
             100.0 * (a.failed_or_exposed_ratio - b.failed_or_exposed_ratio)
             for a, b in zip(mine, bare, strict=True)
         ]
-        told = (", ".join(f"{each:+.1f}" for each in values) for values in (useful, hit))
-        yield f"| {replicas} | {probes:g} | {wrong_s:g} of {period_s:g} | {' | '.join(told)} |"
+        told = (", ".join(f"{each:+.1f}".replace("-", "−") for each in values) for values in (useful, hit))
+        yield [str(replicas), f"{probes:g}", f"{wrong_s:g} of {period_s:g}", *told]
 
 
-def main(policy: str = "sequential", seeds: int = 3) -> None:
-    """Print the table."""
-    print("| replicas | probes/s | wrong, s | useful tokens | failed or exposed |")
-    print("|---:|---:|---:|---:|---:|")
-    for row in rows(policy, seeds):
-        print(row, flush=True)
+def main(
+    policy: str = "sequential",
+    seeds: int = 3,
+    page: Annotated[Path | None, typer.Option(help="Page that the table goes to.")] = None,
+) -> None:
+    """Print the table, or put it on a page."""
+    lines = table(HEAD, rows(policy, seeds), numbers=True)
+    if page is None:
+        typer.echo("\n".join(lines))
+    else:
+        fill(page, {MARK: lines})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.documents import Suite
+from contracts.documents import Scenario, Suite
 from contracts.errors import DocumentError
 from contracts.loading.loader import load_as
 from contracts.loading.uris import resolve_uri
@@ -172,3 +172,19 @@ def test_the_quick_suite_is_a_part_of_the_shipped_one() -> None:
     assert (quick.spec.base, quick.spec.seed) == (whole.spec.base, whole.spec.seed)
     assert {entry.group for entry in expand_suite(quick, file)} == set(GROUPS)
     assert quick.spec.policies == ("fixed-bare", "hysteresis", "sequential", "learned")
+
+
+def test_the_suite_on_whole_rows_has_the_silent_numeric_faults_of_the_shipped_one() -> None:
+    """All of them, word for word, on the same fleet and seeds: only the contract differs."""
+    rows, file = load_suite(resolve_uri("package:contracts/library/suites/e5-full-vocab.yaml", "tests"))
+    whole, shipped = load_suite(None)
+    numeric = [entry.name for entry in expand_suite(whole, shipped) if entry.group == "silent_numeric"]
+    assert [row for row in whole.spec.scenarios if row.name in numeric] == list(rows.spec.scenarios)
+    assert (rows.spec.seed, rows.spec.seeds) == (whole.spec.seed, whole.spec.seeds)
+    mine, theirs = (
+        load_as(Scenario, resolve_uri(suite.spec.base or "", place)).spec
+        for suite, place in ((rows, file), (whole, shipped))
+    )
+    alike = {"contract": "", "description": ""}
+    assert mine.model_copy(update=alike) == theirs.model_copy(update=alike)
+    assert mine.contract != theirs.contract
