@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from controller.cells import some_in
 from controller.decision import Perception
 from controller.judge.judge import Judgement
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerSetup
 from controller.ports import Proposal, RoutingPlan
 from controller.shield.apply_plan import Followed, TableChange, follow_rows, turn
 from controller.shield.gate import Shielded
-from controller.state import ControllerState, altered
+from controller.state import ControllerState, QuarantineReason, altered
 from controller.supervise.switch_counter import unfollowed
 
 

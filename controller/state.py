@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,21 @@ from numpy.typing import NDArray
 from controller.detect.detector import DetectorState
 from controller.detect.sums import Sums
 from controller.ports import PolicyState
+
+
+class QuarantineReason(IntEnum):
+    """Why a replica is in quarantine; "nothing else" means that it shows no other symptom."""
+
+    NONE = 0
+    DEPARTS = 1  # from its peers, on a clause
+    FAILING = 2  # failed answers in a row
+    HUNG = 3  # running, never answering
+    ZONE = 4  # of a zone that is slow, without proof of its own
+    SLOW = 5  # by its own clock or its answers' times, and nothing else
+    ERRORS = 6  # fails a share of its requests, and nothing else
+    RELAPSED = 7  # well again, but not for long enough yet
+    LATE = 8  # on the way between gateway and server, and nothing else
+    PRESUMED = 9  # idle in a zone that fails
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +143,11 @@ def next_window(state: ControllerState, closed: NDArray[np.bool_]) -> Controller
 def not_evidence_for_kernel(state: ControllerState) -> NDArray[np.bool_]:
     """bool [B, R]: replicas that are no evidence for their kernel: quarantined, or at fault but needed."""
     return state.quarantined | state.needed
+
+
+def hung_and_reset(state: ControllerState) -> NDArray[np.bool_]:
+    """bool [B, R]: in quarantine as hung. What it held was ended by our reset and says nothing of it."""
+    return np.asarray(state.quarantined & (state.quarantine_reason == int(QuarantineReason.HUNG)))
 
 
 def planned(state: ControllerState, name: str) -> NDArray[np.float64]:

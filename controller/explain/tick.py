@@ -31,9 +31,8 @@ from controller.explain.moves import (
     what_if,
 )
 from controller.explain.own_moves import WatchedMove, watched_moves
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerSetup
-from controller.state import ControllerState
+from controller.state import ControllerState, QuarantineReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ class Scrapes(NamedTuple):
 
     answered: NDArray[np.int64]  # [B, R], attempts since the last telemetry
     failed: NDArray[np.int64]  # [B, R]
+    counted_failed: NDArray[np.int64]  # [B, R], without what a reset of a hung replica ended
     latency_le: NDArray[np.int64]  # [B, R, F, E + 1], answers below each edge, the total last
     fingerprint_match: NDArray[np.float64]  # [B, R], 0..1
     trace_fields_ratio: NDArray[np.float64]  # [B, R], 0..1
@@ -154,7 +155,8 @@ def _accumulate_requests(sinks, scrapes, clauses, counting, owner):
     reads the total: no answer is known to lie above it.
     """
     window, sums, news = sinks.window, sinks.sums, sinks.news
-    answered, failed, latency_le, fresh = scrapes.answered, scrapes.failed, scrapes.latency_le, scrapes.fresh
+    answered, failed = scrapes.answered, scrapes.counted_failed
+    latency_le, fresh = scrapes.latency_le, scrapes.fresh
     source, column, edge, place = clauses.source, clauses.column, clauses.edge, clauses.place
     twice, last = sums.shape[0] > 0, latency_le.shape[3] - 1
     for b in range(answered.shape[0]):

@@ -20,8 +20,8 @@ import numpy as np
 from contracts.errors import MeasurementError, SelvageError
 from contracts.loading.files import json_text, write_pinned
 from contracts.units import MS_PER_S
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerSetup
+from controller.state import QuarantineReason
 from live.control.loop import Turn
 from live.measure.backend import TopScores
 from live.measure.backends.openai_backend import TOP_K, top_scores

@@ -20,13 +20,15 @@ from contracts.telemetry import FleetTelemetry, ProbeOutcome
 from contracts.units import MS_PER_S
 from controller.cells import some_in
 
-#: Memory: probes in a row without an answer in time, and when the first of them was sent.
+#: Memory: probes in a row without an answer in time, when the first of them was sent, and the newest of all.
 HangMemory = dict[str, NDArray[np.generic]]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 #: Share of its KV blocks that a replica without a request may hold; a healthy one holds none.
 LEAKED_RATIO = 0.5
+#: Share of its KV blocks in use from which on a replica has none to spare for the next request.
+FULL_RATIO = 0.95
 # Plain integers: comparing with an enumeration takes longer.
 _TIMED_OUT = int(ProbeOutcome.TIMED_OUT)
 #: In time, whether or not it could be read: a replica that answers does not hang.
@@ -40,6 +42,7 @@ def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
     return {
         "timeouts": np.zeros((batch, replicas), dtype=np.int64),
         "since_at_s": np.full((batch, replicas), np.inf),
+        "timed_out_at_s": np.full((batch, replicas), -np.inf),
     }
 
 
@@ -59,14 +62,16 @@ def note_timeouts(
     count = np.array(memory["timeouts"], dtype=np.int64)
     since_at_s = np.array(memory["since_at_s"], dtype=np.float64)
     fleet, slot = np.nonzero(late)
-    at = fleet, probes.replica[fleet, slot]
+    at, sent_at_s = (fleet, probes.replica[fleet, slot]), probes.sampled_at_ms[fleet, slot] / MS_PER_S
     np.add.at(count, at, 1)
-    np.minimum.at(since_at_s, at, probes.sampled_at_ms[fleet, slot] / MS_PER_S)
+    np.minimum.at(since_at_s, at, sent_at_s)
+    timed_out_at_s = np.array(memory["timed_out_at_s"], dtype=np.float64)
+    np.maximum.at(timed_out_at_s, at, sent_at_s)
     moved = _stepped(telemetry, fresh, since_at_s) | (progressed_at_s > since_at_s)
     fleet, slot = np.nonzero((probes.outcome == _ANSWERED) | (probes.outcome == _UNREADABLE))
     moved[fleet, probes.replica[fleet, slot]] = True
     count[moved], since_at_s[moved] = 0, np.inf
-    return {"timeouts": count, "since_at_s": since_at_s}
+    return {"timeouts": count, "since_at_s": since_at_s, "timed_out_at_s": timed_out_at_s}
 
 
 def probes_time_out(memory: HangMemory, timeouts: int) -> Flags | None:
@@ -77,6 +82,11 @@ def probes_time_out(memory: HangMemory, timeouts: int) -> Flags | None:
     return silent if some_in(silent) else None
 
 
+def is_silent(memory: HangMemory, shape: tuple[int, ...]) -> Flags:
+    """bool ``shape`` [B, R]: a probe timed out, and no answer or step came since it was sent."""
+    return np.asarray(memory["timeouts"], dtype=np.int64) > 0 if memory else np.zeros(shape, dtype=np.bool_)
+
+
 def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flags:
     """bool [B, R], replicas among the ``silent`` (see ``probes_time_out``) that hang: they hold requests.
 
@@ -84,6 +94,20 @@ def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flag
     """
     holds = np.nan_to_num(telemetry.running) + np.nan_to_num(telemetry.waiting) > 0.0
     return np.asarray(silent & holds & known)
+
+
+def waits_for_blocks(kv_used_ratio: Floats, scraped_at_s: Floats, silent_since_s: float, r: int) -> bool:
+    """Whether replica ``r`` of one fleet waits for KV blocks that are short everywhere.
+
+    By scrapes since it fell silent, neither it nor at least half of the replicas have any to spare
+    (``FULL_RATIO``). What waits for blocks waits at every replica then: none hangs by itself, and one less in
+    rotation leaves fewer blocks to all.
+
+    kv_used_ratio, scraped_at_s: float64 [R], of replicas in rotation, NaN: of no other.
+    """
+    full = kv_used_ratio[scraped_at_s >= silent_since_s] > FULL_RATIO
+    told = scraped_at_s[r] >= silent_since_s and kv_used_ratio[r] > FULL_RATIO
+    return bool(told and 2 * full.sum() >= full.size)
 
 
 def leaks_memory(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flags:

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from controller.cells import some_in
+from controller.detect.clauses import moves_traffic
 from controller.judge.replicas.departures import Case, Flags
-from controller.judge.replicas.hang import HangMemory, leaks_memory, probes_time_out, stands_still
-from controller.judge.replicas.quarantine_pass import HungLimits, Progress, find_hung
+from controller.judge.replicas.hang import (
+    HangMemory,
+    leaks_memory,
+    probes_time_out,
+    stands_still,
+    waits_for_blocks,
+)
+from controller.judge.replicas.quarantine_pass import HUNG, RELAPSED, Bench, HungLimits, Progress, find_hung
 
 
 def hung_replicas(case: Case, timeouts: HangMemory) -> Flags:
@@ -20,14 +28,55 @@ def hung_replicas(case: Case, timeouts: HangMemory) -> Flags:
     now_s = case.estimate.state.now_s
     find_hung(hung, tuple(_progress(case)), now_s, case.owner, tuple(_limits(case)))
     silent = probes_time_out(timeouts, case.setup.hang_timeouts)
-    if silent is None:
-        return hung
-    return hung | stands_still(silent, case.telemetry, _scraped_now(case))
+    if silent is not None:
+        hung |= stands_still(silent, case.telemetry, _scraped_now(case))
+    for b, r in np.argwhere(hung & ~case.estimate.state.quarantined):
+        hung[b, r] = not _blocks_are_short(timeouts, case, b, r)
+    return hung
+
+
+def _blocks_are_short(timeouts: HangMemory, case: Case, b: int, r: int) -> bool:
+    """Whether replica ``r`` of fleet ``b`` does no more than wait for KV blocks that are short everywhere.
+
+    It is silent since its last answer, or since the first of its probes without one in time.
+    """
+    state, known = case.estimate.state, _scraped_now(case)[b]
+    scraped_at_s = np.where(known & ~state.quarantined[b], state.scraped_at_s[b], np.nan)
+    asked_at_s = float(timeouts["since_at_s"][b, r]) if timeouts else np.inf
+    since_s = max(float(state.progressed_at_s[b, r]), asked_at_s if np.isfinite(asked_at_s) else -np.inf)
+    return waits_for_blocks(case.telemetry.kv_used_ratio[b], scraped_at_s, since_s, r)
 
 
 def leaking(case: Case, quarantined: Flags) -> Flags:
     """bool [B, R]: holds memory and no request, unlike the replicas in rotation. quarantined: bool [B, R]."""
     return leaks_memory(case.telemetry, _scraped_now(case), case.ready & ~quarantined)
+
+
+def note_ended_hangs(bench: Bench, condemned: Flags, hung: Flags, case: Case) -> None:
+    """Replicas that left as hung are only not trusted yet (``RELAPSED``) once they have answered a probe.
+
+    Or once nothing is heard of them any more, neither scrapes nor probes: they may answer, and where the
+    others are short the gateway finds out. Not those that hang again, that hold memory which nothing will
+    free, or that break the contract by other evidence.
+    bench: of this tick, changed in place; condemned: bool [B, R, S, C]; hung: bool [B, R].
+    """
+    state = case.estimate.state
+    out = bench.quarantined & state.quarantined & (bench.reason == HUNG) & ~hung
+    if not some_in(out):
+        return
+    answered = state.probed_at_s.max(axis=2) > bench.quarantined_at_s
+    broken = (condemned & moves_traffic(case.setup.contract)).any(axis=(2, 3))
+    over = (answered | _unheard(case)) & ~broken & ~leaking(case, bench.quarantined)
+    bench.reason[out & over] = RELAPSED
+
+
+def _unheard(case: Case) -> Flags:
+    """bool [B, R]: its scrapes are stale, and no probe of as long was answered or timed out."""
+    state = case.estimate.state
+    heard_at_s = np.maximum(state.scraped_at_s, state.probed_at_s.max(axis=2))
+    if state.hang:
+        heard_at_s = np.maximum(heard_at_s, np.asarray(state.hang["timed_out_at_s"], dtype=np.float64))
+    return np.asarray(state.now_s[:, None] - heard_at_s > case.setup.contract.stale_after_s)
 
 
 def _progress(case: Case) -> Progress:

@@ -17,7 +17,6 @@ Replicas that are slow and show nothing else come back in turns with the others 
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,8 +37,8 @@ from controller.judge.replicas.departures import (
 )
 from controller.judge.replicas.departures_pass import Alarms, want_out
 from controller.judge.replicas.failing_in_a_row import consecutive_failures, failing_between_answers
-from controller.judge.replicas.hang import note_timeouts
-from controller.judge.replicas.hung_replicas import hung_replicas, leaking
+from controller.judge.replicas.hang import is_silent, note_timeouts
+from controller.judge.replicas.hung_replicas import hung_replicas, leaking, note_ended_hangs
 from controller.judge.replicas.identity import wrong_builds
 from controller.judge.replicas.late_on_the_way import Late, culprits_on_the_way, late_on_the_way
 from controller.judge.replicas.own_clock import attribute
@@ -66,22 +65,7 @@ from controller.judge.replicas.whose_failures import (
     presumed_with_zone,
     proven_departures,
 )
-from controller.state import ControllerState, altered
-
-
-class QuarantineReason(IntEnum):
-    """Why a replica is in quarantine; "nothing else" means that it shows no other symptom."""
-
-    NONE = 0
-    DEPARTS = 1  # from its peers, on a clause
-    FAILING = 2  # failed answers in a row
-    HUNG = 3  # running, never answering
-    ZONE = 4  # of a zone that is slow, without proof of its own
-    SLOW = 5  # by its own clock or its answers' times, and nothing else
-    ERRORS = 6  # fails a share of its requests, and nothing else
-    RELAPSED = 7  # well again, but not for long enough yet
-    LATE = 8  # on the way between gateway and server, and nothing else
-    PRESUMED = 9  # idle in a zone that fails
+from controller.state import ControllerState, QuarantineReason, altered
 
 
 class Departures(NamedTuple):
@@ -121,7 +105,9 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         relapsed = relapsing(followed, case.owner)
         if relapsed is not None:
             wanted[relapsed & (wanted == NONE)] = RELAPSED
-        changes = health | _admitted_and_released(wanted, condemned, severe, Kept(kept, relapsed), case)
+        changes = health | _admitted_and_released(
+            wanted, condemned, severe, Kept(kept, is_silent(timeouts, kept.shape), relapsed), case
+        )
     state = altered(
         case.estimate.state,
         replica_condemned=condemned,
@@ -150,9 +136,10 @@ def _with_their_zone(wanted: NDArray[np.int64], slow: Flags | None, case: Case) 
 
 
 class Kept(NamedTuple):
-    """Replicas that stay in quarantine although their time is over; bool [B, R]."""
+    """Replicas that stay in quarantine although their time is over, and those that answer nothing now."""
 
     away: Flags  # [B, R], hangs, is of a slow zone, or presumed to fail with its zone
+    silent: Flags  # [B, R], its newest probe had no answer in time, nor did a request since
     relapsed: Flags | None  # [B, R], has not been healthy for long enough yet (None: none)
 
 
@@ -248,9 +235,11 @@ def _admitted_and_released(
         readmitted_at_s=state.readmitted_at_s.copy(),
     )
     if asked:
-        admit(bench, wanted, case.ready, case.owner, setup.contract.ejection_cap_ratio, state.now_s)
+        cap_ratio = setup.contract.ejection_cap_ratio
+        admit(bench, wanted, kept.silent, case.ready, case.owner, cap_ratio, state.now_s)
         renew(bench, bench.quarantined & ~state.quarantined, case)
     _release(bench, condemned, severe, kept, case)
+    note_ended_hangs(bench, condemned, kept.away, case)
     recall(bench, needed, most_rps, case)
     return {
         "needed": needed,

@@ -23,10 +23,9 @@ from contracts.loading.files import canonical_sha256
 from contracts.loading.untrusted import MALFORMED, json_of
 from contracts.regular_files import TEXT_BYTES
 from contracts.telemetry import ReplicaState
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.judge.replicas.quarantine_pass import most_away
 from controller.options import ControllerSetup
-from controller.state import ControllerState, altered
+from controller.state import ControllerState, QuarantineReason, altered
 from controller.state_json import state_from_json, state_to_json
 from k8s.operator.admission import Documents
 from k8s.operator.objects import Manifest

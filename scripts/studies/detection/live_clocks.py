@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from contracts.telemetry import FleetTelemetry
 from contracts.units import MS_PER_S
 from controller.initial import initial_state
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.loop import tick
 from controller.options import ControllerSetup
 from controller.perceive.step_time import observed_step_times
-from controller.state import ControllerState
+from controller.state import ControllerState, QuarantineReason
 from live.control.journal import read_log
 from live.control.telemetry_json import telemetry_from_json
 from live.run.options import setup_again

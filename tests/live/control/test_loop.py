@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from contracts.telemetry import FleetTelemetry
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.ports import RoutingPlan
+from controller.state import QuarantineReason
 from live.control.claim import StateKeeper, controlling, kept_state
 from live.control.clocks import CpuClock, SteadyClock, run_on_the_beat, stopped_by_signals
 from live.control.loop import REASSERT_S, ControlPorts, LiveController, Turn

@@ -23,7 +23,7 @@ from contracts.loading.loader import dump_text, load_as
 from contracts.loading.uris import resolve_uri
 from contracts.metrics import metric
 from contracts.telemetry import Source
-from controller.judge.replicas.quarantine import QuarantineReason
+from controller.state import QuarantineReason
 from faults.client import record as records
 from faults.client.replica import ReplicaFaults
 from faults.drill.ledger import pending

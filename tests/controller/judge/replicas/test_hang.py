@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from contracts.telemetry import EngineCounters, FleetTelemetry, ProbeOutcome
 from controller.judge.replicas.hang import leaks_memory
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerOptions, ControllerSetup
+from controller.state import QuarantineReason
 from controller.state_json import state_from_json, state_to_json
 from policies.registry import make_configuration
 from tests.support.fleets.builders import make_fleet, make_layout, with_probes, with_steps

@@ -11,8 +11,8 @@ import pytest
 
 from contracts.rng import stream
 from controller.judge.replicas.own_clock import OwnClocks, slow_zones
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerOptions
+from controller.state import QuarantineReason
 from policies.registry import make_configuration
 from tests.support.fleets.builders import make_layout
 from tests.support.fleets.clocks import clocked_fleet, clocks

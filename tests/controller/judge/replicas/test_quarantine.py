@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.telemetry import FleetTelemetry, ReplicaState
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.options import ControllerOptions
+from controller.state import QuarantineReason
 from policies.registry import make_configuration
 from policies.synthetic_fleet import all_at_once
 from tests.controller.judge.replicas.test_hang import standing

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from contracts.telemetry import FleetTelemetry
 from controller.judge.replicas import returns
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.judge.replicas.quarantine_pass import Bench
 from controller.judge.replicas.returns import CAUTION, PATIENCE, TRUST, renew, waiting_slow_replicas
 from controller.options import ControllerOptions
+from controller.state import QuarantineReason
 from policies.registry import make_configuration
 from tests.support.fleets.builders import make_fleet, make_layout, with_steps
 from tests.support.fleets.worlds import Edit, Run, drift, run, script

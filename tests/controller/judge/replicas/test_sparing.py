@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from contracts.rng import stream
 from contracts.telemetry import FleetTelemetry
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.judge.replicas.sparing import spare
 from controller.options import ControllerOptions
+from controller.state import QuarantineReason
 from policies.registry import make_configuration
 from tests.support.fleets.builders import make_fleet, make_layout, with_traffic
 from tests.support.fleets.worlds import Edit, Run, drift, run, script

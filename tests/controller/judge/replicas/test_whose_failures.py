@@ -20,7 +20,6 @@ from contracts.rng import stream
 from contracts.telemetry import Source
 from controller.judge.replicas.attempts_pass import COLUMNS
 from controller.judge.replicas.departures_pass import Alarms
-from controller.judge.replicas.quarantine import QuarantineReason
 from controller.judge.replicas.whose_failures import (
     failing_members,
     failing_with_zone,
@@ -28,6 +27,7 @@ from controller.judge.replicas.whose_failures import (
     presumed_with_zone,
     proven_departures,
 )
+from controller.state import QuarantineReason
 from tests.support.fleets.builders import make_contract, make_layout
 
 LAYOUT = make_layout(kernels=1, slices=1, per_kernel=6)
