@@ -66,19 +66,14 @@ def fit_capacity(
         replan_s=headroom.replan_s,
     )
     settle(tuple(settled), tuple(asked))
-    changed = {
-        "wanted": wanted,
-        "planned": settled.table,
-        "planned_at_s": settled.planned_at_s,
-        "served_by": observation.ready,
-    }
+    plan = {"wanted": wanted, "planned": settled.table, "planned_at_s": settled.planned_at_s}
     proposal = Proposal(
         table=settled.table,
         ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_),
         capacity_only=settled.capacity_only,
         capacity_rows=settled.same_rows,
     )
-    return proposal, {**memory, **changed}
+    return proposal, {**memory, **plan, "served_by": observation.ready}
 
 
 def _planned_at_s(observation: Observation, memory: PolicyState) -> NDArray[np.float64]:
@@ -88,7 +83,8 @@ def _planned_at_s(observation: Observation, memory: PolicyState) -> NDArray[np.f
     next fluctuation, and every second that the others carry its load at home grows their queues.
     """
     planned_at_s = np.asarray(memory["planned_at_s"], dtype=np.float64)
-    fewer = (observation.ready < memory["served_by"]).any(axis=1)
+    served_by = np.asarray(memory["served_by"], dtype=np.int64)
+    fewer = (observation.ready < served_by).any(axis=1)
     return np.where(fewer, -np.inf, planned_at_s)
 
 
