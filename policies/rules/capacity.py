@@ -2,7 +2,8 @@
 
 Load that fits nowhere overfills all kernels that the slice may use to one level of load over capacity, the
 least possible. A table that already carries the load is kept: offered load fluctuates, and a table that
-followed it would never settle.
+followed it would never settle. Once a replica has left the rotation the table is made anew without waiting,
+if it no longer carries the load.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Headroom:
 
     fill_ratio: float = 0.9  #: share of capacity that a plan may use
     return_ratio: float = 0.75  #: share that must suffice before overflow goes back
-    replan_s: float = 30.0  #: least time between two moves for capacity alone
+    replan_s: float = 30.0  #: least time between two moves for capacity alone, while no replica leaves
 
 
 def fit_capacity(
@@ -38,13 +39,14 @@ def fit_capacity(
     """Proposal near ``wanted`` float64 [B, S, K + 1] that overloads no kernel while another has headroom.
 
     rank: float64 [B, S, K], order in which kernels take overflow (lowest first, inf: never).
-    ``memory`` holds ``wanted``, ``planned`` and ``planned_at_s`` of the last plan. kept: bool [B, S], rows
+    ``memory`` holds ``wanted``, ``planned`` and ``planned_at_s`` of the last plan, and ``served_by``, the
+    ``observation.ready`` of the last tick. kept: bool [B, S], rows
     that stay as planned while others change, and may fill a kernel completely (None: no row).
     """
     planned = np.asarray(memory["planned"], dtype=np.float64)
     settled = AllocationResult(
         table=np.empty_like(wanted),
-        planned_at_s=np.array(memory["planned_at_s"], dtype=np.float64),
+        planned_at_s=_planned_at_s(observation, memory),
         same_rows=np.empty(wanted.shape[:2], dtype=np.bool_),
         capacity_only=np.empty(len(wanted), dtype=np.bool_),
     )
@@ -64,14 +66,26 @@ def fit_capacity(
         replan_s=headroom.replan_s,
     )
     settle(tuple(settled), tuple(asked))
-    changed = {"wanted": wanted, "planned": settled.table, "planned_at_s": settled.planned_at_s}
+    plan = {"wanted": wanted, "planned": settled.table, "planned_at_s": settled.planned_at_s}
     proposal = Proposal(
         table=settled.table,
         ejected=np.zeros(observation.in_rotation.shape, dtype=np.bool_),
         capacity_only=settled.capacity_only,
         capacity_rows=settled.same_rows,
     )
-    return proposal, {**memory, **changed}
+    return proposal, {**memory, **plan, "served_by": observation.ready}
+
+
+def _planned_at_s(observation: Observation, memory: PolicyState) -> NDArray[np.float64]:
+    """float64 [B], time of the last plan; long ago once a replica has left the rotation since.
+
+    Offered load fluctuates, so a plan is kept for a while. A replica that is gone does not come back with the
+    next fluctuation, and every second that the others carry its load at home grows their queues.
+    """
+    planned_at_s = np.asarray(memory["planned_at_s"], dtype=np.float64)
+    served_by = np.asarray(memory["served_by"], dtype=np.int64)
+    fewer = (observation.ready < served_by).any(axis=1)
+    return np.where(fewer, -np.inf, planned_at_s)
 
 
 @lru_cache(maxsize=64)
@@ -86,4 +100,5 @@ def capacity_memory(batch: int, slices: int, kernels: int) -> PolicyState:
         "wanted": np.zeros((batch, slices, kernels + 1)),
         "planned": np.zeros((batch, slices, kernels + 1)),
         "planned_at_s": np.full(batch, -np.inf),
+        "served_by": np.zeros((batch, kernels), dtype=np.int64),
     }

@@ -3,11 +3,13 @@
 
 Every scenario of ``e5-evidence.yaml`` (fault kinds and doses, and quiet fleets up to near saturation) is
 driven by the policy ``sequential`` twice: *new*, as shipped, and *before*, on the shipped contract without
-its clause ``step_time_ratio`` and with hangs detected by requests alone. Truth is that of the shipped
-contract both times. Steps of each kernel take ``exp(STEP_ERROR z)`` times the certified model's, z standard
+its clause ``step_time_ratio`` and with hangs detected by requests alone. The reference *informed*, which is
+given the faults and true capacities, shows what can be had there. Truth is that of the shipped contract
+every time. Steps of each kernel take ``exp(STEP_ERROR z)`` times the certified model's, z standard
 normal and drawn by seed, so that no ratio is noiseless. Per case and evidence: seconds from the
 onset to the first quarantine or move, the probes and scrapes of one replica in that time, and the time to
-recovery, medians over seeds; false switches, of controls as well.
+recovery, medians over seeds; false switches, of controls as well; and the number of seeds whose incident no
+policy can end (``contracts.scoring.feasible``).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from contracts.scoring.switches import measure_switches
 from contracts.telemetry import SampleRates
 from controller.options import ControllerSetup
 from policies.registry import make_configuration
+from scripts.e5.configurations import INFORMED, parse_configuration
 from scripts.e5.suite import SuiteEntry, expand_suite, load_suite
 from simulator.drive import ControllerDriver
 from simulator.fleet import run_episodes
@@ -71,21 +74,30 @@ def without_clause(folder: Path) -> Path:
 def episodes(
     entry: SuiteEntry, contract: Path, seeds: list[int]
 ) -> Iterator[tuple[str, list[EpisodeRecord]]]:
-    """Records of every seed with evidence *before*, under ``contract``, and *new*, in equal worlds."""
+    """Records of every seed with evidence *before*, under ``contract``, and *new*, and of the reference, in
+    equal worlds.
+    """
     document = entry.scenario()
     world = compile_scenario(document, entry.file)
     other = document.model_copy(update={"spec": document.spec.model_copy(update={"contract": str(contract)})})
     new = make_configuration(POLICY, world.setup)
     before = replace(make_configuration(POLICY, compile_scenario(other, entry.file).setup), hang_timeouts=0)
+    true = [_true_world(world, seed) for seed in seeds]
     for name, setup in (("before", before), ("new", new)):
-        yield name, [_episode(world, setup, seed) for seed in seeds]
+        yield name, [_episode(one, setup, seed) for one, seed in zip(true, seeds, strict=True)]
+    if entry.group != "control":
+        known = [parse_configuration(INFORMED).setup(one) for one in true]
+        yield INFORMED, [_episode(*one) for one in zip(true, known, seeds, strict=True)]
 
 
-def _episode(world: CompiledScenario, setup: ControllerSetup, seed: int) -> EpisodeRecord:
-    """One episode whose steps deviate from the certified model."""
+def _true_world(world: CompiledScenario, seed: int) -> CompiledScenario:
+    """``world`` with steps that deviate from the certified model."""
     z = stream(seed, "step_error").normal(size=len(world.layout.kernels))
     steps = world.engine.step_model * np.exp(STEP_ERROR * z)[:, None]
-    true = replace(world, engine=replace(world.engine, step_model=steps))
+    return replace(world, engine=replace(world.engine, step_model=steps))
+
+
+def _episode(true: CompiledScenario, setup: ControllerSetup, seed: int) -> EpisodeRecord:
     (record,) = run_episodes(true, ControllerDriver(setup), [seed])
     return record
 
@@ -104,7 +116,13 @@ def figures(records: list[EpisodeRecord], rates: SampleRates) -> dict[str, objec
     }
     recovered = sum(one.recovered for one in found)
     mttr_s = float(np.median([one.mttr_s for one in found])) if found else None
-    return shown | {"mttr_s": mttr_s, "recovered": recovered, "false_switches": switches}
+    infeasible = sum(one.infeasible for one in found)
+    return shown | {
+        "mttr_s": mttr_s,
+        "recovered": recovered,
+        "infeasible": infeasible,
+        "false_switches": switches,
+    }
 
 
 def _action_s(record: EpisodeRecord) -> float:

@@ -13,12 +13,13 @@ from typing import Annotated, Any
 import typer
 
 from contracts.errors import refusal
+from scripts.e5.configurations import INFORMED
 from scripts.output import fill, table
 
-FORMS = ("before", "new")
-#: What a table shows of both forms, and the digits.
+FORMS = ("before", "new", INFORMED)
+#: What a table shows of every form, and the digits.
 SHOWN = {"action_s": ".0f", "mttr_s": ".0f", "recovered": "d", "false_switches": "d"}
-#: Their heads; each has a column of both forms.
+#: Their heads; each has a column of every form.
 HEADS = ("action, s", "MTTR, s", "recovered", "false switches")
 
 
@@ -26,15 +27,19 @@ def evidence_table(figures: dict[str, Any]) -> list[str]:
     """One row per scenario; controls, which have false switches only, last."""
     names = dict.fromkeys(key.split("/")[0] for key in figures if "/" in key)
     rows = [
-        [f"`{name}`", *(_shown(figures.get(f"{name}/{form}/{key}"), key) for key in SHOWN for form in FORMS)]
+        [
+            f"`{name}`",
+            *(_shown(figures.get(f"{name}/{form}/{key}"), SHOWN[key]) for key in SHOWN for form in FORMS),
+            _shown(figures.get(f"{name}/new/infeasible"), "d"),
+        ]
         for name in sorted(names, key=lambda name: f"{name}/new/action_s" not in figures)
     ]
-    head = ["", *(column for title in HEADS for column in (f"{title}: before", "new"))]
+    head = ["", *(column for title in HEADS for column in (f"{title}: before", *FORMS[1:])), "infeasible"]
     return table(head, rows, numbers=True)
 
 
-def _shown(value: float | None, key: str) -> str:
-    return "" if value is None else f"{value:{SHOWN[key]}}"
+def _shown(value: float | None, digits: str) -> str:
+    return "" if value is None else f"{value:{digits}}"
 
 
 def main(

@@ -201,12 +201,43 @@ def test_the_order_of_kernels_does_not_matter(seed: int, order: list[int]) -> No
     np.testing.assert_allclose(table, plan(seen, wanted, rank)[:, [*order, 5]], atol=1e-5)
 
 
+def after_plan(planned: np.ndarray, wanted: np.ndarray) -> PolicyState:
+    """Memory of a plan that was made for ``wanted`` at 0 s."""
+    memory = capacity_memory(1, wanted.shape[1], wanted.shape[2] - 1)
+    return {**memory, "wanted": wanted, "planned": planned, "planned_at_s": np.zeros(1)}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 4))
+def test_a_plan_is_not_kept_for_a_replica_that_left(seed: int, kernel: int) -> None:
+    """A replica that left is planned for at once, as the wait would end; a lower estimate waits, and so does
+    what comes after the new plan.
+    """
+    seen, wanted, rank = random_ask(seed)
+    both = replace(seen, ready=np.full_like(seen.ready, 2))
+    memory = {**after_plan(plan(both, wanted, rank)[None], wanted), "served_by": both.ready}
+    one = np.where(np.arange(5) == kernel, 1, 2)[None]
+    half = both.capacity_rps * one / 2.0
+    lower = replace(both, now_s=np.ones(1), capacity_rps=half, sure_rps=half)
+    fewer = replace(lower, ready=one)
+
+    def asked(now: Observation, state: PolicyState) -> tuple[Proposal, PolicyState]:
+        return fit_capacity(wanted, rank, now, state, -np.arange(4), Headroom())
+
+    np.testing.assert_array_equal(asked(lower, memory)[0].table, memory["planned"])
+    waited, _ = asked(replace(lower, now_s=np.full(1, 30.0)), memory)
+    proposal, after = asked(fewer, memory)
+    np.testing.assert_array_equal(proposal.table, waited.table)
+    if not np.array_equal(proposal.table, memory["planned"]):
+        more = replace(fewer, now_s=np.full(1, 2.0), offered_rps=2.0 * fewer.offered_rps)
+        np.testing.assert_array_equal(asked(more, after)[0].table, proposal.table)
+
+
 @given(st.integers(0, 2**32 - 1), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_kept_rows_that_can_be_carried_are_kept(seed: int, kept: list[bool]) -> None:
     """While other rows change, kept rows stay as planned, unless their own load overfills a kernel."""
     seen, wanted, rank = random_ask(seed)
     planned = plan(seen, wanted, rank)
-    memory: PolicyState = {"wanted": wanted, "planned": planned[None], "planned_at_s": np.zeros(1)}
+    memory = {**after_plan(planned[None], wanted), "served_by": seen.ready}
     other, rows = random_ask(seed + 1)[1], np.array(kept)
     changed = np.where(rows[:, None], wanted[0], other[0])[None]
     proposal, after = fit_capacity(changed, rank, seen, memory, -np.arange(4), Headroom(), rows[None])

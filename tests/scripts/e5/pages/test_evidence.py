@@ -13,23 +13,24 @@ from scripts.e5.pages.evidence import evidence_table, main
 
 
 def figures() -> dict[str, Any]:
-    """A control and a fault that only the new evidence finds."""
+    """A control, and a fault that only the new evidence finds and that nobody can end in one seed."""
     none = {"action_s": 773.0, "probes": 773, "scrapes": 154, "mttr_s": None, "recovered": 0}
-    found = {"action_s": 12.5, "probes": 12, "scrapes": 2, "mttr_s": 31.4, "recovered": 3}
+    found = {"action_s": 12.5, "probes": 12, "scrapes": 2, "mttr_s": 31.4, "recovered": 2, "infeasible": 1}
     return {
         "policy": "sequential",
         "quiet/before/false_switches": 0,
         "quiet/new/false_switches": 1,
         **{f"slow/before/{key}": value for key, value in (none | {"false_switches": 2}).items()},
         **{f"slow/new/{key}": value for key, value in (found | {"false_switches": 0}).items()},
+        **{f"slow/informed/{key}": value for key, value in (found | {"mttr_s": 8.0}).items()},
     }
 
 
-def test_faults_have_rows_of_both_forms_and_controls_only_false_switches() -> None:
+def test_faults_have_rows_of_every_form_and_controls_only_false_switches() -> None:
     """Controls come last; what is not there is empty."""
     table = evidence_table(figures())
-    assert table[2] == "| `slow` | 773 | 12 |  | 31 | 0 | 3 | 2 | 0 |"
-    assert table[3] == "| `quiet` |  |  |  |  |  |  | 0 | 1 |"
+    assert table[2] == "| `slow` | 773 | 12 | 12 |  | 31 | 8 | 0 | 2 | 2 | 2 | 0 |  | 1 |"
+    assert table[3] == "| `quiet` |  |  |  |  |  |  |  |  |  | 0 | 1 |  |  |"
     assert len(table) == 4
 
 
