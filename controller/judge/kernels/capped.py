@@ -10,11 +10,11 @@ gateway has counted too little to know better, and on those of which its own est
 
 *Lateness on the way* (``judge.late_on_the_way``) likewise: two independent sources of evidence.
 
-*A zone that fails.* Where replicas of two kernels in one zone are out because they fail, and none of another
-zone (``whose_failures.struck_zones``), idle kernels look clean because they serve no traffic. Idle replicas
-of that zone leave the rotation (``whose_failures.presumed_with_zone``); where the cap keeps them, the kernel
-is presumed to fail by their share of its replicas, if that breaks a clause and the gateway has counted too
-little to know better. This lasts while the others are out; observations of its own replicas take precedence.
+*A zone that fails.* Where replicas of two kernels in one zone were seen to fail, and none of another zone
+(``whose_failures.struck_zones``), idle kernels look clean because they serve no traffic. Idle replicas of
+that zone leave the rotation (``whose_failures.presumed_with_zone``); where the cap keeps them, the kernel is
+presumed to fail by their share of its replicas, if that breaks a clause and the gateway has counted too
+little to know better. This lasts while the others fail; observations of its own replicas take precedence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from controller.detect.clauses import applies, failing_clauses
 from controller.detect.sums import COUNT, OVER, Sums, excess_of_sums
 from controller.judge.replicas.departures import Case, Flags
 from controller.judge.replicas.late_on_the_way import Late
-from controller.judge.replicas.whose_failures import out_for_failures, struck_zones
+from controller.judge.replicas.whose_failures import seen_to_fail, struck_zones
 from controller.state import ControllerState, not_evidence_for_kernel
 
 
@@ -100,34 +100,34 @@ def presumed_failing(state: ControllerState, counted: Sums, case: Case) -> Cappe
 
     state: after quarantine; counted: [B, K, S, C, 4], gateway counts.
     """
-    out = out_for_failures(state)
-    if not some_in(out):
+    failing = seen_to_fail(state, case)
+    if failing is None:
         return None
-    zone = struck_zones(out, case)
+    zone = struck_zones(failing, case)
     rotation = case.ready & ~not_evidence_for_kernel(state)
     if not some_in(zone & rotation):
         return None
     contract = case.setup.contract
     excess = np.zeros((*counted.shape[:2], 1, counted.shape[3]))
     places = failing_clauses(contract)
-    presumed = _as_the_others(out & zone, zone, rotation, case)
+    presumed = _as_the_others(failing & zone, zone, rotation, case)
     excess[..., 0, places] = excess_of_sums(presumed, contract)[..., places]
     told = counted[..., COUNT] < contract.min_samples
     alarm = (excess > 0.0) & told & applies(contract)
     return Capped(alarm, np.broadcast_to(excess, alarm.shape)) if bool(alarm.any()) else None
 
 
-def _as_the_others(out: Flags, zone: Flags, rotation: Flags, case: Case) -> Sums:
+def _as_the_others(failing: Flags, zone: Flags, rotation: Flags, case: Case) -> Sums:
     """[B, K, C, 4], one observation per replica in ``rotation``, all flags [B, R].
 
-    A replica in the ``zone`` that has shown too little counts as the failed share of those ``out``; every
-    other replica counts as 0.
+    A replica in the ``zone`` that has shown too little counts as the failed share of those ``failing``;
+    every other replica counts as 0.
     """
     shown = case.verdicts.replicas.judged.sum(axis=2)
-    removed = np.where(out[:, :, None, None], shown, 0.0).sum(axis=1)
-    share = removed[..., OVER] / np.maximum(removed[..., COUNT], 1.0)
+    together = np.where(failing[:, :, None, None], shown, 0.0).sum(axis=1)
+    share = together[..., OVER] / np.maximum(together[..., COUNT], 1.0)
     unknown = (zone & rotation)[:, :, None] & (shown[..., COUNT] < case.setup.contract.min_samples)
-    sums = np.zeros((len(out), case.kernels, shown.shape[2], 4))
+    sums = np.zeros((len(failing), case.kernels, shown.shape[2], 4))
     sums[..., COUNT] = kernel_count(rotation, case.owner, case.kernels)[:, :, None]
     sums[..., 1:] = (kernel_count(unknown, case.owner, case.kernels) * share[:, None])[..., None]
     return sums

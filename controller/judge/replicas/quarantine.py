@@ -95,9 +95,11 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
     hung = hung_replicas(case, timeouts)
     wanted, down = _wanted(alarms, hung, case)
-    kept = hung | _with_their_zone(wanted, of_zone, case)
+    if of_zone is not None:
+        wanted[of_zone & (wanted == NONE)] = ZONE
     if alarms is not None:
         _tell_kinds(wanted, alarms, late, case.setup.contract)
+    kept = hung | _with_failing_zone(wanted, case) | (False if of_zone is None else of_zone)
     changes: dict[str, Any] = {}
     if acts:
         health = follow_health(_unhealthy(down, condemned, severe, case), case)
@@ -119,20 +121,17 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     return state, Departures(wanted, spread_of(alarms, state, case.setup), down, on_the_way)
 
 
-def _with_their_zone(wanted: NDArray[np.int64], slow: Flags | None, case: Case) -> Flags:
-    """bool [B, R]: kept away for as long as their zone is slow (``slow`` [B, R]; None: no zone) or fails.
+def _with_failing_zone(wanted: NDArray[np.int64], case: Case) -> Flags:
+    """bool [B, R]: presumed to fail with their zone, and kept away for as long as it fails.
 
-    Replicas without evidence of their own are noted in ``wanted`` [B, R].
+    They are noted in ``wanted`` [B, R], in the tick in which others of the zone are to leave: they are asked
+    after these whether the fleet can spare them, and until then nothing is said of their kernel.
     """
-    kept = np.zeros(wanted.shape, dtype=np.bool_)
-    if slow is not None:
-        wanted[slow & (wanted == NONE)] = ZONE
-        kept |= slow
-    presumed = presumed_with_zone(case)
-    if presumed is not None:
-        wanted[presumed & (wanted == NONE)] = PRESUMED
-        kept |= presumed & (case.estimate.state.quarantine_reason == PRESUMED)
-    return kept
+    presumed = presumed_with_zone(case, wanted == ERRORS)
+    if presumed is None:
+        return np.zeros(wanted.shape, dtype=np.bool_)
+    wanted[presumed & (wanted == NONE)] = PRESUMED
+    return np.asarray(presumed & (case.estimate.state.quarantine_reason == PRESUMED))
 
 
 class Kept(NamedTuple):

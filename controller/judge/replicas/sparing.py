@@ -17,6 +17,10 @@ A replica that left because it departed from its peers, before these showed the 
 request once its whole kernel is condemned for that symptom and serves all the same for want of a better
 kernel. It comes back as soon as the others are short.
 
+Replicas that were seen to fail come before those that are presumed to fail, in whatever order this became
+known: where one of them cannot be spared because presumed ones are out, these come back for it, and where the
+others are short, presumed ones come back first.
+
 The offered load is the maximum over about five windows. Judged by the present load alone, replicas would
 leave at each trough of a varying load and be missed at the next peak.
 """
@@ -46,7 +50,7 @@ from controller.judge.replicas.quarantine_pass import (
     ZONE,
     Bench,
 )
-from controller.state import planned
+from controller.state import ControllerState, planned
 
 #: A failing replica may leave up to this ratio of offered load to the capacity of the rest, and comes back
 #: above 1. The gap keeps small changes of the load from moving it out and in.
@@ -74,7 +78,8 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
     """bool [B, R]: the replicas that are needed, out of those that leave only if the fleet can spare them.
 
     Replicas are considered in their order, those presumed to fail after all others. Needed replicas are
-    removed from ``wanted`` [B, R]; replicas that were needed and may leave now are added to it.
+    removed from ``wanted`` [B, R]; replicas that were needed and may leave now are added to it. Some that are
+    presumed to fail may be needed from quarantine, in place of others; ``recall`` brings them back.
     most_rps: ``most_offered_rps`` [B].
     """
     before = case.estimate.state.needed
@@ -92,15 +97,36 @@ def spare(wanted: NDArray[np.int64], most_rps: NDArray[np.float64], case: Case) 
             needed[b, r] = most_rps[b] > most_ratio * (rest_rps - each_rps[r])
             if needed[b, r] and wanted[b, r] in _SLOW:
                 needed[b, r] = _lost_ratio(case, b) <= _lost_without_ratio(case, b, away)
+            if needed[b, r] and wanted[b, r] == ERRORS:
+                missing_rps = most_rps[b] / most_ratio - (rest_rps - each_rps[r])
+                instead = _presumed_that_carry(missing_rps, away, each_rps, case.estimate.state, b)
+                needed[b, r] = not instead.size
+                needed[b, instead], away[instead] = True, False
+                rest_rps += float(each_rps[instead].sum())
             rest_rps -= 0.0 if needed[b, r] else float(each_rps[r])
             away[r] = not needed[b, r]
     wanted[needed] = NONE
     return needed
 
 
+def _presumed_that_carry(
+    missing_rps: float, away: Flags, each_rps: NDArray[np.float64], state: ControllerState, b: int
+) -> NDArray[np.intp]:
+    """Replicas of fleet ``b`` that are out because they are presumed to fail, as many as carry
+    ``missing_rps``; none where all of them do not.
+
+    away: bool [R], not in rotation; each_rps: float64 [R], capacity.
+    """
+    presumed = np.flatnonzero(away & state.quarantined[b] & (state.quarantine_reason[b] == PRESUMED))
+    together_rps = np.cumsum(each_rps[presumed])
+    enough = np.flatnonzero(together_rps >= missing_rps)
+    return presumed[: int(enough[0]) + 1 if enough.size else 0]
+
+
 def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Case) -> None:
-    """Bring replicas back that the fleet misses: while the others are short, and a healthy one if no other
-    replica of its kernel is in rotation. They are ``needed`` [B, R] from then on. In place, in replica order.
+    """Bring replicas back that the fleet misses: those that ``spare`` found ``needed`` [B, R]; while the
+    others are short; and a healthy one if no other replica of its kernel is in rotation. They are needed from
+    then on. In place; those that are presumed to fail first, the others in their order.
 
     A replica that left as down but turns out to answer left without being asked whether it can be spared.
     That question is asked now, by ``most_rps`` [B]; it is asked again of replicas that are healthy.
@@ -110,9 +136,10 @@ def recall(bench: Bench, needed: Flags, most_rps: NDArray[np.float64], case: Cas
     away = bench.quarantined & (sparable | _as_unhealthy_as_its_kernel(bench, case)) & case.ready
     for b in np.flatnonzero(away.any(axis=1)):
         each_rps, offered_rps, rest_rps = _loads(case, b, bench.quarantined[b])
-        for r in np.flatnonzero(away[b]):
+        back = np.flatnonzero(away[b])
+        for r in back[np.argsort(bench.reason[b, back] != PRESUMED, kind="stable")]:
             short = offered_rps > rest_rps or (soon[b, r] and most_rps[b] > MOST_LOAD_RATIO * rest_rps)
-            if not (short or _is_last(bench, case, b, r)):
+            if not (short or needed[b, r] or _is_last(bench, case, b, r)):
                 continue
             bench.quarantined[b, r], bench.reason[b, r], needed[b, r] = False, NONE, sparable[b, r]
             bench.readmitted_at_s[b, case.owner[r]] = case.estimate.state.now_s[b]

@@ -19,11 +19,15 @@ Only failures are attributed this way. Slow or wrong replicas are compared one b
 because latencies follow the load and probes are few.
 
 *Zones.* A zone that loses its network, its storage or its credentials fails a share of the requests of
-everything that runs in it. Where replicas of two kernels in one zone are out because they fail, and none of
-another zone, other replicas there are likely to fail as well: their own estimate beyond the limit is enough,
-before it is significant. That matters for replicas with little traffic, where significance takes minutes. A
-replica there that has answered next to nothing is *presumed* to fail: traffic that leaves the zone would find
-it first. A replica that has answered enough and failed nothing stays.
+everything that runs in it. Where replicas of two kernels in one zone were seen to fail, and none of another
+zone, other replicas there are likely to fail as well: their own estimate beyond the limit is enough, before
+it is significant. That matters for replicas with little traffic, where significance takes minutes. A replica
+there that has answered next to nothing is *presumed* to fail: traffic that leaves the zone would find it
+first. A replica that has answered enough and failed nothing stays.
+
+What is known of a zone does not depend on whether the fleet can spare its replicas: one that was seen to fail
+counts while it is out, and as much while it is needed in rotation. Otherwise a fleet that takes replicas out
+would learn by it that it is short, call them back, forget why it was short, and take them out again.
 """
 
 from __future__ import annotations
@@ -170,10 +174,10 @@ def _choose(count: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
 def failing_with_zone(case: Case) -> Flags | None:
     """bool [B, R, S, C]: in a zone that fails, and beyond the limit of a clause on failures; None: none."""
     state, contract = case.estimate.state, case.setup.contract
-    out = out_for_failures(state)
-    if not some_in(out):
+    failing = seen_to_fail(state, case)
+    if failing is None:
         return None
-    inside = struck_zones(out, case) & case.ready & ~state.quarantined
+    inside = struck_zones(failing, case) & case.ready & ~state.quarantined
     if not some_in(inside):
         return None
     found = np.zeros((*inside.shape, len(contract.slices), len(contract.clause_ids)), dtype=np.bool_)
@@ -183,23 +187,38 @@ def failing_with_zone(case: Case) -> Flags | None:
     return found if bool(found.any()) else None
 
 
-def presumed_with_zone(case: Case) -> Flags | None:
+def presumed_with_zone(case: Case, leaving: Flags) -> Flags | None:
     """bool [B, R]: ready, in a zone that fails, and has ended too few requests to show whether it fails too;
     None: no replica. Replicas in quarantine are included.
+
+    leaving: bool [B, R], those to be taken out in this tick because they fail, as far as they can be spared.
     """
-    state, contract = case.estimate.state, case.setup.contract
-    out = out_for_failures(state)
-    if not some_in(out):
+    contract = case.setup.contract
+    failing = seen_to_fail(case.estimate.state, case, leaving)
+    if failing is None:
         return None
     shown = case.verdicts.replicas.judged.sum(axis=2)[..., failing_clauses(contract), COUNT]
     idle = np.all(shown < contract.min_samples, axis=2)
-    found = struck_zones(out, case) & case.ready & idle
+    found = struck_zones(failing, case) & case.ready & idle
     return found if some_in(found) else None
 
 
-def out_for_failures(state: ControllerState) -> Flags:
-    """bool [B, R]: in quarantine because a share of its requests failed; not those presumed to fail."""
-    return np.asarray(state.quarantined & (state.quarantine_reason == ERRORS))
+def seen_to_fail(state: ControllerState, case: Case, leaving: Flags | None = None) -> Flags | None:
+    """bool [B, R]: in quarantine because a share of its requests failed; or condemned for it but needed, or
+    ``leaving`` [B, R], and beyond the limit by its recent requests; None: no replica.
+
+    Replicas that are presumed to fail are not among them.
+    """
+    seen = np.asarray(state.quarantined & (state.quarantine_reason == ERRORS))
+    failing = failing_clauses(case.setup.contract)
+    asked = state.needed & case.ready
+    if some_in(asked):
+        asked &= state.replica_condemned[..., failing].any(axis=(2, 3))
+    asked = asked if leaving is None else asked | leaving
+    if some_in(asked):
+        excess = excess_of_sums(case.verdicts.replicas.judged[asked], case.setup.contract)
+        seen[asked] |= (excess[..., failing] > 0.0).any(axis=(1, 2))
+    return seen if some_in(seen) else None
 
 
 def struck_zones(struck: Flags, case: Case) -> Flags:

@@ -29,19 +29,26 @@ def said(
     reason: int = ERRORS,
     shown: tuple[int, ...] = (),
     counted: int = 0,
+    kept: tuple[int, ...] = (),
 ) -> list[tuple[int, int]]:
-    """(kernel, slice) pairs presumed to fail, while the replicas ``out`` failed ``share`` of 100 attempts.
+    """(kernel, slice) pairs presumed to fail, while the replicas ``out``, and those ``kept`` because they are
+    needed, failed ``share`` of 100 attempts.
 
     The replicas ``shown`` failed none, and the gateway ``counted`` that many of kernel 2 on slice 1.
     """
     judged = np.zeros((1, 16, 2, CLAUSES, 4))
-    judged[0, list(out), 0, FAILED] = 100.0, *[100.0 * share] * 3
+    judged[0, list(out + kept), 0, FAILED] = 100.0, *[100.0 * share] * 3
     judged[0, list(shown), 0, FAILED, 0] = 100.0
-    away = np.isin(np.arange(16), out)[None]
+    away, needed = (np.isin(np.arange(16), some)[None] for some in (out, kept))
+    condemned = np.zeros((1, 16, 2, CLAUSES), dtype=np.bool_)
+    condemned[0, list(kept), 0, FAILED] = True
     known = np.zeros((1, 4, 2, CLAUSES, 4))
     known[0, 2, 1, FAILED, 0] = counted
     state: Any = SimpleNamespace(
-        quarantined=away, quarantine_reason=np.where(away, reason, 0), needed=np.zeros_like(away)
+        quarantined=away,
+        quarantine_reason=np.where(away, reason, 0),
+        needed=needed,
+        replica_condemned=condemned,
     )
     case: Any = SimpleNamespace(
         setup=SimpleNamespace(contract=CONTRACT, layout=SimpleNamespace(zones=ZONES)),
@@ -62,6 +69,12 @@ def test_an_idle_kernel_in_the_zone_fails_as_the_others_do() -> None:
     """On every slice that the gateway has not counted; the rest of the kernels that are out is elsewhere."""
     assert said((0, 2, 4, 6)) == [(2, 0), (2, 1)]
     assert said((0, 2, 4, 6), counted=ENOUGH) == [(2, 0)]
+
+
+def test_it_is_presumed_as_well_where_the_others_are_kept_because_they_are_needed() -> None:
+    """Of any that were seen to fail; an idle kernel is not clean because the fleet is short."""
+    assert said((0, 2), kept=(4, 6)) == said((), kept=(0, 2, 4, 6)) == said((0, 2, 4, 6))
+    assert said((0, 2), kept=(4, 5)) == []
 
 
 def test_what_its_replicas_have_shown_takes_precedence() -> None:

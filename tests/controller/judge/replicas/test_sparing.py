@@ -203,13 +203,20 @@ def test_sparing_leaves_the_state_before_unchanged() -> None:
 ZONED = replace(make_layout(kernels=3, slices=2, per_kernel=4), zones=("n", "s") * 6)
 
 
-def failing_zone(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
-    """Of 20 attempts per serving replica, slice and second, a third fails in zone "n"."""
-    rng = stream(int(now_s), "failing zone")
-    share = np.where((np.arange(12) % 2 == 0) & (now_s > 5.0), 0.3, 0.0)
-    tried = np.where(np.arange(12) < 8, 20, 0)[:, None]
-    failed = rng.binomial(tried, share[:, None], (1, 12, 2)).astype(np.int64)
-    return with_traffic(seen, ZONED, answered=tried - failed, failed=failed)
+def failing_zone(rest_from_at_s: float = 5.0) -> Edit:
+    """Of 20 attempts per serving replica, slice and second, a third fails in zone "n": on one replica of each
+    kernel from second 5, on the rest from the second given.
+    """
+    from_at_s = np.where(np.arange(12) % 4 == 0, 5.0, rest_from_at_s)
+
+    def edit(seen: FleetTelemetry, now_s: float) -> FleetTelemetry:
+        rng = stream(int(now_s), "failing zone")
+        share = np.where((np.arange(12) % 2 == 0) & (now_s > from_at_s), 0.3, 0.0)
+        tried = np.where(np.arange(12) < 8, 20, 0)[:, None]
+        failed = rng.binomial(tried, share[:, None], (1, 12, 2)).astype(np.int64)
+        return with_traffic(seen, ZONED, answered=tried - failed, failed=failed)
+
+    return edit
 
 
 @pytest.mark.parametrize(("capacity_rps", "count"), [(100.0, 6), (2.6, 3)])
@@ -218,10 +225,44 @@ def test_idle_replicas_of_a_zone_that_fails_go_last_and_their_kernel_stays(
 ) -> None:
     """As many as the fleet can spare, those observed to fail first; no kernel is blamed."""
     fleet = make_fleet(ZONED, capacity_rps=np.full(3, capacity_rps))
-    result = run(make_configuration("sequential", fleet, QUICK), script(ZONED, 90, failing_zone))
+    result = run(make_configuration("sequential", fleet, QUICK), script(ZONED, 90, failing_zone()))
     out = np.flatnonzero(result.quarantined()[-1])
     assert len(out) == count
     assert set(out) <= {0, 2, 4, 6, 8, 10}
     assert len(set(out) & {8, 10}) == max(count - 4, 0)
     assert result.decisions[-1].judgement.certified.all()
     assert sheds(result) == 0.0
+
+
+#: Requests per second that a replica of a serving kernel, and of the idle one, carries.
+CARRIES = st.tuples(st.floats(1.6, 3.6), st.floats(0.5, 3.6))
+
+
+def zoned(name: str, carries_rps: tuple[float, float], rest_from_at_s: float = 5.0) -> Run:
+    """90 s of a zone that fails."""
+    serving_rps, idle_rps = carries_rps
+    fleet = make_fleet(ZONED, capacity_rps=np.array([serving_rps, serving_rps, idle_rps]))
+    return run(make_configuration(name, fleet, QUICK), script(ZONED, 90, failing_zone(rest_from_at_s)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(CARRIES, st.sampled_from(POLICIES))
+def test_replicas_of_a_zone_that_fails_do_not_come_and_go(
+    carries_rps: tuple[float, float], name: str
+) -> None:
+    """Whoever can be spared leaves once: that they left is no reason to find the fleet short of them."""
+    result = zoned(name, carries_rps)
+    away = result.quarantined().astype(np.int64)
+    assert np.abs(np.diff(away, axis=0)).sum(axis=0).max() <= 1
+    assert sheds(result) == 0.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(CARRIES, st.sampled_from(POLICIES))
+def test_replicas_seen_to_fail_leave_before_idle_ones_in_whatever_order_they_fail(
+    carries_rps: tuple[float, float], name: str
+) -> None:
+    """As many leave if half of them fail later, when idle replicas are out: these come back for them."""
+    at_once, in_turn = zoned(name, carries_rps), zoned(name, carries_rps, rest_from_at_s=40.0)
+    assert at_once.quarantined()[-1, :8].sum() == in_turn.quarantined()[-1, :8].sum()
+    assert sheds(in_turn) == 0.0

@@ -1,6 +1,6 @@
 """Failures concentrated on some replicas are theirs; one common rate is the kernel's.
 
-Where replicas of two kernels in one zone are out for failures, other replicas of the zone need no proof, and
+Where replicas of two kernels in one zone were seen to fail, other replicas of the zone need no proof, and
 those that have hardly served are presumed to fail.
 """
 
@@ -127,12 +127,21 @@ def zoned(
     sums: np.ndarray[Any, Any],
     zones: tuple[str, ...],
     reason: QuarantineReason,
+    needed: tuple[int, ...] = (),
 ) -> Any:
-    """A tick in which the replicas ``out`` are in quarantine; sums: [6, 4], what each replica showed."""
-    judged = np.zeros((1, 6, 1, CLAUSES, 4))
+    """A tick in which the replicas ``out`` are in quarantine, and the ``needed`` ones condemned for failures
+    and kept; sums: [6, 4], what each replica showed.
+    """
+    judged, condemned = np.zeros((1, 6, 1, CLAUSES, 4)), np.zeros((1, 6, 1, CLAUSES), dtype=np.bool_)
     judged[0, :, 0, ZONED_FAILED] = sums
-    away = np.isin(np.arange(6), out)[None]
-    state = SimpleNamespace(quarantined=away, quarantine_reason=np.where(away, int(reason), 0))
+    condemned[0, list(needed), 0, ZONED_FAILED] = True
+    away, kept = (np.isin(np.arange(6), some)[None] for some in (out, needed))
+    state = SimpleNamespace(
+        quarantined=away,
+        quarantine_reason=np.where(away, int(reason), 0),
+        needed=kept,
+        replica_condemned=condemned,
+    )
     return SimpleNamespace(
         estimate=SimpleNamespace(state=state),
         setup=SimpleNamespace(contract=ZONED_CONTRACT, layout=SimpleNamespace(zones=zones)),
@@ -148,12 +157,13 @@ def goes(
     fails: tuple[int, ...],
     zones: tuple[str, ...] = ZONES,
     reason: QuarantineReason = QuarantineReason.ERRORS,
+    needed: tuple[int, ...] = (),
 ) -> list[int]:
     """Replicas that go with their zone; those in ``fails`` failed one of six requests, the others none."""
     sums = np.zeros((6, 4))
     sums[:, 0] = 6.0
     sums[list(fails)] = 6.0, 1.0, 1.0, 1.0
-    flags = failing_with_zone(zoned(out, sums, zones, reason))
+    flags = failing_with_zone(zoned(out, sums, zones, reason, needed))
     return [] if flags is None else [int(r) for r in np.flatnonzero(flags.any(axis=(0, 2, 3)))]
 
 
@@ -189,6 +199,22 @@ def test_only_failing_replicas_of_the_one_zone_go(out: set[int], fails: set[int]
         assert len({replica // 2 for replica in out}) >= 2
 
 
+@given(REPLICAS, REPLICAS, st.data())
+def test_a_zone_fails_whether_or_not_its_replicas_can_be_spared(
+    seen: set[int], fails: set[int], data: Any
+) -> None:
+    """What follows for others is the same if any of the replicas that were seen to fail are kept instead."""
+    kept = data.draw(st.sets(st.sampled_from(sorted(seen)))) if seen else set()
+    of_zone = set(goes(tuple(seen), tuple(seen | fails)))
+    assert set(goes(tuple(seen - kept), tuple(seen | fails), needed=tuple(kept))) - kept == of_zone
+
+
+def test_a_needed_replica_that_fails_no_more_tells_nothing_of_its_zone() -> None:
+    """An alarm outlasts the failures, and so does being needed."""
+    assert goes((0,), fails=(2, 4), needed=(2,)) == [2, 4]
+    assert goes((0,), fails=(4,), needed=(2,)) == []
+
+
 ENOUGH = float(ZONED_CONTRACT.min_samples)
 
 
@@ -197,12 +223,16 @@ def presumed(
     shown: tuple[int, ...] = (),
     zones: tuple[str, ...] = ZONES,
     reason: QuarantineReason = QuarantineReason.ERRORS,
+    leaving: tuple[int, ...] = (),
 ) -> list[int]:
-    """Replicas presumed to fail with their zone; ``shown`` answered enough, the others one too few."""
+    """Replicas presumed to fail with their zone; ``shown`` answered enough, the others one too few; those
+    ``leaving`` failed all that they had.
+    """
     sums = np.zeros((6, 4))
     sums[:, 0] = ENOUGH - 1.0
     sums[list(shown), 0] = ENOUGH
-    flags = presumed_with_zone(zoned(out, sums, zones, reason))
+    sums[list(leaving), 1:] = sums[list(leaving), :1]
+    flags = presumed_with_zone(zoned(out, sums, zones, reason), np.isin(np.arange(6), leaving)[None])
     return [] if flags is None else np.flatnonzero(flags[0]).tolist()
 
 
@@ -210,6 +240,12 @@ def test_an_idle_replica_of_a_zone_that_fails_is_presumed_to_fail() -> None:
     """All of zone a; a replica that answered enough is judged by that, in quarantine or not."""
     assert presumed((0, 2)) == [0, 2, 4]
     assert presumed((0, 2), shown=(0, 2, 4)) == []
+
+
+def test_idle_replicas_are_presumed_to_fail_in_the_tick_in_which_others_leave() -> None:
+    """The next tick would find their kernels condemned for them, and the fleet short."""
+    assert presumed((), shown=(0, 2), leaving=(0, 2)) == presumed((0,), shown=(0, 2), leaving=(2,)) == [4]
+    assert presumed((0,), shown=(0, 2, 3), leaving=(2, 3)) == presumed((), leaving=(0,)) == []
 
 
 def test_one_kernel_two_zones_or_slow_replicas_presume_nothing() -> None:
