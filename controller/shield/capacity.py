@@ -143,28 +143,29 @@ def _step(target, bounded, rate, headroom_rps, overflow):
 
 @compiled(forceinline=True)
 def allocate_others(facts, outcome, work, s):
-    """Allocate overflow to allowed kernels in proportion to their headroom; returns the remaining overflow.
+    """Allocate overflow to allowed kernels, bounded canaries apart; returns the remaining overflow."""
+    row, rate = outcome.table[s], facts.offered_rps[s]
+    return spread(row, facts.allowed[s], outcome.bounded, work.headroom_rps, rate, work.overflow[s])
 
-    Bounded canaries are left out.
-    """
-    row, allowed, headroom_rps = outcome.table[s], facts.allowed[s], work.headroom_rps
-    rate, overflow = facts.offered_rps[s], work.overflow[s]
-    kernels = headroom_rps.shape[0]
-    total = 0.0
+
+@compiled(forceinline=True)
+def spread(row, allowed, bounded, headroom_rps, rate, weight):
+    """Add ``weight`` to kernels that are open, in proportion to headroom; returns what finds none."""
+    kernels, total = headroom_rps.shape[0], 0.0
     for k in range(kernels):
-        if allowed[k] and not outcome.bounded[k] and headroom_rps[k] > EPSILON:
+        if allowed[k] and not bounded[k] and headroom_rps[k] > EPSILON:
             total += headroom_rps[k]
     if total <= 0.0:
-        return overflow
-    placed = overflow
+        return weight
+    placed = weight
     if placed * rate > total:
         placed = total / rate
     for k in range(kernels):
-        if allowed[k] and not outcome.bounded[k] and headroom_rps[k] > EPSILON:
+        if allowed[k] and not bounded[k] and headroom_rps[k] > EPSILON:
             part = placed * headroom_rps[k] / total
             row[k] += part
             headroom_rps[k] -= part * rate
-    return overflow - placed
+    return weight - placed
 
 
 @compiled

@@ -37,7 +37,8 @@ def place_exactly(facts: Facts, target: Floats) -> Floats:
     if (table[:, -1] <= target[:, -1] + SLACK).all() or bool((wide == facts.allowed).all()):
         return table
     table = solve_exactly(target, wide, *known)
-    comply(facts, table, facts.limit_rps - facts.offered_rps @ table[:, :-1])
+    headroom_rps = facts.limit_rps - facts.offered_rps @ table[:, :-1]
+    comply(facts, table, headroom_rps, np.zeros_like(facts.canary))
     return table
 
 

@@ -14,7 +14,7 @@ from controller.shield.capacity import (
     rerouting_helps,
 )
 from controller.shield.comfort import STEPS, fill_up_to, has_comfort, open_to_limit, open_unwanted
-from controller.shield.lesser_evil import has_soft_cells, relent, tolerated
+from controller.shield.lesser_evil import has_soft_cells, relent, stands, tolerated
 from controller.shield.records import (
     CAPACITY,
     CAPACITY_SIZE,
@@ -113,6 +113,9 @@ def settle_fleet(facts, outcome, work):
     """
     slices, kernels = facts.allowed.shape
     served_beyond = False
+    if stands(facts, outcome, work):
+        for s in range(slices):
+            _copy(outcome.table[s], facts.proposed[s])
     for k in range(kernels):
         work.headroom_rps[k] = outcome.most_rps[k] * (1.0 + SLACK) + EPSILON
     for s in range(slices):

@@ -34,13 +34,14 @@ from controller.options import ShieldLimits
 from controller.shield.comfort import load_limits
 from controller.shield.exact import place_exactly
 from controller.shield.fleet import plan_fleet, settle_fleet
+from controller.shield.lesser_evil import LEAST_GAIN
 from controller.shield.records import SOFT, STAGES, Facts, Outcome, facts_of, new_work, outcome_of
 from controller.shield.rows import Table
 
 # Plain integers: comparing with an enumeration takes longer.
 _SHADOW, _CANARY, _ACTIVE = int(Stage.SHADOW), int(Stage.CANARY), int(Stage.ACTIVE)
-#: Rounds in which bounds of canaries and capacity settle; two or three do.
-_MOST_ROUNDS = 20
+#: Rounds in which bounds of canaries and capacity settle; two or three do. Soft cells take no more than this.
+_MOST_ROUNDS = ceil(1.0 / LEAST_GAIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
