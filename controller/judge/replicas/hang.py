@@ -96,18 +96,23 @@ def stands_still(silent: Flags, telemetry: FleetTelemetry, known: Flags) -> Flag
     return np.asarray(silent & holds & known)
 
 
-def waits_for_blocks(kv_used_ratio: Floats, scraped_at_s: Floats, silent_since_s: float, r: int) -> bool:
+def waits_for_blocks(
+    kv_used_ratio: Floats, scraped_at_s: Floats, owner: NDArray[np.int64], silent_since_s: float, r: int
+) -> bool:
     """Whether replica ``r`` of one fleet waits for KV blocks that are short everywhere.
 
-    By scrapes since it fell silent, neither it nor at least half of the replicas have any to spare
-    (``FULL_RATIO``). What waits for blocks waits at every replica then: none hangs by itself, and one less in
-    rotation leaves fewer blocks to all.
+    By scrapes since it fell silent, neither it nor at least half of the replicas of any kernel have any to
+    spare (``FULL_RATIO``). What waits for blocks waits at every replica then: none hangs by itself, and one
+    less in rotation leaves fewer blocks to all.
 
-    kv_used_ratio, scraped_at_s: float64 [R], of replicas in rotation, NaN: of no other.
+    kv_used_ratio, scraped_at_s: float64 [R], NaN: not in rotation, or its scrapes are stale; owner: int [R],
+    kernel of each replica.
     """
-    full = kv_used_ratio[scraped_at_s >= silent_since_s] > FULL_RATIO
-    told = scraped_at_s[r] >= silent_since_s and kv_used_ratio[r] > FULL_RATIO
-    return bool(told and 2 * full.sum() >= full.size)
+    told = scraped_at_s >= silent_since_s
+    full = told & (kv_used_ratio > FULL_RATIO)
+    kernels = int(owner.max()) + 1
+    short = 2 * np.bincount(owner[full], minlength=kernels) >= np.bincount(owner[told], minlength=kernels)
+    return bool(full[r] and short.all())
 
 
 def leaks_memory(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Flags:

@@ -44,7 +44,7 @@ def _blocks_are_short(timeouts: HangMemory, case: Case, b: int, r: int) -> bool:
     scraped_at_s = np.where(known & ~state.quarantined[b], state.scraped_at_s[b], np.nan)
     asked_at_s = float(timeouts["since_at_s"][b, r]) if timeouts else np.inf
     since_s = max(float(state.progressed_at_s[b, r]), asked_at_s if np.isfinite(asked_at_s) else -np.inf)
-    return waits_for_blocks(case.telemetry.kv_used_ratio[b], scraped_at_s, since_s, r)
+    return waits_for_blocks(case.telemetry.kv_used_ratio[b], scraped_at_s, case.owner, since_s, r)
 
 
 def leaking(case: Case, quarantined: Flags) -> Flags:
