@@ -55,7 +55,7 @@ def leaking(case: Case, quarantined: Flags) -> Flags:
 def note_ended_hangs(bench: Bench, condemned: Flags, hung: Flags, case: Case) -> None:
     """Replicas that left as hung are only not trusted yet (``RELAPSED``) once they have answered a probe.
 
-    Or once nothing is heard of them any more, neither scrapes nor probes: they may answer, and where the
+    Or once nothing is received of them any more, neither scrapes nor probes: they may answer, and where the
     others are short the gateway finds out. Not those that hang again, that hold memory which nothing will
     free, or that break the contract by other evidence.
     bench: of this tick, changed in place; condemned: bool [B, R, S, C]; hung: bool [B, R].
@@ -66,17 +66,17 @@ def note_ended_hangs(bench: Bench, condemned: Flags, hung: Flags, case: Case) ->
         return
     answered = state.probed_at_s.max(axis=2) > bench.quarantined_at_s
     broken = (condemned & moves_traffic(case.setup.contract)).any(axis=(2, 3))
-    over = (answered | _unheard(case)) & ~broken & ~leaking(case, bench.quarantined)
+    over = (answered | _untold(case)) & ~broken & ~leaking(case, bench.quarantined)
     bench.reason[out & over] = RELAPSED
 
 
-def _unheard(case: Case) -> Flags:
+def _untold(case: Case) -> Flags:
     """bool [B, R]: its scrapes are stale, and no probe of as long was answered or timed out."""
     state = case.estimate.state
-    heard_at_s = np.maximum(state.scraped_at_s, state.probed_at_s.max(axis=2))
+    told_at_s = np.maximum(state.scraped_at_s, state.probed_at_s.max(axis=2))
     if state.hang:
-        heard_at_s = np.maximum(heard_at_s, np.asarray(state.hang["timed_out_at_s"], dtype=np.float64))
-    return np.asarray(state.now_s[:, None] - heard_at_s > case.setup.contract.stale_after_s)
+        told_at_s = np.maximum(told_at_s, np.asarray(state.hang["timed_out_at_s"], dtype=np.float64))
+    return np.asarray(state.now_s[:, None] - told_at_s > case.setup.contract.stale_after_s)
 
 
 def _progress(case: Case) -> Progress:

@@ -95,11 +95,10 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
     timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
     hung = hung_replicas(case, timeouts)
     wanted, down = _wanted(alarms, hung, case)
-    if of_zone is not None:
-        wanted[of_zone & (wanted == NONE)] = ZONE
+    kept = hung | _of_slow_zone(wanted, of_zone)
     if alarms is not None:
         _tell_kinds(wanted, alarms, late, case.setup.contract)
-    kept = hung | _with_failing_zone(wanted, case) | (False if of_zone is None else of_zone)
+    kept |= _with_failing_zone(wanted, case)
     changes: dict[str, Any] = {}
     if acts:
         health = follow_health(_unhealthy(down, condemned, severe, case), case)
@@ -119,6 +118,14 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         **changes,
     )
     return state, Departures(wanted, spread_of(alarms, state, case.setup), down, on_the_way)
+
+
+def _of_slow_zone(wanted: NDArray[np.int64], of_zone: Flags | None) -> Flags:
+    """bool [B, R]: ``of_zone`` (None: no replica), noted in ``wanted`` where nothing else is."""
+    if of_zone is None:
+        return np.zeros(wanted.shape, dtype=np.bool_)
+    wanted[of_zone & (wanted == NONE)] = ZONE
+    return of_zone
 
 
 def _with_failing_zone(wanted: NDArray[np.int64], case: Case) -> Flags:

@@ -34,7 +34,7 @@ def test_a_missing_or_bad_kubeconfig_is_bad_input(
     monkeypatch.setenv("KUBECONFIG", str(file))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    done = CliRunner().invoke(app, ["kubernetes", "status"])
+    done = CliRunner().invoke(app, ["status", "--kubernetes"])
     assert done.exit_code == 2, done.output
     assert "KUBECONFIG" in done.output
 
