@@ -12,10 +12,11 @@ from urllib3.exceptions import HTTPError
 
 from k8s.routes.writer import WRITTEN
 from tests.support.cluster.cluster_worlds import Bench
+from tests.support.waiting import until
 
 Object = dict[str, Any]
 _ROUTES = ("gateway.networking.k8s.io", "v1")
-_GONE = 410
+_GONE, _BUSY = 410, 429
 #: Label that the last revision gets, and name of a route that is made for it where there may be none.
 _LAST = {"last": "revision"}
 _END = "tests-last-revision"
@@ -31,7 +32,9 @@ class _Follower(threading.Thread):
         self._custom, self._place = client.CustomObjectsApi(api), (*_ROUTES, namespace, "httproutes")
         self.seen: list[Object] = []
         self.ended, self.last = threading.Event(), threading.Event()
-        self._version = str(self._listed()["metadata"]["resourceVersion"])
+        first: list[Object] = []
+        until(lambda: self._tried(first))
+        self._version = str(first[0]["metadata"]["resourceVersion"])
 
     def run(self) -> None:
         """Follow until the last revision was seen, or nobody waits for it any more."""
@@ -62,6 +65,15 @@ class _Follower(threading.Thread):
             self.seen.append(found)
         if found["metadata"].get("labels") == _LAST:
             self.last.set()
+
+    def _tried(self, found: list[Object]) -> bool:
+        """Whether the server lists the routes into ``found``, or is not ready for it yet, after its start."""
+        try:
+            found.append(self._listed())
+        except client.ApiException as error:
+            if error.status != _BUSY:
+                raise
+        return bool(found)
 
     def _listed(self) -> Object:
         found: Object = self._custom.list_namespaced_custom_object(*self._place)
