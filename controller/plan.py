@@ -14,7 +14,7 @@ from controller.options import ControllerSetup
 from controller.ports import Proposal, RoutingPlan
 from controller.shield.apply_plan import Followed, TableChange, follow_rows, turn
 from controller.shield.gate import Shielded
-from controller.state import ControllerState, QuarantineReason, altered
+from controller.state import ControllerState, altered, out_as_hung
 from controller.supervise.switch_counter import unfollowed
 
 
@@ -122,7 +122,7 @@ def newly_hung(
     was: NDArray[np.bool_], quarantined: NDArray[np.bool_], reason: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """bool [B, R]: replicas quarantined as hung that were not quarantined before (``was`` [B, R])."""
-    return np.asarray(quarantined & ~was & (reason == int(QuarantineReason.HUNG)))
+    return np.asarray(out_as_hung(quarantined, reason) & ~was)
 
 
 def forbidden_cells(

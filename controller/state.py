@@ -145,9 +145,9 @@ def not_evidence_for_kernel(state: ControllerState) -> NDArray[np.bool_]:
     return state.quarantined | state.needed
 
 
-def hung_and_reset(state: ControllerState) -> NDArray[np.bool_]:
-    """bool [B, R]: in quarantine as hung. What it held was ended by our reset and says nothing of it."""
-    return np.asarray(state.quarantined & (state.quarantine_reason == int(QuarantineReason.HUNG)))
+def out_as_hung(quarantined: NDArray[np.bool_], reason: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool [B, R]: in quarantine as hung. A reset ended what it held, which says nothing of it."""
+    return np.asarray(quarantined & (reason == int(QuarantineReason.HUNG)))
 
 
 def planned(state: ControllerState, name: str) -> NDArray[np.float64]:

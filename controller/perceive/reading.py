@@ -23,7 +23,7 @@ from controller.perceive.accumulate import Clauses, GatewayBatch, Probes, Scrape
 from controller.perceive.excuse_pass import Overload
 from controller.perceive.reception import Clocks
 from controller.perceive.step_time import of_gauges
-from controller.state import ControllerState, hung_and_reset, not_evidence_for_kernel
+from controller.state import ControllerState, not_evidence_for_kernel, out_as_hung
 
 #: Contiguous: numba would compile once more for other strides.
 plain = np.ascontiguousarray
@@ -66,7 +66,7 @@ def add_observations(
     scrapes = Scrapes(
         plain(telemetry.answered),
         plain(telemetry.failed),
-        np.where(hung_and_reset(state), 0, telemetry.failed),
+        np.where(out_as_hung(state.quarantined, state.quarantine_reason), 0, telemetry.failed),
         plain(telemetry.latency_le),
         plain(telemetry.fingerprint_match),
         plain(telemetry.trace_fields_ratio),

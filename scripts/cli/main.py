@@ -53,11 +53,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
         ("kubernetes",),
         "Write custom resources, run the operator and its drills on Kubernetes.",
     ),
-    "status": (("status",), "Show which policy drives where on Kubernetes, and what needs attention."),
-    "pin": (("break_glass",), "Break-glass on Kubernetes: put rows of the table in force for so long."),
-    "unpin": (("break_glass",), "End a pin before its time."),
-    "freeze": (("break_glass",), "Break-glass on Kubernetes: hold the weights of a policy for so long."),
-    "unfreeze": (("break_glass",), "End a freeze or a pin before its time."),
+    "status": (("cluster",), "Show which policy drives where on Kubernetes, and what needs attention."),
+    "pin": (("cluster",), "Break-glass on Kubernetes: put rows of the table in force for so long."),
+    "unpin": (("cluster",), "End a pin before its time."),
+    "freeze": (("cluster",), "Break-glass on Kubernetes: hold the weights of a policy for so long."),
+    "unfreeze": (("cluster",), "End a freeze or a pin before its time."),
     "doctor": (("doctor",), "Report what is installed, shadowed or missing."),
 }
 

@@ -46,7 +46,6 @@ SHORT_MODULES = {
     "faults/inside/worker.py": "vLLM's command line names it, in every manifest of servers for drills",
     "live/fleet/watchdog.py": "a process of its own, started by its path, of the standard library alone",
     "scripts/cli/oci.py": "a command of its own",
-    "scripts/cli/status.py": "a command of its own",
     "scripts/cli/suite.py": "a command of its own",
     "scripts/rooms.py": "`python -m scripts.rooms`, which fills a page and imports nothing of what it lists",
     "scripts/setup/bootstrap.py": "runs before anything is installed, on Pythons that it then refuses",

@@ -19,7 +19,8 @@ from controller.judge.replicas.hang import (
     stands_still,
     waits_for_blocks,
 )
-from controller.judge.replicas.quarantine_pass import HUNG, RELAPSED, Bench, HungLimits, Progress, find_hung
+from controller.judge.replicas.quarantine_pass import RELAPSED, Bench, HungLimits, Progress, find_hung
+from controller.state import out_as_hung
 
 
 def hung_replicas(case: Case, timeouts: HangMemory) -> Flags:
@@ -52,16 +53,16 @@ def leaking(case: Case, quarantined: Flags) -> Flags:
     return leaks_memory(case.telemetry, _scraped_now(case), case.ready & ~quarantined)
 
 
-def note_ended_hangs(bench: Bench, condemned: Flags, hung: Flags, case: Case) -> None:
+def note_ended_hangs(bench: Bench, condemned: Flags, kept: Flags, case: Case) -> None:
     """Replicas that left as hung are only not trusted yet (``RELAPSED``) once they have answered a probe.
 
     Or once nothing is received of them any more, neither scrapes nor probes: they may answer, and where the
-    others are short the gateway finds out. Not those that hang again, that hold memory which nothing will
-    free, or that break the contract by other evidence.
-    bench: of this tick, changed in place; condemned: bool [B, R, S, C]; hung: bool [B, R].
+    others are short the gateway finds out. Not those that are kept away, as they hang again or with their
+    zone, that hold memory which nothing will free, or that break the contract by other evidence.
+    bench: of this tick, changed in place; condemned: bool [B, R, S, C]; kept: bool [B, R].
     """
     state = case.estimate.state
-    out = bench.quarantined & state.quarantined & (bench.reason == HUNG) & ~hung
+    out = out_as_hung(bench.quarantined, bench.reason) & state.quarantined & ~kept
     if not some_in(out):
         return
     answered = state.probed_at_s.max(axis=2) > bench.quarantined_at_s

@@ -107,7 +107,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         if relapsed is not None:
             wanted[relapsed & (wanted == NONE)] = RELAPSED
         changes = health | _admitted_and_released(
-            wanted, condemned, severe, Kept(kept, is_silent(timeouts, kept.shape), relapsed), case
+            wanted, is_silent(timeouts, kept.shape), condemned, severe, Kept(kept, relapsed), case
         )
     state = altered(
         case.estimate.state,
@@ -142,10 +142,9 @@ def _with_failing_zone(wanted: NDArray[np.int64], case: Case) -> Flags:
 
 
 class Kept(NamedTuple):
-    """Replicas that stay in quarantine although their time is over, and those that answer nothing now."""
+    """Replicas that stay in quarantine although their time is over; bool [B, R]."""
 
     away: Flags  # [B, R], hangs, is of a slow zone, or presumed to fail with its zone
-    silent: Flags  # [B, R], its newest probe had no answer in time, nor did a request since
     relapsed: Flags | None  # [B, R], has not been healthy for long enough yet (None: none)
 
 
@@ -224,7 +223,7 @@ def _wanted(alarms: Alarms | None, hung: Flags, case: Case) -> tuple[NDArray[np.
 
 
 def _admitted_and_released(
-    wanted: NDArray[np.int64], condemned: Flags, severe: Flags, kept: Kept, case: Case
+    wanted: NDArray[np.int64], silent: Flags, condemned: Flags, severe: Flags, kept: Kept, case: Case
 ) -> dict[str, Any]:
     """Changed fields of the state: wanted replicas leave as far as the cap allows, healed ones come back."""
     state, setup = case.estimate.state, case.setup
@@ -242,7 +241,7 @@ def _admitted_and_released(
     )
     if asked:
         cap_ratio = setup.contract.ejection_cap_ratio
-        admit(bench, wanted, kept.silent, case.ready, case.owner, cap_ratio, state.now_s)
+        admit(bench, wanted, silent, case.ready, case.owner, cap_ratio, state.now_s)
         renew(bench, bench.quarantined & ~state.quarantined, case)
     _release(bench, condemned, severe, kept, case)
     note_ended_hangs(bench, condemned, kept.away, case)

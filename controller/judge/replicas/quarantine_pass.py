@@ -148,7 +148,7 @@ def admit(bench, wanted, silent, ready, owner, cap_ratio, now_s):
     bench = borrowed(bench)
     for b in range(wanted.shape[0]):
         for k in range(bench.readmitted_at_s.shape[1]):
-            answers = _another_answers(bench.quarantined | silent, wanted, ready, owner, b, k)
+            answers = _another_answers(bench.quarantined, wanted, silent, ready, owner, b, k)
             for r in range(len(owner)):
                 hangs = owner[r] == k and ready[b, r] and wanted[b, r] == HUNG
                 if answers and hangs and not bench.quarantined[b, r]:
@@ -185,11 +185,11 @@ def _admit_up_to(allowance, bench, wanted, ready, owner, b, k, now_s):
 
 
 @compiled
-def _another_answers(away, wanted, ready, owner, b, k):
-    """A replica of kernel ``k`` that is not ``away`` [B, R] neither hangs nor fails in a row."""
+def _another_answers(quarantined, wanted, silent, ready, owner, b, k):
+    """A replica of kernel ``k`` is in rotation that is not silent and neither hangs nor fails in a row."""
     found = False
     for r in range(len(owner)):
-        serves = owner[r] == k and ready[b, r] and not away[b, r]
+        serves = owner[r] == k and ready[b, r] and not quarantined[b, r] and not silent[b, r]
         found |= serves and wanted[b, r] != HUNG and wanted[b, r] != FAILING
     return found
 

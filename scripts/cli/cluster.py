@@ -1,4 +1,7 @@
-"""``selvage freeze|pin|unfreeze|unpin``: break-glass, as a field of a RoutePolicy that expires."""
+"""``selvage status --kubernetes`` and ``selvage freeze|pin|unfreeze|unpin``: what a running operator does.
+
+Break-glass is a field of a RoutePolicy that expires.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,22 @@ _POLICY = typer.Argument(help="Name of the RoutePolicy.")
 _FOR = typer.Option("--for", help="Duration, as 30m or 2h; it ends by itself.")
 _REASON = typer.Option("--reason", help="Person who freezes it, and the reason; stored in the resource.")
 
-app = typer.Typer(no_args_is_help=True, help="Break-glass on Kubernetes.")
+app = typer.Typer(no_args_is_help=True, help="A running operator.")
+
+
+@app.command()
+def status(
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Of the RoutePolicies of a namespace.")
+    ] = False,
+    namespace: Annotated[str, _NAMESPACE] = "default",
+) -> None:
+    """Show for every policy which one drives, where each slice goes, and which conditions need attention."""
+    if not kubernetes:
+        expected = "expected it; the fleet of this machine is shown by `selvage fleet status`"
+        raise typer.BadParameter(expected, param_hint="--kubernetes")
+    for line in _commands().status_lines(namespace):
+        typer.echo(line)
 
 
 @app.command()
@@ -53,16 +71,16 @@ def unpin(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE]
 
 
 def _hold(policy: str, namespace: str, lasts: str, reason: str, rows: Sequence[str]) -> None:
-    glass = _break_glass()
-    typer.echo(glass.freeze(glass.PolicyName(namespace=namespace, name=policy), lasts, reason, rows))
+    commands = _commands()
+    typer.echo(commands.freeze(commands.PolicyName(namespace=namespace, name=policy), lasts, reason, rows))
 
 
 def _release(policy: str, namespace: str, *, pinned: bool) -> None:
-    glass = _break_glass()
-    typer.echo(glass.unfreeze(glass.PolicyName(namespace=namespace, name=policy), pinned))
+    commands = _commands()
+    typer.echo(commands.unfreeze(commands.PolicyName(namespace=namespace, name=policy), pinned))
 
 
-def _break_glass() -> Any:
+def _commands() -> Any:
     """The module, where its libraries are installed."""
     try:
         from k8s.process import commands
