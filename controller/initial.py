@@ -84,6 +84,7 @@ def _nothing_measured(setup: ControllerSetup, batch: int) -> dict[str, Any]:
         "healthy_rps": declared_rps.copy(),
         "too_many": np.zeros((batch, kernels)),
         "surely_too_many": np.zeros((batch, kernels)),
+        "filled_ratio": np.full((batch, kernels), np.inf),
         "planning": initial_planning(declared_rps, slices),
     }
 

@@ -130,6 +130,7 @@ def _load_seen(
         replica_rps=plain(planned(after, "replica_rps")),
         too_many=plain(after.too_many),
         surely_too_many=plain(after.surely_too_many),
+        filled_ratio=plain(after.filled_ratio),
         closed=block.closed,
         ended=plain(block.ended),
         bad=plain(block.bad),

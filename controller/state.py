@@ -65,6 +65,9 @@ class ControllerState:
     healthy_rps: NDArray[np.float64]  # [B, K], the same at certified or usual speed
     too_many: NDArray[np.float64]  # [B, K], requests in one replica beyond those that it answers in time
     surely_too_many: NDArray[np.float64]  # [B, K], the same if no answer were longer than their mean
+    filled_ratio: NDArray[
+        np.float64
+    ]  # [B, K], requests in the fullest replica over the largest batch in time
     planning: PolicyState  # load and capacity that moves are planned against, ``perceive.planning``
     overloaded_at_s: NDArray[np.float64]  # [B, K], last offered more than the kernel carries
     behind: NDArray[np.float64]  # [B, K], requests offered that it has not had the time to carry

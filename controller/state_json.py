@@ -20,7 +20,7 @@ from controller.options import ControllerSetup
 from controller.state import ControllerState
 
 #: Changes whenever an array gets another name or meaning.
-STATE_VERSION = 23
+STATE_VERSION = 24
 
 
 def state_to_json(state: ControllerState, setup: ControllerSetup) -> str:

@@ -37,7 +37,8 @@ def learn_capacity(
     engine = setup.fleet.engine
     if engine is None:
         waiting = _waiting(state, telemetry, clocks, setup)
-        return {"too_many": waiting, "surely_too_many": waiting.copy()}
+        unknown = np.full_like(waiting, np.inf)
+        return {"too_many": waiting, "surely_too_many": waiting.copy(), "filled_ratio": unknown}
     learned = Learned(
         tokens=state.request_tokens.copy(),
         speed=state.engine_speed.copy(),
@@ -46,6 +47,7 @@ def learn_capacity(
         healthy_rps=np.empty_like(state.replica_rps),
         too_many=np.empty_like(state.replica_rps),
         surely_too_many=np.empty_like(state.replica_rps),
+        filled_ratio=np.empty_like(state.replica_rps),
     )
     counted = _counted(state, telemetry, clocks, rates, setup)
     known = _certified(engine, setup.options.capacity)
@@ -58,6 +60,7 @@ def learn_capacity(
         "healthy_rps": learned.healthy_rps,
         "too_many": learned.too_many,
         "surely_too_many": learned.surely_too_many,
+        "filled_ratio": learned.filled_ratio,
     }
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from contracts.compiled.carried import Objectives, Replica, as_if_steps_lasted, carried_rps, request_of
 from contracts.compiled.steady_state import sequence_limit
 from contracts.jit import borrowed, compiled
-from controller.perceive.queue_pass import insert, keep_proven, limits_in_time, middle_of, too_many
+from controller.perceive.queue_pass import filled, insert, keep_proven, limits_in_time, middle_of, too_many
 
 #: Columns of ``Learned.tokens``: requests and their prompt tokens, requests and their output tokens.
 PROMPTS, PROMPT_TOKENS, OUTPUTS, OUTPUT_TOKENS = range(4)
@@ -35,6 +35,7 @@ class Learned(NamedTuple):
     healthy_rps: NDArray[np.float64]  # [B, K], filled: its capacity at certified or usual speed
     too_many: NDArray[np.float64]  # [B, K], filled: requests in a replica beyond those it answers in time
     surely_too_many: NDArray[np.float64]  # [B, K], filled: the same if no answer were longer than their mean
+    filled_ratio: NDArray[np.float64]  # [B, K], filled: requests in the fullest replica over a batch in time
 
 
 class CarriedCounts(NamedTuple):
@@ -103,6 +104,7 @@ def learn(learned, counted, certified, owner):
             supposed, certain = limits_in_time(known, observed[0], pace, k)
             learned.too_many[b, k] = too_many(ratios, counted, supposed, owner, b, k)
             learned.surely_too_many[b, k] = too_many(ratios, counted, certain, owner, b, k)
+            learned.filled_ratio[b, k] = filled(counted, supposed, owner, b, k)
             _subtract_leaked(learned, counted, known, observed[0], owner, b, k)
             keep_proven(learned, counted, owner, b, k)
             if counted.early[b] and learned.tokens[b, PROMPTS] < known.prior_requests:

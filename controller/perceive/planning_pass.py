@@ -16,8 +16,10 @@ _LEAST_RPS = 1e-6
 _DRIFT_BAND, _SURGE_BAND = 0.05, 0.1
 #: Band of the mean in the worse direction: a fleet planned too full is late, one planned too empty is not.
 _WORSE_BAND = 0.02
-#: A mean over this many times the duration behind the held value has half its error and replaces it.
-_SURER = 4.0
+#: A mean over this many times the duration behind the held value has 0.7 of its error and replaces it.
+_SURER = 2.0
+#: Longest averaging time of a rate, in s: few requests take long to count, and a load lasts no longer.
+_LONGEST_S = 1800.0
 #: Duration that the first estimate after a surge stands for, because the rate is still changing.
 _FRESH_S = 3.0
 
@@ -32,6 +34,8 @@ class Held(NamedTuple):
     spread: NDArray[np.float64]  #: [B, S], variance of counts over their mean; at least 1
     mean_rps: NDArray[np.float64]  #: [B, S + 2 K], running means of the three arrays above
     mean_s: NDArray[np.float64]  #: [B, S + 2 K], observed time behind these means
+    long_rps: NDArray[np.float64]  #: [B, S], mean rate over as long as it takes to know it
+    long_s: NDArray[np.float64]  #: [B, S], observed time behind it
 
 
 class LoadObservation(NamedTuple):
@@ -77,17 +81,24 @@ def hold(held, observed, pace):
 @compiled(inline="always")
 def _add(held, passed_s, most_s, value, b, i):
     """Add ``value``, observed over the last ``passed_s``, to mean ``i``."""
-    age_s = min(held.mean_s[b, i] + passed_s, most_s)
-    held.mean_rps[b, i] += (value - held.mean_rps[b, i]) * min(passed_s / age_s, 1.0)
-    held.mean_s[b, i] = age_s
+    _average(held.mean_rps, held.mean_s, passed_s, most_s, value, b, i)
+
+
+@compiled(inline="always")
+def _average(mean, duration_s, passed_s, most_s, value, b, i):
+    """Add ``value`` to a ``mean`` over ``duration_s`` so far, at most ``most_s``."""
+    age_s = min(duration_s[b, i] + passed_s, most_s)
+    mean[b, i] += (value - mean[b, i]) * min(passed_s / age_s, 1.0)
+    duration_s[b, i] = age_s
 
 
 @compiled(inline="always")
 def _count(held, observed, pace, b, s):
-    """Add the newest requests to the mean and to the spread of counts."""
+    """Add the newest requests to both means and to the spread of counts."""
     passed_s, before_rps = observed.passed_s[b], observed.before_rps[b, s]
     rate_rps = observed.offered[b, s] / passed_s
     _add(held, passed_s, pace.steady_s, rate_rps, b, s)
+    _average(held.long_rps, held.long_s, passed_s, _knowing_s(held, pace, b, s), rate_rps, b, s)
     if before_rps > _LEAST_RPS:
         variance_ratio = (rate_rps - before_rps) ** 2 * passed_s / before_rps
         share = min(passed_s / pace.spread_s, 1.0)
@@ -95,20 +106,30 @@ def _count(held, observed, pace, b, s):
 
 
 @compiled(inline="always")
+def _knowing_s(held, pace, b, s):
+    """Time in which a rate is known to ``_DRIFT_BAND``, in s: longer the fewer requests come."""
+    rate_rps = max(held.mean_rps[b, s], _LEAST_RPS)
+    return min(max(held.spread[b, s] / (rate_rps * _DRIFT_BAND**2), pace.steady_s), _LONGEST_S)
+
+
+@compiled(inline="always")
 def _hold_rate(held, observed, pace, b, s):
-    """Keep the held rate, or replace it by the fast estimate or by the mean."""
+    """Keep the held rate, or replace it by the fast estimate or by one of the means."""
     fast_rps, held_rps = observed.fast_rps[b, s], held.offered_rps[b, s]
     variance = held.spread[b, s] * max(held_rps, fast_rps)
     memory_s = min(2.0 * pace.smoothing_s, observed.known_s[b] + observed.passed_s[b])
     if abs(fast_rps - held_rps) > pace.surge_sigmas * np.sqrt(variance / memory_s):
         held.offered_rps[b, s] = held.mean_rps[b, s] = fast_rps
         held.mean_s[b, s] = held.held_s[b, s] = min(memory_s, _FRESH_S)
+        held.long_rps[b, s], held.long_s[b, s] = fast_rps, held.held_s[b, s]
         return
     more_rps, chance_rps = held.mean_rps[b, s] - held_rps, np.sqrt(variance / held.mean_s[b, s])
     rises = more_rps > max(pace.worse_sigmas * chance_rps, _WORSE_BAND * held_rps)
     falls = -more_rps > max(pace.drift_sigmas * chance_rps, _DRIFT_BAND * held_rps)
-    if rises or falls or held.mean_s[b, s] >= _SURER * held.held_s[b, s]:
-        held.offered_rps[b, s], held.held_s[b, s] = held.mean_rps[b, s], held.mean_s[b, s]
+    if rises or falls:
+        held.long_rps[b, s], held.long_s[b, s] = held.mean_rps[b, s], held.mean_s[b, s]
+    if rises or falls or held.long_s[b, s] >= _SURER * held.held_s[b, s]:
+        held.offered_rps[b, s], held.held_s[b, s] = held.long_rps[b, s], held.long_s[b, s]
 
 
 @compiled(inline="always")

@@ -59,6 +59,20 @@ def too_many(room, counted, limits, owner, b, k):
 
 
 @compiled(inline="always")
+def filled(counted, limits, owner, b, k):
+    """Requests in the fullest replica of kernel ``k`` over the largest batch in time, by ``limits``.
+
+    Infinite where a replica reports nothing, or none serves.
+    """
+    most, batch = -1.0, limits[1]
+    for r in range(len(owner)):
+        if owner[r] == k and counted.serving[b, r]:
+            inside = counted.running[b, r] + counted.waiting[b, r]
+            most = max(most, inside) if inside >= 0.0 else np.inf
+    return most / batch if most >= 0.0 and batch > 0.0 else np.inf
+
+
+@compiled(inline="always")
 def _late(running, waiting, limits):
     """Late requests of a replica: those in its batch beyond the limit, and those that wait too long."""
     fits, batch, patience = limits

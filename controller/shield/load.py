@@ -15,10 +15,13 @@ nothing; too high an estimate builds a queue that never ends. So the limit follo
   those count as waiting that come late even if every answer is of mean length.
 - *A proven load is kept in requests per second*, not as a multiple of the estimate: if the estimate falls to
   nothing and recovers, the limit does not come back a thousand times as high.
-- *Shed traffic is admitted again* step by step while answers are in time. A step that ends in a queue is
-  tried again after twice the time, so that the table comes to rest.
+- *Shed traffic is admitted again* step by step while answers are in time, or while less comes late than is
+  shed: shedding gains no more than what would be late. A step that ends in a queue is tried again after twice
+  the time, so that the table comes to rest; the limit itself falls only if the queue lasts.
+- *A kernel with next to nothing to do* is admitted more at once, whatever its last answers were.
 
-Late answers without a queue (a slow network, errors) are no reason to shed, only a reason to admit no more.
+Late answers without a queue (a slow network, errors) are no reason to shed, only a reason to admit no more
+than would be shed for them.
 """
 
 from __future__ import annotations
@@ -47,6 +50,10 @@ LEAST_RATIO = 0.2
 STEP_RATIO, FALL_RATIO = 0.05, 0.01
 #: Time from one step to the next, in s, and the longest such time after steps that ended in queues.
 STEP_S, MOST_STEP_S = 15.0, 86400.0
+#: A kernel has next to nothing to do if this share of a batch in time is free, for as long as a queue counts:
+#: at a load worth shedding, chance hardly leaves a replica so empty. The estimate of the batch is often twice
+#: too large, so half a batch shows nothing.
+IDLE_RATIO = 0.85
 #: A kernel that carries less than this share of its limit proves nothing beyond its estimate.
 FULL_RATIO = 0.97
 #: Time constant, in s, with which a proven load that is not used is forgotten.
@@ -59,10 +66,12 @@ class LoadMemory(NamedTuple):
     ratio: Floats  # [B, K], most load over capacity
     proven_rps: Floats  # [B, K], most load of a replica; the lesser of the two holds
     in_time: NDArray[np.bool_]  # [B, K], the newest block of requests was answered as the contract asks
-    queued: NDArray[np.bool_]  # [B, K], requests waited that are not answered in time
+    late_ratio: Floats  # [B, K], share of the newest block of requests that failed or came late
+    queued: NDArray[np.bool_]  # [B, K], requests waited that are not answered in time, for a while
     step_s: Floats  # [B, K], from a step up to the next
     stepped_at_s: Floats  # [B, K], the last one
     least: Floats  # [B, K, 2], least of what was too many, of a block of seconds and of the one before
+    room: Floats  # [B, K, 2], least share of a batch in time that was free, of the same two blocks
     least_since_at_s: Floats  # [B, K], when the block began
     scraped: NDArray[np.bool_]  # [B, R], anew since then
 
@@ -78,6 +87,7 @@ class LoadSeen(NamedTuple):
     replica_rps: Floats  # [B, K], capacity of one replica, best estimate
     too_many: Floats  # [B, K], requests in a replica beyond those that it answers in time
     surely_too_many: Floats  # [B, K], the same if no answer were longer than the mean
+    filled_ratio: Floats  # [B, K], requests in the fullest replica over the largest batch in time
     closed: NDArray[np.bool_]  # [B], a block of requests ended
     ended: Floats  # [B, S, K], its requests
     bad: Floats  # [B, S, K], those that failed or came late
@@ -93,10 +103,12 @@ def initial_load(batch: int, kernels: int, replicas: int) -> PolicyState:
         ratio=np.zeros(shape),
         proven_rps=np.zeros(shape),
         in_time=np.ones(shape, dtype=np.bool_),
+        late_ratio=np.zeros(shape),
         queued=np.zeros(shape, dtype=np.bool_),
         step_s=np.full(shape, STEP_S),
         stepped_at_s=np.full(shape, -np.inf),
         least=np.zeros((*shape, 2)),
+        room=np.zeros((*shape, 2)),
         least_since_at_s=np.full(shape, -np.inf),
         scraped=np.zeros((batch, replicas), dtype=np.bool_),
     )
@@ -138,20 +150,22 @@ def _let_in(memory, seen, law, most_rps):
     """Update ``memory`` and fill ``most_rps``, kernel by kernel."""
     memory, seen, law = borrowed((LoadMemory(*memory), LoadSeen(*seen), LoadLaw(*law)))
     for b in range(most_rps.shape[0]):
-        sheds = _sheds(seen, b)
+        shed_rps = _shed_rps(seen, b)
         memory.scraped[b] |= seen.fresh[b]
         for k in range(most_rps.shape[1]):
             each_rps, anew = seen.replica_rps[b, k], _begins_anew(memory, seen, law, b, k)
             if seen.closed[b]:
                 memory.in_time[b, k] = not kernel_is_bad(seen.ended, seen.bad, law.tolerated, b, k)
+                memory.late_ratio[b, k] = _late_ratio(seen, b, k)
             queue = seen.surely_too_many[b, k] if memory.in_time[b, k] else seen.too_many[b, k]
             lasting = _lasting(memory.least[b, k], queue, anew)
-            too_many = queue if sheds else lasting
+            room = _lasting(memory.room[b, k], 1.0 - seen.filled_ratio[b, k], anew)
+            too_many = queue if shed_rps > 0.0 else lasting
             if too_many < UNNOTICED_S * each_rps:
                 too_many = 0.0
             if seen.ready[b, k] > 0 and each_rps > 0.0:
-                load_rps = load_of(seen.last[b], seen.offered_rps[b], k) / seen.ready[b, k]
-                _follow(memory, seen, b, k, load_rps, too_many > 0.0, sheds, law.max_load_ratio)
+                lasts = min(lasting, too_many) >= UNNOTICED_S * each_rps
+                _follow(memory, seen, law, b, k, shed_rps, (too_many > 0.0, lasts, room))
             limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
             most_rps[b, k] = max(limit_rps - too_many / DRAIN_S, LEAST_RATIO * each_rps)
 
@@ -187,30 +201,44 @@ def _lasting(least, too_many, anew):
 
 
 @compiled(inline="always")
-def _follow(memory, seen, b, k, load_rps, queued, sheds, max_load_ratio):
-    """Update the limit of a kernel by its observations at this load of a replica."""
+def _follow(memory, seen, law, b, k, shed_rps, queue):
+    """Update the limit of a kernel. queue: whether there is one, whether it lasts, and lasting room."""
+    queued, lasts, room = queue
     now_s, passed_s, each_rps = seen.now_s[b], seen.passed_s[b], seen.replica_rps[b, k]
-    rested = now_s - memory.stepped_at_s[b, k] > memory.step_s[b, k]
-    limit_rps = _limit_rps(memory, b, k, each_rps, max_load_ratio)
-    memory.ratio[b, k] = max(memory.ratio[b, k], max_load_ratio)
-    if queued:
-        if not memory.queued[b, k] and sheds:
-            memory.step_s[b, k] = min(2.0 * memory.step_s[b, k], MOST_STEP_S)
-            memory.stepped_at_s[b, k] = now_s
+    load_rps = load_of(seen.last[b], seen.offered_rps[b], k) / seen.ready[b, k]
+    limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
+    memory.ratio[b, k] = max(memory.ratio[b, k], law.max_load_ratio)
+    if queued and not memory.queued[b, k] and shed_rps > 0.0:
+        memory.step_s[b, k] = min(2.0 * memory.step_s[b, k], MOST_STEP_S)
+        memory.stepped_at_s[b, k] = now_s
+    if lasts:
         kept = 1.0 - min(FALL_RATIO * passed_s, 1.0)
         memory.ratio[b, k] *= kept
         memory.proven_rps[b, k] *= kept
-    elif not sheds:
+    elif shed_rps == 0.0:
         memory.step_s[b, k] = STEP_S
         forgotten = min(passed_s / FORGET_S, 1.0)
         memory.ratio[b, k] = _forgetting(memory.ratio[b, k], load_rps / each_rps, forgotten)
         memory.proven_rps[b, k] = _forgetting(memory.proven_rps[b, k], load_rps, forgotten)
-    elif memory.in_time[b, k] and rested and load_rps >= FULL_RATIO * limit_rps:
+    elif (
+        not queued and load_rps >= FULL_RATIO * limit_rps and _steps(memory, seen, law, b, k, shed_rps, room)
+    ):
         higher_rps = limit_rps * (1.0 + STEP_RATIO)
         memory.ratio[b, k] = max(memory.ratio[b, k], higher_rps / each_rps)
         memory.proven_rps[b, k] = max(memory.proven_rps[b, k], higher_rps)
         memory.stepped_at_s[b, k] = now_s
     memory.queued[b, k] = queued
+
+
+@compiled(inline="always")
+def _steps(memory, seen, law, b, k, shed_rps, room):
+    """Whether shed traffic is admitted again: the kernel is idle, or less is late than shed."""
+    since_s = seen.now_s[b] - memory.stepped_at_s[b, k]
+    if room >= IDLE_RATIO and since_s >= law.lasts_s:
+        return True
+    offered_rps = load_of(seen.last[b], seen.offered_rps[b], k) + shed_rps
+    worth_it = memory.in_time[b, k] or memory.late_ratio[b, k] * offered_rps < shed_rps
+    return worth_it and since_s > memory.step_s[b, k]
 
 
 @compiled(inline="always")
@@ -220,9 +248,20 @@ def _forgetting(proven, load, forgotten):
 
 
 @compiled(inline="always")
-def _sheds(seen, b):
-    """Whether the table in force sheds any traffic."""
-    found = False
+def _late_ratio(seen, b, k):
+    """Share of the requests of a block on kernel ``k`` that failed or came late; 0 without requests."""
+    ended, bad = 0.0, 0.0
+    for s in range(seen.ended.shape[1]):
+        ended += seen.ended[b, s, k]
+        bad += seen.bad[b, s, k]
+    return bad / ended if ended > 0.0 else 0.0
+
+
+@compiled(inline="always")
+def _shed_rps(seen, b):
+    """Traffic that the table in force sheds, in requests per second."""
+    found = 0.0
     for s in range(seen.offered_rps.shape[1]):
-        found = found or seen.last[b, s, seen.last.shape[2] - 1] > SLACK
+        share = seen.last[b, s, seen.last.shape[2] - 1]
+        found += share * seen.offered_rps[b, s] if share > SLACK else 0.0
     return found

@@ -86,6 +86,17 @@ def test_a_surge_is_noticed_within_seconds_and_known_within_a_minute(factor: flo
     assert np.all(np.abs(held[360:] - rates[360:]) <= 0.2 * rates[360:])
 
 
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31), rate_rps=st.floats(0.1, 3.0), burst=st.floats(1.0, 3.0))
+def test_a_load_of_few_requests_is_known_in_the_end(seed: int, rate_rps: float, burst: float) -> None:
+    """However high a burst made it at first: in the second hour it is mostly known as ten minutes tell it."""
+    rates = np.full((7200, 2), rate_rps)
+    rates[20:80] *= burst
+    held = _held(_walk(_poisson(seed, rates), CALM, SURE))
+    error = np.abs(np.median(held[3600:], axis=0) - rate_rps)
+    assert np.all(error <= 4.0 * np.sqrt(rate_rps / 600.0))
+
+
 def test_a_drift_is_followed() -> None:
     """A load that doubles in an hour is never more than 15 % away from the held rate."""
     rates = np.linspace(20.0, 40.0, 3600)[:, None] * np.ones(2)

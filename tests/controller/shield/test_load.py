@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -15,6 +15,7 @@ from controller.shield.load import (
     DRAIN_S,
     LASTS_S,
     LEAST_RATIO,
+    STEP_S,
     UNNOTICED_S,
     LoadSeen,
     initial_load,
@@ -40,6 +41,7 @@ def seen(load_rps: float, estimate_rps: float, **more: float) -> LoadSeen:
         replica_rps=np.array([[estimate_rps]]),
         too_many=np.array([[more.get("too_many", 0.0)]]),
         surely_too_many=np.array([[more.get("surely", more.get("too_many", 0.0))]]),
+        filled_ratio=np.array([[more.get("filled", np.inf)]]),
         closed=np.array([more.get("late", -1.0) >= 0.0]),
         ended=np.array([[[100.0]]]),
         bad=np.array([[[100.0 * max(more.get("late", 0.0), 0.0)]]]),
@@ -208,6 +210,41 @@ def test_shed_load_is_admitted_again_step_by_step() -> None:
     steps = np.flatnonzero(np.diff(found))
     assert np.diff(steps).tolist() == [16] * (len(steps) - 1)
     assert len(steps) == 3
+
+
+@given(late=st.floats(0.15, 1.0), shed=st.floats(0.05, 0.9))
+def test_who_sheds_more_than_comes_late_admits_more(late: float, shed: float) -> None:
+    """Shedding gains at most what would be late: with less late than shed, the kernel is given more load."""
+    assume(abs(late - shed) > 1e-6)
+    memory, most_rps = most_of(initial_load(1, 1, 1), seen(5.25, 5.0, late=late, shed=shed))
+    for now_s in range(1, 40):
+        look = seen(most_rps, 5.0, late=late, shed=shed, now_s=float(now_s))
+        memory, most_rps = most_of(memory, look)
+    assert (most_rps > 5.25) is (late < shed)
+
+
+@pytest.mark.parametrize("filled", [0.0, 0.1, 0.5, np.inf])
+def test_a_kernel_with_nothing_to_do_admits_more_at_once(filled: float) -> None:
+    """Whatever was late before, and however often a step ended in a queue: it is given more within blocks."""
+    memory, most_rps = most_of(initial_load(1, 1, 1), seen(5.25, 5.0, late=1.0, shed=0.4))
+    memory |= {"step_s": np.full((1, 1), HOUR_S)}
+    for now_s in range(1, round(6 * LASTS_S)):
+        look = seen(most_rps, 5.0, shed=0.4, filled=filled, now_s=float(now_s))
+        memory, most_rps = most_of(memory, look)
+    assert (most_rps > 1.1 * 5.25) is (filled < 0.15)
+
+
+@given(too_many=st.floats(3.0, 60.0), ticks=st.integers(1, 4))
+def test_a_short_queue_delays_steps_and_lowers_no_limit(too_many: float, ticks: int) -> None:
+    """While traffic is shed, a burst is worked off; only a queue that lasts lowers the limit."""
+    memory, _ = most_of(initial_load(1, 1, 1), seen(8.0, 5.0))
+    proven_ratio = memory["ratio"][0, 0]
+    for now_s in range(1, 1 + ticks):
+        look = seen(8.0, 5.0, shed=0.2, too_many=too_many, now_s=float(now_s))
+        memory, most_rps = most_of(memory, look)
+        assert most_rps < 8.0
+    assert memory["ratio"][0, 0] == proven_ratio
+    assert memory["step_s"][0, 0] == 2.0 * STEP_S
 
 
 @pytest.mark.parametrize(("scrapes", "shed"), [(1, False), (2, True)])
