@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from contracts.errors import MissingPartError
+from scripts.cli.options import NAMESPACE
 
-_NAMESPACE = typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
 _POLICY = typer.Argument(help="Name of the RoutePolicy.")
 _FOR = typer.Option("--for", help="Duration, as 30m or 2h; it ends by itself.")
 _REASON = typer.Option("--reason", help="Person who freezes it, and the reason; stored in the resource.")
@@ -25,7 +25,7 @@ def status(
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Of the RoutePolicies of a namespace.")
     ] = False,
-    namespace: Annotated[str, _NAMESPACE] = "default",
+    namespace: NAMESPACE = "default",
 ) -> None:
     """Show for every policy which one drives, where each slice goes, and which conditions need attention."""
     if not kubernetes:
@@ -40,7 +40,7 @@ def freeze(
     policy: Annotated[str, _POLICY],
     lasts: Annotated[str, _FOR],
     reason: Annotated[str, _REASON],
-    namespace: Annotated[str, _NAMESPACE] = "default",
+    namespace: NAMESPACE = "default",
 ) -> None:
     """Break-glass: freeze the weights of POLICY for so long. Hard clauses still warn."""
     _hold(policy, namespace, lasts, reason, ())
@@ -52,20 +52,20 @@ def pin(
     rows: Annotated[list[str], typer.Argument(help="SLICE=KERNEL or SLICE=KERNEL:0.8,KERNEL:0.2.")],
     lasts: Annotated[str, _FOR],
     reason: Annotated[str, _REASON],
-    namespace: Annotated[str, _NAMESPACE] = "default",
+    namespace: NAMESPACE = "default",
 ) -> None:
     """Break-glass: put these rows in force and hold them for so long. Hard clauses still warn."""
     _hold(policy, namespace, lasts, reason, rows)
 
 
 @app.command()
-def unfreeze(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+def unfreeze(policy: Annotated[str, _POLICY], namespace: NAMESPACE = "default") -> None:
     """End a freeze or a pin before its time: the policy drives again."""
     _release(policy, namespace, pinned=False)
 
 
 @app.command()
-def unpin(policy: Annotated[str, _POLICY], namespace: Annotated[str, _NAMESPACE] = "default") -> None:
+def unpin(policy: Annotated[str, _POLICY], namespace: NAMESPACE = "default") -> None:
     """End a pin before its time: the policy drives again."""
     _release(policy, namespace, pinned=True)
 

@@ -20,6 +20,7 @@ from scripts.cli.options import (
     GENERATION_TOKENS,
     LOG_FORMAT,
     LOG_LEVEL,
+    NAMESPACE,
     PROBE_LIMIT,
     READMIT_OVER,
     SCRAPE_TIMEOUT,
@@ -65,14 +66,11 @@ def crds(
     typer.echo("---\n".join(texts), nl=False)
 
 
-_NAMESPACE = typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRequest:
     """The options of ``selvage kubernetes operator``."""
 
-    namespace: Annotated[str, _NAMESPACE] = "default"
+    namespace: NAMESPACE = "default"
     shed_service: Annotated[
         str, typer.Option("--shed-service", help="SERVICE:PORT that answers 429, for what is shed.")
     ] = "selvage-refuse:8080"

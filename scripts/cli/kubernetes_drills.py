@@ -14,7 +14,7 @@ import typer
 from contracts.errors import MissingPartError
 from k8s.resources.drill_extension import DRILL_PORT
 from scripts.cli.measuring.request import read_key
-from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, options
+from scripts.cli.options import LOG_FORMAT, LOG_LEVEL, NAMESPACE, options
 from scripts.cli.registries import AUTH_FILE, REGISTRY, registry_access
 
 
@@ -36,9 +36,7 @@ class DrillsRequest:
     """The options of ``selvage kubernetes drills``."""
 
     gateway: Annotated[str, typer.Option(help="URL where the load of drills enters the cluster.")]
-    namespace: Annotated[
-        str, typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the drills.")
-    ] = "default"
+    namespace: NAMESPACE = "default"
     allow_namespace: Annotated[
         list[str] | None, typer.Option(help="Namespace where drills are allowed; default: none.")
     ] = None

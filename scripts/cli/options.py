@@ -99,6 +99,9 @@ def _parameters(record: type[Any]) -> list[inspect.Parameter]:
     ]
 
 
+NAMESPACE = Annotated[
+    str, typer.Option("--namespace", envvar="SELVAGE_NAMESPACE", help="Namespace of the resources.")
+]
 LOG_FORMAT = Annotated[
     Literal["json", "text"],
     typer.Option("--log-format", help="Lines on stderr: json for machines, text for people."),
