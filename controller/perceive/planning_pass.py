@@ -16,8 +16,8 @@ _LEAST_RPS = 1e-6
 _DRIFT_BAND, _SURGE_BAND = 0.05, 0.1
 #: Band of the mean in the worse direction: a fleet planned too full is late, one planned too empty is not.
 _WORSE_BAND = 0.02
-#: A mean over this many times the duration behind the held value has 0.7 of its error and replaces it.
-_SURER = 2.0
+#: A mean over this many times the duration behind the held value has half its error and replaces it.
+_SURER = 4.0
 #: Longest averaging time of a rate, in s: few requests take long to count, and a load lasts no longer.
 _LONGEST_S = 1800.0
 #: Duration that the first estimate after a surge stands for, because the rate is still changing.
