@@ -174,6 +174,22 @@ def test_the_sure_excess_is_at_most_the_expected_one(running: float, waiting: fl
         assert (state.surely_too_many == 0.0).all()
 
 
+@given(st.floats(0.0, 90.0), st.floats(0.0, 90.0), st.integers(0, 3), st.booleans())
+def test_a_kernel_is_as_full_as_its_fullest_replica(low: float, high: float, at: int, unknown: bool) -> None:
+    """A replica that reports nothing may be full; a kernel is filled exactly where requests are too many."""
+    setup, told = _setup(), _telemetry(0, DECLARED, 1.0, 20.0)
+    running, waiting = np.full((1, 4), low), np.zeros((1, 4))
+    running[0, at] = np.nan if unknown else max(low, high)
+    filled = [
+        accumulate(initial_state(setup, 1), replace(told, running=each, waiting=waiting), setup).state
+        for each in (running, np.full((1, 4), low), np.full((1, 4), max(low, high)))
+    ]
+    kernel, (mixed, lower, higher) = LAYOUT.replica_kernel[at], (one.filled_ratio[0] for one in filled)
+    assert mixed[1 - kernel] == lower[1 - kernel]
+    assert mixed[kernel] == (np.inf if unknown else higher[kernel])
+    assert np.array_equal(higher > 1.0 + 1e-9, filled[2].too_many[0] > 1e-9)
+
+
 def test_a_full_batch_in_time_has_a_queue_only_where_too_many_wait() -> None:
     """With a generous first-token objective requests may wait; with a strict one they are late at once."""
     told = _telemetry(0, DECLARED, 1.0, 20.0)
