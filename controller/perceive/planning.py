@@ -6,9 +6,9 @@ the rate used for planning is *held*. It is replaced in two cases:
 - the fast estimate (``offered_rps``) differs by more than chance explains: a surge, detected within seconds;
 - the mean since the last change, over at most ``steady_s``, does: a drift, or the rest of a surge.
 
-It is also replaced by a mean over four times the time that is behind it, up to the time in which the rate is known
-to a twentieth. Where few requests come that takes longer than ``steady_s``, and a rate that a burst made too
-high would be held for ever: it is off by less than chance explains in so short a time.
+It is also replaced by a mean over four times the time that is behind it, up to the time in which the rate is
+known to a twentieth. Where few requests come that takes longer than ``steady_s``, and a rate that a burst
+made too high would be held for ever: it is off by less than chance explains in so short a time.
 
 Chance is modelled by counts whose variance is ``spread`` times their mean (1: Poisson; more for bursts). The
 spread is estimated along with the rate. Capacities are held in the same way, within relative bands that are
