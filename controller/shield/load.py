@@ -67,7 +67,7 @@ class LoadMemory(NamedTuple):
     proven_rps: Floats  # [B, K], most load of a replica; the lesser of the two holds
     in_time: NDArray[np.bool_]  # [B, K], the newest block of requests was answered as the contract asks
     late_ratio: Floats  # [B, K], share of the newest block of requests that failed or came late
-    queued: NDArray[np.bool_]  # [B, K], requests waited that are not answered in time, for a while
+    queued: NDArray[np.bool_]  # [B, K], requests waited that are not answered in time
     step_s: Floats  # [B, K], from a step up to the next
     stepped_at_s: Floats  # [B, K], the last one
     least: Floats  # [B, K, 2], least of what was too many, of a block of seconds and of the one before
@@ -164,7 +164,7 @@ def _let_in(memory, seen, law, most_rps):
             if too_many < UNNOTICED_S * each_rps:
                 too_many = 0.0
             if seen.ready[b, k] > 0 and each_rps > 0.0:
-                lasts = min(lasting, too_many) >= UNNOTICED_S * each_rps
+                lasts = lasting >= UNNOTICED_S * each_rps
                 _follow(memory, seen, law, b, k, shed_rps, (too_many > 0.0, lasts, room))
             limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
             most_rps[b, k] = max(limit_rps - too_many / DRAIN_S, LEAST_RATIO * each_rps)
