@@ -163,7 +163,14 @@ def is_bad(ended, bad, tolerated):
 
 @compiled(inline="always")
 def kernel_is_bad(ended, bad, tolerated, b, k):
-    """``is_bad`` of the requests of all slices on kernel ``k``.
+    """``is_bad`` of the requests of all slices on kernel ``k``; arguments as in ``kernel_requests``."""
+    all_ended, all_bad, most = kernel_requests(ended, bad, tolerated, b, k)
+    return is_bad(all_ended, all_bad, most) > 0.0
+
+
+@compiled
+def kernel_requests(ended, bad, tolerated, b, k):
+    """Requests of all slices on kernel ``k``: those that ended, the bad ones, and the tolerated bad ones.
 
     ended, bad: [B, S, K]; tolerated: float64 [S], tolerated share of a slice's requests.
     """
@@ -172,4 +179,4 @@ def kernel_is_bad(ended, bad, tolerated, b, k):
         all_ended += ended[b, s, k]
         all_bad += bad[b, s, k]
         most += tolerated[s] * ended[b, s, k]
-    return is_bad(all_ended, all_bad, most) > 0.0
+    return all_ended, all_bad, most

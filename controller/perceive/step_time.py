@@ -91,6 +91,20 @@ def mean_request(tokens: Floats, model: EngineModel, worth: float) -> Floats:
     return np.asarray((worth * declared + tokens[:, 1::2]) / (worth + tokens[:, 0::2]))
 
 
+def least_busy_s(
+    counted: EngineCounters, model: EngineModel, owner: NDArray[np.int64], request: Floats
+) -> Floats:
+    """Least time that the counted steps took, float64 [B, R] in s; NaN: unknown.
+
+    As certified, less two standard deviations of the true time. owner, request: as in ``step_time_ratio``.
+    """
+    step, context = model.step_s[owner], request[:, :1] + request[:, 1:] / 2.0
+    of_tokens = (
+        step[:, 1] * counted.prompt_tokens + (step[:, 2] + step[:, 3] * context) * counted.generation_tokens
+    )
+    return np.asarray(np.exp(-2.0 * model.spread) * (step[:, 0] * counted.iterations + of_tokens))
+
+
 class _Scrapes(NamedTuple):
     """Engine counts between two scrapes; see ``EngineCounters``."""
 

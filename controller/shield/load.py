@@ -17,7 +17,8 @@ nothing; too high an estimate builds a queue that never ends. So the limit follo
   nothing and recovers, the limit does not come back a thousand times as high.
 - *Shed traffic is admitted again* step by step while answers are in time, or while less comes late than is
   shed: shedding gains no more than what would be late. A step that ends in a queue is tried again after twice
-  the time, so that the table comes to rest; the limit itself falls only if the queue lasts.
+  the time, so that the table comes to rest; the limit itself falls only if the queue lasts, or is longer than
+  chance explains.
 - *A kernel with next to nothing to do* is admitted more at once, whatever its last answers were.
 
 Late answers without a queue (a slow network, errors) are no reason to shed, only a reason to admit no more
@@ -32,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.jit import borrowed, compiled
-from controller.cells import kernel_is_bad
+from controller.cells import is_bad, kernel_requests
 from controller.ports import PolicyState
 from controller.shield.capacity import SLACK, load_of
 
@@ -44,6 +45,8 @@ DRAIN_S = 10.0
 UNNOTICED_S = 0.5
 #: A queue counts once it has lasted so long, in s, or from one scrape to the next.
 LASTS_S = 5.0
+#: Requests that wait by chance alone: a longer queue lowers the limit of a kernel that sheds at once.
+CHANCE = 4.0
 #: Share of its capacity that a kernel is always allowed, whatever its queue.
 LEAST_RATIO = 0.2
 #: Rise of the limit in one step, and its fall per second with a queue, both relative.
@@ -155,8 +158,9 @@ def _let_in(memory, seen, law, most_rps):
         for k in range(most_rps.shape[1]):
             each_rps, anew = seen.replica_rps[b, k], _begins_anew(memory, seen, law, b, k)
             if seen.closed[b]:
-                memory.in_time[b, k] = not kernel_is_bad(seen.ended, seen.bad, law.tolerated, b, k)
-                memory.late_ratio[b, k] = _late_ratio(seen, b, k)
+                ended, bad, tolerated = kernel_requests(seen.ended, seen.bad, law.tolerated, b, k)
+                memory.in_time[b, k] = is_bad(ended, bad, tolerated) == 0.0
+                memory.late_ratio[b, k] = bad / ended if ended > 0.0 else 0.0
             queue = seen.surely_too_many[b, k] if memory.in_time[b, k] else seen.too_many[b, k]
             lasting = _lasting(memory.least[b, k], queue, anew)
             room = _lasting(memory.room[b, k], 1.0 - seen.filled_ratio[b, k], anew)
@@ -164,8 +168,8 @@ def _let_in(memory, seen, law, most_rps):
             if too_many < UNNOTICED_S * each_rps:
                 too_many = 0.0
             if seen.ready[b, k] > 0 and each_rps > 0.0:
-                lasts = lasting >= UNNOTICED_S * each_rps
-                _follow(memory, seen, law, b, k, shed_rps, (too_many > 0.0, lasts, room))
+                lowers = max(lasting, too_many - CHANCE) >= UNNOTICED_S * each_rps
+                _follow(memory, seen, law, b, k, shed_rps, (too_many > 0.0, lowers, room))
             limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
             most_rps[b, k] = max(limit_rps - too_many / DRAIN_S, LEAST_RATIO * each_rps)
 
@@ -202,8 +206,8 @@ def _lasting(least, too_many, anew):
 
 @compiled(inline="always")
 def _follow(memory, seen, law, b, k, shed_rps, queue):
-    """Update the limit of a kernel. queue: whether there is one, whether it lasts, and lasting room."""
-    queued, lasts, room = queue
+    """Update the limit. queue: whether there is one, whether the limit falls by it, and lasting room."""
+    queued, lowers, room = queue
     now_s, passed_s, each_rps = seen.now_s[b], seen.passed_s[b], seen.replica_rps[b, k]
     load_rps = load_of(seen.last[b], seen.offered_rps[b], k) / seen.ready[b, k]
     limit_rps = _limit_rps(memory, b, k, each_rps, law.max_load_ratio)
@@ -211,7 +215,7 @@ def _follow(memory, seen, law, b, k, shed_rps, queue):
     if queued and not memory.queued[b, k] and shed_rps > 0.0:
         memory.step_s[b, k] = min(2.0 * memory.step_s[b, k], MOST_STEP_S)
         memory.stepped_at_s[b, k] = now_s
-    if lasts:
+    if lowers:
         kept = 1.0 - min(FALL_RATIO * passed_s, 1.0)
         memory.ratio[b, k] *= kept
         memory.proven_rps[b, k] *= kept
@@ -245,16 +249,6 @@ def _steps(memory, seen, law, b, k, shed_rps, room):
 def _forgetting(proven, load, forgotten):
     """``load`` where it is higher; else the ``proven`` load, decaying towards it."""
     return max(load, proven - (proven - load) * forgotten)
-
-
-@compiled(inline="always")
-def _late_ratio(seen, b, k):
-    """Share of the requests of a block on kernel ``k`` that failed or came late; 0 without requests."""
-    ended, bad = 0.0, 0.0
-    for s in range(seen.ended.shape[1]):
-        ended += seen.ended[b, s, k]
-        bad += seen.bad[b, s, k]
-    return bad / ended if ended > 0.0 else 0.0
 
 
 @compiled(inline="always")

@@ -35,12 +35,17 @@ def test_pauses_of_wrong_numbers_are_used() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replicas", [8, 2])
+@pytest.mark.parametrize(("replicas", "seeds"), [(8, SEEDS), (2, 16)])
 @pytest.mark.parametrize("policy", ["sequential", "learned"])
-def test_pauses_of_seconds_are_used(policy: str, replicas: int) -> None:
-    """Wrong for six of twenty seconds: a wait for 29 matches would use up the pauses."""
+def test_pauses_of_seconds_are_used(policy: str, replicas: int, seeds: int) -> None:
+    """Wrong for six of twenty seconds: a wait for 29 matches would use up the pauses.
+
+    Two replicas give 28 probes in a pause and carry a quarter of the requests. One episode differs from the
+    next by 0.03 of the useful tokens: their sum over all episodes is compared.
+    """
     spec = short_spec([wrong_numbers(6.0, 20.0)], REPLICA_RPS * replicas, replicas)
-    mine, bare = (short_episodes(name, spec, SEEDS) for name in (policy, "fixed-bare"))
-    for record, unrouted in zip(mine, bare, strict=True):
-        assert record.useful_tokens.sum() > 0.88 * unrouted.useful_tokens.sum()
-        assert record.exposed.sum() < 0.7 * unrouted.exposed.sum()
+    mine, bare = (short_episodes(name, spec, seeds) for name in (policy, "fixed-bare"))
+    useful, unrouted = (sum(record.useful_tokens.sum() for record in records) for records in (mine, bare))
+    assert useful > 0.88 * unrouted
+    for record, other in zip(mine, bare, strict=True):
+        assert record.exposed.sum() < 0.7 * other.exposed.sum()

@@ -2,7 +2,8 @@
 
 A replica hangs when three things hold. A number of consecutive probes timed out. The replica holds requests
 (running or waiting). And since the first of these probes was sent there was no progress: the gateway counted
-no answered request, and no scrape of that time shows an engine step. Each sign alone may be harmless: a long
+no answered request, and no scrape shows an engine step of that time. A scrape that began earlier shows one
+if its steps, at their certified times, had no room before. Each sign alone may be harmless: a long
 queue makes probes late while steps go on, an idle replica answers nothing because it has no requests, and a
 prober with a broken network sees timeouts while answers keep coming. Missing data (no scrape, no counters, no
 prober) is no evidence.
@@ -12,6 +13,8 @@ engine's counters are read (``perceive.engine_steps``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +50,16 @@ def initial_hang(batch: int, replicas: int, timeouts: int) -> HangMemory:
 
 
 def note_timeouts(
-    memory: HangMemory, telemetry: FleetTelemetry, fresh: Flags, progressed_at_s: Floats
+    memory: HangMemory,
+    telemetry: FleetTelemetry,
+    fresh: Flags,
+    progressed_at_s: Floats,
+    busy_s: Callable[[], Floats],
 ) -> HangMemory:
     """``memory`` after one telemetry: an answer or a step since the first timeout resets the count.
 
-    fresh: bool [B, R], a new scrape arrived; progressed_at_s: float64 [B, R], last answer of a request.
+    fresh: bool [B, R], a new scrape arrived; progressed_at_s: float64 [B, R], last answer of a request;
+    busy_s: least time that the steps of this tick's scrapes took, float64 [B, R] (NaN: unknown).
     """
     if not memory:
         return memory
@@ -67,7 +75,9 @@ def note_timeouts(
     np.minimum.at(since_at_s, at, sent_at_s)
     timed_out_at_s = np.array(memory["timed_out_at_s"], dtype=np.float64)
     np.maximum.at(timed_out_at_s, at, sent_at_s)
-    moved = _stepped(telemetry, fresh, since_at_s) | (progressed_at_s > since_at_s)
+    moved = progressed_at_s > since_at_s
+    if some_in(fresh):
+        moved |= fresh & _stepped(telemetry, since_at_s, busy_s())
     fleet, slot = np.nonzero((probes.outcome == _ANSWERED) | (probes.outcome == _UNREADABLE))
     moved[fleet, probes.replica[fleet, slot]] = True
     count[moved], since_at_s[moved] = 0, np.inf
@@ -133,8 +143,12 @@ def leaks_memory(telemetry: FleetTelemetry, known: Flags, serving: Flags) -> Fla
     return np.asarray(held)
 
 
-def _stepped(telemetry: FleetTelemetry, fresh: Flags, since_at_s: Floats) -> Flags:
-    """bool [B, R]: a scrape of this tick, which covers only time after ``since_at_s``, shows engine steps."""
-    engine = telemetry.engine
-    began_at_s = telemetry.scraped_at_ms / MS_PER_S - engine.span_s
-    return np.asarray(fresh & (began_at_s >= since_at_s) & (engine.iterations > 0.0))
+def _stepped(telemetry: FleetTelemetry, since_at_s: Floats, busy_s: Floats) -> Flags:
+    """bool [B, R]: the newest scrape shows engine steps after ``since_at_s``.
+
+    It covers only time after it, or more steps than the time before it had room for.
+    """
+    engine, until_at_s = telemetry.engine, telemetry.scraped_at_ms / MS_PER_S
+    before_s = since_at_s - (until_at_s - engine.span_s)
+    after_only = (before_s <= 0.0) & (engine.iterations > 0.0)
+    return np.asarray(after_only | (busy_s > before_s))

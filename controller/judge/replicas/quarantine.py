@@ -37,8 +37,13 @@ from controller.judge.replicas.departures import (
 )
 from controller.judge.replicas.departures_pass import Alarms, want_out
 from controller.judge.replicas.failing_in_a_row import consecutive_failures, failing_between_answers
-from controller.judge.replicas.hang import is_silent, note_timeouts
-from controller.judge.replicas.hung_replicas import hung_replicas, leaking, note_ended_hangs
+from controller.judge.replicas.hang import is_silent
+from controller.judge.replicas.hung_replicas import (
+    hung_replicas,
+    leaking,
+    note_ended_hangs,
+    timeouts_of,
+)
 from controller.judge.replicas.identity import wrong_builds
 from controller.judge.replicas.late_on_the_way import Late, culprits_on_the_way, late_on_the_way
 from controller.judge.replicas.own_clock import attribute
@@ -91,8 +96,7 @@ def quarantine(case: Case) -> tuple[ControllerState, Departures]:
         if culprits is not None:
             alarms = with_culprits(alarms, severe, culprits)
             condemned |= culprits
-    progressed_at_s = case.estimate.state.progressed_at_s
-    timeouts = note_timeouts(case.estimate.state.hang, case.telemetry, case.estimate.fresh, progressed_at_s)
+    timeouts = timeouts_of(case)
     hung = hung_replicas(case, timeouts)
     wanted, down = _wanted(alarms, hung, case)
     kept = hung | _of_slow_zone(wanted, of_zone)

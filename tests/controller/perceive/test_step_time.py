@@ -17,6 +17,7 @@ from controller.perceive.step_time import (
     LEAST_TOKENS,
     MOST_PROMPT_RATIO,
     PROMPT_CROWD,
+    least_busy_s,
     mean_request,
     observed_step_times,
     step_time_ratio,
@@ -142,3 +143,21 @@ def test_with_own_clocks_off_the_ratio_is_unknown() -> None:
     for setup in (asked, replace(asked, own_clocks="off")):
         found = observed_step_times(initial_state(setup, 1), seen, setup)
         assert bool(np.isnan(found).all()) is (setup.own_clocks == "off")
+
+
+@given(
+    batch=st.floats(1.0, 60.0),
+    prompts=st.floats(0.0, 1.0),
+    busy=st.floats(0.1, 1.0),
+    deviations=st.floats(-1.99, 4.0),
+)
+def test_steps_are_busy_for_no_longer_than_they_took(
+    batch: float, prompts: float, busy: float, deviations: float
+) -> None:
+    """True step times two standard deviations below the certified ones, and any above."""
+    factor = float(np.exp(MODEL.spread * deviations))
+    found_s = least_busy_s(counted(batch, factor, prompts, busy), MODEL, OWNER, REQUEST)
+    assert found_s.shape == (1, 2)
+    assert (found_s <= busy * 5.0 * (1.0 + 1e-9)).all()
+    certified_s = least_busy_s(counted(batch, 1.0, prompts, busy), MODEL, OWNER, REQUEST)
+    assert (certified_s > np.exp(-2.0 * MODEL.spread) * busy * 5.0 * batch / (batch + 1.0)).all()

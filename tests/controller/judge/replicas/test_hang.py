@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from contracts.telemetry import EngineCounters, FleetTelemetry, ProbeOutcome
-from controller.judge.replicas.hang import leaks_memory
+from controller.judge.replicas.hang import leaks_memory, note_timeouts
 from controller.options import ControllerOptions, ControllerSetup
 from controller.state import QuarantineReason
 from controller.state_json import state_from_json, state_to_json
@@ -113,6 +113,35 @@ def test_the_count_of_timeouts_survives_a_restart() -> None:
     restored = state_from_json(state_to_json(before, SETUP), SETUP)
     assert restored.hang["timeouts"].tolist() == before.hang["timeouts"].tolist()
     assert before.hang["timeouts"][0, 0] > 0
+
+
+@given(
+    span_s=st.floats(1.0, 10.0),
+    before_s=st.floats(0.1, 9.0),
+    busy_s=st.floats(0.0, 10.0),
+    fresh=st.booleans(),
+)
+def test_steps_that_had_no_room_before_the_first_timeout_end_the_silence(
+    span_s: float, before_s: float, busy_s: float, fresh: bool
+) -> None:
+    """A scrape whose span began before the silence shows a step in it if its steps took longer than that."""
+    assume(before_s < span_s and abs(busy_s - before_s) > 1e-6)
+    since_s = 100.0
+    memory = {
+        "timeouts": np.array([[2]]),
+        "since_at_s": np.array([[since_s]]),
+        "timed_out_at_s": np.array([[since_s + 1.0]]),
+    }
+    none = np.zeros((1, 0), dtype=np.int64)
+    engine = SimpleNamespace(span_s=np.array([[span_s]]), iterations=np.array([[9.0]]))
+    probes = SimpleNamespace(outcome=none, replica=none, sampled_at_ms=none.astype(np.float64))
+    seen: Any = SimpleNamespace(
+        probes=probes, engine=engine, scraped_at_ms=np.array([[1000.0 * (since_s - before_s + span_s)]])
+    )
+    after = note_timeouts(
+        memory, seen, np.array([[fresh]]), np.array([[since_s - 1.0]]), lambda: np.array([[busy_s]])
+    )
+    assert after["timeouts"][0, 0] == (0 if fresh and busy_s > before_s else 2)
 
 
 @given(
