@@ -150,5 +150,5 @@ def _stepped(telemetry: FleetTelemetry, since_at_s: Floats, busy_s: Floats) -> F
     """
     engine, until_at_s = telemetry.engine, telemetry.scraped_at_ms / MS_PER_S
     before_s = since_at_s - (until_at_s - engine.span_s)
-    after_only = (before_s <= 0.0) & (engine.iterations > 0.0)
-    return np.asarray(after_only | (busy_s > before_s))
+    no_room = (before_s <= 0.0) | (busy_s > before_s)
+    return np.asarray((engine.iterations > 0.0) & no_room)

@@ -117,15 +117,16 @@ def test_the_count_of_timeouts_survives_a_restart() -> None:
 
 @given(
     span_s=st.floats(1.0, 10.0),
-    before_s=st.floats(0.1, 9.0),
-    busy_s=st.floats(0.0, 10.0),
+    before_s=st.floats(-9.0, 9.0),
+    busy_s=st.floats(0.0, 10.0) | st.just(np.nan),
+    steps=st.booleans(),
     fresh=st.booleans(),
 )
-def test_steps_that_had_no_room_before_the_first_timeout_end_the_silence(
-    span_s: float, before_s: float, busy_s: float, fresh: bool
+def test_only_steps_that_had_no_room_before_the_first_timeout_end_the_silence(
+    span_s: float, before_s: float, busy_s: float, steps: bool, fresh: bool
 ) -> None:
-    """A scrape whose span began before the silence shows a step in it if its steps took longer than that."""
-    assume(before_s < span_s and abs(busy_s - before_s) > 1e-6)
+    """A scrape of the silence shows its steps; one that began before, if they took longer than that."""
+    assume(before_s < span_s and abs(before_s) > 1e-6 and not abs(busy_s - before_s) < 1e-6)
     since_s = 100.0
     memory = {
         "timeouts": np.array([[2]]),
@@ -133,7 +134,7 @@ def test_steps_that_had_no_room_before_the_first_timeout_end_the_silence(
         "timed_out_at_s": np.array([[since_s + 1.0]]),
     }
     none = np.zeros((1, 0), dtype=np.int64)
-    engine = SimpleNamespace(span_s=np.array([[span_s]]), iterations=np.array([[9.0]]))
+    engine = SimpleNamespace(span_s=np.array([[span_s]]), iterations=np.array([[9.0 * steps]]))
     probes = SimpleNamespace(outcome=none, replica=none, sampled_at_ms=none.astype(np.float64))
     seen: Any = SimpleNamespace(
         probes=probes, engine=engine, scraped_at_ms=np.array([[1000.0 * (since_s - before_s + span_s)]])
@@ -141,7 +142,8 @@ def test_steps_that_had_no_room_before_the_first_timeout_end_the_silence(
     after = note_timeouts(
         memory, seen, np.array([[fresh]]), np.array([[since_s - 1.0]]), lambda: np.array([[busy_s]])
     )
-    assert after["timeouts"][0, 0] == (0 if fresh and busy_s > before_s else 2)
+    stepped = fresh and steps and (before_s < 0.0 or busy_s > before_s)
+    assert after["timeouts"][0, 0] == (0 if stepped else 2)
 
 
 @given(
